@@ -1,0 +1,1 @@
+"""Actors and agents that answer a simulator, in training and in production."""

@@ -1,0 +1,1 @@
+"""Reinforcement-learning networks, distributions, returns, losses and league rules as plain torch functions."""

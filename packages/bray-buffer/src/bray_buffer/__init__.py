@@ -1,0 +1,1 @@
+"""Queues and replay that hand a trainer batches ready to train on."""

@@ -1,0 +1,1 @@
+"""Nested arrays, packed layouts, codec, metrics, experiments, config and the bray command."""

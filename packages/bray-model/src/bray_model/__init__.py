@@ -1,0 +1,1 @@
+"""Inference of policies: dynamic batching, versions, ONNX export and serving without torch."""

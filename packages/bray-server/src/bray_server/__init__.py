@@ -1,0 +1,1 @@
+"""HTTP and TCP hosting of stateful and stateless services, sessions and clients."""

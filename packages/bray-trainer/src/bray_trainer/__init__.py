@@ -1,0 +1,1 @@
+"""A torch training loop: replay in, published weights and whole checkpoints out."""

@@ -1,0 +1,1 @@
+"""Train reinforcement-learning agents and put them in production: the umbrella package."""
