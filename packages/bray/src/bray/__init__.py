@@ -1,1 +1,64 @@
-"""Train reinforcement-learning agents and put them in production: the umbrella package."""
+"""Train reinforcement-learning agents and put them in production: the umbrella package.
+
+Re-exports the public names of the seven packages, loaded when first used, and adds `init`, the
+switch between one process and a Ray cluster.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bray_actor import Actor, AgentActor
+    from bray_buffer import Buffer
+    from bray_core.runtime import shutdown
+    from bray_model import Model
+    from bray_server import Server
+    from bray_trainer import Trainer
+
+    from bray.run import Run, init
+
+_HOME = {
+    "Actor": "bray_actor",
+    "AgentActor": "bray_actor",
+    "Buffer": "bray_buffer",
+    "Model": "bray_model",
+    "RemoteActor": "bray_actor.remote",
+    "RemoteBuffer": "bray_buffer.remote",
+    "RemoteModel": "bray_model.remote",
+    "RemoteServer": "bray_server.remote",
+    "RemoteTrainer": "bray_trainer.remote",
+    "Run": "bray.run",
+    "Server": "bray_server",
+    "Trainer": "bray_trainer",
+    "init": "bray.run",
+    "shutdown": "bray_core.runtime",
+}
+
+__all__ = [
+    "Actor",
+    "AgentActor",
+    "Buffer",
+    "Model",
+    "RemoteActor",
+    "RemoteBuffer",
+    "RemoteModel",
+    "RemoteServer",
+    "RemoteTrainer",
+    "Run",
+    "Server",
+    "Trainer",
+    "init",
+    "shutdown",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'bray' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,52 @@
+"""Evaluation as production would see it: gamecores over the wire, most likely actions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from bray_actor import PolicyActor, PolicyConfig
+from bray_core.errors import BrayError, DeadlineError
+from bray_core.protocols import Model
+from bray_server import ServerThread
+
+_ENVS = 20
+_TIMEOUT_S = 600.0
+
+
+def evaluate(model: Model, environment: str, episodes: int, *, seed: int) -> list[float]:
+    """Play episodes against `model` from a gamecore process; return their returns.
+
+    Args:
+        model: the policy; its weights must not change meanwhile.
+        environment: a Gymnasium id.
+        episodes: how many, shared out to the environments beforehand, so that short episodes
+            are not preferred.
+        seed: of the environments.
+
+    Raises:
+        BrayError: the gamecore failed; carries its last words.
+        DeadlineError: it took longer than ten minutes.
+    """
+    config = PolicyConfig(environment=environment, deterministic=True)
+    server = ServerThread(PolicyActor.factory(model, config))
+    command = [sys.executable, "-m", "bray_actor.gamecore", "--env", environment]
+    command += ["--address", server.addresses[0], "--episodes", str(episodes), "--json"]
+    command += ["--num-envs", str(min(_ENVS, episodes)), "--seed", str(seed)]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            start_new_session=True,  # a terminal's Ctrl-C reaches this process, which ends it
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise DeadlineError(f"evaluation: no result after {_TIMEOUT_S:.0f} s") from None
+    finally:
+        server.close()
+    if done.returncode:
+        raise BrayError(f"evaluation: the gamecore failed: {done.stderr.strip()[-500:]}")
+    return [float(value) for value in json.loads(done.stdout)["returns"]]

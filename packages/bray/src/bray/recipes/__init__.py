@@ -1,0 +1,1 @@
+"""Recipes: an algorithm and the runtime, one file each, readable from top to bottom."""

@@ -1,0 +1,202 @@
+"""One switch between one process and a Ray cluster: `bray.init` returns a `Run`.
+
+A `Run` creates each component plain in this process (`runtime="local"`) or as a handle over
+workers on Ray (`runtime="ray"`); both have the same methods, so nothing else in a script changes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from bray_core import metrics, protocols
+from bray_core import runtime as core_runtime
+from bray_core.experiment import Experiment
+from bray_core.layout import Layout
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from bray_actor import GamecoreFleet
+    from bray_buffer import BufferConfig
+    from bray_model import ModelConfig
+
+ActorFactory = Callable[[str], protocols.Actor]
+"""Session name → the actor that answers it."""
+
+logger = logging.getLogger(__name__)
+
+
+class Hosted(Protocol):
+    """Actors that listen: where gamecores find them."""
+
+    @property
+    def addresses(self) -> list[str]:
+        """One `tcp://host:port` a worker."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening and end every session."""
+        ...
+
+
+class Run:
+    """The components of one launch of a trial.
+
+    Use it as a context manager, or call `close`: components are closed in the reverse order of
+    their creation.
+
+    Example:
+        >>> import tempfile
+        >>> with init(tempfile.mkdtemp(), "demo") as run:
+        ...     run.experiment.path.name
+        'demo'
+    """
+
+    def __init__(self, launched: core_runtime.Runtime) -> None:
+        self._runtime = launched
+        self._open = ExitStack()
+        self._open.callback(core_runtime.shutdown)
+
+    @property
+    def experiment(self) -> Experiment:
+        """The folders of this trial."""
+        return self._runtime.experiment
+
+    @property
+    def is_local(self) -> bool:
+        """Whether everything lives in this process."""
+        return self._runtime.runtime == "local"
+
+    def model(
+        self, name: str, module: Any, example_inputs: Any, config: ModelConfig | None = None
+    ) -> Any:
+        """Create a model (`bray_model.Model` or `RemoteModel`), resumed from its newest version.
+
+        Args:
+            name: also the name of its folder in the trial.
+            module: a `torch.nn.Module`.
+            example_inputs: nested arrays with a batch dimension.
+            config: batching.
+        """
+        directory = self.experiment.models / name
+        if self.is_local:
+            from bray_model import Model
+
+            made: Any = Model(module, example_inputs, name=name, config=config, directory=directory)
+        else:
+            from bray_model.remote import RemoteModel
+
+            made = RemoteModel(name, module, example_inputs, config=config, directory=directory)
+        return self._keep(made)
+
+    def buffer(self, name: str, layout: Layout, config: BufferConfig) -> protocols.Buffer:
+        """Create a buffer (`bray_buffer.Buffer` or `RemoteBuffer`)."""
+        if self.is_local:
+            from bray_buffer import Buffer
+
+            made: Any = Buffer(layout, config)
+        else:
+            from bray_buffer.remote import RemoteBuffer
+
+            made = RemoteBuffer(name, layout, config)
+        return self._keep(made)  # type: ignore[no-any-return]
+
+    def trainer(
+        self, name: str, factory: Callable[[], protocols.Trainer], num_cpus: float = 1.0
+    ) -> protocols.Trainer:
+        """Create a trainer; on Ray the factory runs in the trainer's process, again if it dies."""
+        if self.is_local:
+            made = factory()
+        else:
+            from bray_trainer.remote import RemoteTrainer
+
+            made = RemoteTrainer(name, factory, num_cpus=num_cpus)
+            self._open.callback(made.close)
+        self._open.callback(made.stop)
+        return made
+
+    def actor(
+        self, name: str, maker: Callable[[], ActorFactory], *, num_workers: int = 1, port: int = 0
+    ) -> Hosted:
+        """Host actors over TCP; `maker` runs once in each worker and makes its session factory."""
+        if self.is_local:
+            from bray_server import ServerThread
+
+            made: Any = ServerThread(maker(), tcp_port=port)
+        else:
+            from bray_actor.remote import RemoteActor
+
+            made = RemoteActor(name, maker, num_workers=num_workers, tcp_port=port)
+        return self._keep(made)  # type: ignore[no-any-return]
+
+    def gamecores(
+        self,
+        environment: str,
+        addresses: Sequence[str],
+        *,
+        num_processes: int,
+        envs_per_process: int,
+        seed: int,
+    ) -> GamecoreFleet:
+        """Make gamecore processes on this machine; `start` starts them, `check` replaces dead ones."""
+        from bray_actor import GamecoreFleet
+
+        fleet = GamecoreFleet(
+            environment,
+            addresses,
+            num_processes=num_processes,
+            envs_per_process=envs_per_process,
+            seed=seed,
+        )
+        self._open.callback(fleet.stop)
+        return fleet
+
+    def _keep(self, component: Any) -> Any:
+        self._open.callback(component.close)
+        return component
+
+    def metrics(self) -> dict[str, float]:
+        """Return the latest value of each metric, gathered from every process of this run."""
+        return metrics.snapshot()
+
+    def close(self) -> None:
+        """Close every component and the runtime; the trial's folder stays."""
+        self._open.close()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def init(
+    project: str | Path,
+    trial: str,
+    runtime: Literal["local", "ray"] = "local",
+    address: str | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Run:
+    """Open a trial and start the runtime.
+
+    Args:
+        project: folder of the project; made if it is absent.
+        trial: name of the trial's folder inside it; an existing trial is resumed.
+        runtime: `local` keeps all components in this process; `ray` spreads them over workers.
+        address: of a running Ray cluster; by default one is started on this machine.
+        config: written to the trial's `config.yaml`.
+
+    Raises:
+        ConfigError: a name or the runtime is not valid.
+        AlreadyExistsError: this process has a run open, or another process runs this trial.
+    """
+    return Run(core_runtime.init(project, trial, runtime, address, config))

@@ -1,0 +1,110 @@
+"""The recipe's own arithmetic; the loop around it is tested in tests/test_loop.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from bray.recipes import ppo
+from bray.template import GoalPart, ModelPart, TrainerPart
+from bray_actor import segment_spec
+from bray_buffer import Buffer, BufferConfig
+from bray_core.errors import ConfigError
+from bray_core.layout import Layout, Packed
+
+SPACES = ppo.Spaces.of("CartPole-v1")
+LAYOUT = Layout(segment_spec(SPACES.observation, SPACES.action, 8))
+
+
+class _Target:
+    """A publish target that only counts."""
+
+    version = 0
+
+    def publish(self, weights: object) -> int:
+        self.version += 1
+        return self.version
+
+
+def segments(lengths: list[int], seed: int = 0) -> Packed:
+    rng = np.random.default_rng(seed)
+    block = LAYOUT.empty(len(lengths))
+    views = LAYOUT.views(block)
+    for name in ("observation", "final_observation", "value", "log_prob", "reward"):
+        views[name][...] = rng.normal(size=views[name].shape)
+    views["action"][...] = rng.integers(0, 2, views["action"].shape)
+    views["length"][...] = lengths
+    views["episode_return"][...] = np.nan
+    for row, length in enumerate(lengths):  # every second segment ends its episode
+        views["terminated"][row, length - 1] = row % 2
+        views["episode_return"][row] = 10.0 * row if row % 2 else np.nan
+    return Packed(LAYOUT, block)
+
+
+def make_trainer(**part: float) -> ppo.PPOTrainer:
+    return ppo.PPOTrainer(
+        ppo.network(ModelPart(), SPACES, seed=0),
+        Buffer(LAYOUT, BufferConfig(batch_steps=16, capacity=64)),
+        model=_Target(),
+        part=TrainerPart(**part),
+        goal=GoalPart(evaluate_at=5.0),
+        seed=0,
+    )
+
+
+def test_minibatches_hold_each_valid_step_once_an_epoch() -> None:
+    replay = segments([8, 3, 5])
+    trainer = make_trainer(epochs=2, minibatch_size=4)
+    batches = list(trainer.handle(replay))
+    assert len(batches) == 2 * 16 // 4
+    valid = replay.tree["observation"][np.arange(8)[None] < replay.tree["length"][:, None]]
+    for epoch in (batches[:4], batches[4:]):
+        seen = torch.cat([batch["observation"] for batch in epoch]).numpy()
+        assert sorted(map(tuple, seen)) == sorted(map(tuple, valid))
+    assert trainer.frames == 16
+    assert trainer.mean_return() == 10.0
+
+
+def test_the_order_of_arrival_does_not_matter() -> None:
+    replay = segments([8, 3, 5, 8])
+    turned = Packed(LAYOUT, replay.block[::-1].copy())
+    first, second = (
+        [batch["advantage"] for batch in make_trainer().handle(r)] for r in (replay, turned)
+    )
+    for a, b in zip(first, second, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_advantages_are_those_of_the_plain_recursion() -> None:
+    replay = segments([8, 3])
+    trainer = make_trainer(epochs=1, minibatch_size=11, gamma=0.9, gae_lambda=0.7)
+    (batch,) = trainer.handle(replay)
+    tree = replay.tree
+    expected = {}
+    with torch.no_grad():
+        final = trainer.module(torch.tensor(tree["final_observation"]))["value"].numpy()
+    for row, length in enumerate(tree["length"]):
+        advantage, following = 0.0, float(final[row])
+        for t in reversed(range(length)):
+            alive = 1.0 - float(tree["terminated"][row, t])
+            value = float(tree["value"][row, t])
+            delta = float(tree["reward"][row, t]) + 0.9 * alive * following - value
+            advantage = delta + 0.9 * 0.7 * alive * advantage
+            expected[tuple(tree["observation"][row, t])] = advantage
+            following = value
+    for observation, advantage in zip(batch["observation"], batch["advantage"], strict=True):
+        assert float(advantage) == pytest.approx(expected[tuple(observation.numpy())], abs=1e-5)
+
+
+def test_the_same_seed_makes_the_same_network() -> None:
+    one, same, other = (ppo.network(ModelPart(), SPACES, seed=s) for s in (1, 1, 2))
+    for a, b, c in zip(one.parameters(), same.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b)
+        assert a.ndim == 1 or not torch.equal(a, c)
+
+
+def test_an_environment_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ConfigError, match="Discrete actions"):
+        ppo.Spaces.of("Pendulum-v1")
+    with pytest.raises(ConfigError, match="flat Box observations"):
+        ppo.Spaces.of("FrozenLake-v1")

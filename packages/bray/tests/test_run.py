@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import bray
+import numpy as np
+import pytest
+import torch
+from bray_core.errors import AlreadyExistsError, ConfigError
+
+
+def test_a_local_run_creates_plain_components_and_resumes_versions(tmp_path: Path) -> None:
+    example = np.zeros((1, 4), np.float32)
+    with bray.init(tmp_path, "demo") as run:
+        model = run.model("policy", torch.nn.Linear(4, 2), example)
+        assert isinstance(model, bray.Model)
+        weights = {"weight": np.ones((2, 4), np.float32), "bias": np.zeros(2, np.float32)}
+        assert model.publish(weights) == 1
+        model.checkpoint()
+    with bray.init(tmp_path, "demo") as run:
+        model = run.model("policy", torch.nn.Linear(4, 2), example)
+        assert model.version == 1
+        assert np.allclose(model(np.ones((1, 4), np.float32)), 4.0)
+
+
+def test_one_run_a_process(tmp_path: Path) -> None:
+    with bray.init(tmp_path, "one"), pytest.raises(AlreadyExistsError):
+        bray.init(tmp_path, "two")
+
+
+def test_an_unknown_runtime_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="runtime"):
+        bray.init(tmp_path, "demo", runtime="cloud")  # type: ignore[arg-type]

@@ -1,0 +1,227 @@
+"""The whole loop, short: both runtimes, resume, Ctrl-C, serve and play from the export."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+BRAY = [sys.executable, "-m", "bray_core.cli"]
+SHORT = ("goal.episode_return=20", "goal.evaluate_at=15", "goal.evaluation_episodes=8")
+"""A goal that an almost untrained policy reaches."""
+
+
+def bray(*arguments: str, timeout_s: float = 100) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*BRAY, *arguments], capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+
+
+def train(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    done = bray("train", "cartpole", "--project", str(project), *SHORT, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def result(project: Path, trial: str = "cartpole") -> dict[str, object]:
+    loaded: dict[str, object] = json.loads((project / trial / "result.json").read_text())
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with one finished local trial; its words in `words.txt`."""
+    project = tmp_path_factory.mktemp("trials")
+    (project / "words.txt").write_text(train(project).stdout)
+    return project
+
+
+def test_local_run_reaches_its_goal_and_says_what_comes_next(trained: Path) -> None:
+    words = (trained / "words.txt").read_text()
+    trial = trained / "cartpole"
+    assert "reached its goal" in words
+    for hint in ("bray view", "bray serve", "bray play", "tensorboard --logdir"):
+        assert hint in words
+    for figure in ("return ", "frames ", "frames_per_s ", "loss ", "version ", "lag "):
+        assert figure in words
+    assert re.search(r"logits.*\d", words), "the export's differences are printed"
+    assert list(trial.glob("launches/*/events.out.tfevents.*"))
+    assert list(trial.glob("models/policy/onnx/*/manifest.json"))
+    assert float(str(result(trained)["evaluation_return"])) >= 20
+
+
+def test_the_same_seed_gives_the_same_returns(trained: Path, tmp_path: Path) -> None:
+    train(tmp_path)
+    again, first = result(tmp_path), result(trained)
+    assert again["episode_returns"] == first["episode_returns"]
+    assert again["frames"] == first["frames"]
+    train(tmp_path, "--seed", "2", "--trial", "other")
+    assert result(tmp_path, "other")["episode_returns"] != first["episode_returns"]
+
+
+def test_tensorboard_events_hold_the_figures(trained: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (launch,) = (trained / "cartpole" / "launches").iterdir()
+    events = EventAccumulator(str(launch))
+    events.Reload()
+    tags = set(events.Tags()["scalars"])
+    assert {"trainer/loss", "trainer/policy_lag_versions", "actor/episode_return"} <= tags
+    lags = [e.value for e in events.Scalars("trainer/policy_lag_versions")]
+    assert set(lags) == {0.0}, "an on-policy replay has no lag"
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(300)
+def test_ray_run_reaches_its_goal(tmp_path: Path) -> None:
+    words = train(tmp_path, "--runtime", "ray").stdout
+    assert "reached its goal" in words
+    assert float(str(result(tmp_path)["evaluation_return"])) >= 20
+
+
+@pytest.fixture
+def long_run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A training run far from its goal, already training; ended at the latest by the fixture."""
+    command = [*BRAY, "train", "cartpole", "--project", str(tmp_path), "trainer.checkpoint_every=1"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if re.search(r"version [2-9]", line):
+            break
+    yield process
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def children(pid: int) -> list[int]:
+    """All descendants of a process, by /proc."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            found += [child, *children(child)]
+    return found
+
+
+def test_ctrl_c_leaves_nothing_and_a_rerun_resumes(
+    long_run: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    gamecores = children(long_run.pid)
+    assert len(gamecores) == 2
+    started = time.monotonic()
+    long_run.send_signal(signal.SIGINT)
+    long_run.wait(timeout=20)
+    assert time.monotonic() - started < 5
+    assert long_run.returncode == 130
+    assert not [pid for pid in gamecores if Path(f"/proc/{pid}").exists()]
+    assert not list(Path("/dev/shm").glob("bray*"))
+    words = train(tmp_path).stdout
+    version = re.search(r"resuming .* from policy version (\d+)", words)
+    assert version is not None
+    assert int(version.group(1)) >= 2
+
+
+def test_a_second_launch_of_a_running_trial_is_refused(
+    long_run: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    done = bray("train", "cartpole", "--project", str(tmp_path))
+    assert done.returncode == 2
+    assert str(long_run.pid) in done.stderr
+
+
+@pytest.fixture
+def served(trained: Path) -> Iterator[str]:
+    """`bray serve` of the finished trial on a free port."""
+    command = [*BRAY, "serve", str(trained / "cartpole"), "--tcp-port", "0", "--http-port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    address = None
+    for line in process.stdout:
+        match = re.search(r"tcp://[\d.]+:\d+", line)
+        if match:
+            address = match.group()
+            break
+    assert address is not None, "bray serve ended before it listened"
+    yield address
+    process.send_signal(signal.SIGINT)
+    process.stdout.close()
+    assert process.wait(timeout=5) == 0
+
+
+def test_serve_answers_the_same_gamecore(served: str) -> None:
+    done = bray("play", "cartpole", "--address", served, "--episodes", "8")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"mean.*\d", done.stdout)
+
+
+def test_view_describes_the_trial(trained: Path) -> None:
+    done = bray("view", str(trained / "cartpole"))
+    assert done.returncode == 0, done.stderr
+    assert "evaluation_return" in done.stdout
+
+
+class TestBadInput:
+    def test_unknown_template_names_the_closest(self) -> None:
+        done = bray("train", "cartpol")
+        assert done.returncode == 2
+        assert "'cartpole'" in done.stderr
+
+    def test_unknown_override_names_the_closest(self) -> None:
+        done = bray("train", "cartpole", "trainer.learning_rat=1")
+        assert done.returncode == 2
+        assert "learning_rate" in done.stderr
+
+    def test_unknown_option_names_the_closest(self) -> None:
+        done = bray("train", "cartpole", "--sed", "1")
+        assert done.returncode == 2
+        assert "--seed" in done.stderr
+
+    @pytest.mark.parametrize(
+        ("line", "expected"),
+        [
+            ("  gama: 0.9", ("trainer.gama", "gamma")),
+            ("  gamma: high", ("trainer.gamma", "number")),
+            ("  gamma: 1.5", ("gamma", "0 to 1", "1.5")),
+        ],
+    )
+    def test_a_wrong_yaml_names_file_line_and_key(
+        self, tmp_path: Path, line: str, expected: tuple[str, ...]
+    ) -> None:
+        file = tmp_path / "mine.yaml"
+        file.write_text(f"recipe: ppo\ntrainer:\n  epochs: 3\n{line}\n")
+        done = bray("train", str(file))
+        assert done.returncode == 2
+        for part in (f"{file}:4", *expected):
+            assert part in done.stderr
+
+    def test_lanes_must_divide_the_replay(self) -> None:
+        done = bray("train", "cartpole", "trainer.steps_per_replay=100")
+        assert done.returncode == 2
+        assert "multiple of the 16 environments" in done.stderr
+
+    def test_a_port_in_use_is_named(self, tmp_path: Path) -> None:
+        import socket
+
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            done = bray("train", "cartpole", "--project", str(tmp_path), f"actor.port={port}")
+        assert done.returncode == 2
+        assert str(port) in done.stderr
+        assert "port" in done.stderr
+
+    def test_an_environment_the_recipe_cannot_play(self, tmp_path: Path) -> None:
+        done = bray(
+            "train", "cartpole", "--project", str(tmp_path), "source.environment=Pendulum-v1"
+        )
+        assert done.returncode == 2
+        assert "Discrete" in done.stderr
