@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+
 from bray.recipes import ppo
 from bray.template import GoalPart, ModelPart, TrainerPart
 from bray_actor import segment_spec

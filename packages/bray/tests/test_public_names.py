@@ -3,8 +3,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import bray
 import pytest
+
+import bray
 
 
 @pytest.mark.parametrize("name", bray.__all__)

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import bray
 import numpy as np
 import pytest
 import torch
+
+import bray
 from bray_core.errors import AlreadyExistsError, ConfigError
 
 

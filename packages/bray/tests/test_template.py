@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from bray import template
 from bray_core.errors import ConfigError
 

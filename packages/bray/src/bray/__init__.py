@@ -10,14 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bray.run import Run, init
     from bray_actor import Actor, AgentActor
     from bray_buffer import Buffer
     from bray_core.runtime import shutdown
     from bray_model import Model
     from bray_server import Server
     from bray_trainer import Trainer
-
-    from bray.run import Run, init
 
 _HOME = {
     "Actor": "bray_actor",

@@ -31,9 +31,8 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from bray_core.errors import ConfigError
-
     from bray import template
+    from bray_core.errors import ConfigError
 
     if options.address and options.runtime != "ray":
         raise ConfigError("--address: is for --runtime ray, got --runtime local: add --runtime ray")
@@ -69,9 +68,8 @@ def _add_new(parser: argparse.ArgumentParser) -> None:
 
 
 def _new(options: argparse.Namespace) -> int:
-    from bray_core.errors import AlreadyExistsError
-
     from bray.template import path_of
+    from bray_core.errors import AlreadyExistsError
 
     target = options.name if options.name.suffix else options.name.with_suffix(".yaml")
     text = path_of(options.template).read_text()

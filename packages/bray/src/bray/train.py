@@ -12,12 +12,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from bray_actor import segment_spec
-from bray_buffer import BufferConfig
-from bray_core.config import to_mapping
-from bray_core.experiment import write_atomic
-from bray_core.layout import Layout
-from bray_model import ExportReport, ModelConfig
 
 from bray.evaluation import evaluate
 from bray.farewell import farewell
@@ -26,6 +20,12 @@ from bray.recipes import ppo
 from bray.run import Run, init
 from bray.sinks import Sinks
 from bray.template import Template
+from bray_actor import segment_spec
+from bray_buffer import BufferConfig
+from bray_core.config import to_mapping
+from bray_core.experiment import write_atomic
+from bray_core.layout import Layout
+from bray_model import ExportReport, ModelConfig
 
 _LOCKSTEP_WAIT_US = 1_000_000
 """How long a batch waits for a late lane. In lock-step none is late, unless its process died."""

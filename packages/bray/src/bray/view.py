@@ -16,7 +16,9 @@ def sparkline(values: Sequence[float], width: int = 60) -> str:
     if not values:
         return ""
     step = max(1, -(-len(values) // width))
-    means = [sum(values[i : i + step]) / len(values[i : i + step]) for i in range(0, len(values), step)]
+    means = [
+        sum(values[i : i + step]) / len(values[i : i + step]) for i in range(0, len(values), step)
+    ]
     low, high = min(means), max(means)
     scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(_BARS[round((value - low) * scale)] for value in means)
@@ -29,17 +31,24 @@ def describe(trial: Path) -> str:
         NotFoundError: the folder is no trial.
     """
     if not (trial / "launches").is_dir():
-        raise NotFoundError(f"trial: {trial} is no trial folder: expected one that `bray train` wrote")
+        raise NotFoundError(
+            f"trial: {trial} is no trial folder: expected one that `bray train` wrote"
+        )
     lines = [f"trial {trial}"]
     result = trial / "result.json"
     if result.is_file():
-        lines += [f"  {name}: {value:,.6g}" for name, value in json.loads(result.read_text()).items()]
+        lines += [
+            f"  {name}: {value:,.6g}" for name, value in json.loads(result.read_text()).items()
+        ]
     else:
         lines.append("  not finished yet: `bray train` with the same trial goes on")
     curve = _curve(trial, "trainer/episode_return")
     if curve:
         lines.append(f"  return  {sparkline(curve)}  {curve[0]:.1f} → {curve[-1]:.1f}")
-    lines += [f"  export  {manifest.parent}" for manifest in sorted(trial.glob("models/*/onnx/*/manifest.json"))]
+    lines += [
+        f"  export  {manifest.parent}"
+        for manifest in sorted(trial.glob("models/*/onnx/*/manifest.json"))
+    ]
     return "\n".join(lines)
 
 

@@ -18,6 +18,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bray.template import GoalPart, ModelPart, Template, TrainerPart
 from bray_actor import PolicyActor, PolicyConfig, StepBudget
 from bray_algo import PolicyValueMLP, gae, ppo_loss
 from bray_core.errors import ConfigError
@@ -25,10 +29,6 @@ from bray_core.layout import Packed
 from bray_core.nested import ArraySpec
 from bray_core.protocols import Actor, Buffer, Model
 from bray_trainer import Trainer, TrainerConfig, to_torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
-
-from bray.template import GoalPart, ModelPart, Template, TrainerPart
 
 Batch = dict[str, Tensor]
 
@@ -61,7 +61,9 @@ class Spaces:
                 f"source.environment: recipe ppo takes flat Box observations, got {observation}"
             )
         if not isinstance(action, gymnasium.spaces.Discrete):
-            raise ConfigError(f"source.environment: recipe ppo takes Discrete actions, got {action}")
+            raise ConfigError(
+                f"source.environment: recipe ppo takes Discrete actions, got {action}"
+            )
         return cls(
             ArraySpec(np.dtype(np.float32), observation.shape),
             ArraySpec(np.dtype(np.int64), ()),

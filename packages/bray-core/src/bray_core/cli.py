@@ -1,0 +1,120 @@
+"""The `bray` command: it grows with what is installed.
+
+Each package adds subcommands through the entry-point group `bray.commands`; an entry loads a
+`Command`. The modules that hold them import nothing heavy, so that `bray --help` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points, version
+from types import FrameType
+from typing import NoReturn
+
+from bray_core.errors import BrayError
+
+EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One subcommand."""
+
+    name: str
+    help: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+    """Does the work and returns the exit code."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a subcommand and return its exit code.
+
+    A `BrayError` becomes one line on standard error and exit code 2 (`BRAY_DEBUG=1` shows where
+    it came from); Ctrl-C and SIGTERM end with 130 after the command has cleaned up.
+    """
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    parser = _parser()
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        _refuse_options(parser, options, unknown)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        code: int = options.command.run(options)
+    except BrayError as error:
+        if os.environ.get("BRAY_DEBUG"):
+            raise
+        sys.stderr.write(f"error: {error}\n")
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped\n")
+        return EXIT_INTERRUPTED
+    return code
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _commands() -> list[Command]:
+    loaded = [entry.load() for entry in entry_points(group="bray.commands")]
+    return sorted(loaded, key=lambda command: str(command.name))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Names the closest choice where a subcommand is unknown."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_ERROR, f"error: {message}\ntry: {self.prog} --help\n")
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        if action.choices is not None and value not in action.choices:
+            from bray_core.config import closest
+
+            choices = [str(choice) for choice in action.choices]
+            what = action.metavar or action.dest
+            raise argparse.ArgumentError(
+                None,
+                f"{what}: unknown {value!r}{closest(str(value), choices)}; "
+                f"known: {', '.join(choices)}",
+            )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="bray", description="Train reinforcement-learning agents and put them in production."
+    )
+    parser.add_argument("--version", action="version", version=f"bray-core {version('bray-core')}")
+    subparsers = parser.add_subparsers(metavar="command", required=True, title="commands")
+    for command in _commands():
+        sub = subparsers.add_parser(
+            command.name,
+            help=command.help,
+            description=command.help,
+            allow_abbrev=False,
+            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        )
+        command.add_arguments(sub)
+        sub.set_defaults(command=command, parser=sub)
+    return parser
+
+
+def _refuse_options(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, unknown: list[str]
+) -> NoReturn:
+    from bray_core.config import closest
+
+    sub: argparse.ArgumentParser = getattr(options, "parser", parser)
+    known = [name for action in sub._actions for name in action.option_strings]
+    near = closest(unknown[0].split("=")[0], known)
+    sub.error(f"unknown argument {unknown[0]!r}{near}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

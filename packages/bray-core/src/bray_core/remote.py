@@ -1,0 +1,345 @@
+"""Worker pools on Ray: the one place that knows how Ray actors live.
+
+A pool is N Ray actors, each holding one plain instance made by a factory. Calls carry whole
+segments, batches or weights, never one step. A worker that dies is started again by Ray, with
+the same factory; calls under way to it fail with WorkerLostError.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+# Under `uv run` Ray would rebuild the environment in every worker, which takes minutes.
+os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+
+import ray
+import ray.exceptions
+
+from bray_core import metrics
+from bray_core.errors import (
+    AlreadyExistsError,
+    ConfigError,
+    DeadlineError,
+    NotFoundError,
+    WorkerLostError,
+)
+
+Strategy: TypeAlias = Literal["round_robin", "least_loaded", "hash", "local_first"]
+
+logger = logging.getLogger(__name__)
+
+_NAMESPACE = "bray"
+_OBJECT_STORE_BYTES = 256 * 1024 * 1024
+_START_TIMEOUT_S = 120.0
+_LOST = (
+    ray.exceptions.RayActorError,
+    ray.exceptions.WorkerCrashedError,
+    ray.exceptions.NodeDiedError,
+    ray.exceptions.OwnerDiedError,
+)
+_started_here = False
+
+
+def init_ray(address: str | None = None, num_cpus: int | None = None) -> None:
+    """Connect to Ray, or start it on this machine; harmless where that is done already.
+
+    Args:
+        address: `host:port` or `auto` of a running cluster; None starts one here.
+        num_cpus: CPUs of a cluster started here; None counts the machine's. Workers of bray claim
+            few, so that a small machine is not refused.
+
+    Raises:
+        NotFoundError: no cluster answers at `address`.
+    """
+    global _started_here
+    if ray.is_initialized():
+        return
+    options: dict[str, Any] = {"namespace": _NAMESPACE, "log_to_driver": False}
+    if address is None:
+        options |= {
+            "num_cpus": num_cpus,
+            "include_dashboard": False,
+            "_node_ip_address": "127.0.0.1",  # bray opens no port to other machines unasked
+            "object_store_memory": _OBJECT_STORE_BYTES,  # it shares /dev/shm with bray's buffers
+        }
+    try:
+        ray.init(address=address or "local", logging_level=logging.WARNING, **options)
+    except ConnectionError as error:
+        raise NotFoundError(f"address: no Ray cluster answers at {address!r}: {error}") from error
+    _started_here = True
+
+
+def shutdown_ray() -> None:
+    """Disconnect, and stop the cluster if `init_ray` started it; leaves a user's own Ray alone."""
+    global _started_here
+    if _started_here and ray.is_initialized():
+        ray.shutdown()
+    _started_here = False
+
+
+class _Worker:
+    """One worker process: a plain instance and what the pool asks about it."""
+
+    def __init__(
+        self,
+        factory: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        num_workers: int,
+    ) -> None:
+        self._num_workers = num_workers
+        self._instance = factory(*args, **kwargs)
+
+    def invoke(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return getattr(self._instance, method)(*args, **kwargs)
+
+    def describe(self) -> tuple[int, int, str]:
+        """Return the pool's size, this process and its node."""
+        return self._num_workers, os.getpid(), ray.get_runtime_context().get_node_id()
+
+    def drain_metrics(self) -> list[metrics.Sample]:
+        return metrics.drain()
+
+
+# `describe` and `drain_metrics` are answered while calls run.
+for _method in (_Worker.describe, _Worker.drain_metrics):
+    ray.method(concurrency_group="control")(_method)
+_RemoteWorker: Any = ray.remote(concurrency_groups={"control": 1})(_Worker)
+
+
+class WorkerPool:
+    """N workers on Ray, each with one instance that `factory(*args, **kwargs)` made there.
+
+    A pool can be sent to another process, which then reaches the same workers. Workers live as
+    long as the driver that created them, or until `close`.
+
+    Args:
+        name: of the pool; unique in the cluster.
+        factory: called in each worker, again when Ray restarts it.
+        args, kwargs: for the factory.
+        num_workers: how many.
+        num_cpus: CPUs that each worker claims from Ray.
+        max_concurrency: calls that one worker runs at a time, in threads.
+        restart: whether a dead worker is started again.
+
+    Raises:
+        AlreadyExistsError: the cluster has a pool of that name.
+        WorkerLostError: a worker died while it started.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        factory: Callable[..., Any],
+        *,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        num_workers: int = 1,
+        num_cpus: float = 0.0,
+        max_concurrency: int = 1,
+        restart: bool = True,
+    ) -> None:
+        if num_workers < 1:
+            raise ConfigError(f"num_workers: expected 1 or more, got {num_workers}")
+        if max_concurrency < 1:
+            raise ConfigError(f"max_concurrency: expected 1 or more, got {max_concurrency}")
+        options: dict[str, Any] = {
+            "namespace": _NAMESPACE,
+            "num_cpus": num_cpus,
+            "max_concurrency": max_concurrency,
+            "max_restarts": -1 if restart else 0,
+        }
+        try:
+            workers = [
+                _RemoteWorker.options(name=f"{name}/{i}", **options).remote(
+                    factory, args, dict(kwargs or {}), num_workers
+                )
+                for i in range(num_workers)
+            ]
+        except ValueError as error:
+            raise AlreadyExistsError(
+                f"name: a pool named {name!r} exists already; WorkerPool.get looks it up"
+            ) from error
+        self._adopt(name, workers)
+        for worker in workers:
+            _get(worker.describe.remote(), _START_TIMEOUT_S, f"pool {name}")
+
+    def _adopt(self, name: str, workers: list[Any]) -> None:
+        self.name = name
+        self._workers = workers
+        self._turn = itertools.count()
+        self._in_flight: Counter[int] = Counter()
+        self._nodes: list[str] | None = None
+
+    @classmethod
+    def get(cls, name: str) -> WorkerPool:
+        """Look up a pool by name.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        try:
+            first = ray.get_actor(f"{name}/0", namespace=_NAMESPACE)
+            size, _, _ = _get(first.describe.remote(), _START_TIMEOUT_S, f"pool {name}")
+            rest = [ray.get_actor(f"{name}/{i}", namespace=_NAMESPACE) for i in range(1, size)]
+        except ValueError as error:
+            raise NotFoundError(f"name: no pool named {name!r}") from error
+        pool = cls.__new__(cls)
+        pool._adopt(name, [first, *rest])
+        return pool
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self.name, self._workers)
+
+    @property
+    def size(self) -> int:
+        """Number of workers."""
+        return len(self._workers)
+
+    def submit(self, method: str, *args: Any, worker: int | None = None, **kwargs: Any) -> Any:
+        """Start a call at one worker (by turns if None) and return its `ray.ObjectRef`."""
+        index = self.choose("round_robin") if worker is None else worker
+        return self._workers[index].invoke.remote(method, args, kwargs)
+
+    def call(
+        self,
+        method: str,
+        *args: Any,
+        worker: int | None = None,
+        timeout_s: float = 60.0,
+        **kwargs: Any,
+    ) -> Any:
+        """Call a method of one worker's instance (by turns if None) and wait for the result.
+
+        Raises:
+            WorkerLostError: the worker died before it answered.
+            DeadlineError: no answer within `timeout_s`.
+            Exception: what the method raised.
+        """
+        index = self.choose("round_robin") if worker is None else worker
+        self._in_flight[index] += 1
+        try:
+            ref = self._workers[index].invoke.remote(method, args, kwargs)
+            return _get(ref, timeout_s, f"pool {self.name}, worker {index}, {method}")
+        finally:
+            self._in_flight[index] -= 1
+
+    def call_all(
+        self, method: str, *args: Any, timeout_s: float = 60.0, **kwargs: Any
+    ) -> list[Any]:
+        """Call a method at every worker, at the same time, and wait for all results."""
+        refs = [worker.invoke.remote(method, args, kwargs) for worker in self._workers]
+        return [_get(ref, timeout_s, f"pool {self.name}, {method}") for ref in refs]
+
+    def result(self, ref: Any, timeout_s: float = 60.0) -> Any:
+        """Wait for a ref of `submit`; errors as in `call`."""
+        return _get(ref, timeout_s, f"pool {self.name}")
+
+    def choose(self, strategy: Strategy, key: str | None = None) -> int:
+        """Return the index of a worker.
+
+        Args:
+            strategy: `round_robin`; `least_loaded` (of two drawn at random, the one with fewer
+                calls of this handle under way); `hash` (of `key`); `local_first` (a worker of
+                this node, by turns; any if there is none).
+            key: for `hash`.
+
+        Raises:
+            ConfigError: an unknown strategy, or `hash` without a key.
+        """
+        if strategy == "round_robin":
+            return next(self._turn) % self.size
+        if strategy == "least_loaded":
+            one, other = random.randrange(self.size), random.randrange(self.size)
+            return min(one, other, key=lambda index: self._in_flight[index])
+        if strategy == "hash":
+            if key is None:
+                raise ConfigError("key: strategy 'hash' needs one, got None")
+            digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
+            return int.from_bytes(digest, "little") % self.size
+        if strategy == "local_first":
+            here = ray.get_runtime_context().get_node_id()
+            near = [index for index, node in enumerate(self._node_ids()) if node == here]
+            return near[next(self._turn) % len(near)] if near else self.choose("round_robin")
+        raise ConfigError(
+            f"strategy: expected round_robin, least_loaded, hash or local_first, got {strategy!r}"
+        )
+
+    def _node_ids(self) -> list[str]:
+        if self._nodes is None:
+            self._nodes = [node for _, _, node in self._describe()]
+        return self._nodes
+
+    def _describe(self) -> list[tuple[int, int, str]]:
+        refs = [worker.describe.remote() for worker in self._workers]
+        return [_get(ref, 60.0, f"pool {self.name}") for ref in refs]
+
+    def pids(self) -> list[int]:
+        """Return the process ids of the workers."""
+        return [pid for _, pid, _ in self._describe()]
+
+    def drain_metrics(self) -> list[metrics.Sample]:
+        """Gather what every worker recorded; a worker that is being restarted gives nothing."""
+        gathered: list[metrics.Sample] = []
+        for ref in [worker.drain_metrics.remote() for worker in self._workers]:
+            try:
+                gathered += _get(ref, 5.0, f"pool {self.name}")
+            except (WorkerLostError, DeadlineError) as error:
+                logger.warning("no metrics: %s", error)
+        return gathered
+
+    def wait_ready(self, timeout_s: float = 60.0) -> None:
+        """Wait until every worker answers, such as after one was killed.
+
+        Raises:
+            DeadlineError: one does not within `timeout_s`.
+        """
+        deadline = time.monotonic() + timeout_s
+        for worker in self._workers:
+            while True:
+                left = deadline - time.monotonic()
+                try:
+                    _get(worker.describe.remote(), max(left, 0.1), f"pool {self.name}")
+                    break
+                except WorkerLostError:
+                    if left <= 0:
+                        raise DeadlineError(
+                            f"pool {self.name}: not ready in {timeout_s} s"
+                        ) from None
+                    time.sleep(0.05)  # Ray has no event for an actor that is alive again
+
+    def close(self) -> None:
+        """Kill the workers for good; again is harmless."""
+        for worker in self._workers:
+            ray.kill(worker, no_restart=True)
+        self._workers = []
+
+
+def _restore(name: str, workers: list[Any]) -> WorkerPool:
+    pool = WorkerPool.__new__(WorkerPool)
+    pool._adopt(name, workers)
+    return pool
+
+
+def _get(ref: Any, timeout_s: float, what: str) -> Any:
+    try:
+        return ray.get(ref, timeout=timeout_s)
+    except ray.exceptions.GetTimeoutError:
+        raise DeadlineError(f"{what}: no answer within {timeout_s:g} s") from None
+    except ray.exceptions.RayTaskError as error:
+        cause = getattr(error, "cause", None)
+        raise (cause if isinstance(cause, Exception) else error) from error
+    except _LOST as error:
+        raise WorkerLostError(f"{what}: the worker died: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

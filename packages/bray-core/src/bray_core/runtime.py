@@ -1,0 +1,114 @@
+"""The runtime of a launch: one process, or workers on a Ray cluster. One per process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, TypeAlias, get_args
+
+from bray_core.config import closest
+from bray_core.errors import AlreadyExistsError, ConfigError, MissingExtraError, NotFoundError
+from bray_core.experiment import Experiment
+
+RuntimeKind: TypeAlias = Literal["local", "ray"]
+
+
+class Runtime:
+    """A trial that is open and the place where its components run. Made by `init`."""
+
+    def __init__(self, experiment: Experiment, runtime: RuntimeKind) -> None:
+        self.experiment = experiment
+        self.runtime = runtime
+
+    def close(self) -> None:
+        """Stop Ray if `init` started it, and release the trial."""
+        global _current
+        if self.runtime == "ray":
+            from bray_core.remote import shutdown_ray
+
+            shutdown_ray()
+        self.experiment.close()
+        if _current is self:
+            _current = None
+
+    def __enter__(self) -> Runtime:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+_current: Runtime | None = None
+
+
+def init(
+    project: str | Path,
+    trial: str,
+    runtime: RuntimeKind = "local",
+    address: str | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Runtime:
+    """Open a trial and start its runtime.
+
+    Args:
+        project: folder of the project; made if it is absent.
+        trial: name of the trial; an existing one is resumed.
+        runtime: `local` or `ray`.
+        address: of a running Ray cluster (`ray` only); None starts one on this machine.
+        config: written to the trial's `config.yaml`.
+
+    Raises:
+        ConfigError: an unknown runtime, or an address for `local`.
+        AlreadyExistsError: this process has a runtime, or another process runs the trial.
+        MissingExtraError: Ray is asked for but not installed.
+    """
+    global _current
+    if runtime not in get_args(RuntimeKind):
+        near = closest(str(runtime), get_args(RuntimeKind))
+        raise ConfigError(f"runtime: expected 'local' or 'ray', got {runtime!r}{near}")
+    if address is not None and runtime != "ray":
+        raise ConfigError(f"address: is for runtime='ray', got runtime={runtime!r}")
+    if _current is not None:
+        raise AlreadyExistsError(
+            f"init: this process already runs {_current.experiment.path}: call shutdown first"
+        )
+    experiment = Experiment.open(Path(project), trial, config)
+    try:
+        if runtime == "ray":
+            _start_ray(address)
+    except BaseException:
+        experiment.close()
+        raise
+    _current = Runtime(experiment, runtime)
+    return _current
+
+
+def _start_ray(address: str | None) -> None:
+    try:
+        from bray_core.remote import init_ray
+    except ImportError:
+        raise MissingExtraError("runtime 'ray'", "bray-core", "ray") from None
+    init_ray(address)
+
+
+def current() -> Runtime:
+    """Return this process's runtime.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    if _current is None:
+        raise NotFoundError("runtime: none is open: call bray.init first")
+    return _current
+
+
+def shutdown() -> None:
+    """Close this process's runtime; harmless where there is none."""
+    if _current is not None:
+        _current.close()
