@@ -14,6 +14,7 @@ handle over workers on Ray (`bray_model.remote.RemoteModel`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy.typing as npt
@@ -52,6 +53,10 @@ class Model(Protocol):
 
     def publish(self, weights: Weights) -> int:
         """Make new weights the current version and return its number."""
+        ...
+
+    def checkpoint(self) -> Path | None:
+        """Write the current version to disk; None where there is no folder for it."""
         ...
 
     async def wait_version(self, version: int, timeout_s: float | None = None) -> int:
