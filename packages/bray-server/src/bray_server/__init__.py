@@ -1,1 +1,8 @@
 """HTTP and TCP hosting of stateful and stateless services, sessions and clients."""
+
+from bray_server.async_client import AsyncClient
+from bray_server.client import Client, Reply, Request
+from bray_server.limits import Limits
+from bray_server.server import Server, ServerThread
+
+__all__ = ["AsyncClient", "Client", "Limits", "Reply", "Request", "Server", "ServerThread"]
