@@ -1,1 +1,23 @@
-"""Reinforcement-learning networks, distributions, returns, losses and league rules as plain torch functions."""
+"""Reinforcement learning as plain torch functions: networks, returns, losses, league rules."""
+
+from bray_algo import categorical, gaussian
+from bray_algo.league import elo_update, pfsp_weights
+from bray_algo.losses import behaviour_cloning_loss, policy_gradient_loss, ppo_loss
+from bray_algo.networks import NatureCNN, PolicyValueMLP, mlp
+from bray_algo.returns import gae, n_step, vtrace
+
+__all__ = [
+    "NatureCNN",
+    "PolicyValueMLP",
+    "behaviour_cloning_loss",
+    "categorical",
+    "elo_update",
+    "gae",
+    "gaussian",
+    "mlp",
+    "n_step",
+    "pfsp_weights",
+    "policy_gradient_loss",
+    "ppo_loss",
+    "vtrace",
+]

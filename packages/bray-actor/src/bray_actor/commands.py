@@ -1,0 +1,52 @@
+"""The subcommand `bray play`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from bray_core.cli import Command
+
+DEFAULT_ADDRESS = "tcp://127.0.0.1:7300"
+
+
+def _add_play(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("environment", help="a Gymnasium id, or a short name such as cartpole")
+    parser.add_argument("--address", default=DEFAULT_ADDRESS, help="tcp://… or http://… of actors")
+    parser.add_argument("--episodes", type=int, default=100, help="episodes to play")
+    parser.add_argument("--num-envs", type=int, default=8, help="environments side by side")
+    parser.add_argument("--seed", type=int, default=0, help="of the environments")
+    parser.add_argument(
+        "--token-env", default="BRAY_TOKEN", help="environment variable that holds the token"
+    )
+
+
+def _play(options: argparse.Namespace) -> int:
+    from bray_actor.gamecore import play
+    from bray_core.errors import BrayError, ServiceError
+
+    try:
+        returns = play(
+            options.environment,
+            options.address,
+            episodes=options.episodes,
+            num_envs=options.num_envs,
+            seed=options.seed,
+            token=os.environ.get(options.token_env),
+        )
+    except ServiceError as error:
+        if error.code == "unreachable":
+            raise BrayError(
+                f"{error.message}: start a server with `bray serve TRIAL` or name another --address"
+            ) from error
+        raise
+    mean = sum(returns) / len(returns)
+    sys.stdout.write(
+        f"{options.environment}: mean return {mean:.1f} over {len(returns)} episodes "
+        f"(lowest {min(returns):.1f}, highest {max(returns):.1f})\n"
+    )
+    return 0
+
+
+play = Command("play", "let an environment call actors that listen somewhere", _add_play, _play)

@@ -1,0 +1,217 @@
+"""A gamecore that plays Gymnasium environments: it calls the actor, as any simulator would.
+
+    python -m bray_actor.gamecore --env CartPole-v1 --address tcp://127.0.0.1:7300 --num-envs 8
+
+Each environment is a lane; each of its episodes is a session `lane/episode`. All lanes share one
+connection, and their ticks are sent together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bray_actor.spaces import import_gymnasium, resolve, spec_of, to_action, to_arrays
+from bray_core import codec
+from bray_core.errors import BrayError, ConfigError, DeadlineError, ServiceError
+from bray_server import Client, Request
+
+_TIMEOUT_S = 900.0
+"""Longer than an actor lets a tick wait for a new version or an evaluation."""
+_GONE = ("connection_lost", "unreachable", "draining")
+_EMPTY = codec.encode({})
+
+
+def play(
+    environment: str,
+    address: str,
+    *,
+    episodes: int | None = None,
+    num_envs: int = 1,
+    seed: int = 0,
+    lane_offset: int = 0,
+    token: str | None = None,
+    on_episode: Callable[[float], None] | None = None,
+) -> list[float]:
+    """Play an environment against the actor at `address`.
+
+    Args:
+        environment: a Gymnasium id, or a short name such as `cartpole`.
+        address: `tcp://host:port` or `http://host:port`.
+        episodes: how many, shared out to the lanes beforehand, so that short ones are not
+            preferred; None plays until the server is gone.
+        num_envs: lanes played side by side.
+        seed: of the environments, together with the lane.
+        lane_offset: number of the first lane; keeps the sessions of several processes apart.
+        token: bearer token.
+        on_episode: called with each episode's return.
+
+    Returns:
+        The returns in the order of (lane, episode).
+
+    Raises:
+        ConfigError: an unknown environment, or a number out of range.
+        ServiceError: the server answered with an error, or is gone.
+    """
+    for name, number in (("num_envs", num_envs), ("episodes", episodes)):
+        if number is not None and number < 1:
+            raise ConfigError(f"{name}: expected 1 or more, got {number}")
+    if seed < 0:
+        raise ConfigError(f"seed: expected 0 or more, got {seed}")
+    environment = resolve(environment)
+    if episodes is not None:
+        num_envs = min(num_envs, episodes)
+    quotas = [_share(episodes, num_envs, index) for index in range(num_envs)]
+    lanes = [
+        _Lane(environment, lane_offset + index, seed, quota) for index, quota in enumerate(quotas)
+    ]
+    try:
+        with Client(address, token, _TIMEOUT_S) as client:
+            _play(client, lanes, on_episode)
+    finally:
+        for lane in lanes:
+            lane.close()
+    return [episode_return for lane in lanes for episode_return in lane.returns]
+
+
+def _share(episodes: int | None, num_envs: int, index: int) -> int | None:
+    if episodes is None:
+        return None
+    return episodes // num_envs + (index < episodes % num_envs)
+
+
+def _play(client: Client, lanes: list[_Lane], on_episode: Callable[[float], None] | None) -> None:
+    """Send the ticks of all lanes together; episodes that ended begin anew in between.
+
+    So a lane always has exactly one tick under way, which lets an on-policy run go in lock-step.
+    """
+    _bodies(client, [lane.begin() for lane in lanes])
+    while lanes:
+        replies = _bodies(client, [lane.tick() for lane in lanes])
+        ended = [lane for lane, reply in zip(lanes, replies, strict=True) if lane.step(reply)]
+        if not ended:
+            continue
+        changes = [lane.end() for lane in ended]
+        if on_episode is not None:
+            for lane in ended:
+                on_episode(lane.returns[-1])
+        changes += [lane.begin() for lane in ended if not lane.is_done]
+        _bodies(client, changes)
+        lanes = [lane for lane in lanes if not lane.is_done]
+
+
+def _bodies(client: Client, requests: Sequence[Request]) -> list[bytes]:
+    bodies = []
+    for reply in client.exchange(requests):
+        if isinstance(reply, ServiceError):
+            raise reply
+        bodies.append(reply)
+    return bodies
+
+
+class _Lane:
+    """One environment and the session of its current episode."""
+
+    def __init__(self, environment: str, number: int, seed: int, quota: int | None) -> None:
+        self._env = import_gymnasium().make(environment, disable_env_checker=True)
+        self._spec = spec_of(self._env.observation_space)
+        self._number = number
+        self._seed: int | None = seed * 1_000_003 + number  # of the first reset only
+        self._quota = quota
+        self.returns: list[float] = []
+        self._message: dict[str, Any] = {}
+        self._return = 0.0
+
+    @property
+    def is_done(self) -> bool:
+        return self._quota is not None and len(self.returns) >= self._quota
+
+    @property
+    def _session(self) -> str:
+        return f"{self._number}/{len(self.returns)}"
+
+    def begin(self) -> Request:
+        observation, _ = self._env.reset(seed=self._seed)
+        self._seed = None
+        self._return = 0.0
+        self._message = {"observation": to_arrays(self._spec, observation)}
+        return Request("start", self._session, _EMPTY)
+
+    def tick(self) -> Request:
+        return Request("tick", self._session, codec.encode(self._message))
+
+    def step(self, reply: bytes) -> bool:
+        """Take the action of a reply; return whether the episode ended."""
+        action = to_action(self._env.action_space, codec.decode(reply)["action"])
+        observation, reward, terminated, truncated, _ = self._env.step(action)
+        self._return += float(reward)
+        self._message = {
+            "observation": to_arrays(self._spec, observation),
+            "reward": float(reward),
+            "terminated": bool(terminated),
+            "truncated": bool(truncated),
+        }
+        return bool(terminated or truncated)
+
+    def end(self) -> Request:
+        request = Request("end", self._session, codec.encode(self._message))
+        self.returns.append(self._return)
+        return request
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end this process when its parent is gone, however that went."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1 is PR_SET_PDEATHSIG
+        if os.getppid() == 1:
+            sys.exit(0)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play as a process of its own: quiet when the server goes, one line on other errors."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--env", required=True)
+    parser.add_argument("--address", required=True)
+    parser.add_argument("--episodes", type=int)
+    parser.add_argument("--num-envs", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--lane-offset", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="print {'returns': […]} at the end")
+    options = parser.parse_args(arguments)
+    _die_with_parent()
+    try:
+        returns = play(
+            options.env,
+            options.address,
+            episodes=options.episodes,
+            num_envs=options.num_envs,
+            seed=options.seed,
+            lane_offset=options.lane_offset,
+            token=os.environ.get("BRAY_TOKEN"),
+        )
+    except (ServiceError, DeadlineError) as error:
+        if options.episodes is None and getattr(error, "code", None) in _GONE:
+            return 0
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    except BrayError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        return 0
+    if options.json:
+        sys.stdout.write(json.dumps({"returns": returns}) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+"""The actor of a policy: the same class in training and in production.
+
+Bodies are in bray's codec. start: `{}`. tick: `{"observation", "reward"}`, the reward being that of
+the action before (absent in the first tick); reply `{"action"}`. end: `{"observation", "reward",
+"terminated", "truncated"}`. One session is one episode of one environment.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bray_actor.actor import Actor
+from bray_actor.decoder import Categorical, Decision, Decoder, decoder_for
+from bray_actor.segment import SegmentWriter
+from bray_actor.step_budget import StepBudget
+from bray_core import codec, metrics
+from bray_core.config import from_mapping
+from bray_core.errors import ConfigError, SpecError
+from bray_core.layout import Packed
+from bray_core.nested import Nested
+from bray_core.protocols import Buffer, Model
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyConfig:
+    """How a policy acts."""
+
+    deterministic: bool = False
+    """Whether to take the most likely action instead of drawing one."""
+    num_actions: int | None = None
+    """Actions of a discrete space, checked against the model's logits; None takes the model's."""
+    seed: int = 0
+    """Of the draws, together with the session's name."""
+
+    def __post_init__(self) -> None:
+        if self.num_actions is not None and self.num_actions < 1:
+            raise ConfigError(f"num_actions: expected 1 or more, got {self.num_actions}")
+
+
+class PolicyActor(Actor):
+    """Asks the model for each observation; with a buffer it records what happens.
+
+    An aborted session's open segment is dropped (its last step has no outcome), counted in the
+    metric `actor/steps_lost`, and refunded to the budget.
+
+    Args:
+        session: its id; seeds the draws.
+        model: the policy.
+        config: how to act.
+        buffer: where finished segments go; None records nothing.
+        budget: steps per policy version; None lets every tick through.
+    """
+
+    def __init__(
+        self,
+        session: str,
+        model: Model,
+        config: PolicyConfig,
+        buffer: Buffer | None = None,
+        budget: StepBudget | None = None,
+    ) -> None:
+        self._model = model
+        self._config = config
+        self._buffer = buffer
+        self._budget = budget
+        self._writer = SegmentWriter(buffer.layout) if buffer is not None else None
+        self._random = random.Random(f"{config.seed}/{session}")
+        self._decoder: Decoder | None = (
+            Categorical(config.num_actions) if config.num_actions is not None else None
+        )
+        self._return = 0.0
+        self._length = 0
+
+    @classmethod
+    def factory(
+        cls,
+        model: Model,
+        config: PolicyConfig,
+        *,
+        buffer: Buffer | None = None,
+        budget: StepBudget | None = None,
+    ) -> Callable[[str], PolicyActor]:
+        """Return what a server calls with each session's id."""
+        return lambda session: cls(session, model, config, buffer, budget)
+
+    @classmethod
+    def from_export(cls, config: Mapping[str, Any], model: Model) -> Callable[[str], PolicyActor]:
+        """Return the factory that `bray serve` hosts, from the manifest's `actor.config`.
+
+        Raises:
+            ConfigError: an unknown key or a wrong value.
+        """
+        return cls.factory(model, from_mapping(config, PolicyConfig, "manifest: actor.config"))
+
+    async def start(self, body: bytes) -> bytes:
+        """Begin an episode."""
+        _message(body or _EMPTY)
+        return _EMPTY
+
+    async def tick(self, body: bytes) -> bytes:
+        """Take the last action's reward and the new observation; return the next action."""
+        message = _message(body)
+        observation = _required(message, "observation")
+        self._finish_step(message)
+        if self._writer is not None and self._writer.is_full:
+            self._push(self._writer.finish(observation))
+        await self._admit(observation)
+        try:
+            answer = await self._model.infer(observation)
+            decision = self._decide(answer.outputs)
+            self._begin_step(observation, decision, answer.outputs, answer.version)
+        except BaseException:  # also a client that went away: the step was not taken
+            if self._budget is not None:
+                self._budget.refund(1)
+            raise
+        return codec.encode({"action": decision.action})
+
+    async def end(self, body: bytes) -> bytes:
+        """Take the last outcome and push the episode's last segment."""
+        message = _message(body)
+        terminated = bool(message.get("terminated", False))
+        observation = None if terminated else _required(message, "observation")
+        self._finish_step(message, terminated, bool(message.get("truncated", False)))
+        writer = self._writer
+        if writer is not None and len(writer):
+            self._push(
+                writer.finish(observation, episode_return=self._return, episode_length=self._length)
+            )
+        metrics.record("actor/episode_return", self._return)
+        metrics.record("actor/episode_length", self._length)
+        metrics.record("actor/episodes", 1, kind="count")
+        return _EMPTY
+
+    async def abort(self, reason: str) -> None:
+        """Drop the open segment and refund its steps."""
+        if self._writer is not None:
+            self._lose(self._writer.discard())
+
+    def _finish_step(
+        self, message: dict[str, Any], terminated: bool = False, truncated: bool = False
+    ) -> None:
+        """Take the outcome of the action before, if there was one."""
+        if self._length == 0:
+            return
+        reward = message.get("reward")
+        if not isinstance(reward, int | float):
+            raise SpecError(f"reward: expected a number, got {type(reward).__name__}")
+        self._return += reward
+        if self._writer is not None and self._writer.has_open_step:
+            self._writer.finish_step(reward, terminated=terminated, truncated=truncated)
+
+    async def _admit(self, observation: Nested) -> None:
+        """Wait for the budget; a segment that is open meanwhile is cut here and pushed."""
+        if self._budget is None:
+            return
+        while not self._budget.try_acquire():
+            if self._writer is not None and len(self._writer):
+                self._push(self._writer.finish(observation))
+            await self._budget.wait()
+
+    def _decide(self, outputs: Nested) -> Decision:
+        if self._decoder is None:
+            self._decoder = decoder_for(outputs)
+        if self._config.deterministic:
+            return self._decoder.mode(outputs)
+        return self._decoder.sample(outputs, self._random)
+
+    def _begin_step(
+        self, observation: Nested, decision: Decision, outputs: Nested, version: int
+    ) -> None:
+        if self._writer is not None:
+            self._writer.begin_step(
+                observation,
+                decision.action,
+                log_prob=decision.log_prob,
+                value=float(outputs.get("value", 0.0)),
+                version=version,
+            )
+        self._length += 1
+        metrics.record("actor/steps", 1, kind="count")
+
+    def _push(self, segment: Packed) -> None:
+        assert self._buffer is not None
+        if not self._buffer.push(segment):
+            self._lose(int(segment.tree["length"]))
+
+    def _lose(self, steps: int) -> None:
+        if steps:
+            metrics.record("actor/steps_lost", steps, kind="count")
+            if self._budget is not None:
+                self._budget.refund(steps)
+
+
+_EMPTY = codec.encode({})
+
+
+def _message(body: bytes) -> dict[str, Any]:
+    message = codec.decode(body)
+    if not isinstance(message, dict):
+        raise SpecError(f"body: expected a dict in bray's codec, got {type(message).__name__}")
+    return message
+
+
+def _required(message: dict[str, Any], name: str) -> Nested:
+    if name not in message:
+        raise SpecError(f"body: expected the key {name!r}, got {sorted(message)}")
+    return message[name]

@@ -1,0 +1,180 @@
+"""Segments: T consecutive steps of one agent in one episode, written in place."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from bray_core import nested
+from bray_core.errors import ConfigError, SpecError
+from bray_core.layout import Layout, Packed
+from bray_core.nested import ArraySpec, Nested
+
+_STEP_LEAVES = {
+    "reward": "float32",
+    "terminated": "bool",
+    "truncated": "bool",
+    "log_prob": "float32",
+    "value": "float32",
+    "policy_version": "int64",
+}
+_SEGMENT_LEAVES = {"length": "int32", "episode_return": "float32", "episode_length": "int32"}
+
+
+def segment_spec(observation: Nested, action: Nested, length: int) -> Nested:
+    """Return the spec of a segment of at most `length` steps.
+
+    Leaves `[T, …]`: observation, action, reward, terminated, truncated, log_prob, value,
+    policy_version; steps from `length` on are padding. Leaves of the segment: length,
+    final_observation (after the last step: zeros if it terminated), episode_return and
+    episode_length (NaN and 0 unless the segment ends its episode).
+
+    Args:
+        observation: nested `ArraySpec` of one observation.
+        action: nested `ArraySpec` of one action.
+        length: T.
+    """
+    if length < 1:
+        raise ConfigError(f"length: expected 1 or more, got {length}")
+
+    def per_step(leaf: ArraySpec) -> ArraySpec:
+        return ArraySpec(leaf.dtype, (length, *leaf.shape))
+
+    return {
+        "observation": nested.map(per_step, observation),
+        "action": nested.map(per_step, action),
+        "final_observation": observation,
+        **{name: ArraySpec(np.dtype(kind), (length,)) for name, kind in _STEP_LEAVES.items()},
+        **{name: ArraySpec(np.dtype(kind), ()) for name, kind in _SEGMENT_LEAVES.items()},
+    }
+
+
+class SegmentWriter:
+    """Writes steps into the columns of a packed segment.
+
+    A step begins with the observation and the action taken; its reward and whether the episode
+    ended are known one request later.
+
+    Args:
+        layout: of a `segment_spec`.
+
+    Example:
+        >>> number = ArraySpec(np.dtype("float32"), ())
+        >>> writer = SegmentWriter(Layout(segment_spec(number, number, 4)))
+        >>> writer.begin_step(np.float32(1), np.float32(0), log_prob=-0.7, value=0.0, version=3)
+        >>> writer.finish_step(reward=1.0)
+        >>> segment = writer.finish(np.float32(2))
+        >>> int(segment.tree["length"]), float(segment.tree["final_observation"])
+        (1, 2.0)
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._capacity: int = layout.spec["reward"].shape[0]
+        self._has_open_step = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._block = self._layout.empty()
+        self._views = self._layout.views(self._block)
+        self._observation = list(nested.flatten(self._views["observation"]).items())
+        self._action = list(nested.flatten(self._views["action"]).items())
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Steps that were begun, the open one included."""
+        return self._count + self._has_open_step
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the segment holds T finished steps."""
+        return self._count == self._capacity
+
+    @property
+    def has_open_step(self) -> bool:
+        """Whether a step waits for its reward."""
+        return self._has_open_step
+
+    def begin_step(
+        self, observation: Nested, action: Nested, *, log_prob: float, value: float, version: int
+    ) -> None:
+        """Write what is known when the agent acts.
+
+        Raises:
+            SpecError: an observation or action does not fit; names the leaf. Or the segment is
+                full, or the step before is not finished.
+        """
+        if self._has_open_step or self.is_full:
+            raise SpecError("begin_step: finish the step and cut the full segment first")
+        at = self._count
+        _write("observation", self._observation, observation, at)
+        _write("action", self._action, action, at)
+        views = self._views
+        views["log_prob"][at] = log_prob
+        views["value"][at] = value
+        views["policy_version"][at] = version
+        self._has_open_step = True
+
+    def finish_step(
+        self, reward: float, *, terminated: bool = False, truncated: bool = False
+    ) -> None:
+        """Write what the step led to."""
+        if not self._has_open_step:
+            raise SpecError("finish_step: no step was begun")
+        at = self._count
+        self._views["reward"][at] = reward
+        self._views["terminated"][at] = terminated
+        self._views["truncated"][at] = truncated
+        self._count += 1
+        self._has_open_step = False
+
+    def finish(
+        self,
+        final_observation: Nested | None,
+        *,
+        episode_return: float = math.nan,
+        episode_length: int = 0,
+    ) -> Packed:
+        """Hand over the segment of the finished steps and begin a new one.
+
+        Args:
+            final_observation: after the last step; None if the episode terminated there.
+            episode_return: sum of the episode's rewards, if the segment ends it.
+            episode_length: its steps, if the segment ends it.
+        """
+        if self._count == 0 or self._has_open_step:
+            raise SpecError("finish: expected one or more finished steps and no open one")
+        views, block = self._views, self._block
+        views["length"][...] = self._count
+        views["episode_return"][...] = episode_return
+        views["episode_length"][...] = episode_length
+        if final_observation is not None:
+            targets = list(nested.flatten(views["final_observation"]).items())
+            _write("final_observation", targets, final_observation, ...)
+        self._begin()
+        return Packed(self._layout, block)
+
+    def discard(self) -> int:
+        """Drop the segment and return how many steps are lost."""
+        lost = len(self)
+        self._has_open_step = False
+        self._begin()
+        return lost
+
+
+def _write(name: str, targets: list[tuple[str, Any]], tree: Nested, at: Any) -> None:
+    """Write a tree's leaves into row `at` of the columns, refusing what does not fit."""
+    if len(targets) == 1 and not isinstance(tree, dict | list | tuple):
+        leaves = {targets[0][0]: tree}
+    else:
+        leaves = nested.flatten(tree)
+    for path, column in targets:
+        leaf = leaves.get(path)
+        target = column[at]
+        if leaf is None or np.shape(leaf) != target.shape:
+            got = "nothing" if leaf is None else f"{getattr(leaf, 'dtype', '?')} {np.shape(leaf)}"
+            where = f"{name}/{path}" if path else name
+            raise SpecError(f"{where}: expected {column.dtype} {target.shape}, got {got}")
+        column[at] = leaf

@@ -1,0 +1,71 @@
+"""On-policy pacing: so many steps per policy version, then everybody waits for the next."""
+
+from __future__ import annotations
+
+import asyncio
+
+from bray_core.errors import ConfigError
+from bray_core.protocols import Model
+
+
+class StepBudget:
+    """Admits `steps` steps per policy version; for sessions of one event loop.
+
+    With it a trainer's replay holds exactly the steps of one version. Steps that cannot arrive
+    any more are refunded, so that the trainer never waits for them.
+
+    Args:
+        steps: admitted per version.
+        model: whose `version` counts.
+        timeout_s: how long to wait for the next version at most.
+    """
+
+    def __init__(self, steps: int, model: Model, timeout_s: float = 600.0) -> None:
+        if steps < 1:
+            raise ConfigError(f"steps: expected 1 or more, got {steps}")
+        self._steps = steps
+        self._model = model
+        self._timeout_s = timeout_s
+        self._version = model.version
+        self._left = steps
+        self._changed: asyncio.Event | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    def try_acquire(self) -> bool:
+        """Take one step of the current version's budget; False if it is used up."""
+        version = self._model.version
+        if version > self._version:
+            self._version = version
+            self._left = self._steps
+        if self._left == 0:
+            return False
+        self._left -= 1
+        return True
+
+    def refund(self, steps: int) -> None:
+        """Give steps back that were acquired but will not reach the buffer."""
+        self._left += steps
+        if steps and self._changed is not None:
+            self._changed.set()
+
+    async def wait(self) -> None:
+        """Wait until `try_acquire` may succeed: a new version came, or steps were refunded.
+
+        Raises:
+            DeadlineError: no new version in time.
+        """
+        if self._changed is None or self._changed.is_set():
+            self._changed = asyncio.Event()
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.create_task(self._watch())
+        watcher, changed = self._watcher, self._changed
+        await changed.wait()
+        if watcher.done() and not watcher.cancelled() and (error := watcher.exception()):
+            raise error
+
+    async def _watch(self) -> None:
+        try:
+            await self._model.wait_version(self._version + 1, self._timeout_s)
+        finally:
+            if self._changed is not None:
+                self._changed.set()

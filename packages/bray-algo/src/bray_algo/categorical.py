@@ -1,0 +1,57 @@
+"""The categorical distribution as functions of logits `[…, A]`. Illegal actions have −inf."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_FLOOR = -1e9
+"""Finite stand-in for −inf, so that gradients of illegal actions are zero, not NaN."""
+
+
+def mask(logits: Tensor, legal: Tensor) -> Tensor:
+    """Return logits in which actions that are not `legal` (bool, same shape) have no chance.
+
+    Raises:
+        ValueError: the shapes differ, or a row has no legal action.
+    """
+    if legal.shape != logits.shape or legal.dtype != torch.bool:
+        raise ValueError(
+            f"legal: expected bool {tuple(logits.shape)}, got {legal.dtype} {tuple(legal.shape)}"
+        )
+    if not bool(legal.any(-1).all()):
+        raise ValueError("legal: expected one legal action or more in each row, got a row of none")
+    return logits.masked_fill(~legal, _FLOOR)
+
+
+def log_probs(logits: Tensor) -> Tensor:
+    """Return log p of every action `[…, A]`."""
+    return torch.log_softmax(logits.clamp(min=_FLOOR), -1)
+
+
+def log_prob(logits: Tensor, action: Tensor) -> Tensor:
+    """Return log p of the given actions (integers `[…]`)."""
+    return log_probs(logits).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Return −Σ p log p, `[…]`, in nats."""
+    log_p = log_probs(logits)
+    return -(log_p.exp() * log_p).sum(-1)
+
+
+def kl(logits_p: Tensor, logits_q: Tensor) -> Tensor:
+    """Return KL(p ‖ q) = Σ p (log p − log q), `[…]`, in nats."""
+    log_p = log_probs(logits_p)
+    return (log_p.exp() * (log_p - log_probs(logits_q))).sum(-1)
+
+
+def sample(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Draw actions `[…]`."""
+    flat = log_probs(logits).exp().reshape(-1, logits.shape[-1])
+    return torch.multinomial(flat, 1, generator=generator).reshape(logits.shape[:-1])
+
+
+def mode(logits: Tensor) -> Tensor:
+    """Return the most likely actions `[…]`."""
+    return logits.argmax(-1)

@@ -1,0 +1,100 @@
+"""Networks that take observations `[B, …]` and give named outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+def orthogonal_(layer: nn.Linear | nn.Conv2d, gain: float) -> nn.Linear | nn.Conv2d:
+    """Initialise a layer's weight orthogonally with this gain, its bias with zeros.
+
+    Saxe et al. 2014, "Exact solutions to the nonlinear dynamics of learning", §3.
+    """
+    nn.init.orthogonal_(layer.weight, gain)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+def mlp(sizes: Sequence[int], *, output_gain: float = 1.0) -> nn.Sequential:
+    """Return a multi-layer perceptron with tanh between the layers, none after the last.
+
+    Args:
+        sizes: features of the input, the hidden layers and the output.
+        output_gain: of the last layer's orthogonal initialisation; the others have √2.
+
+    Raises:
+        ValueError: fewer than two sizes, or one that is not positive.
+    """
+    if len(sizes) < 2 or min(sizes) < 1:
+        raise ValueError(f"sizes: expected two or more positive sizes, got {list(sizes)}")
+    layers: list[nn.Module] = []
+    for index in range(len(sizes) - 1):
+        is_last = index == len(sizes) - 2
+        layer = nn.Linear(sizes[index], sizes[index + 1])
+        layers.append(orthogonal_(layer, output_gain if is_last else math.sqrt(2)))
+        if not is_last:
+            layers.append(nn.Tanh())
+    return nn.Sequential(*layers)
+
+
+class PolicyValueMLP(nn.Module):
+    """Two perceptrons side by side: a categorical policy and a value function.
+
+    Args:
+        observation_size: D.
+        num_actions: A.
+        hidden: units of each hidden layer, the same in both.
+
+    Example:
+        >>> outputs = PolicyValueMLP(4, 2)(torch.zeros(3, 4))
+        >>> outputs["logits"].shape, outputs["value"].shape
+        (torch.Size([3, 2]), torch.Size([3]))
+    """
+
+    def __init__(
+        self, observation_size: int, num_actions: int, hidden: Sequence[int] = (64, 64)
+    ) -> None:
+        super().__init__()
+        # A policy that begins nearly uniform explores (Andrychowicz et al. 2021, §3.2).
+        self.policy = mlp([observation_size, *hidden, num_actions], output_gain=0.01)
+        self.value = mlp([observation_size, *hidden, 1])
+
+    def forward(self, observation: Tensor) -> dict[str, Tensor]:
+        """Map observations `[B, D]` to `logits [B, A]` and `value [B]`."""
+        return {"logits": self.policy(observation), "value": self.value(observation).squeeze(-1)}
+
+
+class NatureCNN(nn.Module):
+    """The convolutional trunk of Mnih et al. 2015 (Nature 518), with policy and value heads.
+
+    Args:
+        num_actions: A.
+        channels: stacked frames C of the observations.
+    """
+
+    def __init__(self, num_actions: int, channels: int = 4) -> None:
+        super().__init__()
+        gain = math.sqrt(2)
+        self.trunk = nn.Sequential(
+            orthogonal_(nn.Conv2d(channels, 32, 8, 4), gain),
+            nn.ReLU(),
+            orthogonal_(nn.Conv2d(32, 64, 4, 2), gain),
+            nn.ReLU(),
+            orthogonal_(nn.Conv2d(64, 64, 3, 1), gain),
+            nn.ReLU(),
+            nn.Flatten(),
+            orthogonal_(nn.Linear(64 * 7 * 7, 512), gain),
+            nn.ReLU(),
+        )
+        self.policy = orthogonal_(nn.Linear(512, num_actions), 0.01)
+        self.value = orthogonal_(nn.Linear(512, 1), 1.0)
+
+    def forward(self, observation: Tensor) -> dict[str, Tensor]:
+        """Map uint8 frames `[B, C, 84, 84]` to `logits [B, A]` and `value [B]`."""
+        features = self.trunk(observation.to(torch.float32) / 255.0)
+        return {"logits": self.policy(features), "value": self.value(features).squeeze(-1)}
