@@ -11,7 +11,8 @@ from bray_core.errors import BrayError, DeadlineError
 from bray_core.protocols import Model
 from bray_server import ServerThread
 
-_ENVS = 20
+NUM_ENVS = 20
+"""Environments that the gamecore plays side by side."""
 _TIMEOUT_S = 600.0
 
 
@@ -29,11 +30,10 @@ def evaluate(model: Model, environment: str, episodes: int, *, seed: int) -> lis
         BrayError: the gamecore failed; carries its last words.
         DeadlineError: it took longer than ten minutes.
     """
-    config = PolicyConfig(environment=environment, deterministic=True)
-    server = ServerThread(PolicyActor.factory(model, config))
+    server = ServerThread(PolicyActor.factory(model, PolicyConfig(deterministic=True)))
     command = [sys.executable, "-m", "bray_actor.gamecore", "--env", environment]
     command += ["--address", server.addresses[0], "--episodes", str(episodes), "--json"]
-    command += ["--num-envs", str(min(_ENVS, episodes)), "--seed", str(seed)]
+    command += ["--num-envs", str(NUM_ENVS), "--seed", str(seed)]
     try:
         done = subprocess.run(
             command,

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 ActorFactory = Callable[[str], protocols.Actor]
 """Session name → the actor that answers it."""
 
+_WAIT_S = 900.0
+"""A tick of an on-policy run may wait for a replay to be trained on, or for an evaluation."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -60,6 +63,7 @@ class Run:
         self._runtime = launched
         self._open = ExitStack()
         self._open.callback(core_runtime.shutdown)
+        self._remote: list[Any] = []
 
     @property
     def experiment(self) -> Experiment:
@@ -91,7 +95,7 @@ class Run:
             from bray_model.remote import RemoteModel
 
             made = RemoteModel(name, module, example_inputs, config=config, directory=directory)
-        return self._keep(made)
+        return self.keep(made)
 
     def buffer(self, name: str, layout: Layout, config: BufferConfig) -> protocols.Buffer:
         """Create a buffer (`bray_buffer.Buffer` or `RemoteBuffer`)."""
@@ -103,7 +107,7 @@ class Run:
             from bray_buffer.remote import RemoteBuffer
 
             made = RemoteBuffer(name, layout, config)
-        return self._keep(made)  # type: ignore[no-any-return]
+        return self.keep(made)  # type: ignore[no-any-return]
 
     def trainer(
         self, name: str, factory: Callable[[], protocols.Trainer], num_cpus: float = 1.0
@@ -114,8 +118,7 @@ class Run:
         else:
             from bray_trainer.remote import RemoteTrainer
 
-            made = RemoteTrainer(name, factory, num_cpus=num_cpus)
-            self._open.callback(made.close)
+            made = self.keep(RemoteTrainer(name, factory, num_cpus=num_cpus))
         self._open.callback(made.stop)
         return made
 
@@ -123,26 +126,27 @@ class Run:
         self, name: str, maker: Callable[[], ActorFactory], *, num_workers: int = 1, port: int = 0
     ) -> Hosted:
         """Host actors over TCP; `maker` runs once in each worker and makes its session factory."""
-        if self.is_local:
-            from bray_server import ServerThread
+        from bray_server import Limits, ServerThread
 
-            made: Any = ServerThread(maker(), tcp_port=port)
+        limits = Limits(tick_timeout_s=_WAIT_S, idle_timeout_s=_WAIT_S)
+        if self.is_local:
+            made: Any = ServerThread(maker(), tcp_port=port, limits=limits)
         else:
             from bray_actor.remote import RemoteActor
 
-            made = RemoteActor(name, maker, num_workers=num_workers, tcp_port=port)
-        return self._keep(made)  # type: ignore[no-any-return]
+            made = RemoteActor(name, maker, num_workers=num_workers, port=port, limits=limits)
+        return self.keep(made)  # type: ignore[no-any-return]
 
     def gamecores(
         self,
         environment: str,
-        addresses: Sequence[str],
+        addresses: Callable[[], Sequence[str]],
         *,
         num_processes: int,
         envs_per_process: int,
         seed: int,
     ) -> GamecoreFleet:
-        """Make gamecore processes on this machine; `start` starts them, `check` replaces dead ones."""
+        """Make gamecore processes here; `start` starts them, `check` replaces dead ones."""
         from bray_actor import GamecoreFleet
 
         fleet = GamecoreFleet(
@@ -151,16 +155,22 @@ class Run:
             num_processes=num_processes,
             envs_per_process=envs_per_process,
             seed=seed,
+            log=self.experiment.path / "gamecores.log",
         )
         self._open.callback(fleet.stop)
         return fleet
 
-    def _keep(self, component: Any) -> Any:
+    def keep(self, component: Any) -> Any:
+        """Close a component of your own together with this run's; return it."""
         self._open.callback(component.close)
+        if hasattr(component, "drain_metrics"):
+            self._remote.append(component)
         return component
 
     def metrics(self) -> dict[str, float]:
         """Return the latest value of each metric, gathered from every process of this run."""
+        for component in self._remote:
+            metrics.merge(component.drain_metrics())
         return metrics.snapshot()
 
     def close(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from bray.evaluation import evaluate
+from bray.evaluation import NUM_ENVS, evaluate
 from bray.farewell import farewell
 from bray.progress import Display, display
 from bray.recipes import ppo
@@ -25,7 +24,7 @@ from bray_buffer import BufferConfig
 from bray_core.config import to_mapping
 from bray_core.experiment import write_atomic
 from bray_core.layout import Layout
-from bray_model import ExportReport, ModelConfig
+from bray_model import ExportReport, Model, ModelConfig
 
 _LOCKSTEP_WAIT_US = 1_000_000
 """How long a batch waits for a late lane. In lock-step none is late, unless its process died."""
@@ -90,9 +89,10 @@ class Loop:
         self._template = template
         self._seed = seed
         self._view = view
-        self._sinks = Sinks(run.experiment.launch)
-        source, spaces = template.source, ppo.Spaces.of(template.source.environment)
-        module = ppo.network(template.model, spaces, seed)
+        self._sinks = run.keep(Sinks(run.experiment.launch))
+        source = template.source
+        self._spaces = spaces = ppo.Spaces.of(source.environment)
+        self._module = module = ppo.network(template.model, spaces, seed)
         lanes = source.num_envs // template.actor.num_workers
         self._model = run.model(
             "policy",
@@ -121,7 +121,7 @@ class Loop:
         )
         self._gamecores = run.gamecores(
             source.environment,
-            self._actors.addresses,
+            lambda: self._actors.addresses,
             num_processes=source.num_processes,
             envs_per_process=source.envs_per_process,
             seed=seed,
@@ -133,6 +133,7 @@ class Loop:
         self._say_what_resumes()
         self._gamecores.start()
         started = time.monotonic()
+        self._trainer.start()  # resumes, so that its counters are the trial's
         frames_before = self._trainer.progress()["frames"]
         while True:
             self._train_until_pause(started, frames_before)
@@ -142,6 +143,7 @@ class Loop:
             if mean >= goal.episode_return or progress["frames"] >= goal.max_frames:
                 break
             self._view.say(f"evaluation: mean return {mean:.1f}: training goes on")
+            self._trainer.start()
         train_s = time.monotonic() - started
         self._gamecores.stop()
         self._trainer.stop()
@@ -157,10 +159,10 @@ class Loop:
 
     def export(self, version: int) -> ExportReport:
         """Export the policy with the actor that serves it; raises ExportError where it differs."""
-        with closing(self._model.clone(version)) as frozen:
-            config = {"environment": self._template.source.environment, "deterministic": True}
-            folder = self._run.experiment.models / "policy" / "onnx" / str(version)
-            return frozen.export(folder, actor={"name": "policy", "config": config})
+        folder = self._run.experiment.models / "policy" / "onnx" / str(version)
+        actor = {"name": "policy", "config": {"deterministic": True}}
+        with self._frozen() as model:
+            return model.export(folder, actor=actor)
 
     def _say_what_resumes(self) -> None:
         if self._model.version:
@@ -171,7 +173,6 @@ class Loop:
             )
 
     def _train_until_pause(self, started: float, frames_before: float) -> None:
-        self._trainer.start()
         paused = False
         while not paused:
             paused = self._trainer.wait(_POLL_S)
@@ -188,8 +189,16 @@ class Loop:
 
     def _evaluate(self) -> list[float]:
         goal, source = self._template.goal, self._template.source
-        with closing(self._model.clone()) as frozen:
-            self._view.say(f"evaluating over {goal.evaluation_episodes} episodes")
+        self._view.say(f"evaluating over {goal.evaluation_episodes} episodes")
+        with self._frozen() as model:
             return evaluate(
-                frozen, source.environment, goal.evaluation_episodes, seed=self._seed + 1_000_000
+                model, source.environment, goal.evaluation_episodes, seed=self._seed + 1_000_000
             )
+
+    def _frozen(self) -> Model:
+        """Return the current version as a model of this process that nobody publishes to."""
+        config = ModelConfig(max_batch_size=NUM_ENVS, pad_to=(NUM_ENVS,))
+        model = Model(self._module, self._spaces.example, name="policy", config=config)
+        version, weights = self._model.weights()
+        model.publish(weights, version=version)
+        return model

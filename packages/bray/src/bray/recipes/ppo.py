@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from bray.template import GoalPart, ModelPart, Template, TrainerPart
 from bray_actor import PolicyActor, PolicyConfig, StepBudget
+from bray_actor.spaces import resolve
 from bray_algo import PolicyValueMLP, gae, ppo_loss
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
@@ -53,7 +54,7 @@ class Spaces:
         Raises:
             ConfigError: its observations are no flat vector, or its actions not discrete.
         """
-        env = gymnasium.make(environment)
+        env = gymnasium.make(resolve(environment))
         observation, action = env.observation_space, env.action_space
         env.close()
         if not isinstance(observation, gymnasium.spaces.Box) or len(observation.shape) != 1:
@@ -108,11 +109,7 @@ def make_actors(
 ) -> Callable[[str], Actor]:
     """Make the session factory of one actor worker, in the worker's process."""
     steps = template.trainer.steps_per_replay // template.actor.num_workers
-    config = PolicyConfig(
-        environment=template.source.environment,
-        segment_length=template.agent.segment_length,
-        seed=seed,
-    )
+    config = PolicyConfig(seed=seed)
     return PolicyActor.factory(model, config, buffer=buffer, budget=StepBudget(steps, model))
 
 

@@ -1,0 +1,166 @@
+"""`bray serve` and `bray export`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bray_core.cli import Command
+from bray_core.errors import ConfigError, PortInUseError
+
+if TYPE_CHECKING:
+    from bray_core.nested import ArraySpec, Nested
+    from bray_model.manifest import Manifest
+    from bray_server import ServerThread
+
+TCP_PORT = 7300
+HTTP_PORT = 7380
+
+_DRAIN_S = 3.0
+_HARMLESS = re.compile(r"[A-Za-z0-9_.\[\](){},: '-]*")
+
+
+def _serve_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "path", metavar="PATH", type=Path, help="an export, or a trial: its newest export"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--tcp-port", type=int, default=TCP_PORT, help="0 takes any free port")
+    parser.add_argument("--http-port", type=int, default=HTTP_PORT, help="0 takes any free port")
+    parser.add_argument(
+        "--token-env", metavar="NAME", help="environment variable with the token to ask for"
+    )
+    parser.add_argument("--max-batch-size", type=int, default=64, help="rows of one forward")
+    parser.add_argument(
+        "--max-wait-us", type=int, default=0, help="how long a row waits for company"
+    )
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from bray_model.config import ModelConfig
+    from bray_model.export_folder import find_export
+    from bray_model.manifest import Manifest
+    from bray_model.model import Model
+    from bray_model.service import make_service
+
+    tokens = _tokens(options.token_env)
+    config = ModelConfig(max_batch_size=options.max_batch_size, max_wait_us=options.max_wait_us)
+    export = find_export(options.path)
+    manifest = Manifest.read(export)
+    with Model(export, name=manifest.name, config=config) as model:
+        server = _start(make_service(model, manifest.actor), options, tokens)
+        try:
+            _say(f"serving {manifest.name} version {manifest.version} from {export}")
+            _say(f"listening on {' and '.join(server.addresses)}")
+            _say(f"try: {_example(manifest, server.addresses[0])}")
+            _wait_for_signal()
+        finally:
+            server.close(_DRAIN_S)
+    _say("stopped")
+    return 0
+
+
+def _start(service: object, options: argparse.Namespace, tokens: list[str]) -> ServerThread:
+    from bray_server import ServerThread
+
+    for option in ("tcp_port", "http_port"):
+        if not 0 <= getattr(options, option) <= 65535:
+            name = option.replace("_", "-")
+            raise ConfigError(f"--{name}: expected 0 to 65535, got {getattr(options, option)}")
+    try:
+        return ServerThread(
+            service,  # type: ignore[arg-type]
+            host=options.host,
+            tcp_port=options.tcp_port,
+            http_port=options.http_port,
+            tokens=tokens,
+        )
+    except PortInUseError as error:
+        http = "http port" in str(error)
+        name, port = (
+            ("--http-port", options.http_port) if http else ("--tcp-port", options.tcp_port)
+        )
+        cure = f"choose another with {name}, or 0 for any free one"
+        raise PortInUseError(options.host, port, cure) from error
+
+
+def _tokens(variable: str | None) -> list[str]:
+    if variable is None:
+        return []
+    token = os.environ.get(variable, "")
+    if not token:
+        raise ConfigError(f"--token-env: environment variable {variable} is not set, or empty")
+    return [token]
+
+
+def _wait_for_signal() -> None:
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    stop.wait()
+
+
+def _example(manifest: Manifest, address: str) -> str:
+    if manifest.actor is not None:
+        return f"bray play ENVIRONMENT --address {address}"
+    inputs = ", ".join(_zeros(tree) for tree in manifest.signature.inputs)
+    if not _HARMLESS.fullmatch(inputs):  # names from a file, and users paste what they read
+        inputs = "inputs"
+    return (
+        'python -c "import numpy as np; from bray_core.codec import decode, encode; '
+        f"from bray_server import Client; print(decode(Client('{address}')"
+        f'.call(encode([{inputs}]))))"'
+    )
+
+
+def _zeros(tree: Nested) -> str:
+    """Return a Python expression of zeros of a spec."""
+    if isinstance(tree, dict):
+        return "{" + ", ".join(f"{key!r}: {_zeros(child)}" for key, child in tree.items()) + "}"
+    if isinstance(tree, list | tuple):
+        return "[" + ", ".join(_zeros(child) for child in tree) + "]"
+    leaf: ArraySpec = tree
+    return f"np.zeros({leaf.shape}, {leaf.dtype.name!r})"
+
+
+def _export_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "path", metavar="TRIAL", type=Path, help="a trial: its newest export; or an export"
+    )
+    parser.add_argument("--output", metavar="FOLDER", type=Path, help="where to copy it")
+
+
+def _export(options: argparse.Namespace) -> int:
+    from bray_model.export_folder import copy_export, find_export, read_report
+    from bray_model.manifest import check_files
+
+    export = find_export(options.path)
+    manifest = check_files(export)
+    _say(f"{manifest.name} version {manifest.version} in {export}: all checksums match")
+    _say(read_report(export).table())
+    if options.output is not None:
+        copy_export(export, options.output)
+        _say(f"copied to {options.output}; try: bray serve {options.output}")
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+serve = Command(
+    "serve", "answer requests with an exported policy, without torch", _serve_arguments, _serve
+)
+export = Command(
+    "export",
+    "check a trial's newest ONNX export, show how exact it is, and copy it with --output",
+    _export_arguments,
+    _export,
+)

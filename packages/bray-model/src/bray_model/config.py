@@ -1,0 +1,53 @@
+"""How a model batches, queues and keeps its versions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bray_core.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelConfig:
+    """Settings of a `Model`.
+
+    Raises:
+        ConfigError: a value is out of range; names the field.
+    """
+
+    max_batch_size: int = 64
+    """Rows of one forward at most; a batch that is full runs at once. Typical: 8 to 512."""
+    max_wait_us: int = 0
+    """How long the first row waits for company, in microseconds. 0 joins what arrives within one
+    turn of the event loop. Event loops keep time in milliseconds: 1 to 999 round up to 1 ms."""
+    pad_to: tuple[int, ...] = ()
+    """Batch sizes, ascending: a batch is padded to the next of them. Empty: not padded for size."""
+    max_queue_rows: int = 16_384
+    """Rows that may wait; beyond it a request is refused with `CapacityError`."""
+    inline: bool = False
+    """Run the engine on the event loop instead of in a thread of its own: about 20 us quicker a
+    forward, and the loop stands still meanwhile. For policies that take less than that."""
+    keep_last: int = 10
+    """Versions that `checkpoint` leaves on disk."""
+
+    def __post_init__(self) -> None:
+        for field in ("max_batch_size", "max_queue_rows", "keep_last"):
+            _check_int(field, getattr(self, field), 1)
+        _check_int("max_wait_us", self.max_wait_us, 0)
+        if not isinstance(self.pad_to, tuple | list):
+            raise ConfigError(f"pad_to: expected batch sizes such as (8, 64), got {self.pad_to!r}")
+        object.__setattr__(self, "pad_to", tuple(self.pad_to))
+        for size in self.pad_to:
+            _check_int("pad_to", size, 1)
+        if list(self.pad_to) != sorted(set(self.pad_to)):
+            raise ConfigError(f"pad_to: expected ascending sizes, got {self.pad_to}")
+        if self.pad_to and self.pad_to[-1] > self.max_batch_size:
+            raise ConfigError(
+                f"pad_to={self.pad_to} exceeds max_batch_size={self.max_batch_size}: "
+                "lower the one or raise the other"
+            )
+
+
+def _check_int(field: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{field}: expected an integer of {least} or more, got {value!r}")

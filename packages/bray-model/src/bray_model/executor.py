@@ -1,0 +1,171 @@
+"""Runs batches on an engine: one at a time, each with one version of the weights."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bray_core import metrics
+from bray_core.errors import SpecError
+from bray_core.protocols import Answer, Weights
+from bray_model.config import ModelConfig
+from bray_model.engine import Engine
+from bray_model.signature import Signature
+from bray_model.tree_spec import Leaf, Leaves, TreeSpec
+
+_ALIGN_BYTES = 64  # CPU kernels may round otherwise on memory that is aligned otherwise
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """The checked leaves of one request: one row, or with `batch` rows `[B, ...]`."""
+
+    leaves: Leaves
+    rows: int = 1
+    batch: bool = False
+
+
+class Current(NamedTuple):
+    """A version with its weights; None where they are fixed. Never changed, only replaced."""
+
+    version: int
+    weights: Weights | None
+
+
+class Executor:
+    """The engine, its input block and the weights to use next. Thread-safe, blocking.
+
+    Args:
+        engine: owned from now on; holds the weights of `current`.
+        signature: what the engine takes and gives.
+        config: batch size and padding.
+        current: what the engine holds.
+    """
+
+    def __init__(
+        self, engine: Engine, signature: Signature, config: ModelConfig, current: Current
+    ) -> None:
+        self.engine = engine
+        self.current = current
+        """Assign to change the weights: it takes effect before the next batch."""
+        self._loaded = current
+        self._lock = threading.Lock()
+        self._config = config
+        self._outputs = signature.output_tree
+        capacity = _up_to_multiple(config.max_batch_size, engine.row_multiple)
+        self._block = _InputBlock(signature.input_tree, capacity)
+
+    def run(self, requests: Sequence[Request]) -> list[Answer]:
+        """Answer requests in one batch, or one request that is larger than a batch in several.
+
+        All answers come from one version.
+
+        Raises:
+            Exception: whatever the engine raises.
+        """
+        with self._lock:
+            current = self.current
+            if current is not self._loaded:
+                assert current.weights is not None
+                self.engine.load(current.weights)
+                self._loaded = current
+            outputs = self._run_rows(requests)
+        return self._answers(requests, outputs, current.version)
+
+    def _run_rows(self, requests: Sequence[Request]) -> Leaves:
+        size = self._config.max_batch_size
+        if len(requests) == 1 and requests[0].rows > size:
+            parts = [self._step([part]) for part in _split(requests[0], size)]
+            return [np.concatenate(column) for column in zip(*parts, strict=True)]
+        return self._step(requests)
+
+    def _step(self, requests: Sequence[Request]) -> Leaves:
+        """Run one batch; returns the output leaves `[B, ...]` without padding."""
+        started = time.perf_counter()
+        rows = self._block.fill(requests)
+        size = self._padded(rows)
+        tree = self._outputs
+        leaves = tree.leaves(self.engine.run(self._block.inputs(rows, size)))
+        if leaves is None:
+            raise SpecError(f"outputs: expected the leaves {tree.paths}, got another structure")
+        for path, spec, leaf in zip(tree.paths, tree.specs, leaves, strict=True):
+            if leaf.shape != (size, *spec.shape) or leaf.dtype != spec.dtype:
+                raise SpecError(
+                    f"{path}: expected {spec.dtype} {(size, *spec.shape)}, "
+                    f"got {leaf.dtype} {leaf.shape}"
+                )
+        metrics.record("model/batch_rows", rows)
+        metrics.record("model/forward_s", time.perf_counter() - started)
+        return [leaf[:rows] for leaf in leaves]
+
+    def _padded(self, rows: int) -> int:
+        for size in self._config.pad_to:
+            if size >= rows:
+                rows = size
+                break
+        return rows if rows == 1 else _up_to_multiple(rows, self.engine.row_multiple)
+
+    def _answers(self, requests: Sequence[Request], outputs: Leaves, version: int) -> list[Answer]:
+        build = self._outputs.build
+        answers = []
+        start = 0
+        for request in requests:
+            if request.batch:
+                leaves = [leaf[start : start + request.rows] for leaf in outputs]
+            else:
+                leaves = [leaf[start, ...] for leaf in outputs]
+            answers.append(Answer(build(leaves), version))
+            start += request.rows
+        return answers
+
+
+class _InputBlock:
+    """Preallocated input arrays `[capacity, ...]` of one signature, one per leaf."""
+
+    def __init__(self, tree: TreeSpec, capacity: int) -> None:
+        self._tree = tree
+        self._columns = [_aligned((capacity, *s.shape), s.dtype) for s in tree.specs]
+
+    def fill(self, requests: Sequence[Request]) -> int:
+        """Copy the requests' rows to the front and return their number."""
+        start = 0
+        for request in requests:
+            for column, leaf in zip(self._columns, request.leaves, strict=True):
+                if request.batch:
+                    column[start : start + request.rows] = leaf
+                else:
+                    column[start] = leaf
+            start += request.rows
+        return start
+
+    def inputs(self, rows: int, size: int) -> tuple[object, ...]:
+        """Return the first `size` rows as input trees; those from `rows` on repeat the first."""
+        if rows < size:
+            for column in self._columns:
+                column[rows:size] = column[0]
+        tree: tuple[object, ...] = self._tree.build([column[:size] for column in self._columns])
+        return tree
+
+
+def _split(request: Request, size: int) -> list[Request]:
+    starts = range(0, request.rows, size)
+    return [
+        Request([leaf[i : i + size] for leaf in request.leaves], min(size, request.rows - i), True)
+        for i in starts
+    ]
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Leaf:
+    nbytes = int(np.prod(shape)) * dtype.itemsize
+    raw = np.zeros(nbytes + _ALIGN_BYTES, np.uint8)
+    start = -raw.ctypes.data % _ALIGN_BYTES
+    return raw[start : start + nbytes].view(dtype).reshape(shape)
+
+
+def _up_to_multiple(rows: int, multiple: int) -> int:
+    return -(-rows // multiple) * multiple

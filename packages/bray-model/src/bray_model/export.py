@@ -1,0 +1,183 @@
+"""torch → ONNX, compared with the module before anything is left on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bray_core import nested
+from bray_core.errors import ConfigError, ExportError, MissingExtraError
+from bray_core.nested import Nested
+from bray_model.definition import Definition
+from bray_model.engine import Engine
+from bray_model.export_folder import check_target, write_export
+from bray_model.export_report import ExportReport, OutputError, join, output_error
+from bray_model.manifest import GRAPH, MANIFEST, REPORT, Manifest, sha256
+from bray_model.onnx_engine import OnnxEngine
+from bray_model.signature import Signature, resize
+from bray_model.torch_engine import TorchEngine
+from bray_model.tree_spec import Leaf
+
+BATCH_SIZES = (1, 2, 7, 64)
+RTOL = 1e-3
+ATOL = 1e-4
+
+
+def export(
+    definition: Definition, path: Path, *, name: str, actor: Mapping[str, Any] | None
+) -> ExportReport:
+    """Write an export to the folder `path`, whole or not at all.
+
+    Raises:
+        ExportError: torch cannot export the module, or an output differs beyond tolerance.
+        AlreadyExistsError: `path` holds something else than an export.
+        ConfigError: `actor` is malformed.
+    """
+    _check_actor(actor)
+    check_target(path)
+    engine = definition.engine
+    assert isinstance(engine, TorchEngine)
+    assert definition.example is not None
+    graph = _to_onnx(engine.module, definition.signature, definition.example)
+    report = ExportReport(
+        path=path,
+        version=definition.version,
+        batch_sizes=BATCH_SIZES,
+        rtol=RTOL,
+        atol=ATOL,
+        outputs=_compare(engine, OnnxEngine(graph, definition.signature), definition),
+    )
+    _check_report(report)
+    files = {GRAPH: graph, REPORT: report.to_json()}
+    manifest = Manifest(
+        name=name,
+        version=definition.version,
+        signature=definition.signature,
+        actor=actor,
+        files={file: sha256(data) for file, data in files.items()},
+    )
+    write_export(path, {**files, MANIFEST: manifest.to_json()})
+    return report
+
+
+class _Flat(torch.nn.Module):
+    """A module with leaves as arguments and results, in the signature's order."""
+
+    def __init__(self, module: torch.nn.Module, signature: Signature) -> None:
+        super().__init__()
+        self.module = module
+        self._build = signature.input_tree.build
+
+    def forward(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        outputs = self.module(*self._build(leaves))
+        return tuple(leaf for _, leaf in nested.items(outputs))
+
+
+def _to_onnx(module: torch.nn.Module, signature: Signature, example: tuple[Nested, ...]) -> bytes:
+    # torch would take a batch of 1 for a constant.
+    leaves = tuple(torch.from_numpy(leaf) for _, leaf in nested.items(resize(example, 2)))
+    batch = torch.export.Dim("batch")
+    try:
+        with _quiet():
+            program = torch.onnx.export(
+                _Flat(module, signature).eval(),
+                leaves,
+                dynamo=True,
+                verbose=False,
+                dynamic_shapes=(tuple({0: batch} for _ in leaves),),
+                input_names=list(signature.input_tree.paths),
+                output_names=list(signature.output_tree.paths),
+            )
+    except ImportError as error:
+        raise MissingExtraError("an ONNX export", "bray-model", "torch") from error
+    except Exception as error:  # the exporter runs user code and raises anything
+        raise ExportError(f"torch cannot export the module: {_reason(error)}") from error
+    assert program is not None
+    graph: bytes = program.model_proto.SerializeToString()
+    return graph
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the exporter's advice about itself; its errors are raised, not logged."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of the innermost cause: the outer ones only say that it failed."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+def _compare(module: Engine, exported: Engine, definition: Definition) -> tuple[OutputError, ...]:
+    paths = definition.signature.output_tree.paths
+    rng = np.random.default_rng(0)
+    errors = []
+    for rows in BATCH_SIZES:
+        example = resize(definition.example, rows)
+        for inputs in (example, _random_like(example, rng)):
+            got, want = nested.flatten(exported.run(inputs)), nested.flatten(module.run(inputs))
+            errors.append(
+                [
+                    output_error(path, a, b, RTOL, ATOL)
+                    for path, a, b in zip(paths, got.values(), want.values(), strict=True)
+                ]
+            )
+    return join(errors)
+
+
+def _random_like(example: tuple[Nested, ...], rng: np.random.Generator) -> tuple[Nested, ...]:
+    """Normal floats; integers and bools drawn from the example, since they may be indices."""
+
+    def draw(leaf: Leaf) -> Leaf:
+        if leaf.dtype.kind == "f":
+            return np.asarray(rng.standard_normal(leaf.shape), leaf.dtype)
+        if leaf.size == 0:
+            return leaf
+        return np.asarray(rng.choice(leaf.reshape(-1), leaf.shape))
+
+    inputs: tuple[Nested, ...] = nested.map(draw, example)
+    return inputs
+
+
+def _check_report(report: ExportReport) -> None:
+    for output in report.outputs:
+        if not output.max_rel_error <= report.rtol:
+            raise ExportError(
+                f"{output.name}: the export differs from the module by {output.max_abs_error:.3g} "
+                f"(relative {output.max_rel_error:.3g}, allowed {report.rtol:g}): a module that "
+                "draws random numbers, or an operator that exports inexactly"
+            )
+
+
+def _check_actor(actor: Mapping[str, Any] | None) -> None:
+    if actor is None:
+        return
+    try:
+        fits = set(actor) == {"name", "config"} and isinstance(actor["name"], str)
+        if not fits or not isinstance(actor["config"], dict):
+            raise TypeError("other keys or types")
+        json.dumps(actor)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f'actor: expected {{"name": text, "config": {{...}}}} of JSON values, got {actor!r} '
+            f"({error})"
+        ) from None

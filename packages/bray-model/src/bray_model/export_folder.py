@@ -1,0 +1,78 @@
+"""Folders of exports: written whole or not at all, found, copied. Needs no torch."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from bray_core.errors import AlreadyExistsError, NotFoundError
+from bray_model.export_report import ExportReport
+from bray_model.manifest import MANIFEST, REPORT, Manifest, check_files
+
+_IN_A_TRIAL = f"models/*/onnx/*/{MANIFEST}"
+
+
+def find_export(path: Path) -> Path:
+    """Return `path` if it is an export, or the newest export of the trial in `path`.
+
+    Raises:
+        NotFoundError: it is neither.
+    """
+    if not path.is_dir():
+        raise NotFoundError(f"{path}: no such folder: give an export or a trial")
+    if (path / MANIFEST).is_file():
+        return path
+    manifests = list(path.glob(_IN_A_TRIAL))
+    if not manifests:
+        raise NotFoundError(
+            f"{path}: neither an export ({MANIFEST}) nor a trial with one ({_IN_A_TRIAL}): "
+            "a training run writes it when it ends"
+        )
+    return max(manifests, key=lambda file: (file.stat().st_mtime_ns, file)).parent
+
+
+def copy_export(source: Path, target: Path) -> None:
+    """Copy an export, its checksums compared on the way.
+
+    Raises:
+        ExportError: the export is broken.
+        AlreadyExistsError: `target` holds something else than an export.
+    """
+    check_target(target)
+    manifest = check_files(source)
+    files = {name: manifest.read_file(source, name) for name in manifest.files}
+    write_export(target, {**files, MANIFEST: (source / MANIFEST).read_bytes()})
+
+
+def read_report(export: Path) -> ExportReport:
+    """Read the report of an export.
+
+    Raises:
+        ExportError: the export has none, or it is broken.
+    """
+    return ExportReport.from_json(export, Manifest.read(export).read_file(export, REPORT))
+
+
+def check_target(path: Path) -> None:
+    """Refuse a folder that an export must not replace.
+
+    Raises:
+        AlreadyExistsError: `path` holds something else than an export.
+    """
+    empty = path.is_dir() and not any(path.iterdir())
+    if path.exists() and not empty and not (path / MANIFEST).is_file():
+        raise AlreadyExistsError(f"{path}: holds something else than an export: choose another")
+
+
+def write_export(path: Path, files: Mapping[str, bytes]) -> None:
+    """Fill a folder beside `path`, then rename it: a reader sees the old export or the new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as temporary:
+        new, old = Path(temporary) / "new", Path(temporary) / "old"
+        new.mkdir()
+        for name, data in files.items():
+            (new / name).write_bytes(data)
+        if path.exists():
+            path.rename(old)
+        new.rename(path)

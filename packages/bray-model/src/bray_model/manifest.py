@@ -1,0 +1,204 @@
+"""The manifest of an export: its signature, version, actor, and the checksums of its files.
+
+An export is a folder:
+
+    model.onnx       the graph; its tensors are named by the leaf paths of the signature
+    manifest.json    this
+    report.json      how far it differs from the torch module
+
+Everything in a manifest is checked when it is read, and nothing in it is evaluated or imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bray_core.errors import ExportError, SpecError
+from bray_core.nested import ArraySpec, Nested
+from bray_model.signature import Signature
+
+FORMAT = 1
+GRAPH = "model.onnx"
+REPORT = "report.json"
+MANIFEST = "manifest.json"
+
+_MAX_BYTES = 1024 * 1024
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_DTYPES = frozenset(
+    ["bool", "float16", "float32", "float64"]
+    + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+)
+_KEYS = ("name", "version", "inputs", "outputs", "actor", "files")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """What an export says of itself."""
+
+    name: str
+    version: int
+    signature: Signature
+    actor: Mapping[str, Any] | None
+    """`{"name": ..., "config": {...}}`: an installed entry point of `bray.actors`, or None."""
+    files: Mapping[str, str]
+    """File name → sha256."""
+
+    def to_json(self) -> bytes:
+        """Return the content of `manifest.json`."""
+        content = {
+            "format": FORMAT,
+            "name": self.name,
+            "version": self.version,
+            "inputs": _spec_to_json(self.signature.inputs),
+            "outputs": _spec_to_json(self.signature.outputs),
+            "actor": self.actor,
+            "files": {name: {"sha256": digest} for name, digest in self.files.items()},
+        }
+        return json.dumps(content, indent=2).encode() + b"\n"
+
+    @classmethod
+    def read(cls, export: Path) -> Manifest:
+        """Read and check the manifest in the folder `export`; `read_file` checks the rest.
+
+        Raises:
+            ExportError: it is absent, malformed or of another format version.
+        """
+        path = export / MANIFEST
+        if not path.is_file():
+            raise ExportError(f"{export}: not an export, it has no {MANIFEST}")
+        if path.stat().st_size > _MAX_BYTES:
+            raise ExportError(f"{path}: larger than {_MAX_BYTES} bytes: not a manifest")
+        try:
+            content = json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise ExportError(f"{path}: not JSON ({error}): export again") from error
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            got = content.get("format") if isinstance(content, dict) else content
+            raise ExportError(
+                f"{path}: expected format {FORMAT}, got {got!r}: export again with this "
+                "bray-model, or open it with the one that wrote it"
+            )
+        try:
+            return cls._from_json(content)
+        except (ValueError, RecursionError) as error:
+            raise ExportError(f"{path}: {error}") from error
+
+    @classmethod
+    def _from_json(cls, content: dict[str, Any]) -> Manifest:
+        for key in _KEYS:
+            if key not in content:
+                raise ValueError(f"{key}: missing")
+        name, version, actor = content["name"], content["version"], content["actor"]
+        if not isinstance(name, str) or not name.isprintable():
+            raise ValueError(f"name: expected printable text, got {name!r}")
+        if isinstance(version, bool) or not isinstance(version, int) or version < 0:
+            raise ValueError(f"version: expected 0 or more, got {version!r}")
+        inputs = _spec_from_json(content["inputs"], "inputs")
+        if not isinstance(inputs, tuple):
+            raise ValueError("inputs: expected a tuple, one entry per argument")
+        return cls(
+            name=name,
+            version=version,
+            signature=Signature(inputs, _spec_from_json(content["outputs"], "outputs")),
+            actor=_checked_actor(actor),
+            files=_checked_files(content["files"]),
+        )
+
+    def read_file(self, export: Path, name: str) -> bytes:
+        """Read a file of the export and compare its checksum.
+
+        Raises:
+            ExportError: the manifest does not list it, or it is absent or changed.
+        """
+        if name not in self.files:
+            raise ExportError(
+                f"{export / MANIFEST}: files: expected {name}, got {list(self.files)}"
+            )
+        path = export / name
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise ExportError(
+                f"{path}: cannot be read ({error.strerror}): copy it again"
+            ) from error
+        if sha256(data) != self.files[name]:
+            raise ExportError(
+                f"{path}: its {len(data)} bytes do not have the checksum of {MANIFEST}: "
+                "it is truncated or was changed; copy the export again"
+            )
+        return data
+
+
+def sha256(data: bytes) -> str:
+    """Return the hexadecimal digest."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def check_files(export: Path) -> Manifest:
+    """Read a manifest and compare every file that it lists; return it."""
+    manifest = Manifest.read(export)
+    for name in manifest.files:
+        manifest.read_file(export, name)
+    return manifest
+
+
+def _checked_actor(actor: Any) -> Mapping[str, Any] | None:
+    if actor is None:
+        return None
+    if (
+        not isinstance(actor, dict)
+        or set(actor) != {"name", "config"}
+        or not isinstance(actor["name"], str)
+        or not isinstance(actor["config"], dict)
+    ):
+        raise ValueError(
+            f'actor: expected null or {{"name": text, "config": {{...}}}}, got {actor!r}'
+        )
+    return actor
+
+
+def _checked_files(files: Any) -> Mapping[str, str]:
+    """Only plain file names: a manifest must not lead out of its folder."""
+    if not isinstance(files, dict):
+        raise ValueError(f"files: expected name → sha256, got {files!r}")
+    for name, entry in files.items():
+        if not _FILE_NAME.fullmatch(name):
+            raise ValueError(f"files: expected a plain file name, got {name!r}")
+        if not isinstance(entry, dict) or not isinstance(entry.get("sha256"), str):
+            raise ValueError(f'files/{name}: expected {{"sha256": text}}, got {entry!r}')
+    return {name: entry["sha256"] for name, entry in files.items()}
+
+
+def _spec_to_json(node: Nested) -> Any:
+    """A node is `{"dict": {...}}`, `{"list": [...]}`, `{"tuple": [...]}` or a leaf."""
+    if isinstance(node, ArraySpec):
+        return {"dtype": node.dtype.name, "shape": list(node.shape)}
+    if isinstance(node, dict):
+        return {"dict": {key: _spec_to_json(child) for key, child in node.items()}}
+    kind = "list" if isinstance(node, list) else "tuple"
+    return {kind: [_spec_to_json(child) for child in node]}
+
+
+def _spec_from_json(node: Any, path: str) -> Nested:
+    match node:
+        case {"dtype": str(dtype), "shape": list(shape)} if dtype in _DTYPES:
+            if not all(type(size) is int and size >= 0 for size in shape):
+                raise SpecError(f"{path}: expected a shape of sizes, got {shape}")
+            return ArraySpec(np.dtype(dtype), tuple(shape))
+        case {"dict": dict(children)} if len(node) == 1:
+            return {k: _spec_from_json(child, f"{path}/{k}") for k, child in children.items()}
+        case {"list": list(children)} if len(node) == 1:
+            return [_spec_from_json(c, f"{path}[{i}]") for i, c in enumerate(children)]
+        case {"tuple": list(children)} if len(node) == 1:
+            return tuple(_spec_from_json(c, f"{path}[{i}]") for i, c in enumerate(children))
+    raise SpecError(
+        f'{path}: expected "dtype" and "shape", or "dict", "list" or "tuple", got {node!r}'
+    )

@@ -1,0 +1,89 @@
+"""What a model takes and gives: nested specs without the batch dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bray_core import nested
+from bray_core.errors import SpecError
+from bray_core.nested import Nested
+from bray_model.tree_spec import TreeSpec, unbatched
+
+Run = Callable[[tuple[Nested, ...]], Nested]
+"""A forward: inputs, leaves `[B, ...]` → outputs, leaves `[B, ...]`."""
+
+# What a user's module may raise on inputs that do not fit it.
+_MODULE_ERRORS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The inputs and outputs of a model, nested `ArraySpec` without batch dimension.
+
+    A leaf's path, such as `inputs[0]/units` or `outputs/logits`, is its name in error messages
+    and in an export.
+    """
+
+    inputs: tuple[Nested, ...]
+    """One tree per positional argument."""
+    outputs: Nested
+    input_tree: TreeSpec = field(init=False, repr=False, compare=False)
+    output_tree: TreeSpec = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "input_tree", TreeSpec(self.inputs, "inputs"))
+        object.__setattr__(self, "output_tree", TreeSpec(self.outputs, "outputs"))
+
+    def __reduce__(self) -> tuple[type[Signature], tuple[tuple[Nested, ...], Nested]]:
+        return Signature, (self.inputs, self.outputs)
+
+    @classmethod
+    def probe(cls, run: Run, example: tuple[Nested, ...]) -> Signature:
+        """Find the signature by running example inputs `[B, ...]` in two batch sizes.
+
+        Raises:
+            SpecError: an example has no batch dimension, the forward fails on it, or an output
+                does not follow the batch size.
+        """
+        inputs, rows = unbatched(example, "example_inputs")
+        outputs = _output_spec(run, example, rows)
+        more = _output_spec(run, resize(example, rows + 1), rows + 1, worked=rows)
+        if nested.flatten(more) != nested.flatten(outputs):
+            raise SpecError(
+                f"outputs: expected one shape for every batch size, got {outputs} for {rows} rows "
+                f"and {more} for {rows + 1}"
+            )
+        return cls(inputs, outputs)
+
+
+def resize(tree: Nested, rows: int) -> Nested:
+    """Repeat or cut the rows of leaves `[B, ...]` so that there are `rows` of them."""
+    return nested.map(lambda leaf: np.resize(leaf, (rows, *leaf.shape[1:])), tree)
+
+
+def _output_spec(
+    run: Run, inputs: tuple[Nested, ...], rows: int, worked: int | None = None
+) -> Nested:
+    shapes = {path: f"{x.dtype} {x.shape}" for path, x in nested.items(inputs, "example_inputs")}
+    try:
+        outputs = run(inputs)
+    except SpecError:
+        raise
+    except _MODULE_ERRORS as error:
+        why = f", while {worked} rows worked: is the batch dimension missing?" if worked else ""
+        raise SpecError(f"the module fails on {_list(shapes)}{why} ({error})") from error
+    spec, got = unbatched(outputs, "outputs")
+    if got != rows:
+        raise SpecError(
+            f"outputs: expected {rows} rows for {_list(shapes)}, got {got}: example inputs need a "
+            "leading batch dimension, such as x[None], and outputs must keep it"
+        )
+    return spec
+
+
+def _list(shapes: dict[str, Any]) -> str:
+    return ", ".join(f"{path}: {shape}" for path, shape in shapes.items())

@@ -1,0 +1,26 @@
+import pytest
+
+from bray_core.errors import ConfigError
+from bray_model import ModelConfig
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_batch_size": 0}, "max_batch_size: expected an integer of 1 or more, got 0"),
+        ({"max_batch_size": 2.0}, "max_batch_size: expected an integer of 1 or more, got 2.0"),
+        ({"max_wait_us": -1}, "max_wait_us: expected an integer of 0 or more, got -1"),
+        ({"max_queue_rows": True}, "max_queue_rows: expected an integer of 1 or more, got True"),
+        ({"keep_last": 0}, "keep_last: expected an integer of 1 or more, got 0"),
+        ({"pad_to": 8}, r"pad_to: expected batch sizes such as \(8, 64\), got 8"),
+        ({"pad_to": (8, 4)}, r"pad_to: expected ascending sizes, got \(8, 4\)"),
+        ({"pad_to": (8, 128)}, r"pad_to=\(8, 128\) exceeds max_batch_size=64: lower the one"),
+    ],
+)
+def test_refuses(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        ModelConfig(**settings)
+
+
+def test_pad_to_may_be_a_list_as_in_yaml():
+    assert ModelConfig(pad_to=[8, 16]).pad_to == (8, 16)
