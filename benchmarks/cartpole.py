@@ -1,7 +1,7 @@
 """Wall time to a mean return of 475 on CartPole-v1, beside Stable-Baselines3's PPO.
 
-    uv run python benchmarks/cartpole.py                  # bray alone, five seeds
-    uv run python benchmarks/cartpole.py --peer sb3       # beside SB3 (in an environment of its own)
+    uv run python benchmarks/cartpole.py                  # bray, five seeds
+    uv run python benchmarks/cartpole.py --peer sb3       # beside SB3, in its own environment
     uv run python benchmarks/cartpole.py --runtime ray
 
 Both stop by one rule: the greedy policy's mean return over 100 episodes is at least 475, tested

@@ -59,11 +59,6 @@ async def started(engine):
     await asyncio.to_thread(engine.started.wait, 10)
 
 
-async def until(condition):
-    while not condition():
-        await asyncio.sleep(0)
-
-
 async def test_a_full_batch_runs_at_once(engine, pool):
     batcher = make(engine, pool, max_batch_size=3, max_wait_us=LONG_US)
     answers = await asyncio.gather(*(batcher.answer(Request([i])) for i in range(3)))
@@ -148,7 +143,7 @@ async def test_a_full_queue_refuses(engine, pool):
     await asyncio.sleep(0)
     with pytest.raises(
         CapacityError,
-        match="model 'demo': 1 rows wait and 3 more exceed max_queue_rows=3: send fewer",
+        match=r"model 'demo': 1 rows wait and 3 more exceed max_queue_rows=3: send fewer",
     ):
         await batcher.answer(Request([3], 3, True))
     engine.free.set()
@@ -176,7 +171,7 @@ async def test_close_fails_who_waits_and_answers_what_runs(engine, pool):
     waiting = ask(batcher, 1)
     await asyncio.sleep(0)
     batcher.close()
-    with pytest.raises(ClosedError, match="model 'demo': closed"):
+    with pytest.raises(ClosedError, match=r"model 'demo': closed"):
         await waiting
     engine.free.set()
     assert (await running).outputs == 0

@@ -86,14 +86,14 @@ def test_batch_sizes_must_agree():
 
 
 def test_an_empty_batch_is_refused():
-    with pytest.raises(SpecError, match="inputs/a: expected at least one row, got a batch of 0"):
+    with pytest.raises(SpecError, match=r"inputs/a: expected at least one row, got a batch of 0"):
         TreeSpec(SPEC, "inputs").batch(tree(0))
 
 
 def test_a_spec_needs_leaves_of_numbers():
-    with pytest.raises(SpecError, match="inputs: expected at least one array, got an empty tree"):
+    with pytest.raises(SpecError, match=r"inputs: expected at least one array, got an empty tree"):
         TreeSpec((), "inputs")
-    with pytest.raises(SpecError, match="inputs/x: expected a bool or number dtype, got object"):
+    with pytest.raises(SpecError, match=r"inputs/x: expected a bool or number dtype, got object"):
         TreeSpec({"x": ArraySpec(np.dtype(object), ())}, "inputs")
 
 

@@ -1,17 +1,47 @@
 """Actors and agents that answer a simulator, in training and in production."""
 
-from bray_actor.actor import Actor
-from bray_actor.fleet import GamecoreFleet
-from bray_actor.policy import PolicyActor, PolicyConfig
-from bray_actor.segment import SegmentWriter, segment_spec
-from bray_actor.step_budget import StepBudget
+from typing import TYPE_CHECKING
+
+from bray_core import lazy
+
+if TYPE_CHECKING:
+    from bray_actor.actor import Actor
+    from bray_actor.agent import Agent
+    from bray_actor.agent_actor import AgentActor
+    from bray_actor.fleet import GamecoreFleet
+    from bray_actor.policy import PolicyActor, PolicyConfig
+    from bray_actor.runner import Runner
+    from bray_actor.segment import SegmentWriter, segment_spec
+    from bray_actor.state import State
+    from bray_actor.step_budget import StepBudget
 
 __all__ = [
     "Actor",
+    "Agent",
+    "AgentActor",
     "GamecoreFleet",
     "PolicyActor",
     "PolicyConfig",
+    "Runner",
     "SegmentWriter",
+    "State",
     "StepBudget",
     "segment_spec",
 ]
+
+__getattr__, __dir__ = lazy.attach(
+    __name__,
+    {
+        "Actor": "bray_actor.actor",
+        "Agent": "bray_actor.agent",
+        "AgentActor": "bray_actor.agent_actor",
+        "GamecoreFleet": "bray_actor.fleet",
+        "PolicyActor": "bray_actor.policy",
+        "PolicyConfig": "bray_actor.policy",
+        "Runner": "bray_actor.runner",
+        "SegmentWriter": "bray_actor.segment",
+        "State": "bray_actor.state",
+        "StepBudget": "bray_actor.step_budget",
+        "segment_spec": "bray_actor.segment",
+    },
+)

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bray_actor.exchange import exchange_bodies
 from bray_actor.spaces import import_gymnasium, resolve, spec_of, to_action, to_arrays
 from bray_core import codec
 from bray_core.errors import BrayError, ConfigError, DeadlineError, ServiceError
@@ -91,9 +92,9 @@ def _play(client: Client, lanes: list[_Lane], on_episode: Callable[[float], None
 
     So a lane always has exactly one tick under way, which lets an on-policy run go in lock-step.
     """
-    _bodies(client, [lane.begin() for lane in lanes])
+    exchange_bodies(client, [lane.begin() for lane in lanes])
     while lanes:
-        replies = _bodies(client, [lane.tick() for lane in lanes])
+        replies = exchange_bodies(client, [lane.tick() for lane in lanes])
         ended = [lane for lane, reply in zip(lanes, replies, strict=True) if lane.step(reply)]
         if not ended:
             continue
@@ -102,17 +103,8 @@ def _play(client: Client, lanes: list[_Lane], on_episode: Callable[[float], None
             for lane in ended:
                 on_episode(lane.returns[-1])
         changes += [lane.begin() for lane in ended if not lane.is_done]
-        _bodies(client, changes)
+        exchange_bodies(client, changes)
         lanes = [lane for lane in lanes if not lane.is_done]
-
-
-def _bodies(client: Client, requests: Sequence[Request]) -> list[bytes]:
-    bodies = []
-    for reply in client.exchange(requests):
-        if isinstance(reply, ServiceError):
-            raise reply
-        bodies.append(reply)
-    return bodies
 
 
 class _Lane:

@@ -1,13 +1,17 @@
 """Nested arrays, packed layouts, codec, metrics, experiments, config and the bray command."""
 
-from bray_core import nested
-from bray_core.codec import decode, encode
-from bray_core.errors import BrayError
-from bray_core.event_loop import EventLoopThread
-from bray_core.experiment import Experiment
-from bray_core.layout import Layout, Packed
-from bray_core.nested import ArraySpec
-from bray_core.runtime import Runtime, current, init, shutdown
+from typing import TYPE_CHECKING
+
+from bray_core import lazy
+
+if TYPE_CHECKING:
+    from bray_core.codec import decode, encode
+    from bray_core.errors import BrayError
+    from bray_core.event_loop import EventLoopThread
+    from bray_core.experiment import Experiment
+    from bray_core.layout import Layout, Packed
+    from bray_core.nested import ArraySpec
+    from bray_core.runtime import Runtime, current, init, shutdown
 
 __all__ = [
     "ArraySpec",
@@ -21,6 +25,23 @@ __all__ = [
     "decode",
     "encode",
     "init",
-    "nested",
     "shutdown",
 ]
+
+__getattr__, __dir__ = lazy.attach(
+    __name__,
+    {
+        "ArraySpec": "bray_core.nested",
+        "BrayError": "bray_core.errors",
+        "EventLoopThread": "bray_core.event_loop",
+        "Experiment": "bray_core.experiment",
+        "Layout": "bray_core.layout",
+        "Packed": "bray_core.layout",
+        "Runtime": "bray_core.runtime",
+        "current": "bray_core.runtime",
+        "decode": "bray_core.codec",
+        "encode": "bray_core.codec",
+        "init": "bray_core.runtime",
+        "shutdown": "bray_core.runtime",
+    },
+)

@@ -24,7 +24,11 @@ EXIT_INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One subcommand."""
+    """One subcommand.
+
+    One that adds a positional argument `overrides` gets all words `key=value` in it, wherever they
+    stand in the command line.
+    """
 
     name: str
     help: str
@@ -42,6 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     parser = _parser()
     options, unknown = parser.parse_known_args(arguments)
+    # argparse takes `key=value` only before the first option: gather the rest here.
+    if hasattr(options, "overrides"):
+        options.overrides += [word for word in unknown if _is_override(word)]
+        unknown = [word for word in unknown if not _is_override(word)]
     if unknown:
         _refuse_options(parser, options, unknown)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -56,6 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("stopped\n")
         return EXIT_INTERRUPTED
     return code
+
+
+def _is_override(word: str) -> bool:
+    return "=" in word and not word.startswith("-")
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:

@@ -1,11 +1,19 @@
-"""Inference of policies: dynamic batching, versions, ONNX export and serving without torch."""
+"""Inference of policies: dynamic batching, versions, ONNX export and serving without torch.
 
-from bray_model.config import ModelConfig
-from bray_model.engine import Engine
-from bray_model.export_report import ExportReport, OutputError
-from bray_model.manifest import Manifest
-from bray_model.model import Model
-from bray_model.signature import Signature
+Names are loaded when they are first used, so that `bray --help` need not load numpy.
+"""
+
+from typing import TYPE_CHECKING
+
+from bray_core import lazy
+
+if TYPE_CHECKING:
+    from bray_model.config import ModelConfig
+    from bray_model.engine import Engine
+    from bray_model.export_report import ExportReport, OutputError
+    from bray_model.manifest import Manifest
+    from bray_model.model import Model
+    from bray_model.signature import Signature
 
 __all__ = [
     "Engine",
@@ -16,3 +24,16 @@ __all__ = [
     "OutputError",
     "Signature",
 ]
+
+__getattr__, __dir__ = lazy.attach(
+    __name__,
+    {
+        "Engine": "bray_model.engine",
+        "ExportReport": "bray_model.export_report",
+        "Manifest": "bray_model.manifest",
+        "Model": "bray_model.model",
+        "ModelConfig": "bray_model.config",
+        "OutputError": "bray_model.export_report",
+        "Signature": "bray_model.signature",
+    },
+)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
+from ray import cloudpickle
 
 from bray_core.errors import (
     AlreadyExistsError,
@@ -79,8 +80,7 @@ class RemoteModel:
         blueprint = Blueprint(
             name=name,
             uid=uuid.uuid4().hex,
-            module=module,
-            example_inputs=example_inputs,
+            definition=cloudpickle.dumps((module, example_inputs)),
             config=config,
             directory=None if directory is None else Path(directory),
         )
@@ -135,7 +135,7 @@ class RemoteModel:
 
     async def infer(self, *inputs: Nested, batch: bool = False) -> Answer:
         """Answer from this process's replica; as `Model.infer`."""
-        replica = self._replica or await asyncio.to_thread(self._local)
+        replica = await self._attached()
         return await replica.model.infer(*inputs, batch=batch)
 
     async def forward(self, *inputs: Nested, batch: bool = False) -> Nested:
@@ -148,7 +148,7 @@ class RemoteModel:
 
     async def wait_version(self, version: int, timeout_s: float | None = None) -> int:
         """Wait until this process's replica has reached `version`; as `Model.wait_version`."""
-        replica = self._replica or await asyncio.to_thread(self._local)
+        replica = await self._attached()
         return await replica.model.wait_version(version, timeout_s)
 
     def publish(self, weights: Weights) -> int:
@@ -185,6 +185,11 @@ class RemoteModel:
         """End the store for all processes, and this process's replica; again is harmless."""
         self._pool.close()
         _replicas.remove(self._uid)
+
+    async def _attached(self) -> _Replica:
+        if self._replica is None:
+            return await asyncio.to_thread(self._local)
+        return self._replica
 
     def _local(self) -> _Replica:
         replica = self._replica or _replicas.get(self._uid, self._pool)
@@ -316,9 +321,9 @@ _replicas = _Replicas()
 
 
 def _build(blueprint: Blueprint, pool: WorkerPool) -> Model:
-    model = Model(
-        blueprint.module, blueprint.example_inputs, name=blueprint.name, config=blueprint.config
-    )
+    # Within a Ray cluster everything is pickled; it came from the process that made the model.
+    module, example_inputs = cloudpickle.loads(blueprint.definition)
+    model = Model(module, example_inputs, name=blueprint.name, config=blueprint.config)
     layout = Layout(weights_spec(model.weights()[1]))
     version, block = pool.call("poll", -1, 0.0)
     weights = layout.views(block)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bray_core.errors import ConfigError
 from bray_core.layout import Block
-from bray_core.nested import Nested
 from bray_model.config import ModelConfig
 
 MAX_WAITING_POLLS = 48
@@ -25,8 +23,8 @@ class Blueprint:
     name: str
     uid: str
     """Tells a model from a later one of the same name."""
-    module: Any
-    example_inputs: Nested
+    definition: bytes
+    """The module and its example inputs, pickled: the store itself needs no torch."""
     config: ModelConfig
     directory: Path | None
 

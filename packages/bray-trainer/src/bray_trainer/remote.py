@@ -9,8 +9,8 @@ from typing import Any
 
 from bray_core import metrics
 from bray_core.errors import WorkerLostError
+from bray_core.protocols import Trainer
 from bray_core.remote import WorkerPool
-from bray_trainer.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 

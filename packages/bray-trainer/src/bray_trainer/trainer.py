@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ _POP_TIMEOUT_S = 0.2
 """How long a stop may go unnoticed while no replay is ready."""
 _STOP_TIMEOUT_S = 60.0
 
-Terms = dict[str, Tensor | float]
+Terms = Mapping[str, Tensor | float]
 
 
 class Trainer:

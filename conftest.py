@@ -1,0 +1,99 @@
+"""What every test of the workspace shares: one Ray a session, and nothing left behind after it."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+# Before anything imports ray: under `uv run` it would rebuild the environment in every worker.
+os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
+
+_SESSION = f"BRAY_TEST_SESSION={uuid4()}"
+_GRACE_S = 15.0
+_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+"""Processes that Python itself keeps until the interpreter ends."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Fail the session if one of its processes or shared-memory segments outlives it."""
+    name, _, value = _SESSION.partition("=")
+    os.environ[name] = value
+    before = _segments()
+    yield
+    processes = _wait_for_end(time.monotonic() + _GRACE_S)
+    left = [f"process {pid}: {_command(pid)}" for pid in sorted(processes)]
+    left += [f"shared memory {path}" for path in sorted(_segments() - before) if _is_ours(path)]
+    assert not left, "left behind by the tests:\n" + "\n".join(left)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster(nothing_left_behind: None) -> Iterator[None]:
+    """Ray on this machine, one for the whole session; tests that use it are marked `ray`."""
+    from bray_core.remote import init_ray, shutdown_ray
+
+    init_ray()
+    yield
+    shutdown_ray()
+
+
+def _wait_for_end(deadline: float) -> set[int]:
+    """Wait for the session's processes to end and return those that do not."""
+    while (running := _processes()) and (left_s := deadline - time.monotonic()) > 0:
+        _wait_for_exit(next(iter(running)), left_s)
+    return running
+
+
+def _wait_for_exit(pid: int, timeout_s: float) -> None:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        select.select([descriptor], [], [], timeout_s)
+    finally:
+        os.close(descriptor)
+
+
+def _processes() -> set[int]:
+    """Processes that carry the session's mark, and this one's children (a fork has no mark)."""
+    pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
+    found = {pid for pid in pids if _SESSION.encode() in _read(pid, "environ").split(b"\0")}
+    for task in Path("/proc/self/task").iterdir():
+        found |= set(map(int, (task / "children").read_text().split()))
+    return {pid for pid in found - {os.getpid()} if _is_running(pid)}
+
+
+def _is_running(pid: int) -> bool:
+    state = _read(pid, "stat").rpartition(b")")[2].split()[:1]
+    return state not in ([], [b"Z"], [b"X"]) and not any(
+        helper in _command(pid) for helper in _HELPERS
+    )
+
+
+def _command(pid: int) -> str:
+    return _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:  # it has ended, or is another user's
+        return b""
+
+
+def _segments() -> set[Path]:
+    return set(Path("/dev/shm").glob("bray*"))
+
+
+def _is_ours(segment: Path) -> bool:
+    """Whether no other process maps it, such as that of a test session running beside this one."""
+    others = (int(e.name) for e in Path("/proc").iterdir() if e.name.isdigit())
+    name = os.fsencode(segment)
+    return not any(name in _read(pid, "maps") for pid in others if pid != os.getpid())

@@ -1,0 +1,109 @@
+"""What the agents of one session share during a tick."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from bray_core.errors import AlreadyExistsError, BrayError, DeadlineError, NotFoundError
+
+
+class WaitCycleError(BrayError):
+    """Agents wait for each other's results in a circle; the message names them."""
+
+
+class State:
+    """Named values of one tick, and a way to wait for each other's.
+
+    `observation` is the decoded body of the tick. Each agent sees a view of its own (`of`), so
+    that who waits for what is known.
+    """
+
+    def __init__(self, observation: Any = None, timeout_s: float = 10.0) -> None:
+        self.observation = observation
+        self._shared = _Shared(timeout_s)
+        self._agent = "session"
+
+    def of(self, agent: str) -> State:
+        """Return the same state as `agent` sees it: what it sets is known to be its own."""
+        view = State.__new__(State)
+        view.observation = self.observation
+        view._shared = self._shared
+        view._agent = agent
+        return view
+
+    def set(self, name: str, value: Any) -> None:
+        """Give a value to all who wait for it.
+
+        Raises:
+            AlreadyExistsError: the name was set in this tick already.
+        """
+        shared = self._shared
+        if name in shared.values:
+            raise AlreadyExistsError(
+                f"state: {name!r} was set already, by {shared.setters[name]!r}"
+            )
+        shared.values[name] = value
+        shared.setters[name] = self._agent
+        for future in shared.waiting.pop(name, []):
+            if not future.done():
+                future.set_result(value)
+
+    def get(self, name: str) -> Any:
+        """Return a value that was set.
+
+        Raises:
+            NotFoundError: it was not.
+        """
+        if name not in self._shared.values:
+            raise NotFoundError(
+                f"state: {name!r} is not set; set are {sorted(self._shared.values)}"
+            )
+        return self._shared.values[name]
+
+    async def wait(self, name: str, timeout_s: float | None = None) -> Any:
+        """Wait until a value is set and return it.
+
+        An agent's result bears the agent's name: `AgentActor` sets it when `on_tick` returns.
+
+        Raises:
+            DeadlineError: it was not set in time; says who waited for what.
+            WaitCycleError: whoever would set it waits, in the end, for this agent.
+        """
+        shared = self._shared
+        if name in shared.values:
+            return shared.values[name]
+        self._refuse_cycle(name)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        shared.waiting.setdefault(name, []).append(future)
+        shared.waits[self._agent] = name
+        limit = shared.timeout_s if timeout_s is None else timeout_s
+        try:
+            async with asyncio.timeout(limit):
+                return await future
+        except TimeoutError:
+            raise DeadlineError(
+                f"state: {self._agent!r} waited {limit:g} s for {name!r}; "
+                f"set are {sorted(shared.values)}"
+            ) from None
+        finally:
+            shared.waits.pop(self._agent, None)
+
+    def _refuse_cycle(self, name: str) -> None:
+        """Follow who waits for whom; agents' results bear the agents' names."""
+        path = [self._agent, name]
+        while path[-1] in self._shared.waits:
+            path.append(self._shared.waits[path[-1]])
+            if path[-1] == self._agent:
+                raise WaitCycleError("state: a cycle of waits: " + " → ".join(path))
+        if name == self._agent:
+            raise WaitCycleError(f"state: {name!r} waits for itself")
+
+
+class _Shared:
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self.values: dict[str, Any] = {}
+        self.setters: dict[str, str] = {}
+        self.waiting: dict[str, list[asyncio.Future[Any]]] = {}
+        self.waits: dict[str, str] = {}

@@ -1,0 +1,186 @@
+import json
+import logging
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from bray_core import nested
+from bray_core.errors import AlreadyExistsError, ConfigError, ExportError
+from bray_model import Model
+from bray_model.export_folder import check_target, copy_export, find_export, read_report
+from bray_model.export_report import ExportReport, OutputError, output_error
+
+
+def test_the_report_has_every_output_within_tolerance(exported):
+    folder, report, _ = exported
+    assert [output.name for output in report.outputs] == [
+        "outputs/best[0]",
+        "outputs/heads[0]",
+        "outputs/heads[1]",
+        "outputs/logits",
+    ]
+    assert report.batch_sizes == (1, 2, 7, 64)
+    assert 0 <= report.max_rel_error <= report.rtol == 1e-3
+    assert 0 < report.max_abs_error < 1e-4
+    assert report.table().startswith("output            max abs error  max rel error\n")
+    assert len(report.table().splitlines()) == 5
+    assert read_report(folder) == report
+    assert "path" not in json.loads((folder / "report.json").read_text())
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 17, 64, 200])
+def test_torch_and_onnx_agree_on_nested_outputs(exported, observations, rows):
+    folder, _, model = exported
+    inputs = observations(rows, seed=rows)
+    with Model(folder) as opened:
+        assert opened.signature == model.signature
+        got, want = opened(*inputs, batch=True), model(*inputs, batch=True)
+    assert nested.spec(got) == nested.spec(want)
+    nested.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), got, want)
+
+
+def test_plain_onnxruntime_runs_an_export(exported, observations):
+    folder, _, model = exported
+    (inputs, (extra,)) = observations(5)
+    session = onnxruntime.InferenceSession(folder / "model.onnx")
+    logits = session.run(
+        ["outputs/logits"],
+        {
+            "inputs[0]/units": inputs["units"],
+            "inputs[0]/alive": inputs["alive"],
+            "inputs[1][0]": extra,
+        },
+    )[0]
+    np.testing.assert_allclose(
+        logits, model(inputs, (extra,), batch=True)["logits"], rtol=1e-3, atol=1e-4
+    )
+
+
+def test_a_rows_result_does_not_depend_on_its_place(exported, observations, row):
+    rng = np.random.default_rng(0)
+    with Model(exported[0]) as model:
+        for rows in (2, 3, 7, 8, 33):
+            inputs = observations(rows)
+            expected = model(*inputs, batch=True)["logits"]
+            order = rng.permutation(rows)
+            shuffled = nested.map(lambda leaf, order=order: leaf[order], inputs)
+            np.testing.assert_array_equal(model(*shuffled, batch=True)["logits"], expected[order])
+
+
+def test_export_is_quiet_and_replaces_an_older_one(tmp_path, capfd, caplog):
+    target = tmp_path / "deep" / "export"
+    with Model(torch.nn.Linear(4, 2), np.zeros((1, 4), np.float32)) as model:
+        model.export(target)
+        weights = {name: np.ones_like(array) for name, array in model.weights()[1].items()}
+        model.publish(weights)
+        report = model.export(target, actor={"name": "policy", "config": {"x": 1}})
+    assert report.version == 1
+    with Model(target) as opened:
+        assert opened.version == 1
+        assert opened(np.ones(4, np.float32)).tolist() == [5.0, 5.0]
+    assert [entry.name for entry in target.parent.iterdir()] == ["export"]
+    assert capfd.readouterr() == ("", "")
+    assert [r for r in caplog.records if r.levelno >= logging.WARNING] == []
+
+
+class Noisy(torch.nn.Module):
+    def forward(self, x):
+        return {"sure": x, "drawn": x + torch.rand_like(x)}
+
+
+class Branching(torch.nn.Module):
+    def forward(self, x):
+        return x * 2 if bool(x.sum() > 0) else x
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (Noisy(), r"^outputs/drawn: the export differs from the module by .* allowed 0.001"),
+        (Branching(), r"^torch cannot export the module: \w+"),
+    ],
+)
+def test_a_failed_export_leaves_nothing(tmp_path, module, message):
+    with (
+        Model(module, np.zeros((1, 4), np.float32)) as model,
+        pytest.raises(ExportError, match=message),
+    ):
+        model.export(tmp_path / "export")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_something_else_is_not_replaced(tmp_path):
+    (tmp_path / "thesis.tex").write_text("...")
+    with (
+        Model(torch.nn.Linear(4, 2), np.zeros((1, 4), np.float32)) as model,
+        pytest.raises(AlreadyExistsError, match=r"holds something else than an export: choose"),
+    ):
+        model.export(tmp_path)
+    with pytest.raises(AlreadyExistsError):
+        check_target(tmp_path / "thesis.tex")
+
+
+@pytest.mark.parametrize(
+    "actor", [{"name": "x"}, {"name": 3, "config": {}}, {"name": "x", "config": {"a": {1, 2}}}, "x"]
+)
+def test_a_malformed_actor_is_refused(tmp_path, actor):
+    with (
+        Model(torch.nn.Linear(4, 2), np.zeros((1, 4), np.float32)) as model,
+        pytest.raises(ConfigError, match=r"actor: expected .* of JSON values, got"),
+    ):
+        model.export(tmp_path / "export", actor=actor)
+
+
+def error(got, want, rtol=1e-3, atol=1e-4):
+    return output_error("y", np.array(got), np.array(want), rtol, atol)
+
+
+def test_the_relative_error_is_absolute_near_zero():
+    large = error([1001.0], [1000.0])
+    assert (large.max_abs_error, large.max_rel_error) == (1.0, pytest.approx(1e-3))
+    small = error([1e-4], [0.0])
+    assert (small.max_abs_error, small.max_rel_error) == (1e-4, pytest.approx(1e-3))
+
+
+def test_equal_infinities_are_no_error_and_unequal_ones_infinite():
+    assert error([np.inf, -np.inf, np.nan], [np.inf, -np.inf, np.nan]).max_rel_error == 0
+    assert error([np.inf], [1.0]).max_rel_error == np.inf
+    assert error([1.0], [np.nan]).max_rel_error == np.inf
+    assert not error([1.0], [-np.inf]).max_rel_error <= 1e-3
+
+
+def test_integers_must_be_equal():
+    assert error([10_001], [10_000]).max_rel_error == np.inf
+    assert error([True], [True]).max_rel_error == 0
+
+
+def test_find_export_takes_an_export_or_a_trials_newest(exported, tmp_path):
+    import os
+
+    folder = exported[0]
+    assert find_export(folder) == folder
+    for age, name in enumerate(["policy/onnx/9", "policy/onnx/10", "value/onnx/3"]):
+        copy_export(folder, tmp_path / "models" / name)
+        os.utime(tmp_path / "models" / name / "manifest.json", (1000 - age, 1000 - age))
+    assert find_export(tmp_path) == tmp_path / "models/policy/onnx/9"
+
+
+def test_copy_refuses_a_broken_export(export_copy, tmp_path):
+    (export_copy / "model.onnx").write_bytes(b"")
+    with pytest.raises(ExportError, match=r"truncated"):
+        copy_export(export_copy, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"outputs": [{"name": "x"}]}'])
+def test_a_malformed_report_is_told(tmp_path, text):
+    with pytest.raises(ExportError, match=r"its report is malformed"):
+        ExportReport.from_json(tmp_path, text.encode())
+
+
+def test_an_output_error_joins_to_the_larger():
+    one = OutputError(name="y", max_abs_error=1.0, max_rel_error=0.1)
+    other = OutputError(name="y", max_abs_error=0.5, max_rel_error=0.2)
+    assert one.joined(other) == OutputError(name="y", max_abs_error=1.0, max_rel_error=0.2)

@@ -1,0 +1,211 @@
+"""On real Ray: the store, and replicas in this process and in workers."""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import uuid
+
+import numpy as np
+import pytest
+import torch
+
+from bray_core import protocols
+from bray_core.errors import AlreadyExistsError, ClosedError, ConfigError, NotFoundError, SpecError
+from bray_core.event_loop import EventLoopThread
+from bray_model import Model
+
+pytestmark = pytest.mark.ray
+
+ROW = np.ones(3, np.float32)
+
+
+class Player:
+    """What an actor worker does with a handle."""
+
+    def __init__(self, model):
+        self.model = model
+        self.loop = EventLoopThread("player")
+
+    def pid(self):
+        return os.getpid()
+
+    def infer(self):
+        answer = self.loop.run(self.model.infer(ROW), 30)
+        return answer.outputs.tolist(), answer.version
+
+    def wait_version(self, version):
+        return self.loop.run(self.model.wait_version(version, 30.0))
+
+    def name_found(self, name):
+        from bray_model.remote import RemoteModel
+
+        return RemoteModel.get(name).version
+
+    def publish(self, value):
+        return self.model.publish({"weight": np.full((2, 3), value, np.float32)})
+
+    def threads(self):
+        return sum("follow" in thread.name for thread in threading.enumerate())
+
+
+def weights(value):
+    return {"weight": np.full((2, 3), value, np.float32)}
+
+
+@pytest.fixture
+def remote(ray_cluster):
+    import ray.cloudpickle
+
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    from bray_core import remote
+
+    return remote
+
+
+@pytest.fixture
+def make(remote):
+    from bray_model.remote import RemoteModel
+
+    made = []
+
+    def make(**options):
+        module = torch.nn.Linear(3, 2, bias=False)
+        torch.nn.init.zeros_(module.weight)
+        made.append(RemoteModel(f"m-{uuid.uuid4().hex[:8]}", module, ROW[None], **options))
+        return made[-1]
+
+    yield make
+    for model in made:
+        model.close()
+
+
+@pytest.fixture
+def players(remote):
+    pools = []
+
+    def players(model, num_workers=2):
+        pools.append(
+            remote.WorkerPool(
+                f"p-{uuid.uuid4().hex[:8]}", Player, args=(model,), num_workers=num_workers
+            )
+        )
+        return pools[-1]
+
+    yield players
+    for pool in pools:
+        pool.close()
+
+
+async def test_the_creator_has_a_replica(make):
+    model = make()
+    assert isinstance(model, protocols.Model)
+    assert model.version == 0
+    assert model.signature == Model(torch.nn.Linear(3, 2), ROW[None]).signature
+    assert model(ROW).tolist() == [0.0, 0.0]
+    assert model.publish(weights(2)) == model.version == 1
+    assert (await model.forward(ROW)).tolist() == [6.0, 6.0]
+    assert await model.wait_version(1) == 1
+
+
+def test_workers_follow_what_is_published(make, players):
+    model = make()
+    model.publish(weights(1))
+    pool = players(model)
+    assert pool.call_all("infer") == [([3.0, 3.0], 1)] * 2
+    for version in range(2, 6):
+        assert model.publish(weights(version)) == version
+        assert pool.call_all("wait_version", version) == [version] * 2
+        assert pool.call_all("infer") == [([3.0 * version] * 2, version)] * 2
+    assert pool.call_all("threads") == [1, 1]
+
+
+def test_a_worker_may_publish_and_the_driver_follows(make, players):
+    model = make()
+    pool = players(model, 1)
+    assert pool.call("publish", 4.0) == 1
+    assert asyncio.run(model.wait_version(1, 30.0)) == 1
+    assert model(ROW).tolist() == [12.0, 12.0]
+    assert model.publish(weights(5)) == 2
+    assert pool.call("wait_version", 2) == 2
+
+
+def test_get_looks_up_and_creation_refuses_a_taken_name(make, players):
+    from bray_model.remote import RemoteModel
+
+    model = make()
+    model.publish(weights(1))
+    assert RemoteModel.get(model.name).version == 1
+    assert players(model, 1).call("name_found", model.name) == 1
+    with pytest.raises(AlreadyExistsError, match=rf"a model named '{model.name}' exists already"):
+        RemoteModel(model.name, torch.nn.Linear(3, 2), ROW[None])
+    with pytest.raises(NotFoundError, match=r"no model named 'nobody': RemoteModel\(...\) makes"):
+        RemoteModel.get("nobody")
+
+
+def test_publish_checks_the_weights(make):
+    model = make()
+    with pytest.raises(SpecError, match=r"weights/weight: expected float32 \(2, 3\), got float64"):
+        model.publish({"weight": np.zeros((2, 3))})
+    with pytest.raises(SpecError, match=r"weights/bias: unexpected"):
+        model.publish({**weights(1), "bias": np.zeros(2)})
+    assert model.version == 0
+
+
+def test_two_publishers_are_noticed(make):
+    model = make()
+    model._pool.call("publish", 1, model._replica._layout.pack(weights(9)), "another")
+    replica = model._replica
+    with pytest.raises(ConfigError, match=r"version=1: expected more than 1, .* publish too\?"):
+        replica._send(1, replica._layout.pack(weights(1)))
+
+
+def test_a_killed_store_comes_back_and_the_numbering_goes_on(make, players):
+    model = make()
+    pool = players(model, 1)
+    for value in (1, 2, 3):
+        model.publish(weights(value))
+    assert pool.call("wait_version", 3) == 3
+    os.kill(model._pool.pids()[0], signal.SIGKILL)
+    assert model.publish(weights(4)) == 4
+    assert pool.call("wait_version", 4) == 4
+    assert pool.call("infer") == ([12.0, 12.0], 4)
+
+
+def test_a_restarted_store_gets_its_weights_back_from_a_replica(make, players):
+    model = make()
+    model.publish(weights(7))
+    os.kill(model._pool.pids()[0], signal.SIGKILL)
+    model._pool.wait_ready(60)
+    late = players(model, 1)  # built from the store alone
+    assert late.call("wait_version", 1) == 1
+    assert late.call("infer") == ([21.0, 21.0], 1)
+
+
+def test_checkpoints_resume(make, tmp_path):
+    model = make(directory=tmp_path)
+    model.publish(weights(1))
+    model.publish(weights(2))
+    assert model.checkpoint() == tmp_path / "versions" / "2.safetensors"
+    model.close()
+    again = make(directory=tmp_path)
+    assert again.version == 2
+    assert again(ROW).tolist() == [6.0, 6.0]
+    assert again.publish(weights(5)) == 3
+    with pytest.raises(ConfigError, match=r"has no directory for versions"):
+        make().checkpoint()
+
+
+async def test_close_ends_the_replica_and_its_thread(make):
+    from bray_model.remote import RemoteModel
+
+    model = make()
+    thread = model._replica._thread
+    model.close()
+    model.close()
+    assert not thread.is_alive()
+    with pytest.raises(ClosedError):
+        await model.infer(ROW)
+    with pytest.raises(NotFoundError):
+        RemoteModel.get(model.name)

@@ -1,0 +1,67 @@
+from importlib.metadata import EntryPoint
+
+import numpy as np
+import pytest
+
+from bray_core.codec import decode, encode
+from bray_core.errors import CapacityError, NotFoundError, ServiceError
+from bray_model import Model
+from bray_model import service as service_module
+from bray_model.service import ModelService, make_service
+
+
+class Greeter:
+    """A stand-in for an installed actor class."""
+
+    @classmethod
+    def from_export(cls, config, model):
+        return lambda session: (session, config, model)
+
+
+@pytest.fixture
+def model(exported):
+    with Model(exported[0]) as model:
+        yield model
+
+
+async def test_the_bare_model_answers_a_row(model, observations, row):
+    inputs = row(observations(3), 1)
+    reply = decode(await make_service(model, None).tick(encode(list(inputs))))
+    want = model(*inputs)
+    assert reply["version"] == 0
+    np.testing.assert_array_equal(reply["outputs"]["logits"], want["logits"])
+    np.testing.assert_array_equal(reply["outputs"]["heads"][1], want["heads"][1])
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "bad_request: decode"),
+        (b"\xc1\xff", "bad_request: decode"),
+        (encode({"x": 1}), "bad_request: body: expected the list of the model's inputs, got dict"),
+        (encode([]), r"bad_request: inputs\[0\]/alive: missing"),
+        (encode([3, "x"]), r"bad_request: inputs\[0\]/alive: missing"),
+    ],
+)
+async def test_a_bad_body_is_a_bad_request(model, body, message):
+    with pytest.raises(ServiceError, match=message):
+        await ModelService(model).tick(body)
+
+
+async def test_a_full_queue_is_busy(model, observations, row, monkeypatch):
+    async def full(*inputs):
+        raise CapacityError("5 rows wait")
+
+    monkeypatch.setattr(model, "infer", full)
+    with pytest.raises(ServiceError, match=r"busy: 5 rows wait"):
+        await ModelService(model).tick(encode(list(row(observations(1), 0))))
+
+
+def test_an_actor_is_looked_up_among_installed_entry_points(model, monkeypatch):
+    entry = EntryPoint("greeter", f"{__name__}:Greeter", "bray.actors")
+    monkeypatch.setattr(EntryPoint, "load", lambda self: Greeter)
+    monkeypatch.setattr(service_module, "entry_points", lambda group: [entry])
+    factory = make_service(model, {"name": "greeter", "config": {"x": 1}})
+    assert factory("s1") == ("s1", {"x": 1}, model)
+    with pytest.raises(NotFoundError, match=r"actor 'os:system': not installed; installed: \['gre"):
+        make_service(model, {"name": "os:system", "config": {}})

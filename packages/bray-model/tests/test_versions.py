@@ -1,0 +1,100 @@
+import json
+
+import numpy as np
+import pytest
+
+from bray_core.errors import CodecError, VersionNotFoundError
+from bray_model.versions import VersionStore
+
+
+def weights(value):
+    return {
+        "w": np.full((2, 3), value, np.float32),
+        "n": np.array(value, np.int64),
+        "mask": np.array([True, False]),
+    }
+
+
+@pytest.fixture
+def store(tmp_path):
+    return VersionStore(tmp_path / "versions", keep_last=3)
+
+
+def test_round_trip_is_exact(store):
+    store.save(4, weights(4))
+    loaded = store.load(4)
+    for name, array in weights(4).items():
+        np.testing.assert_array_equal(loaded[name], array)
+        assert loaded[name].dtype == array.dtype
+        assert loaded[name].shape == array.shape
+
+
+def test_the_last_ones_are_kept(store):
+    for version in range(6):
+        store.save(version, weights(version))
+    assert store.versions() == [3, 4, 5]
+    assert sorted(f.name for f in store.path.iterdir()) == [
+        "3.safetensors",
+        "4.safetensors",
+        "5.safetensors",
+        "index.json",
+    ]
+    store.save(1, weights(1))  # after a load(1)
+    assert store.versions() == [1, 3, 4, 5]
+
+
+def test_an_unknown_version_names_the_known(store):
+    with pytest.raises(VersionNotFoundError, match=r"version 1: not in .*; it has none"):
+        store.load(1)
+    store.save(3, weights(3))
+    with pytest.raises(VersionNotFoundError, match=r"version 1: not in .*; it has \[3\]"):
+        store.load(1)
+
+
+def test_a_truncated_file_is_told(store):
+    file = store.save(3, weights(3))
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(
+        CodecError, match=r"3.safetensors: not a whole safetensors file .*known: \[3"
+    ):
+        store.load(3)
+
+
+def test_a_missing_index_is_rebuilt_from_the_files(store, caplog):
+    store.save(3, weights(3))
+    store.save(10, weights(10))
+    (store.path / "index.json").unlink()
+    assert store.versions() == [3, 10]
+    assert "no index.json; found the versions [3, 10]" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"format": 1}', '{"format": 1, "versions": ["x"]}']
+)
+def test_a_broken_index_is_told(store, content):
+    store.save(3, weights(3))
+    (store.path / "index.json").write_text(content)
+    with pytest.raises(CodecError, match=r"index.json: not an index of versions .*: delete it"):
+        store.versions()
+
+
+def test_an_index_of_another_format_is_told(store):
+    store.save(3, weights(3))
+    (store.path / "index.json").write_text(json.dumps({"format": 2, "versions": [3]}))
+    with pytest.raises(CodecError, match=r"expected format 1, got 2: it was written by another"):
+        store.versions()
+
+
+def test_a_crash_before_the_index_leaves_the_last_good_state(store, monkeypatch):
+    store.save(1, weights(1))
+
+    def crash(path, data):
+        if path.name == "index.json":
+            raise OSError("no space left on device")
+        path.write_bytes(data)
+
+    monkeypatch.setattr("bray_model.versions.write_atomic", crash)
+    with pytest.raises(OSError, match=r"no space left"):
+        store.save(2, weights(2))
+    assert store.versions() == [1]
+    np.testing.assert_array_equal(store.load(1)["w"], weights(1)["w"])

@@ -1,0 +1,68 @@
+"""Every python fence of the documents and every docstring example runs."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted(
+    [ROOT / "README.md", *ROOT.glob("packages/*/README.md"), *ROOT.glob("docs/**/*.md")]
+)
+FENCES = [
+    (document.relative_to(ROOT), index, code)
+    for document in DOCUMENTS
+    for index, code in enumerate(
+        re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL)
+    )
+]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def run(script: list[str], cwd: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, *script], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("document", "index", "code"), FENCES, ids=[f"{d}-{i}" for d, i, _ in FENCES]
+)
+def test_fence_runs(document: Path, index: int, code: str, tmp_path: Path) -> None:
+    run(["-c", code], tmp_path)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.name)
+def test_example_runs(example: Path, tmp_path: Path) -> None:
+    run([str(example)], tmp_path)
+
+
+def modules() -> list[str]:
+    found = []
+    for package in sorted(path.name for path in ROOT.glob("packages/*/src/*")):
+        found.append(package)
+        path = [str(ROOT / "packages" / package.replace("_", "-") / "src" / package)]
+        found += [m.name for m in pkgutil.walk_packages(path, f"{package}.")]
+    return found
+
+
+@pytest.mark.parametrize("module", modules())
+def test_docstring_examples_run(module: str) -> None:
+    import numpy
+    import torch
+
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    loaded = importlib.import_module(module)
+    names = {**vars(loaded), "np": numpy, "torch": torch}
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    for test in finder.find(loaded, module, globs=names):
+        result = doctest.DocTestRunner(optionflags=flags).run(test)
+        assert result.failed == 0, test.name
