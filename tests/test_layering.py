@@ -16,6 +16,13 @@ DISTRIBUTIONS = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.t
 MODULES = [path.name.replace("-", "_") for path in DISTRIBUTIONS]
 HEAVY = {"ray", "torch", "tensorboard", "onnxruntime", "aiohttp", "rich", "gymnasium"}
 NEEDS_TORCH = {"bray_trainer", "bray_algo"}
+MAY_LOAD: dict[str, set[str]] = {
+    "bray_algo": set(),
+    "bray_core": set(),
+    "bray_model": {"bray_core", "bray_server"},
+    "bray_actor": {"bray_core", "bray_server"},
+}
+"""What of bray a package may bring with it; else bray_core alone."""
 MAY_IMPORT_TORCH = {
     "bray_model/torch_engine.py",
     "bray_model/export.py",
@@ -49,9 +56,26 @@ def test_there_are_eight() -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_importing_a_package_loads_nothing_heavy(module: str) -> None:
-    heavy = HEAVY - {"torch"} if module in NEEDS_TORCH else HEAVY
-    script = f"import sys, {module}; sys.exit(', '.join({heavy!r} & set(sys.modules)))"
-    subprocess.run([sys.executable, "-c", script], check=True)
+    loaded = loaded_by(f"import {module}")
+    assert not loaded & (HEAVY - {"torch"} if module in NEEDS_TORCH else HEAVY)
+    others = loaded & set(MODULES) - {module}
+    assert others <= MAY_LOAD.get(module, {"bray_core"})
+
+
+def test_loading_the_commands_loads_nothing_heavy() -> None:
+    script = "from importlib.metadata import entry_points as e\n[x.load() for x in e(group={!r})]"
+    assert not loaded_by(script.format("bray.commands")) & HEAVY
+    assert not loaded_by(script.format("bray.actors")) & HEAVY
+
+
+def loaded_by(script: str) -> set[str]:
+    """Top-level names of the modules that a new process has loaded after `script`."""
+    script += "\nimport sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return {name.split(".")[0] for name in done.stdout.split()}
 
 
 @pytest.mark.parametrize("module", MODULES)

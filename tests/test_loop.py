@@ -98,10 +98,10 @@ def long_run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     for line in process.stdout:
         if re.search(r"version [2-9]", line):
             break
-    yield process
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    with process:
+        yield process
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def children(pid: int) -> list[int]:
@@ -143,19 +143,19 @@ def test_a_second_launch_of_a_running_trial_is_refused(
 def served(trained: Path) -> Iterator[str]:
     """`bray serve` of the finished trial on a free port."""
     command = [*BRAY, "serve", str(trained / "cartpole"), "--tcp-port", "0", "--http-port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    address = None
-    for line in process.stdout:
-        match = re.search(r"tcp://[\d.]+:\d+", line)
-        if match:
-            address = match.group()
-            break
-    assert address is not None, "bray serve ended before it listened"
-    yield address
-    process.send_signal(signal.SIGINT)
-    process.stdout.close()
-    assert process.wait(timeout=5) == 0
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = None
+        for line in process.stdout:
+            match = re.search(r"tcp://[\d.]+:\d+", line)
+            if match:
+                address = match.group()
+                break
+        assert address is not None, "bray serve ended before it listened"
+        yield address
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=5)
+        assert process.returncode == 0
 
 
 def test_serve_answers_the_same_gamecore(served: str) -> None:

@@ -8,7 +8,9 @@ import pkgutil
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,13 +18,26 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted(
     [ROOT / "README.md", *ROOT.glob("packages/*/README.md"), *ROOT.glob("docs/**/*.md")]
 )
-FENCES = [
-    (document.relative_to(ROOT), index, code)
-    for document in DOCUMENTS
-    for index, code in enumerate(
-        re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL)
-    )
-]
+FENCE = re.compile(
+    r"(?:<!-- no-test: (?P<reason>.+?) -->\s*)?"
+    r"^(?P<indent> *)```python\n(?P<code>.*?)^(?P=indent)```$",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def fences() -> list[Any]:
+    """Every ```python block; `<!-- no-test: reason -->` before one skips it."""
+    found_here = []
+    for document in DOCUMENTS:
+        for index, found in enumerate(FENCE.finditer(document.read_text())):
+            reason = found["reason"]
+            marks = [pytest.mark.skip(reason=reason)] if reason else []
+            name = f"{document.relative_to(ROOT)}-{index}"
+            code = textwrap.dedent(found["code"])
+            found_here.append(pytest.param(code, id=name, marks=marks))
+    return found_here
+
+
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
@@ -33,11 +48,10 @@ def run(script: list[str], cwd: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("document", "index", "code"), FENCES, ids=[f"{d}-{i}" for d, i, _ in FENCES]
-)
-def test_fence_runs(document: Path, index: int, code: str, tmp_path: Path) -> None:
-    run(["-c", code], tmp_path)
+@pytest.mark.parametrize("code", fences())
+def test_fence_runs(code: str, tmp_path: Path) -> None:
+    (tmp_path / "example.py").write_text(code)
+    run(["example.py"], tmp_path)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.name)

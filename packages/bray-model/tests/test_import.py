@@ -30,7 +30,7 @@ def test_the_commands_load_none_of_the_packages_logic():
 
 
 def test_public_names_are_all_there():
-    assert sorted(bray_model.__all__) == sorted(bray_model._HOME) == sorted(dir(bray_model))
+    assert sorted(bray_model.__all__) == dir(bray_model)
     for name in bray_model.__all__:
         assert getattr(bray_model, name).__name__ == name
     with pytest.raises(AttributeError, match=r"'bray_model' has no attribute 'Modle'"):

@@ -21,7 +21,7 @@ def test_a_local_run_creates_plain_components_and_resumes_versions(tmp_path: Pat
     with bray.init(tmp_path, "demo") as run:
         model = run.model("policy", torch.nn.Linear(4, 2), example)
         assert model.version == 1
-        assert np.allclose(model(np.ones((1, 4), np.float32)), 4.0)
+        assert np.allclose(model(np.ones(4, np.float32)), 4.0)
 
 
 def test_one_run_a_process(tmp_path: Path) -> None:

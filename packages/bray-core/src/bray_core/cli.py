@@ -63,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
         return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader of our output is gone, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_ERROR
     return code
 
 

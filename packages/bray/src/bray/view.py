@@ -37,12 +37,15 @@ def describe(trial: Path) -> str:
     lines = [f"trial {trial}"]
     result = trial / "result.json"
     if result.is_file():
+        figures = json.loads(result.read_text())
         lines += [
-            f"  {name}: {value:,.6g}" for name, value in json.loads(result.read_text()).items()
+            f"  {name}: {value:,.6g}"
+            for name, value in figures.items()
+            if isinstance(value, int | float)
         ]
     else:
         lines.append("  not finished yet: `bray train` with the same trial goes on")
-    curve = _curve(trial, "trainer/episode_return")
+    curve = _curve(trial, "actor/episode_return")
     if curve:
         lines.append(f"  return  {sparkline(curve)}  {curve[0]:.1f} → {curve[-1]:.1f}")
     lines += [
