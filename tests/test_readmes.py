@@ -19,7 +19,7 @@ DOCUMENTS = sorted(
     [ROOT / "README.md", *ROOT.glob("packages/*/README.md"), *ROOT.glob("docs/**/*.md")]
 )
 FENCE = re.compile(
-    r"(?:<!-- no-test: (?P<reason>.+?) -->\s*)?"
+    r"(?:<!-- no-test: (?P<reason>[^\n]+?) -->\s*)?"
     r"^(?P<indent> *)```python\n(?P<code>.*?)^(?P=indent)```$",
     re.DOTALL | re.MULTILINE,
 )
@@ -27,15 +27,15 @@ FENCE = re.compile(
 
 def fences() -> list[Any]:
     """Every ```python block; `<!-- no-test: reason -->` before one skips it."""
-    found_here = []
+    cases = []
     for document in DOCUMENTS:
         for index, found in enumerate(FENCE.finditer(document.read_text())):
             reason = found["reason"]
             marks = [pytest.mark.skip(reason=reason)] if reason else []
             name = f"{document.relative_to(ROOT)}-{index}"
             code = textwrap.dedent(found["code"])
-            found_here.append(pytest.param(code, id=name, marks=marks))
-    return found_here
+            cases.append(pytest.param(code, id=name, marks=marks))
+    return cases
 
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))

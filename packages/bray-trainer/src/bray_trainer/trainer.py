@@ -75,7 +75,10 @@ class Trainer:
         self._progress: dict[str, float] = {}
         self._prepared = False
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        # Waited for instead of the thread: CPython 3.11's `join` takes a thread for ended when
+        # Ctrl-C interrupts it.
+        self._idle = threading.Event()
+        self._idle.set()
         self._error: Exception | None = None
 
     # What a user may override.
@@ -119,13 +122,13 @@ class Trainer:
 
     def start(self) -> None:
         """Train in a background thread; the first start resumes from the newest checkpoint."""
-        if self._thread is not None and self._thread.is_alive():
+        if not self._idle.is_set():
             return
         self._prepare()
         self._stopping.clear()
         self._error = None
-        self._thread = threading.Thread(target=self._main, name="trainer", daemon=True)
-        self._thread.start()
+        self._idle.clear()
+        threading.Thread(target=self._main, name="trainer", daemon=True).start()
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until the loop pauses or fails; return whether it did.
@@ -133,10 +136,7 @@ class Trainer:
         Raises:
             Exception: what the loop failed with.
         """
-        if self._thread is None:
-            return True
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
+        if not self._idle.wait(timeout_s):
             return False
         if self._error is not None:
             raise self._error
@@ -150,12 +150,8 @@ class Trainer:
             Exception: what the loop failed with, if nobody has seen it yet.
         """
         self._stopping.set()
-        if self._thread is None:
-            return
-        self._thread.join(_STOP_TIMEOUT_S)
-        if self._thread.is_alive():
+        if not self._idle.wait(_STOP_TIMEOUT_S):
             raise DeadlineError(f"trainer: still busy with a replay after {_STOP_TIMEOUT_S:g} s")
-        self._thread = None
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -180,6 +176,8 @@ class Trainer:
         except Exception as error:
             logger.exception("trainer: stopped by an error")
             self._error = error
+        finally:
+            self._idle.set()
 
     def _loop(self) -> None:
         reused = 0
