@@ -61,8 +61,8 @@ def reachable() -> dict[str, str]:
 def pinned() -> dict[str, str]:
     """Return name → version as pyproject.toml says."""
     uv = tomllib.loads(PYPROJECT.read_text())["tool"]["uv"]
-    pins = (pin.split("==") for pin in uv.get("constraint-dependencies", []))
-    return {name: version for name, version in pins}
+    pins = (pin.partition("==") for pin in uv.get("constraint-dependencies", []))
+    return {name: version for name, _, version in pins}
 
 
 def render(pins: Iterable[tuple[str, str]]) -> str:

@@ -144,7 +144,7 @@ print(reply["version"], *reply["outputs"].tolist())
 @contextmanager
 def serving(program: Path, export: Path) -> Iterator[str]:
     """`bray serve` on a free port; ended as by Ctrl-C."""
-    command = [program, "serve", export, "--tcp-port", "0", "--http-port", "0"]
+    command: list[str | Path] = [program, "serve", export, "--tcp-port", "0", "--http-port", "0"]
     with subprocess.Popen(
         command, cwd=export.parent, env=CLEAN, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -62,7 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_ERROR
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
-        return EXIT_INTERRUPTED
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # The command has cleaned up; a C++ library that was interrupted half-way through its
+        # start (Ray, torch) may crash or hang while the interpreter is taken down.
+        os._exit(EXIT_INTERRUPTED)
     except BrokenPipeError:  # the reader of our output is gone, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_ERROR

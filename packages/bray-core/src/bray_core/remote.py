@@ -23,7 +23,7 @@ os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 import ray
 import ray.exceptions
 
-from bray_core import metrics
+from bray_core import metrics, orphans
 from bray_core.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -70,19 +70,30 @@ def init_ray(address: str | None = None, num_cpus: int | None = None) -> None:
             "_node_ip_address": "127.0.0.1",  # bray opens no port to other machines unasked
             "object_store_memory": _OBJECT_STORE_BYTES,  # it shares /dev/shm with bray's buffers
         }
-    try:
-        ray.init(address=address or "local", logging_level=logging.WARNING, **options)
-    except ConnectionError as error:
-        raise NotFoundError(f"address: no Ray cluster answers at {address!r}: {error}") from error
+    orphans.adopt()
     _started_here = True
+    try:
+        ray.init(address=address or "local", logging_level=logging.ERROR, **options)
+    except ConnectionError as error:
+        shutdown_ray()
+        raise NotFoundError(f"address: no Ray cluster answers at {address!r}: {error}") from error
+    except BaseException:  # also Ctrl-C half-way: what was started must not stay
+        shutdown_ray()
+        raise
 
 
 def shutdown_ray() -> None:
     """Disconnect, and stop the cluster if `init_ray` started it; leaves a user's own Ray alone."""
     global _started_here
-    if _started_here and ray.is_initialized():
-        ray.shutdown()
+    if not _started_here:
+        return
     _started_here = False
+    ray.shutdown()
+    orphans.end(_is_ray)
+
+
+def _is_ray(command: str) -> bool:
+    return command.startswith("ray::") or "/site-packages/ray/" in command
 
 
 class _Worker:
