@@ -31,7 +31,7 @@ def test_probe_finds_nested_specs_without_batch_dimension(policy, observations):
         "heads": [ArraySpec(F32, ()), ArraySpec(F32, (2,))],
         "best": (ArraySpec(np.dtype(np.int64), ()),),
     }
-    assert pickle.loads(pickle.dumps(signature)) == signature  # noqa: S301 made on this line
+    assert pickle.loads(pickle.dumps(signature)) == signature
 
 
 def test_tensors_may_be_examples():

@@ -55,7 +55,9 @@ def decode(
         raise CodecError(f"decode: {len(data)} bytes exceed max_bytes={max_bytes}")
     try:
         tree = _DECODER.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except CodecError:
+        raise
+    except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
         raise CodecError(f"decode: {error}") from error
     _check_depth(tree, max_depth)
     return tree

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from bray_core import metrics
-from bray_core.errors import ConfigError
+from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
 from bray_core.remote import WorkerPool
 from bray_server.limits import Limits
 from bray_server.server import ServerThread
 from bray_server.sessions import Service
 
 _START_TIMEOUT_S = 120.0
+_CLOSE_TIMEOUT_S = 3.0
 _CONCURRENCY = 2
+
+logger = logging.getLogger(__name__)
 
 
 class RemoteServer:
@@ -90,7 +94,12 @@ class RemoteServer:
         return self._pool.drain_metrics()
 
     def close(self) -> None:
-        """End all sessions and workers."""
+        """End all sessions, free the ports, end the workers; again is harmless."""
+        if self._pool.size:
+            try:
+                self._pool.call_all("close", timeout_s=_CLOSE_TIMEOUT_S)
+            except (WorkerLostError, DeadlineError) as error:
+                logger.warning("server %s: a worker did not close: %s", self._pool.name, error)
         self._pool.close()
 
 
@@ -121,6 +130,10 @@ class _Worker:
                 tokens=self._tokens,
             )
         return self._server.addresses
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
 
     def stats(self) -> dict[str, float]:
         return self._server.stats() if self._server is not None else {}

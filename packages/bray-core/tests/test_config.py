@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from bray_core.config import closest, from_mapping, load_yaml, to_mapping
+from bray_core.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    rate: float = 1e-3
+    sizes: tuple[int, ...] = (1, 2)
+    kind: Literal["queue", "replay"] = "queue"
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.rate <= 0:
+            raise ConfigError(f"rate: expected more than 0, got {self.rate}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Whole:
+    part: Part = field(default_factory=Part)
+    count: int = 1
+    flag: bool = False
+    path: Path = Path("here")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Needy:
+    needed: int
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "run.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_a_file_becomes_dataclasses(tmp_path: Path) -> None:
+    text = "part:\n  rate: 3e-4\n  sizes: [4, 5]\n  kind: replay\nflag: true\npath: there\n"
+    loaded = load_yaml(write(tmp_path, text), Whole)
+    assert loaded == Whole(
+        part=Part(rate=3e-4, sizes=(4, 5), kind="replay"), flag=True, path=Path("there")
+    )
+    assert from_mapping(to_mapping(loaded), Whole) == loaded
+
+
+def test_an_empty_file_gives_the_defaults(tmp_path: Path) -> None:
+    assert load_yaml(write(tmp_path, ""), Whole) == Whole()
+
+
+def test_overrides_win(tmp_path: Path) -> None:
+    file = write(tmp_path, "count: 2\n")
+    loaded = load_yaml(file, Whole, ["count=3", "part.rate=1e-4", "part.name=x", "part.sizes=[9]"])
+    assert loaded == Whole(part=Part(rate=1e-4, name="x", sizes=(9,)), count=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cout: 1", r":1: cout: unknown key, did you mean 'count'\?; allowed: count, flag"),
+        ("count: 1\npart:\n  rat: 1", r":3: part\.rat: unknown key, did you mean 'rate'"),
+        ("count: many", r":1: count: expected a whole number, got 'many'"),
+        ("count: 1.5", r":1: count: expected a whole number, got 1\.5"),
+        ("count: true", r":1: count: expected a whole number, got True"),
+        ("flag: 1", r":1: flag: expected true or false, got 1"),
+        ("part:\n  rate: fast", r":2: part\.rate: expected a number, got 'fast'"),
+        ("part:\n  rate: -1", r":2: part\.rate: expected more than 0, got -1\.0"),
+        ("part:\n  kind: quene", r":2: part\.kind: expected one of 'queue', 'replay', got 'quene'"),
+        ("part:\n  sizes: [1, x]", r":2: part\.sizes\[1\]: expected a whole number, got 'x'"),
+        ("part:\n  sizes: 3", r":2: part\.sizes: expected a list, got 3"),
+        ("part: 3", r":1: part: expected settings of Part, got 3"),
+        ("- 1", r":1: top level: expected settings of Whole"),
+        ("count: 1\ncount: 2", r":2: count: given twice"),
+        ("count: [", r":\d: not valid YAML"),
+    ],
+)
+def test_errors_name_file_line_and_key(tmp_path: Path, text: str, message: str) -> None:
+    file = write(tmp_path, text + "\n")
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_yaml(file, Whole)
+    assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("count", "expected key=value, got 'count'"),
+        ("cont=1", "command line: cont: unknown key, did you mean 'count'"),
+        ("count.x=1", "count has no settings below it"),
+        ("part.rate=slow", r"command line: part\.rate: expected a number"),
+        ("part.rate=-1", r"command line: part\.rate: expected more than 0"),
+    ],
+)
+def test_overrides_are_checked_alike(tmp_path: Path, override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_yaml(write(tmp_path, "count: 1\n"), Whole, [override])
+
+
+def test_a_missing_file_and_a_missing_key(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        load_yaml(tmp_path / "absent.yaml", Whole)
+    with pytest.raises(ConfigError, match="missing needed"):
+        load_yaml(write(tmp_path, "{}\n"), Needy)
+
+
+def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
+    text = "path: !!python/object/apply:os.system ['touch pwned']\n"
+    with pytest.raises(ConfigError, match="path"):
+        load_yaml(write(tmp_path, text), Whole)
+
+
+def test_closest() -> None:
+    assert closest("trian", ["train", "serve"]) == ", did you mean 'train'?"
+    assert closest("xyz", ["train"]) == ""

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bray_core import runtime
+from bray_core.errors import AlreadyExistsError, ConfigError, NotFoundError
+from bray_core.experiment import Experiment, write_atomic
+
+
+def test_a_trial_has_its_folders_and_a_launch_its_own(tmp_path: Path) -> None:
+    first = Experiment.open(tmp_path, "trial", {"seed": 1})
+    first.close()
+    second = Experiment.open(tmp_path, "trial")
+    for folder in ("checkpoints", "models", "buffers", "episodes", "launches"):
+        assert (tmp_path / "trial" / folder).is_dir()
+    assert yaml.safe_load((second.path / "config.yaml").read_text()) == {"seed": 1}
+    assert first.launch != second.launch
+    second.close()
+    second.close()
+
+
+def test_a_running_trial_is_refused_and_another_is_not(tmp_path: Path) -> None:
+    running = Experiment.open(tmp_path, "one")
+    with pytest.raises(AlreadyExistsError, match=rf"already running in process {os.getpid()}"):
+        Experiment.open(tmp_path, "one")
+    Experiment.open(tmp_path, "two").close()
+    running.close()
+    Experiment.open(tmp_path, "one").close()
+
+
+def test_the_lock_dies_with_its_process(tmp_path: Path) -> None:
+    script = (
+        "import os, sys; from pathlib import Path; from bray_core import Experiment; "
+        "Experiment.open(Path(sys.argv[1]), 'trial'); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
+    Experiment.open(tmp_path, "trial").close()
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", "a b", "x" * 101, "\0"])
+def test_names_that_are_no_folder_names_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="trial: expected letters"):
+        Experiment.open(tmp_path, name)
+
+
+def test_a_project_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot make"):
+        Experiment.open(tmp_path / "file", "trial")
+
+
+def test_the_log_is_kept_while_it_is_open(tmp_path: Path) -> None:
+    experiment = Experiment.open(tmp_path, "trial")
+    logging.getLogger("bray_core.test").warning("a word")
+    experiment.close()
+    logging.getLogger("bray_core.test").error("too late")
+    log = (experiment.path / "bray.log").read_text()
+    assert "a word" in log
+    assert "too late" not in log
+
+
+def test_atomic_writes_leave_the_old_or_the_new(tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    write_atomic(file, b"one")
+    write_atomic(file, b"two")
+    assert file.read_bytes() == b"two"
+    with pytest.raises(TypeError):
+        write_atomic(file, "no bytes")  # type: ignore[arg-type]
+    assert file.read_bytes() == b"two"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+class TestRuntime:
+    def test_one_a_process(self, tmp_path: Path) -> None:
+        with pytest.raises(NotFoundError, match=r"call bray\.init first"):
+            runtime.current()
+        with runtime.init(tmp_path, "one") as opened:
+            assert runtime.current() is opened
+            with pytest.raises(AlreadyExistsError, match="call shutdown first"):
+                runtime.init(tmp_path, "two")
+        runtime.init(tmp_path, "two")
+        runtime.shutdown()
+        runtime.shutdown()
+
+    def test_nonsense_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="runtime: expected 'local' or 'ray', got 'rai'"):
+            runtime.init(tmp_path, "one", "rai")  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="address: is for runtime='ray'"):
+            runtime.init(tmp_path, "one", address="auto")
