@@ -41,7 +41,8 @@ class _HostedBuffer(Buffer):
 class RemoteBuffer:
     """A handle over buffer workers; it can be sent to other processes.
 
-    Pushes are sent without waiting for their acknowledgement, a bounded number at a time. A
+    Pushes are sent without waiting for their acknowledgement, a bounded number at a time, and may
+    overtake each other. A
     segment on its way to a worker that dies is lost, and counted in `stats()["lost"]`.
 
     Args:

@@ -57,14 +57,14 @@ class Layout:
         offset = 0
         for path, leaf in nested.items(spec):
             dtype = _fixed_dtype(path, leaf)
-            offset = -(-offset // dtype.alignment) * dtype.alignment
+            offset = _up(offset, dtype.itemsize)  # as torch wants it, also where numpy asks less
             nbytes = dtype.itemsize * int(np.prod(leaf.shape, dtype=np.int64))
             fields.append(Field(path, dtype, tuple(leaf.shape), offset, nbytes))
             offset += nbytes
         if not fields:
             raise SpecError("layout: expected at least one leaf, got an empty tree")
         self.fields = tuple(fields)
-        self.nbytes = max(_ALIGN, -(-offset // _ALIGN) * _ALIGN)
+        self.nbytes = max(_ALIGN, _up(offset, max(_ALIGN, *(f.dtype.itemsize for f in fields))))
         self.spec = nested.unflatten(spec, [ArraySpec(f.dtype, f.shape) for f in fields])
         self.id = hashlib.blake2b(repr(self.describe()).encode(), digest_size=8).hexdigest()
         self._record = np.dtype(
@@ -133,6 +133,10 @@ class Layout:
 
     def __repr__(self) -> str:
         return f"Layout({len(self.fields)} leaves, {self.nbytes} bytes, id={self.id})"
+
+
+def _up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
 
 
 def _fixed_dtype(path: str, leaf: Any) -> np.dtype[Any]:
