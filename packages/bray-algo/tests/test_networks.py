@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from bray_algo import NatureCNN, PolicyValueMLP, mlp
+from bray_algo.networks import orthogonal_
+
+
+def test_orthogonal_weights_are_orthogonal() -> None:
+    layer = orthogonal_(nn.Linear(8, 4), math.sqrt(2))
+    product = layer.weight @ layer.weight.T
+    assert torch.allclose(product, 2 * torch.eye(4), atol=1e-5)
+    assert not layer.bias.any()
+
+
+def test_outputs_have_their_shapes_and_the_policy_begins_nearly_uniform() -> None:
+    outputs = PolicyValueMLP(4, 3, hidden=(16,))(torch.randn(5, 4))
+    assert outputs["logits"].shape == (5, 3)
+    assert outputs["value"].shape == (5,)
+    assert outputs["logits"].abs().max() < 0.1
+
+
+def test_the_nature_cnn_takes_frames() -> None:
+    network = NatureCNN(6)
+    outputs = network(torch.zeros(2, 4, 84, 84, dtype=torch.uint8))
+    assert outputs["logits"].shape == (2, 6)
+    assert outputs["value"].shape == (2,)
+    assert sum(p.numel() for p in network.parameters()) == 1_687_719  # as in LIMITS
+
+
+@pytest.mark.parametrize("sizes", [[], [4], [4, 0]])
+def test_sizes_are_checked(sizes: list[int]) -> None:
+    with pytest.raises(ValueError, match="sizes: expected two or more positive"):
+        mlp(sizes)
