@@ -26,8 +26,8 @@ from bray_core.experiment import write_atomic
 from bray_core.layout import Layout
 from bray_model import ExportReport, Model, ModelConfig
 
-_LOCKSTEP_WAIT_US = 1_000_000
-"""How long a batch waits for a late lane. In lock-step none is late, unless its process died."""
+_LOCKSTEP_WAIT_US = 10_000_000
+"""How long a batch waits for a late lane: longer than a gamecore takes to start or be replaced."""
 _POLL_S = 0.5
 
 

@@ -1,0 +1,381 @@
+"""Policy actors answered over real sockets, by gamecores that are real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bray_actor import GamecoreFleet, PolicyActor, PolicyConfig, Runner, StepBudget, segment_spec
+from bray_actor.gamecore import play
+from bray_core import codec, metrics
+from bray_core.errors import BrayError, ConfigError, DeadlineError, ServiceError, SpecError
+from bray_core.layout import Layout, Packed
+from bray_core.nested import ArraySpec
+from bray_core.protocols import Answer
+from bray_server import Client, Limits, ServerThread
+
+T = 8
+OBSERVATION = ArraySpec(np.dtype("f4"), (4,))
+ACTION = ArraySpec(np.dtype("i8"), ())
+LAYOUT = Layout(segment_spec(OBSERVATION, ACTION, T))
+
+
+class Balance:
+    """A hand-written CartPole policy: pushes towards where the pole falls. Solves it.
+
+    With `lanes` it answers only when so many rows wait, as a batcher in lock-step does, or after
+    `wait_s`, as after the loss of a lane.
+    """
+
+    def __init__(self, lanes: int = 1, wait_s: float = 30.0) -> None:
+        self._wait_s = wait_s
+        self.version = 0
+        self._lanes = lanes
+        self._waiting: list[tuple[np.ndarray, asyncio.Future[Answer]]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._published: list[asyncio.Event] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def outputs(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        lean = rows @ np.array([0.1, 0.5, 1.0, 1.0], np.float32)
+        logits = np.stack([-lean, lean], -1) * 20
+        return {"logits": logits.astype(np.float32), "value": lean.astype(np.float32)}
+
+    async def infer(self, observation: np.ndarray, batch: bool = False) -> Answer:
+        if batch:
+            return Answer(self.outputs(observation), self.version)
+        self._loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        self._waiting.append((observation, future))
+        if len(self._waiting) >= self._lanes:
+            self._answer()
+        elif len(self._waiting) == 1:
+            self._timer = self._loop.call_later(self._wait_s, self._answer)
+        try:
+            return await future
+        finally:
+            self._waiting = [(row, waiter) for row, waiter in self._waiting if not waiter.done()]
+
+    def _answer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        waiting, self._waiting = self._waiting, []
+        for row, waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(Answer(self.outputs(row), self.version))
+
+    async def wait_version(self, version: int, timeout_s: float | None = None) -> int:
+        self._loop = asyncio.get_running_loop()
+        event = asyncio.Event()
+        self._published.append(event)
+        while self.version < version:
+            await event.wait()
+            event.clear()
+        return self.version
+
+    def publish(self) -> None:
+        """Count one version up, from another thread."""
+
+        def change() -> None:
+            self.version += 1
+            for event in self._published:
+                event.set()
+
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(change)
+
+
+class Collector:
+    """A buffer that keeps all segments."""
+
+    layout = LAYOUT
+
+    def __init__(self) -> None:
+        self.rows: list[np.ndarray] = []
+        self.changed = threading.Condition()
+
+    def push(self, *segments: Packed, wait: bool = False, timeout_s: float | None = None) -> int:
+        with self.changed:
+            for segment in segments:
+                self.rows += list(segment.block.reshape(-1, LAYOUT.nbytes))
+            self.changed.notify_all()
+        return len(segments)
+
+    def steps(self) -> int:
+        return sum(int(LAYOUT.views(row)["length"]) for row in self.rows)
+
+    def wait_steps(self, steps: int, timeout_s: float) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.steps() >= steps, timeout_s), self.steps()
+
+
+def serve(model: Any, buffer: Any = None, budget: Any = None, **config: Any) -> ServerThread:
+    factory = PolicyActor.factory(model, PolicyConfig(**config), buffer=buffer, budget=budget)
+    return ServerThread(factory, http_port=0, limits=Limits(tick_timeout_s=30))
+
+
+@pytest.fixture
+def server() -> Iterator[ServerThread]:
+    thread = serve(Balance(), deterministic=True)
+    yield thread
+    thread.close()
+
+
+def test_a_gamecore_process_plays_cartpole(server: ServerThread) -> None:
+    command = [sys.executable, "-m", "bray_actor.gamecore", "--env", "cartpole", "--json"]
+    command += ["--address", server.addresses[0], "--episodes", "3", "--num-envs", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == '{"returns": [500.0, 500.0, 500.0]}\n'
+
+
+def test_http_gives_the_same_as_tcp(server: ServerThread) -> None:
+    returns = [play("cartpole", a, episodes=2, num_envs=2, seed=3) for a in server.addresses]
+    assert returns[0] == returns[1] == [500.0, 500.0]
+
+
+def test_segments_hold_what_happened() -> None:
+    buffer = Collector()
+    thread = serve(Balance(), buffer, seed=1)
+    metrics.snapshot()
+    before = metrics.snapshot()
+    seen: list[float] = []
+    returns = play("cartpole", thread.addresses[0], episodes=4, num_envs=2, on_episode=seen.append)
+    thread.close()
+    assert sorted(seen) == sorted(returns)
+    trees = [LAYOUT.views(row) for row in buffer.rows]
+    assert buffer.steps() == sum(returns)
+    ends = [tree for tree in trees if not np.isnan(tree["episode_return"])]
+    assert sorted(float(tree["episode_return"]) for tree in ends) == sorted(returns)
+    for tree in trees:
+        length = int(tree["length"])
+        lean = Balance().outputs(tree["observation"][:length])
+        assert np.allclose(tree["value"][:length], lean["value"], atol=1e-5)
+        log_p = lean["logits"] - np.log(np.exp(lean["logits"]).sum(-1, keepdims=True))
+        taken = log_p[np.arange(length), tree["action"][:length]]
+        assert np.allclose(tree["log_prob"][:length], taken, atol=1e-3)
+        assert (tree["reward"][:length] == 1).all()
+        assert bool(tree["terminated"][length - 1]) == (not tree["final_observation"].any())
+    after = metrics.snapshot()
+    assert after["actor/episodes"] - before.get("actor/episodes", 0) == 4
+    assert after["actor/steps"] - before.get("actor/steps", 0) == sum(returns)
+
+
+def run_lockstep(budget_steps: int, versions: int, kill: bool = False) -> list[bytes]:
+    """Collect `versions` replays from two processes with four lanes each."""
+    model, buffer = Balance(lanes=8, wait_s=0.2 if kill else 30.0), Collector()
+    made: list[StepBudget] = []
+
+    def make(session: str) -> PolicyActor:
+        if not made:
+            made.append(StepBudget(budget_steps, model))  # type: ignore[arg-type]
+        config = PolicyConfig(seed=5)
+        return PolicyActor(session, model, config, buffer, made[0])  # type: ignore[arg-type]
+
+    thread = ServerThread(make, limits=Limits(tick_timeout_s=60))
+    fleet = GamecoreFleet(
+        "CartPole-v1", thread.addresses, num_processes=2, envs_per_process=4, seed=2
+    )
+    fleet.start()
+    try:
+        for version in range(versions):
+            if kill and version == 1:
+                os.kill(fleet.pids[0], signal.SIGKILL)
+            deadline = time.monotonic() + 30
+            while True:
+                fleet.check()
+                try:
+                    buffer.wait_steps((version + 1) * budget_steps, 0.2)
+                    break
+                except AssertionError:
+                    assert time.monotonic() < deadline
+            assert buffer.steps() == (version + 1) * budget_steps
+            model.publish()
+    finally:
+        fleet.stop()
+        thread.close()
+    counts = Counter[int]()
+    for row in buffer.rows:
+        tree = LAYOUT.views(row)
+        counts.update(tree["policy_version"][: int(tree["length"])].tolist())
+    assert [counts[version] for version in range(versions)] == [budget_steps] * versions
+    return sorted(row.tobytes() for row in buffer.rows)
+
+
+def test_lockstep_runs_are_the_same_to_the_byte() -> None:
+    first = run_lockstep(budget_steps=64, versions=6)
+    assert first == run_lockstep(budget_steps=64, versions=6)
+
+
+def test_a_killed_gamecore_does_not_stop_the_run() -> None:
+    run_lockstep(budget_steps=64, versions=4, kill=True)
+
+
+def test_bad_bodies_are_answered(server: ServerThread) -> None:
+    with Client(server.addresses[0]) as client:
+        client.start("s", codec.encode({}))
+        observation = np.zeros(4, np.float32)
+        for body, message in (
+            (b"\xc1", "CodecError"),
+            (codec.encode([1]), "expected a dict in bray's codec, got list"),
+            (codec.encode({}), "expected the key 'observation'"),
+        ):
+            with pytest.raises(ServiceError, match=message):
+                client.tick("s", body)
+        client.tick("s", codec.encode({"observation": observation}))
+        with pytest.raises(ServiceError, match="reward: expected a number, got NoneType"):
+            client.tick("s", codec.encode({"observation": observation}))
+        with pytest.raises(ServiceError, match="expected the key 'observation'"):
+            client.end("s", codec.encode({"reward": 1.0}))
+
+
+def test_a_model_that_does_not_fit_the_actions_is_named() -> None:
+    thread = serve(Balance(), num_actions=3)
+    with pytest.raises(
+        ServiceError, match=r"model output logits: expected float32 \(3,\), got float32 \(2,\)"
+    ):
+        play("cartpole", thread.addresses[0], episodes=1)
+    thread.close()
+
+
+def test_the_export_config_is_checked() -> None:
+    factory = PolicyActor.from_export({"deterministic": True}, Balance())  # type: ignore[arg-type]
+    assert isinstance(factory("s"), PolicyActor)
+    with pytest.raises(ConfigError, match=r"manifest: actor\.config: determnistic: unknown key"):
+        PolicyActor.from_export({"determnistic": True}, Balance())  # type: ignore[arg-type]
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(ServiceError, match="unreachable"):
+        play("cartpole", "tcp://127.0.0.1:1", episodes=1)
+    command = [sys.executable, "-m", "bray_actor.gamecore", "--env", "cartpole"]
+    command += ["--address", "tcp://127.0.0.1:1"]
+    assert subprocess.run(command, timeout=60, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"environment": "CartPoel-v1"}, "unknown 'CartPoel-v1', did you mean 'CartPole-v"),
+        ({"environment": "cartpole", "episodes": 0}, "episodes: expected 1 or more, got 0"),
+        ({"environment": "cartpole", "num_envs": 0}, "num_envs: expected 1 or more, got 0"),
+        ({"environment": "cartpole", "seed": -1}, "seed: expected 0 or more, got -1"),
+    ],
+)
+def test_nonsense_is_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        play(address="tcp://127.0.0.1:1", **arguments)
+
+
+def test_a_fleet_that_always_fails_says_why(tmp_path: Any) -> None:
+    fleet = GamecoreFleet("Nonsense-v9", ["tcp://127.0.0.1:1"], log=tmp_path / "log")
+    fleet.start()
+    with pytest.raises(BrayError, match=r"more than 10 ended.*unknown 'Nonsense-v9'"):  # noqa: PT012
+        for _ in range(1000):
+            fleet.check()
+            fleet._processes[0].wait(30)
+    fleet.stop()
+    fleet.stop()
+
+
+def test_gamecores_die_with_their_parent() -> None:
+    thread = serve(Balance())
+    script = (
+        "import sys, time; from bray_actor import GamecoreFleet; "
+        f"f = GamecoreFleet('CartPole-v1', ['{thread.addresses[0]}']); f.start(); "
+        "print(f.pids[0], flush=True); time.sleep(60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    while not thread.stats()["requests"]:
+        time.sleep(0.02)  # until it plays
+    parent.kill()
+    parent.communicate()
+    deadline = time.monotonic() + 10
+    command = Path(f"/proc/{pid}/cmdline")
+    while command.exists() and command.read_bytes():  # a zombie's is empty
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    thread.close()
+
+
+class TestRunner:
+    async def test_it_makes_the_segments_of_the_wire(self) -> None:
+        import gymnasium
+
+        env = gymnasium.make_vec("CartPole-v1", 6, vectorization_mode="sync")
+        buffer = Collector()
+        runner = Runner(env, Balance(), buffer, seed=3)  # type: ignore[arg-type]
+        recorded = await runner.run(600)
+        env.close()
+        assert runner.num_envs == 6
+        trees = [LAYOUT.views(row) for row in buffer.rows]
+        steps = buffer.steps()
+        assert recorded - 6 * T < steps <= recorded
+        ends = [tree for tree in trees if not np.isnan(tree["episode_return"])]
+        assert ends
+        for tree in trees:
+            length = int(tree["length"])
+            last = tree["terminated"][length - 1] or tree["truncated"][length - 1]
+            assert bool(last) == (not np.isnan(tree["episode_return"]))
+            assert not (tree["terminated"] | tree["truncated"])[: length - 1].any()
+            if not last:
+                assert length == T
+            following = np.concatenate(
+                [tree["observation"][1:length], tree["final_observation"][None]]
+            )
+            if tree["terminated"][length - 1]:
+                following, length = following[:-1], length - 1
+            # CartPole's own dynamics: the cart moves by its velocity, and so does the pole.
+            moved = tree["observation"][:length, 0] + 0.02 * tree["observation"][:length, 1]
+            assert np.allclose(following[:, 0], moved, atol=1e-5)
+        by_episode = {float(t["episode_return"]) == float(t["episode_length"]) for t in ends}
+        assert by_episode == {True}
+
+    async def test_spaces_that_do_not_fit_are_refused(self) -> None:
+        import gymnasium
+
+        env = gymnasium.make_vec("Blackjack-v1", 2, vectorization_mode="sync")
+        with pytest.raises(ConfigError, match="one Box observation"):
+            Runner(env, Balance(), Collector())  # type: ignore[arg-type]
+        env.close()
+
+    async def test_a_model_of_another_batch_is_refused(self) -> None:
+        import gymnasium
+
+        class Wrong(Balance):
+            def outputs(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+                return super().outputs(rows[:1])
+
+        env = gymnasium.make_vec("CartPole-v1", 3, vectorization_mode="sync")
+        with pytest.raises(SpecError, match=r"logits: expected float32 \(3, A\), got \(1, 2\)"):
+            await Runner(env, Wrong(), Collector()).run(1)  # type: ignore[arg-type]
+        env.close()
+
+
+def test_an_aborted_session_refunds_its_steps() -> None:
+    async def scenario() -> None:
+        model, buffer = Balance(), Collector()
+        budget = StepBudget(5, model)  # type: ignore[arg-type]
+        actor = PolicyActor("s", model, PolicyConfig(), buffer, budget)  # type: ignore[arg-type]
+        body = codec.encode({"observation": np.zeros(4, np.float32), "reward": 1.0})
+        for _ in range(3):
+            await actor.tick(body)
+        await actor.abort("gone")
+        assert [budget.try_acquire() for _ in range(6)] == [True] * 5 + [False]
+
+    asyncio.run(scenario())
+    assert DeadlineError is not None

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bray_actor import SegmentWriter, StepBudget, segment_spec
+from bray_core import nested
+from bray_core.errors import ConfigError, DeadlineError, SpecError
+from bray_core.layout import Layout
+from bray_core.nested import ArraySpec
+
+T = 4
+OBSERVATION = {"a": ArraySpec(np.dtype("f4"), (3,)), "b": (ArraySpec(np.dtype("u1"), ()),)}
+ACTION = ArraySpec(np.dtype("i8"), ())
+LAYOUT = Layout(segment_spec(OBSERVATION, ACTION, T))
+
+
+def observation(number: int) -> Any:
+    return {"a": np.full(3, number, np.float32), "b": (np.uint8(number),)}
+
+
+def write(writer: SegmentWriter, number: int, **outcome: Any) -> None:
+    writer.begin_step(observation(number), number, log_prob=-0.5, value=number, version=7)
+    writer.finish_step(float(number), **outcome)
+
+
+def test_steps_come_back_as_columns() -> None:
+    writer = SegmentWriter(LAYOUT)
+    for number in (1, 2, 3):
+        write(writer, number, terminated=number == 3)
+    assert len(writer) == 3
+    tree = writer.finish(None, episode_return=6.0, episode_length=3).tree
+    assert tree["observation"]["a"][:, 0].tolist() == [1, 2, 3, 0]
+    assert tree["observation"]["b"][0].tolist() == [1, 2, 3, 0]
+    assert tree["action"].tolist() == tree["value"].tolist() == [1, 2, 3, 0]
+    assert tree["reward"].tolist() == [1, 2, 3, 0]
+    assert tree["terminated"].tolist() == [False, False, True, False]
+    assert tree["policy_version"].tolist() == [7, 7, 7, 0]
+    assert (int(tree["length"]), float(tree["episode_return"])) == (3, 6.0)
+    assert not tree["final_observation"]["a"].any()
+    assert len(writer) == 0
+
+
+def test_a_cut_segment_carries_the_observation_after_it() -> None:
+    writer = SegmentWriter(LAYOUT)
+    for number in range(T):
+        write(writer, number)
+    assert writer.is_full
+    first = writer.finish(observation(9)).tree
+    assert first["final_observation"]["a"].tolist() == [9, 9, 9]
+    assert math.isnan(first["episode_return"])
+    write(writer, 5, truncated=True)
+    second = writer.finish(observation(6)).tree
+    assert second["truncated"].tolist() == [True, False, False, False]
+    assert first["reward"].tolist() == [0, 1, 2, 3], "a segment handed over is not written to"
+
+
+def test_what_does_not_fit_is_named() -> None:
+    writer = SegmentWriter(LAYOUT)
+    bad = {**observation(1), "a": np.zeros(2, np.float32)}
+    with pytest.raises(SpecError, match=r"observation/a: expected float32 \(3,\), got float32 \(2"):
+        writer.begin_step(bad, 0, log_prob=0, value=0, version=0)
+    with pytest.raises(SpecError, match=r"observation/b\[0\]: expected uint8 \(\), got nothing"):
+        writer.begin_step({"a": np.zeros(3)}, 0, log_prob=0, value=0, version=0)
+    with pytest.raises(SpecError, match="no step was begun"):
+        writer.finish_step(0.0)
+    with pytest.raises(SpecError, match="one or more finished steps"):
+        writer.finish(None)
+    writer.begin_step(observation(1), 0, log_prob=0, value=0, version=0)
+    with pytest.raises(SpecError, match="finish the step"):
+        writer.begin_step(observation(1), 0, log_prob=0, value=0, version=0)
+    assert writer.discard() == 1
+    with pytest.raises(ConfigError, match="length: expected 1 or more, got 0"):
+        segment_spec(OBSERVATION, ACTION, 0)
+
+
+def test_the_spec_has_the_words_of_the_field() -> None:
+    names = set(nested.flatten(segment_spec(ACTION, ACTION, 2)))
+    assert {"observation", "action", "reward", "terminated", "truncated"} <= names
+    assert {"log_prob", "value", "policy_version", "length", "final_observation"} <= names
+
+
+class Versions:
+    """The part of a model that a budget looks at."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._changed = asyncio.Event()
+
+    def publish(self) -> None:
+        self.version += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def wait_version(self, version: int, timeout_s: float | None = None) -> int:
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.version < version:
+                    await self._changed.wait()
+        except TimeoutError:
+            raise DeadlineError("no version") from None
+        return self.version
+
+
+class TestStepBudget:
+    async def test_so_many_steps_per_version(self) -> None:
+        model = Versions()
+        budget = StepBudget(3, model)  # type: ignore[arg-type]
+        assert [budget.try_acquire() for _ in range(5)] == [True] * 3 + [False] * 2
+        model.publish()
+        assert [budget.try_acquire() for _ in range(4)] == [True] * 3 + [False]
+
+    async def test_all_who_wait_go_on_after_a_publish(self) -> None:
+        model = Versions()
+        budget = StepBudget(2, model)  # type: ignore[arg-type]
+        taken: list[int] = []
+
+        async def lane(number: int) -> None:
+            for _ in range(3):
+                while not budget.try_acquire():
+                    await budget.wait()
+                taken.append(model.version)
+                await asyncio.sleep(0)
+
+        lanes = asyncio.gather(*(lane(n) for n in range(4)))
+        while not lanes.done():
+            for _ in range(20):
+                await asyncio.sleep(0)
+            model.publish()
+        await lanes
+        assert sorted(taken) == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+
+    async def test_a_refund_wakes_someone(self) -> None:
+        budget = StepBudget(1, Versions())  # type: ignore[arg-type]
+        assert budget.try_acquire()
+        waiter = asyncio.create_task(budget.wait())
+        await asyncio.sleep(0)
+        budget.refund(1)
+        async with asyncio.timeout(5):
+            await waiter
+        assert budget.try_acquire()
+        assert not budget.try_acquire()
+
+    async def test_waiting_has_a_deadline(self) -> None:
+        budget = StepBudget(1, Versions(), timeout_s=0.05)  # type: ignore[arg-type]
+        budget.try_acquire()
+        with pytest.raises(DeadlineError):
+            await asyncio.gather(budget.wait(), budget.wait())
+        with pytest.raises(ConfigError, match="steps: expected 1 or more, got 0"):
+            StepBudget(0, Versions())  # type: ignore[arg-type]
