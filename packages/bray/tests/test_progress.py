@@ -10,8 +10,11 @@ def test_plain_lines_where_the_output_is_no_terminal() -> None:
     stream = io.StringIO()
     with display("a run", stream) as view:
         view.update({"return": 12.34, "frames": 2048, "other": 1.0})
+        view.update({"frames": 4096})  # too soon
+        view.update({"frames": 8192}, now=True)
         view.say("said")
-    assert stream.getvalue().splitlines() == ["a run", "return 12.3  frames 2,048", "said"]
+    lines = ["a run", "return 12.3  frames 2,048", "frames 8,192", "said"]
+    assert stream.getvalue().splitlines() == lines
 
 
 def test_a_sparkline_rises_with_its_values() -> None:

@@ -38,8 +38,8 @@ class Display(Protocol):
         """Stop showing; what was shown last stays."""
         ...
 
-    def update(self, values: Mapping[str, float]) -> None:
-        """Show new figures; keys as in `ROWS`, missing ones are left out."""
+    def update(self, values: Mapping[str, float], *, now: bool = False) -> None:
+        """Show new figures, keys as in `ROWS`; `now` also if some were shown a moment ago."""
         ...
 
     def say(self, text: str) -> None:
@@ -68,11 +68,10 @@ class _Lines:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def update(self, values: Mapping[str, float]) -> None:
-        now = time.monotonic()
-        if now < self._next:
+    def update(self, values: Mapping[str, float], *, now: bool = False) -> None:
+        if not now and time.monotonic() < self._next:
             return
-        self._next = now + _LINE_INTERVAL_S
+        self._next = time.monotonic() + _LINE_INTERVAL_S
         parts = [f"{key} {fmt.format(values[key])}" for key, _, fmt in ROWS if key in values]
         self.say("  ".join(parts))
 
@@ -104,7 +103,7 @@ class _Table:
     ) -> None:
         self._live.__exit__(kind, error, trace)
 
-    def update(self, values: Mapping[str, float]) -> None:
+    def update(self, values: Mapping[str, float], *, now: bool = False) -> None:
         from rich.table import Table
 
         table = Table(title=self._title, title_justify="left", show_header=False)

@@ -184,7 +184,7 @@ class Loop:
                 "frames_per_s": (progress["frames"] - frames_before) / elapsed_s,
                 **progress,
             }
-            self._view.update(figures)
+            self._view.update(figures, now=paused)
             self._sinks.write(int(progress["frames"]), self._run.metrics())
 
     def _evaluate(self) -> list[float]:
