@@ -67,7 +67,6 @@ def init_ray(address: str | None = None, num_cpus: int | None = None) -> None:
         options |= {
             "num_cpus": num_cpus,
             "include_dashboard": False,
-            "_node_ip_address": "127.0.0.1",  # bray opens no port to other machines unasked
             "object_store_memory": _OBJECT_STORE_BYTES,  # it shares /dev/shm with bray's buffers
         }
     orphans.adopt()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Protocol, cast
 
 from bray_core.errors import ConfigError, DeadlineError, ServiceError
@@ -90,12 +89,7 @@ class AsyncClient:
     async def __aenter__(self) -> AsyncClient:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
 

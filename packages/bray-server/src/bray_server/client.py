@@ -8,7 +8,6 @@ import json
 import socket
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Literal, NamedTuple, Protocol
 
 from bray_core.errors import ConfigError, DeadlineError, ServiceError
@@ -109,12 +108,7 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
 

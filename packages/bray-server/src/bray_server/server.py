@@ -162,11 +162,12 @@ class ServerThread:
         tokens: Sequence[str] = (),
     ) -> None:
         self._host = host
+        self._server = Server(
+            service, host=host, tcp_port=tcp_port, http_port=http_port, limits=limits, tokens=tokens
+        )
         self.loop = EventLoopThread("server")
         try:
-            self._server = self.loop.run(
-                _started(service, host, tcp_port, http_port, limits, tokens)
-            )
+            self.loop.run(self._server.start())
         except BaseException:
             self.loop.stop()
             raise
@@ -194,18 +195,3 @@ class ServerThread:
             self.loop.run(self._server.stop(drain_s), timeout_s=drain_s + 10.0)
         finally:
             self.loop.stop()
-
-
-async def _started(
-    service: Service,
-    host: str,
-    tcp_port: int | None,
-    http_port: int | None,
-    limits: Limits | None,
-    tokens: Sequence[str],
-) -> Server:
-    server = Server(
-        service, host=host, tcp_port=tcp_port, http_port=http_port, limits=limits, tokens=tokens
-    )
-    await server.start()
-    return server

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import IO, Protocol
 
 ROWS = (
@@ -29,12 +28,7 @@ class Display(Protocol):
         """Start showing."""
         ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         """Stop showing; what was shown last stays."""
         ...
 
@@ -92,16 +86,11 @@ class _Table:
         self._live = Live(console=self._console, auto_refresh=False, transient=False)
 
     def __enter__(self) -> _Table:
-        self._live.__enter__()
+        self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
+    def __exit__(self, *exc_info: object) -> None:
+        self._live.stop()
 
     def update(self, values: Mapping[str, float], *, now: bool = False) -> None:
         from rich.table import Table

@@ -18,8 +18,6 @@ from bray_core.experiment import Experiment
 from bray_core.layout import Layout
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from bray_actor import GamecoreFleet
     from bray_buffer import BufferConfig
     from bray_model import ModelConfig
@@ -180,12 +178,7 @@ class Run:
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
 

@@ -92,11 +92,11 @@ class Loop:
         self._sinks = run.keep(Sinks(run.experiment.launch))
         source = template.source
         self._spaces = spaces = ppo.Spaces.of(source.environment)
-        self._module = module = ppo.network(template.model, spaces, seed)
+        self._module = ppo.network(template.model, spaces, seed)
         lanes = source.num_envs // template.actor.num_workers
         self._model = run.model(
             "policy",
-            module,
+            self._module,
             spaces.example,
             ModelConfig(max_batch_size=lanes, max_wait_us=_LOCKSTEP_WAIT_US, pad_to=(lanes,)),
         )
@@ -111,7 +111,7 @@ class Loop:
         )
         parts = template, seed, self._model, self._buffer
         self._trainer = run.trainer(
-            "ppo", partial(ppo.make_trainer, *parts, module, run.experiment.checkpoints)
+            "ppo", partial(ppo.make_trainer, *parts, spaces, run.experiment.checkpoints)
         )
         self._actors = run.actor(
             "actor",

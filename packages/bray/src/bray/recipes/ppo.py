@@ -89,12 +89,12 @@ def make_trainer(
     seed: int,
     model: Model,
     buffer: Buffer,
-    module: nn.Module,
+    spaces: Spaces,
     directory: Path,
 ) -> PPOTrainer:
     """Make the trainer, in whichever process it lives."""
     return PPOTrainer(
-        module,
+        network(template.model, spaces, seed),
         buffer,
         model=model,
         part=template.trainer,
