@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -11,15 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo import (
-    behaviour_cloning_loss,
-    categorical,
-    elo_update,
-    gaussian,
-    pfsp_weights,
-    policy_gradient_loss,
-    ppo_loss,
-)
+from bray_algo import behaviour_cloning_loss, categorical, policy_gradient_loss, ppo_loss
+from bray_algo.losses import clipped_surrogate, value_error
 
 N, A = 6, 4
 
@@ -72,7 +63,14 @@ def test_gradients_agree_with_finite_differences(seed: int) -> None:
         columns = (b["action"], b["advantage"], b["target"])
         return policy_gradient_loss(logits, value, *columns)[0]
 
-    for function in (ppo, gradient):
+    def clipped_value(logits: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        old = {"old_value": b["target"] / 2, "value_clip": 0.3}
+        return ppo_loss(**{**b, "logits": logits, "value": value}, **old)[0]
+
+    def cloning(logits: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return behaviour_cloning_loss(logits, b["action"])[0] + 0 * value.sum()
+
+    for function in (ppo, gradient, clipped_value, cloning):
         assert torch.autograd.gradcheck(function, (b["logits"], b["value"]))
 
 
@@ -88,14 +86,51 @@ def test_on_policy_ppo_has_the_gradient_of_the_policy_gradient() -> None:
     assert torch.allclose(one, other)
 
 
-def test_extreme_ratios_stay_finite() -> None:
-    b = batch(1)
-    b["old_log_prob"] = torch.full((N,), -80.0, dtype=torch.float64)
-    b["advantage"] = b["advantage"].abs()
-    loss, _ = ppo_loss(**b)
+@pytest.mark.parametrize("sign", [-1.0, 0.0, 1.0])
+@pytest.mark.parametrize("old_log_prob", [-120.0, 120.0])
+def test_extreme_ratios_stay_finite(sign: float, old_log_prob: float) -> None:
+    logits = torch.randn(N, A, requires_grad=True)
+    columns = (torch.full((N,), old_log_prob), torch.full((N,), sign), torch.zeros(N))
+    action = torch.zeros(N, dtype=torch.int64)
+    loss, terms = ppo_loss(logits, torch.zeros(N), action, *columns)
     loss.backward()
     assert torch.isfinite(loss)
-    assert torch.isfinite(b["logits"].grad).all()  # type: ignore[arg-type]
+    assert all(torch.isfinite(term) for term in terms.values())
+    assert torch.isfinite(logits.grad).all()  # type: ignore[arg-type]
+
+
+def test_no_gradient_flows_into_targets() -> None:
+    b = batch(2)
+    for name in ("old_log_prob", "advantage", "target"):
+        b[name].requires_grad_()
+    columns = (b["value"], b["action"], b["advantage"], b["target"])
+    (ppo_loss(**b)[0] + policy_gradient_loss(b["logits"], *columns)[0]).backward()
+    assert all(b[name].grad is None for name in ("old_log_prob", "advantage", "target"))
+    assert b["logits"].grad is not None
+
+
+@given(st.integers(0, 1000), st.floats(0.05, 1))
+def test_the_clipped_value_error_is_the_greater_one(seed: int, clip: float) -> None:
+    rng = np.random.default_rng(seed)
+    value, old, target = rng.normal(size=(3, N))
+    got = value_error(
+        *map(torch.tensor, (value, target)), value_clip=clip, old_value=torch.tensor(old)
+    )
+    want = 0.0
+    for v, v_old, v_target in zip(value, old, target, strict=True):
+        held = v_old + min(max(v - v_old, -clip), clip)
+        want += max((v - v_target) ** 2, (held - v_target) ** 2) / N
+    assert got.item() == pytest.approx(want)
+    assert got >= value_error(*map(torch.tensor, (value, target)))
+
+
+def test_the_surrogate_takes_any_distributions_log_prob() -> None:
+    b = batch(3)
+    log_prob = categorical.log_prob(b["logits"], b["action"])
+    loss, terms = clipped_surrogate(log_prob, b["old_log_prob"], b["advantage"])
+    whole = ppo_loss(**b)[1]
+    assert torch.equal(loss.detach(), whole["policy_loss"])
+    assert torch.equal(terms["clip_fraction"], whole["clip_fraction"])
 
 
 def test_behaviour_cloning() -> None:
@@ -108,108 +143,30 @@ def test_behaviour_cloning() -> None:
     assert terms["accuracy"].item() == 0.5
 
 
-def test_shapes_are_checked() -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"logits": torch.zeros(N)}, r"logits: expected \[N, A\], not empty, got shape \(6,\)"),
+        ({"logits": torch.zeros(0, A)}, r"logits: expected .* got shape \(0, 4\)"),
+        ({"advantage": torch.zeros(N, 1)}, r"advantage: expected shape \(6,\), got \(6, 1\): flat"),
+        ({"action": torch.zeros(N - 1)}, r"action: expected shape \(6,\), got \(5,\)"),
+        ({"clip": 0.0}, "clip: expected a positive number, got 0.0"),
+        ({"value_clip": 0.2}, "got value_clip alone: give both or none"),
+        ({"old_value": torch.zeros(N)}, "got old_value alone: give both or none"),
+        ({"value_clip": -1.0, "old_value": torch.zeros(N)}, "value_clip: expected a positive"),
+        ({"value_clip": 1.0, "old_value": torch.zeros(2)}, r"old_value: expected shape \(6,\)"),
+    ],
+)
+def test_nonsense_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ppo_loss(**{**batch(0), **change})
+
+
+def test_the_other_losses_check_their_shapes_too() -> None:
     b = batch(0)
-    with pytest.raises(ValueError, match=r"logits: expected \[N, A\], got shape \(6,\)"):
-        ppo_loss(**{**b, "logits": b["value"]})
-    with pytest.raises(ValueError, match=r"expected columns of shape \(6,\)"):
-        ppo_loss(**{**b, "advantage": torch.zeros(N, 1)})
-
-
-class TestCategorical:
-    @given(st.integers(0, 1000))
-    def test_against_the_definitions(self, seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        x, y = rng.normal(size=(2, A)) * 5
-        p, q = softmax(x), softmax(y)
-        logits, others = torch.tensor(x), torch.tensor(y)
-        assert categorical.entropy(logits).item() == pytest.approx(-(p * np.log(p)).sum(), abs=1e-9)
-        kl = categorical.kl(logits, others).item()
-        assert kl == pytest.approx((p * np.log(p / q)).sum(), abs=1e-9)
-        assert kl >= -1e-12
-        assert categorical.log_prob(logits, torch.tensor(2)).item() == pytest.approx(np.log(p[2]))
-        assert categorical.mode(logits).item() == p.argmax()
-
-    def test_illegal_actions_have_no_chance_and_no_gradient(self) -> None:
-        raw = torch.randn(3, A, requires_grad=True)
-        legal = torch.tensor([[True, False, True, True], [False, False, False, True], [True] * 4])
-        logits = categorical.mask(raw, legal)
-        drawn = torch.stack([categorical.sample(logits) for _ in range(200)])
-        assert legal.gather(1, drawn.T).all()
-        assert categorical.entropy(logits)[1].item() == pytest.approx(0, abs=1e-6)
-        categorical.entropy(logits).sum().backward()
-        assert raw.grad is not None
-        assert torch.isfinite(raw.grad).all()
-        assert not raw.grad[~legal].any()
-        assert torch.isfinite(categorical.kl(logits, torch.zeros(3, A))).all()
-
-    def test_infinite_logits_are_safe(self) -> None:
-        logits = torch.tensor([[0.0, -math.inf], [1e30, 0.0]])
-        assert torch.isfinite(categorical.log_probs(logits)).all()
-        assert torch.isfinite(categorical.entropy(logits)).all()
-
-    def test_samples_follow_the_probabilities(self) -> None:
-        logits = torch.tensor([0.0, 1.0, 2.0]).expand(20_000, 3)
-        counts = torch.bincount(categorical.sample(logits, torch.Generator().manual_seed(0)))
-        p = softmax(np.array([0.0, 1.0, 2.0]))
-        deviation = 5 * np.sqrt(20_000 * p * (1 - p))  # binomial, five standard deviations
-        assert (np.abs(counts.numpy() - 20_000 * p) < deviation).all()
-
-    def test_a_row_without_a_legal_action_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="one legal action or more in each row"):
-            categorical.mask(torch.zeros(2, 2), torch.tensor([[True, True], [False, False]]))
-        with pytest.raises(ValueError, match="legal: expected bool"):
-            categorical.mask(torch.zeros(2, 2), torch.ones(2, 2))
-
-
-class TestGaussian:
-    @given(st.integers(0, 1000))
-    def test_against_torch(self, seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        mean_p, log_p, mean_q, log_q, action = (torch.tensor(rng.normal(size=3)) for _ in range(5))
-        p = torch.distributions.Normal(mean_p, log_p.exp())
-        q = torch.distributions.Normal(mean_q, log_q.exp())
-        kl = torch.distributions.kl_divergence(p, q).sum()
-        assert torch.allclose(gaussian.log_prob(mean_p, log_p, action), p.log_prob(action).sum())
-        assert torch.allclose(gaussian.entropy(mean_p, log_p), p.entropy().sum())
-        assert torch.allclose(gaussian.kl(mean_p, log_p, mean_q, log_q), kl)
-
-    def test_samples_have_mean_and_spread(self) -> None:
-        mean, log_std = torch.zeros(20_000, 2) + 3, torch.zeros(20_000, 2) - 1
-        drawn = gaussian.sample(mean, log_std, torch.Generator().manual_seed(0))
-        error = 5 * math.exp(-1) / math.sqrt(20_000)  # five standard errors
-        assert (drawn.mean(0) - 3).abs().max() < error
-        assert (drawn.std(0) - math.exp(-1)).abs().max() < error
-        assert torch.equal(gaussian.mode(mean, log_std), mean)
-
-
-class TestLeague:
-    def test_elo_is_zero_sum_and_moves_towards_the_result(self) -> None:
-        assert elo_update(1500, 1500, 1.0) == (1508.0, 1492.0)
-        one, other = elo_update(1700, 1500, 0.0)
-        assert one + other == pytest.approx(3200)
-        assert one < 1690
-        with pytest.raises(ValueError, match="score: expected 0 to 1, got 2"):
-            elo_update(0, 0, 2)
-
-    def test_pfsp(self) -> None:
-        assert pfsp_weights([0.0, 0.5, 1.0]).tolist() == pytest.approx([0.8, 0.2, 0.0])
-        assert pfsp_weights([0.0, 0.5, 1.0], "var").tolist() == [0, 1, 0]
-        assert pfsp_weights([1.0, 1.0]).tolist() == [0.5, 0.5]
-
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [(([],), "win_rates"), (([2.0],), "win_rates"), (([0.5], "soft"), "kind: expected 'hard'")],
-    )
-    def test_nonsense_is_refused(self, arguments: Any, message: str) -> None:
-        with pytest.raises(ValueError, match=message):
-            pfsp_weights(*arguments)
-
-
-def test_nothing_of_bray_is_imported() -> None:
-    script = (
-        "import sys, bray_algo; "
-        "sys.exit(', '.join(m for m in sys.modules if m.startswith('bray_') "
-        "and m.split('.')[0] != 'bray_algo') or 0)"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    with pytest.raises(ValueError, match=r"target: expected shape \(6,\), got \(2,\)"):
+        policy_gradient_loss(b["logits"], b["value"], b["action"], b["advantage"], torch.zeros(2))
+    with pytest.raises(ValueError, match=r"action: expected shape \(6,\), got \(2,\)"):
+        behaviour_cloning_loss(b["logits"], torch.zeros(2))
+    with pytest.raises(ValueError, match=r"advantage: expected shape \(6,\), got \(2,\)"):
+        clipped_surrogate(b["value"], b["value"], torch.zeros(2))

@@ -111,21 +111,49 @@ def test_vtrace_on_policy_gives_n_step_returns(seed: int, gamma: float) -> None:
     assert torch.allclose(got.target, n_step(**p, gamma=gamma), atol=1e-9)
 
 
-@given(st.integers(0, 100))
-def test_padding_never_leaks(seed: int) -> None:
+@given(st.integers(0, 100), st.sampled_from([1e6, np.inf, np.nan]))
+def test_padding_never_leaks(seed: int, rubbish: float) -> None:
     p = problem(seed)
     dirty = {name: tensor.clone() for name, tensor in p.items()}
     padding = torch.arange(T)[:, None] >= p["length"]
     for name in ("reward", "value"):
-        dirty[name][padding] = 1e6
+        dirty[name][padding] = rubbish
     dirty["terminated"][padding] = True
     log_ratio = torch.zeros(T, B, dtype=torch.float64)
-    log_ratio[padding] = 50.0
-    clean = torch.zeros_like(log_ratio)
+    clean = vtrace(log_ratio, **p, gamma=0.9)
+    log_ratio[padding] = rubbish
     assert torch.equal(gae(**dirty, gamma=0.9, lambda_=0.8), gae(**p, gamma=0.9, lambda_=0.8))
-    assert torch.equal(
-        vtrace(log_ratio, **dirty, gamma=0.9).target, vtrace(clean, **p, gamma=0.9).target
-    )
+    assert torch.equal(n_step(**dirty, gamma=0.9), n_step(**p, gamma=0.9))
+    for got, want in zip(vtrace(log_ratio, **dirty, gamma=0.9), clean, strict=True):
+        assert torch.equal(got, want)
+
+
+@given(st.integers(0, 100), st.integers(0, T - 2))
+def test_a_termination_inside_cuts_the_past_from_the_future(seed: int, at: int) -> None:
+    p = problem(seed)
+    p["length"][:] = T
+    p["terminated"][at] = True
+    other = {name: tensor.clone() for name, tensor in p.items()}
+    other["reward"][at + 1 :] += 5
+    other["value"][at + 1 :] -= 3
+    one, two = (gae(**q, gamma=0.9, lambda_=0.8)[: at + 1] for q in (p, other))
+    assert torch.equal(one, two)
+
+
+def test_the_final_value_of_a_terminated_segment_is_not_read() -> None:
+    p = problem(0)
+    p["length"][:] = T
+    p["terminated"][T - 1] = True
+    other = {**p, "final_value": torch.full((B,), np.nan, dtype=torch.float64)}
+    assert torch.equal(n_step(**p, gamma=0.9), n_step(**other, gamma=0.9))
+
+
+@given(st.integers(0, 100))
+def test_equal_policies_let_impala_learn_as_a2c(seed: int) -> None:
+    p = problem(seed)
+    got = vtrace(torch.zeros(T, B, dtype=torch.float64), **p, gamma=0.9)
+    want = gae(**p, gamma=0.9, lambda_=1.0)
+    assert torch.allclose(got.advantage, want, atol=1e-9)
 
 
 def test_truncation_goes_on_and_termination_does_not() -> None:
@@ -143,7 +171,8 @@ def test_truncation_goes_on_and_termination_does_not() -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
-        ("reward", (T,), r"reward: expected \[T, B\], got shape \(7,\)"),
+        ("reward", (T,), r"reward: expected \[T, B\], not empty, got shape \(7,\)"),
+        ("reward", (0, B), r"reward: expected \[T, B\], not empty, got shape \(0, 5\)"),
         ("value", (T + 1, B), r"value: expected shape \(7, 5\), got \(8, 5\)"),
         ("final_value", (B + 1,), r"final_value: expected shape \(5,\), got \(6,\)"),
         ("length", (1,), r"length: expected shape \(5,\), got \(1,\)"),
@@ -154,3 +183,29 @@ def test_shapes_are_checked(name: str, shape: tuple[int, ...], message: str) -> 
     p = {**problem(0), name: torch.zeros(shape)}
     with pytest.raises(ValueError, match=message):
         gae(**p, gamma=0.9, lambda_=0.9)
+
+
+@pytest.mark.parametrize("length", [0, T + 1])
+def test_lengths_are_within_the_segment(length: int) -> None:
+    p = problem(0)
+    p["length"][2] = length
+    with pytest.raises(
+        ValueError, match=r"length: expected 1 to T=7 valid steps, got \[.*leave out"
+    ):
+        gae(**p, gamma=0.9, lambda_=0.9)
+
+
+def test_numbers_are_checked() -> None:
+    p, log_ratio = problem(0), torch.zeros(T, B)
+    with pytest.raises(ValueError, match=r"length: expected integers, got torch\.float32"):
+        gae(**{**p, "length": p["length"].float()}, gamma=0.9, lambda_=0.9)
+    with pytest.raises(ValueError, match=r"gamma: expected 0 to 1, got 1\.1"):
+        gae(**p, gamma=1.1, lambda_=0.9)
+    with pytest.raises(ValueError, match="lambda_: expected 0 to 1, got nan"):
+        gae(**p, gamma=0.9, lambda_=float("nan"))
+    with pytest.raises(ValueError, match=r"gamma: expected 0 to 1, got -0\.1"):
+        vtrace(log_ratio, **p, gamma=-0.1)
+    with pytest.raises(ValueError, match="rho_bar, c_bar: expected positive clips, got 0"):
+        vtrace(log_ratio, **p, gamma=0.9, rho_bar=0)
+    with pytest.raises(ValueError, match=r"log_ratio: expected shape \(7, 5\), got \(5,\)"):
+        vtrace(log_ratio[0], **p, gamma=0.9)

@@ -1,4 +1,8 @@
-"""The categorical distribution as functions of logits `[…, A]`. Illegal actions have −inf."""
+"""The categorical distribution as functions of logits `[…, A]`.
+
+An illegal action's logit is −inf, or what `mask` puts in: both give it probability 0, finite log
+probabilities and no gradient. So KL from a distribution that allows more is great, not infinite.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,10 @@ from torch import Tensor
 
 _FLOOR = -1e9
 """Finite stand-in for −inf, so that gradients of illegal actions are zero, not NaN."""
+
+
+def _floor(logits: Tensor) -> float:
+    return max(_FLOOR, torch.finfo(logits.dtype).min / 2)  # float16 ends at -65504
 
 
 def mask(logits: Tensor, legal: Tensor) -> Tensor:
@@ -21,16 +29,24 @@ def mask(logits: Tensor, legal: Tensor) -> Tensor:
         )
     if not bool(legal.any(-1).all()):
         raise ValueError("legal: expected one legal action or more in each row, got a row of none")
-    return logits.masked_fill(~legal, _FLOOR)
+    return logits.masked_fill(~legal, _floor(logits))
 
 
 def log_probs(logits: Tensor) -> Tensor:
     """Return log p of every action `[…, A]`."""
-    return torch.log_softmax(logits.clamp(min=_FLOOR), -1)
+    return torch.log_softmax(logits.clamp(min=_floor(logits)), -1)
 
 
 def log_prob(logits: Tensor, action: Tensor) -> Tensor:
-    """Return log p of the given actions (integers `[…]`)."""
+    """Return log p of the given actions (integers `[…]`).
+
+    Raises:
+        ValueError: there is not one action for each row of logits.
+    """
+    if action.shape != logits.shape[:-1]:
+        raise ValueError(
+            f"action: expected shape {tuple(logits.shape[:-1])}, got {tuple(action.shape)}"
+        )
     return log_probs(logits).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
 
 

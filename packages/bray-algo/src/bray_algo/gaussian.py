@@ -1,4 +1,8 @@
-"""The diagonal Gaussian as functions of mean and log standard deviation `[…, D]`."""
+"""The diagonal Gaussian as functions of mean `[…, D]` and log standard deviation.
+
+`log_std` is `[…, D]` or, the same everywhere, `[D]`. It is held within −20 and 20, so that
+densities and divergences stay finite in float32; beyond, it has no gradient.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,32 @@ import torch
 from torch import Tensor
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+_MAX_LOG_STD = 20.0
 
 
 def log_prob(mean: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
-    """Return the log density of actions `[…, D]`, summed over D."""
+    """Return the log density of actions `[…, D]`, summed over D.
+
+    Raises:
+        ValueError: shapes do not agree; so in all of this file.
+    """
+    if action.shape != mean.shape:
+        raise ValueError(f"action: expected shape {tuple(mean.shape)}, got {tuple(action.shape)}")
+    log_std = _held(mean, log_std)
     z = (action - mean) * torch.exp(-log_std)
     return (-0.5 * z.square() - log_std - _HALF_LOG_2PI).sum(-1)
 
 
 def entropy(mean: Tensor, log_std: Tensor) -> Tensor:
     """Return the differential entropy `[…]`, in nats."""
-    return (log_std + 0.5 + _HALF_LOG_2PI).expand_as(mean).sum(-1)
+    return (_held(mean, log_std) + 0.5 + _HALF_LOG_2PI).sum(-1)
 
 
 def kl(mean_p: Tensor, log_std_p: Tensor, mean_q: Tensor, log_std_q: Tensor) -> Tensor:
     """Return KL(p ‖ q), `[…]`, in nats."""
+    if mean_p.shape != mean_q.shape:
+        raise ValueError(f"mean_q: expected shape {tuple(mean_p.shape)}, got {tuple(mean_q.shape)}")
+    log_std_p, log_std_q = _held(mean_p, log_std_p), _held(mean_q, log_std_q)
     ratio = torch.exp(2 * (log_std_p - log_std_q))
     distance = ((mean_p - mean_q) * torch.exp(-log_std_q)).square()
     return (log_std_q - log_std_p + 0.5 * (ratio + distance - 1)).sum(-1)
@@ -31,9 +46,19 @@ def kl(mean_p: Tensor, log_std_p: Tensor, mean_q: Tensor, log_std_q: Tensor) -> 
 def sample(mean: Tensor, log_std: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Draw actions `[…, D]`."""
     noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
-    return mean + torch.exp(log_std) * noise
+    return mean + torch.exp(_held(mean, log_std)) * noise
 
 
 def mode(mean: Tensor, log_std: Tensor) -> Tensor:
     """Return the mean."""
     return mean
+
+
+def _held(mean: Tensor, log_std: Tensor) -> Tensor:
+    """Check a log standard deviation and return it within its bounds, in the mean's shape."""
+    if log_std.shape not in (mean.shape, mean.shape[-1:]):
+        raise ValueError(
+            f"log_std: expected shape {tuple(mean.shape)} or {tuple(mean.shape[-1:])}, "
+            f"got {tuple(log_std.shape)}"
+        )
+    return log_std.clamp(-_MAX_LOG_STD, _MAX_LOG_STD).expand_as(mean)

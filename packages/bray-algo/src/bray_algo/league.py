@@ -11,7 +11,10 @@ Floats = npt.NDArray[np.float64]
 
 
 def elo_expected(rating: float, opponent: float) -> float:
-    """Return the expected score of a player, 0 to 1 (Elo 1978, §1.4)."""
+    """Return the expected score of a player, 0 to 1: 1 / (1 + 10^((R_b − R_a) / 400)).
+
+    Elo 1978, "The rating of chessplayers, past and present", with the logistic curve.
+    """
     return float(1.0 / (1.0 + 10.0 ** ((opponent - rating) / 400.0)))
 
 
@@ -19,6 +22,8 @@ def elo_update(
     rating: float, opponent: float, score: float, k: float = 16.0
 ) -> tuple[float, float]:
     """Return both ratings after a game of score 1 (won), 0.5 (drawn) or 0 (lost).
+
+    R' = R + k (score − expected), the opponent's the other way.
 
     Raises:
         ValueError: the score is not within 0 and 1.
@@ -43,7 +48,7 @@ def pfsp_weights(win_rates: npt.ArrayLike, kind: Literal["hard", "var"] = "hard"
         ValueError: no opponents, a rate out of range, or an unknown kind.
     """
     rates = np.asarray(win_rates, np.float64)
-    if rates.ndim != 1 or not len(rates) or rates.min() < 0 or rates.max() > 1:
+    if rates.ndim != 1 or not len(rates) or not ((rates >= 0) & (rates <= 1)).all():  # NaN too
         raise ValueError(f"win_rates: expected [N] of 0 to 1, got {win_rates!r}")
     if kind not in ("hard", "var"):
         raise ValueError(f"kind: expected 'hard' or 'var', got {kind!r}")

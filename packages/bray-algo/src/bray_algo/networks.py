@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 def orthogonal_(layer: nn.Linear | nn.Conv2d, gain: float) -> nn.Linear | nn.Conv2d:
     """Initialise a layer's weight orthogonally with this gain, its bias with zeros.
 
-    Saxe et al. 2014, "Exact solutions to the nonlinear dynamics of learning", §3.
+    Saxe et al. 2014, "Exact solutions to the nonlinear dynamics of learning in deep linear neural
+    networks".
     """
     nn.init.orthogonal_(layer.weight, gain)
     if layer.bias is not None:
@@ -20,11 +21,17 @@ def orthogonal_(layer: nn.Linear | nn.Conv2d, gain: float) -> nn.Linear | nn.Con
     return layer
 
 
-def mlp(sizes: Sequence[int], *, output_gain: float = 1.0) -> nn.Sequential:
-    """Return a multi-layer perceptron with tanh between the layers, none after the last.
+def mlp(
+    sizes: Sequence[int],
+    activation: Callable[[], nn.Module] = nn.Tanh,
+    *,
+    output_gain: float = 1.0,
+) -> nn.Sequential:
+    """Return a multi-layer perceptron with activations between the layers, none after the last.
 
     Args:
         sizes: features of the input, the hidden layers and the output.
+        activation: makes one activation, such as `nn.Tanh` or `nn.ReLU`.
         output_gain: of the last layer's orthogonal initialisation; the others have √2.
 
     Raises:
@@ -38,7 +45,7 @@ def mlp(sizes: Sequence[int], *, output_gain: float = 1.0) -> nn.Sequential:
         layer = nn.Linear(sizes[index], sizes[index + 1])
         layers.append(orthogonal_(layer, output_gain if is_last else math.sqrt(2)))
         if not is_last:
-            layers.append(nn.Tanh())
+            layers.append(activation())
     return nn.Sequential(*layers)
 
 
@@ -75,10 +82,17 @@ class NatureCNN(nn.Module):
     Args:
         num_actions: A.
         channels: stacked frames C of the observations.
+
+    Raises:
+        ValueError: a number is not positive.
     """
 
     def __init__(self, num_actions: int, channels: int = 4) -> None:
         super().__init__()
+        if num_actions < 1 or channels < 1:
+            raise ValueError(
+                f"num_actions, channels: expected positive numbers, got {num_actions}, {channels}"
+            )
         gain = math.sqrt(2)
         self.trunk = nn.Sequential(
             orthogonal_(nn.Conv2d(channels, 32, 8, 4), gain),

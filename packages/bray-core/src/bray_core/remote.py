@@ -196,18 +196,14 @@ class WorkerPool:
         Raises:
             NotFoundError: there is none.
         """
-        try:
-            first = ray.get_actor(f"{name}/0", namespace=_NAMESPACE)
-            size, _, _ = _get(first.describe.remote(), _START_TIMEOUT_S, f"pool {name}")
-            rest = [ray.get_actor(f"{name}/{i}", namespace=_NAMESPACE) for i in range(1, size)]
-        except ValueError as error:
-            raise NotFoundError(f"name: no pool named {name!r}") from error
-        pool = cls.__new__(cls)
-        pool._adopt(name, [first, *rest])
-        return pool
+        first = _restore(name, 1)._workers[0]
+        size, _, _ = _get(first.describe.remote(), _START_TIMEOUT_S, f"pool {name}")
+        return _restore(name, size)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self.name, self._workers)
+        # By name: Ray would keep a worker's arguments in its object store if they held handles,
+        # and could then not restart the worker after the object is gone.
+        return _restore, (self.name, self.size)
 
     @property
     def size(self) -> int:
@@ -333,7 +329,11 @@ class WorkerPool:
         self._workers = []
 
 
-def _restore(name: str, workers: list[Any]) -> WorkerPool:
+def _restore(name: str, size: int) -> WorkerPool:
+    try:
+        workers = [ray.get_actor(f"{name}/{i}", namespace=_NAMESPACE) for i in range(size)]
+    except ValueError as error:
+        raise NotFoundError(f"name: no pool named {name!r}") from error
     pool = WorkerPool.__new__(WorkerPool)
     pool._adopt(name, workers)
     return pool
