@@ -12,13 +12,20 @@ import itertools
 import logging
 import os
 import random
+import socket
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 # Under `uv run` Ray would rebuild the environment in every worker, which takes minutes.
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+# A cluster of `ray start` asks for the user's token where there is one; a driver sends it unasked
+# only to a cluster that it starts.
+if (Path.home() / ".ray" / "auth_token").is_file():
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 import ray
 import ray.exceptions
@@ -39,6 +46,7 @@ logger = logging.getLogger(__name__)
 _NAMESPACE = "bray"
 _OBJECT_STORE_BYTES = 256 * 1024 * 1024
 _START_TIMEOUT_S = 120.0
+_CONNECT_TIMEOUT_S = 30.0
 _LOST = (
     ray.exceptions.RayActorError,
     ray.exceptions.WorkerCrashedError,
@@ -57,28 +65,74 @@ def init_ray(address: str | None = None, num_cpus: int | None = None) -> None:
             few, so that a small machine is not refused.
 
     Raises:
-        NotFoundError: no cluster answers at `address`.
+        ConfigError: `address` is of another form.
+        NotFoundError: nothing answers there.
+        DeadlineError: what listens there does not let us in within half a minute.
     """
     global _started_here
     if ray.is_initialized():
         return
-    options: dict[str, Any] = {"namespace": _NAMESPACE, "log_to_driver": False}
+    options: dict[str, Any] = {
+        "namespace": _NAMESPACE,
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+    }
     if address is None:
         options |= {
             "num_cpus": num_cpus,
             "include_dashboard": False,
             "object_store_memory": _OBJECT_STORE_BYTES,  # it shares /dev/shm with bray's buffers
         }
-    orphans.adopt()
     _started_here = True
     try:
-        ray.init(address=address or "local", logging_level=logging.ERROR, **options)
-    except ConnectionError as error:
-        shutdown_ray()
-        raise NotFoundError(f"address: no Ray cluster answers at {address!r}: {error}") from error
+        if address is None:
+            orphans.adopt()
+            ray.init(address="local", **options)
+        else:
+            _connect(address, options)
     except BaseException:  # also Ctrl-C half-way: what was started must not stay
         shutdown_ray()
         raise
+
+
+def _connect(address: str, options: dict[str, Any]) -> None:
+    """Connect to a running cluster within a deadline: `ray.init` itself tries for ever."""
+    failure: list[BaseException] = []
+    done = threading.Event()
+
+    def connect() -> None:
+        try:
+            ray.init(address=address, **options)
+        except BaseException as error:  # noqa: BLE001  the thread's edge: raised below
+            failure.append(error)
+        done.set()
+
+    _check_reachable(address)
+    threading.Thread(target=connect, name="ray-connect", daemon=True).start()
+    if not done.wait(_CONNECT_TIMEOUT_S):
+        raise DeadlineError(
+            f"address: no connection to the Ray cluster at {address!r} within "
+            f"{_CONNECT_TIMEOUT_S:g} s: is it Ray's port, and is its token in ~/.ray/auth_token?"
+        )
+    if failure:
+        raise NotFoundError(
+            f"address: no Ray cluster answers at {address!r}: {_first_line(failure[0])}"
+        ) from failure[0]
+
+
+def _check_reachable(address: str) -> None:
+    host, colon, port = address.rpartition(":")
+    if address == "auto":
+        return
+    if not colon or not port.isdigit():
+        raise ConfigError(f"address: expected host:port or auto, got {address!r}")
+    try:
+        socket.create_connection((host, int(port)), 5.0).close()
+    except OSError as error:
+        raise NotFoundError(
+            f"address: nothing listens at {address!r} ({error.strerror or error}): "
+            "start a cluster with `ray start --head`, or leave the address out"
+        ) from error
 
 
 def shutdown_ray() -> None:
