@@ -209,6 +209,21 @@ class TestBadInput:
         assert done.returncode == 2
         assert "multiple of the 16 environments" in done.stderr
 
+    @pytest.mark.parametrize(
+        ("arguments", "expected"),
+        [
+            (("--runtime", "ray", "--address", "127.0.0.1:1"), "nothing listens at '127.0.0.1:1'"),
+            (("--runtime", "ray", "--address", "nonsense"), "expected host:port or auto"),
+            (("--address", "127.0.0.1:1"), "add --runtime ray"),
+        ],
+    )
+    def test_an_address_where_no_cluster_is(
+        self, tmp_path: Path, arguments: tuple[str, ...], expected: str
+    ) -> None:
+        done = bray("train", "cartpole", "--project", str(tmp_path), *arguments)
+        assert done.returncode == 2
+        assert expected in done.stderr
+
     def test_a_port_in_use_is_named(self, tmp_path: Path) -> None:
         import socket
 
