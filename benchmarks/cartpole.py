@@ -35,6 +35,7 @@ def bray(seed: int, runtime: str) -> dict[str, float | str]:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         wall_s = time.perf_counter() - started
         result = json.loads((Path(project) / "cartpole" / "result.json").read_text())
+    del result["episode_returns"]
     return {"name": f"bray ({runtime})", "seed": seed, "wall_s": wall_s, **result}
 
 
