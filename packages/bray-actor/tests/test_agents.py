@@ -79,6 +79,21 @@ async def test_one_agents_failure_is_named_and_the_others_keep_their_work() -> N
     assert bad.episodes == [([None], True)]
 
 
+async def test_who_waits_for_a_failed_agent_fails_at_once() -> None:
+    class Late(Doubler):
+        async def on_tick(self, state: State) -> Any:
+            for _ in range(10):
+                await asyncio.sleep(0)
+            return await state.wait("doubler")
+
+    actor = AgentActor({"early": Adder(), "doubler": Failing(), "late": Late()}, timeout_s=100)
+    with pytest.raises(AgentError) as raised:
+        await tick(actor, 3)
+    for name in ("early", "late"):
+        lost = f"{name}: NotFoundError: state: 'doubler' failed: ValueError: cannot do 3"
+        assert lost in str(raised.value)
+
+
 async def test_a_failing_on_episode_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Doubler):
         async def on_episode(self, episode: Sequence[Any], done: bool) -> None:

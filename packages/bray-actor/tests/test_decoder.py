@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bray_actor.decoder import Categorical, DiagonalGaussian, decoder_for
+from bray_actor.decoder import Categorical, DiagonalGaussian, check_outputs, decoder_for
 from bray_core.errors import SpecError
+from bray_core.nested import ArraySpec
 
 
 def logits(*values: float) -> dict[str, Any]:
@@ -38,9 +40,11 @@ def test_extremes_are_safe() -> None:
             decision = Categorical(2).sample(outputs, rng)
             assert decision.action == 1
             assert decision.log_prob == 0.0
-    for values in ((math.nan, 0.0), (-math.inf, -math.inf)):
+    for values in ((math.nan, 0.0), (0.0, math.nan), (-math.inf, -math.inf), (0.0, math.inf)):
         with pytest.raises(SpecError, match="expected one finite value or more"):
             Categorical(2).sample(logits(*values), rng)
+        with pytest.raises(SpecError, match="and no NaN, got"):
+            Categorical(2).mode(logits(*values))
 
 
 def test_the_gaussian() -> None:
@@ -70,3 +74,39 @@ def test_outputs_that_do_not_fit_are_named() -> None:
     assert isinstance(decoder_for(logits(0, 0)), Categorical)
     gaussian = {"mean": np.zeros(2), "log_std": np.zeros(2)}
     assert isinstance(decoder_for(gaussian), DiagonalGaussian)
+
+
+def test_a_gaussian_that_is_not_finite_is_named() -> None:
+    good, bad = np.zeros(2, np.float32), np.array([0, math.nan], np.float32)
+    rng = random.Random(0)
+    with pytest.raises(SpecError, match=r"model output mean: expected finite values, got \[0.0, n"):
+        DiagonalGaussian(2).sample({"mean": bad, "log_std": good}, rng)
+    with pytest.raises(SpecError, match="model output log_std: expected finite values"):
+        DiagonalGaussian(2).mode({"mean": good, "log_std": -np.inf * np.ones(2)})
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ({"logits": (3,), "value": ()}, r"logits: expected float32 (2,), got float32 (3,)"),
+        ({"logits": (), "value": ()}, r"logits: expected float32 (2,), got float32 ()"),
+        ({"mean": (2,), "log_std": (2,)}, r"logits: expected float32 (2,), got nothing"),
+        ({"logits": (2,)}, r"value: expected float32 (), got nothing"),
+        ({"logits": (2,), "value": (1,)}, r"value: expected float32 (), got float32 (1,)"),
+    ],
+)
+def test_a_signature_can_be_checked_beforehand(outputs: Any, message: str) -> None:
+    spec = {name: ArraySpec(np.dtype("f4"), shape) for name, shape in outputs.items()}
+    with pytest.raises(SpecError, match=re.escape(f"model output {message}")):
+        check_outputs(spec, num_actions=2, needs_value=True)
+
+
+def test_signatures_that_fit() -> None:
+    number = ArraySpec(np.dtype("f4"), ())
+    pair = ArraySpec(np.dtype("f4"), (2,))
+    check_outputs({"logits": pair, "value": number}, num_actions=2, needs_value=True)
+    check_outputs({"mean": pair, "log_std": pair})
+    with pytest.raises(SpecError, match=r"log_std: expected float32 \(2,\), got float32 \(\)"):
+        check_outputs({"mean": pair, "log_std": number})
+    with pytest.raises(SpecError, match=r"logits: expected float32 \(any,\), got int64 \(2,\)"):
+        decoder_for({"logits": np.zeros(2, np.int64)})

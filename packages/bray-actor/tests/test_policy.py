@@ -20,7 +20,14 @@ import pytest
 from bray_actor import GamecoreFleet, PolicyActor, PolicyConfig, Runner, StepBudget, segment_spec
 from bray_actor.gamecore import play
 from bray_core import codec, metrics
-from bray_core.errors import BrayError, ConfigError, DeadlineError, ServiceError, SpecError
+from bray_core.errors import (
+    BrayError,
+    ConfigError,
+    DeadlineError,
+    ServiceError,
+    SpecError,
+    WorkerLostError,
+)
 from bray_core.layout import Layout, Packed
 from bray_core.nested import ArraySpec
 from bray_core.protocols import Answer
@@ -241,6 +248,66 @@ def test_bad_bodies_are_answered(server: ServerThread) -> None:
             client.end("s", codec.encode({"reward": 1.0}))
 
 
+async def test_a_tick_that_failed_can_be_sent_again() -> None:
+    class Stumbles(Balance):
+        calls = 0
+
+        async def infer(self, observation: np.ndarray, batch: bool = False) -> Answer:
+            self.calls += 1
+            if self.calls in (2, 3):
+                raise RuntimeError("not now")
+            return await super().infer(observation, batch)
+
+    buffer = Collector()
+    actor = PolicyActor("s", Stumbles(), PolicyConfig(), buffer)  # type: ignore[arg-type]
+    message = {"observation": np.zeros(4, np.float32), "reward": 1.0}
+    await actor.tick(codec.encode(message))
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            await actor.tick(codec.encode(message))
+    await actor.tick(codec.encode(message))
+    await actor.end(codec.encode({**message, "terminated": True}))
+    (row,) = buffer.rows
+    tree = LAYOUT.views(row)
+    assert (int(tree["length"]), float(tree["episode_return"])) == (2, 2.0)
+    assert tree["reward"][:2].tolist() == [1.0, 1.0]
+
+
+async def test_recording_needs_a_value_and_fills_extra_leaves() -> None:
+    class Outputs(Balance):
+        def __init__(self, **outputs: Any) -> None:
+            super().__init__()
+            self.row = outputs
+
+        async def infer(self, observation: np.ndarray, batch: bool = False) -> Answer:
+            return Answer(self.row, 0)
+
+    class Extra(Collector):
+        layout = Layout(
+            segment_spec(OBSERVATION, ACTION, T, {"logits": ArraySpec(np.dtype("f4"), (2,))})
+        )
+
+        def push(
+            self, *segments: Packed, wait: bool = False, timeout_s: float | None = None
+        ) -> int:
+            self.rows += [segment.block for segment in segments]
+            return len(segments)
+
+    logits, buffer = np.array([0.0, 9.0], np.float32), Extra()
+    body = codec.encode({"observation": np.zeros(4, np.float32), "reward": 0.0})
+    for outputs, got in (({}, "nothing"), ({"value": np.zeros(1, np.float32)}, r"float32 \(1,\)")):
+        model: Any = Outputs(logits=logits, **outputs)
+        await PolicyActor("s", model, PolicyConfig()).tick(body)  # production takes no value
+        with pytest.raises(SpecError, match=rf"output value: expected float32 \(\), got {got}"):
+            await PolicyActor("s", model, PolicyConfig(), buffer).tick(body)
+    model = Outputs(logits=logits, value=np.float32(0.5))
+    actor = PolicyActor("s", model, PolicyConfig(), buffer)
+    await actor.tick(body)
+    await actor.end(body)
+    (row,) = buffer.rows
+    assert Extra.layout.views(row)["logits"][0].tolist() == [0.0, 9.0]
+
+
 def test_a_model_that_does_not_fit_the_actions_is_named() -> None:
     thread = serve(Balance(), num_actions=3)
     with pytest.raises(
@@ -282,12 +349,116 @@ def test_nonsense_is_refused(arguments: Any, message: str) -> None:
 def test_a_fleet_that_always_fails_says_why(tmp_path: Any) -> None:
     fleet = GamecoreFleet("Nonsense-v9", ["tcp://127.0.0.1:1"], log=tmp_path / "log")
     fleet.start()
-    with pytest.raises(BrayError, match=r"more than 10 ended.*unknown 'Nonsense-v9'"):  # noqa: PT012
+    with pytest.raises(  # noqa: PT012
+        BrayError, match=r"gamecore 0 ended more than 10 times .*unknown 'Nonsense-v9'"
+    ):
         for _ in range(1000):
             fleet.check()
             fleet._processes[0].wait(30)
     fleet.stop()
     fleet.stop()
+
+
+class Ending(GamecoreFleet):
+    """Its processes end at once."""
+
+    def _spawn(self, index: int, addresses: Any) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["true"])
+
+    def wait(self) -> list[int]:
+        for process in self._processes:
+            process.wait(10)
+        return self.pids
+
+
+def test_each_gamecore_is_counted_alone() -> None:
+    fleet = Ending("CartPole-v1", ["tcp://127.0.0.1:1"], num_processes=12)
+    fleet.start()
+    with pytest.raises(ConfigError, match="are running already"):
+        fleet.start()
+    for _ in range(10):
+        before = fleet.wait()
+        fleet.check()
+        assert not set(before) & set(fleet.pids)
+    fleet.wait()
+    with pytest.raises(BrayError, match="gamecore 0 ended more than 10 times within 60 s"):
+        fleet.check()
+    fleet.stop()
+
+
+def test_a_fleet_waits_for_actors_that_are_being_replaced(monkeypatch: Any) -> None:
+    lost = False
+
+    def addresses() -> list[str]:
+        if lost:
+            raise WorkerLostError("worker 0 is restarting")
+        return ["tcp://127.0.0.1:1"]
+
+    fleet = Ending("CartPole-v1", addresses)
+    fleet.start()
+    before = fleet.wait()
+    lost = True
+    for _ in range(20):
+        fleet.check()
+    assert fleet.pids == before
+    lost = False
+    fleet.check()
+    assert fleet.pids != before
+    fleet.wait()
+    lost = True
+    monkeypatch.setattr("bray_actor.fleet._ADDRESS_TIMEOUT_S", 0.0)
+    with pytest.raises(WorkerLostError, match="is restarting"):  # noqa: PT012
+        fleet.check()
+        fleet.check()
+    fleet.stop()
+
+
+def gamecore(address: str, *arguments: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "bray_actor.gamecore", "--env", "cartpole"]
+    return subprocess.Popen([*command, "--address", address, *arguments])
+
+
+def wait_until_it_plays(thread: ServerThread) -> None:
+    deadline = time.monotonic() + 20
+    while not thread.stats()["sessions"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_gamecore_finds_a_server_that_restarts_and_ends_quietly() -> None:
+    thread = serve(Balance())
+    port = int(thread.addresses[0].rpartition(":")[2])
+    with gamecore(thread.addresses[0]) as process:
+        wait_until_it_plays(thread)
+        thread.close()
+        thread = ServerThread(PolicyActor.factory(Balance(), PolicyConfig()), tcp_port=port)  # type: ignore[arg-type]
+        wait_until_it_plays(thread)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    thread.close()
+
+
+def test_a_gamecore_whose_parent_went_before_it_could_ask_ends(server: ServerThread) -> None:
+    with gamecore(server.addresses[0], "--parent", "1") as process:
+        assert process.wait(20) == 0
+    assert server.stats()["requests"] == 0
+
+
+def test_process_1_can_be_the_parent_as_in_a_container(tmp_path: Path) -> None:
+    isolate = ["unshare", "--pid", "--fork"]
+    if subprocess.run([*isolate, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to make a process namespace")
+    server = serve(Balance())
+    script = (
+        "import os, sys, time; from bray_actor import GamecoreFleet; assert os.getpid() == 1; "
+        f"f = GamecoreFleet('CartPole-v1', ['{server.addresses[0]}']); f.start(); "
+        "sys.stdin.read(); f.check(); f.stop()"
+    )
+    with subprocess.Popen([*isolate, sys.executable, "-c", script], stdin=subprocess.PIPE) as one:
+        wait_until_it_plays(server)
+        one.communicate(timeout=20)
+    assert one.returncode == 0
+    server.close()
 
 
 def test_gamecores_die_with_their_parent() -> None:
@@ -351,6 +522,37 @@ class TestRunner:
         env = gymnasium.make_vec("Blackjack-v1", 2, vectorization_mode="sync")
         with pytest.raises(ConfigError, match="one Box observation"):
             Runner(env, Balance(), Collector())  # type: ignore[arg-type]
+        env.close()
+
+    async def test_what_it_would_read_wrongly_is_refused(self) -> None:
+        import gymnasium
+
+        env = gymnasium.make_vec(
+            "CartPole-v1",
+            2,
+            vectorization_mode="sync",
+            vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP},
+        )
+        with pytest.raises(ConfigError, match="autoreset_mode: expected NextStep, got SameStep"):
+            Runner(env, Balance(), Collector())  # type: ignore[arg-type]
+        env.close()
+        env = gymnasium.make_vec("Pendulum-v1", 2, vectorization_mode="sync")
+        with pytest.raises(ConfigError, match="Runner takes Discrete actions, got Box"):
+            Runner(env, Balance(), Collector())  # type: ignore[arg-type]
+        env.close()
+
+    async def test_logits_that_are_no_numbers_are_refused(self) -> None:
+        import gymnasium
+
+        class Diverged(Balance):
+            def outputs(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+                outputs = super().outputs(rows)
+                outputs["logits"][1, 1] = np.nan
+                return outputs
+
+        env = gymnasium.make_vec("CartPole-v1", 3, vectorization_mode="sync")
+        with pytest.raises(SpecError, match="logits: expected finite values"):
+            await Runner(env, Diverged(), Collector()).run(1)  # type: ignore[arg-type]
         env.close()
 
     async def test_a_model_of_another_batch_is_refused(self) -> None:

@@ -78,6 +78,42 @@ def test_what_does_not_fit_is_named() -> None:
         segment_spec(OBSERVATION, ACTION, 0)
 
 
+def test_values_that_would_change_their_kind_are_refused() -> None:
+    writer = SegmentWriter(LAYOUT)
+    known = {"log_prob": 0.0, "value": 0.0, "version": 0}
+    for action in (0.7, np.float32(0.7), "left"):
+        with pytest.raises(SpecError, match=r"action: expected int64 \(\), got"):
+            writer.begin_step(observation(1), action, **known)  # type: ignore[arg-type]
+    more = {**observation(1), "c": np.zeros(2)}
+    with pytest.raises(SpecError, match="observation/c: unexpected"):
+        writer.begin_step(more, 0, **known)  # type: ignore[arg-type]
+    wider = {**observation(1), "a": np.zeros(3, np.float64)}
+    writer.begin_step(wider, np.int32(1), **known)  # type: ignore[arg-type]
+    assert writer.discard() == 1
+
+
+def test_extra_leaves_are_the_algorithms() -> None:
+    pair = ArraySpec(np.dtype("f4"), (2,))
+    layout = Layout(segment_spec(OBSERVATION, ACTION, T, extra={"logits": pair}))
+    writer = SegmentWriter(layout)
+    assert writer.extra == ("logits",)
+    for number in (1, 2):
+        writer.begin_step(
+            observation(number),
+            0,
+            log_prob=0,
+            value=0,
+            version=0,
+            extra={"logits": np.full(2, number, np.float32), "other": 0},
+        )
+        writer.finish_step(0.0)
+    assert writer.finish(None).tree["logits"].tolist() == [[1, 1], [2, 2], [0, 0], [0, 0]]
+    with pytest.raises(SpecError, match=r"logits: expected float32 \(2,\), got nothing"):
+        writer.begin_step(observation(1), 0, log_prob=0, value=0, version=0)
+    with pytest.raises(ConfigError, match=r"extra: \['reward'\] are leaves of every segment"):
+        segment_spec(OBSERVATION, ACTION, T, extra={"reward": pair})
+
+
 def test_the_spec_has_the_words_of_the_field() -> None:
     names = set(nested.flatten(segment_spec(ACTION, ACTION, 2)))
     assert {"observation", "action", "reward", "terminated", "truncated"} <= names
@@ -144,6 +180,18 @@ class TestStepBudget:
             await waiter
         assert budget.try_acquire()
         assert not budget.try_acquire()
+
+    async def test_late_refunds_admit_no_more_than_the_budget(self) -> None:
+        model = Versions()
+        budget = StepBudget(3, model)  # type: ignore[arg-type]
+        assert budget.try_acquire()
+        model.publish()
+        budget.refund(1)
+        assert [budget.try_acquire() for _ in range(4)] == [True] * 3 + [False]
+        model.publish()
+        assert budget.try_acquire()
+        budget.refund(3)
+        assert [budget.try_acquire() for _ in range(4)] == [True] * 3 + [False]
 
     async def test_waiting_has_a_deadline(self) -> None:
         budget = StepBudget(1, Versions(), timeout_s=0.05)  # type: ignore[arg-type]

@@ -26,8 +26,8 @@ class AgentActor(Actor):
     By default bodies are in bray's codec: the request's becomes `state.observation`, the reply is
     `{agent: result}`. Override `parse` and `reply` for other formats.
 
-    If an agent fails, the others finish, their results are kept in their episodes, and the tick
-    is answered with an error that names the agent.
+    If an agent fails, those that wait for it fail at once, the others finish, their results are
+    kept in their episodes, and the tick is answered with an error that names each that failed.
 
     Args:
         agents: by name; results bear these names.
@@ -78,8 +78,13 @@ class AgentActor(Actor):
         return self.reply(state, results)
 
     async def _run(self, name: str, agent: Agent, state: State) -> Any:
-        result = await agent.on_tick(state.of(name))
-        state.of(name).set(name, result)
+        view = state.of(name)
+        try:
+            result = await agent.on_tick(view)
+            view.set(name, result)
+        except Exception as error:
+            view.fail(error)
+            raise
         return result
 
     def _explain(self, failures: dict[str, BaseException]) -> AgentError:

@@ -46,22 +46,25 @@ class Categorical:
 
     def sample(self, outputs: Nested, rng: random.Random) -> Decision:
         """Draw an action, an int; log_prob by a stable log-softmax."""
-        logits, top, weights = self._weights(outputs)
-        total = sum(weights)
+        logits, top, weights, total = self._weights(outputs)
         action = _draw(weights, rng.random() * total)
         return Decision(action, logits[action] - top - math.log(total))
 
     def mode(self, outputs: Nested) -> Decision:
         """Return the action of the largest logit, the first of equals."""
-        logits, top, weights = self._weights(outputs)
-        return Decision(logits.index(top), -math.log(sum(weights)))
+        logits, top, _, total = self._weights(outputs)
+        return Decision(logits.index(top), -math.log(total))
 
-    def _weights(self, outputs: Nested) -> tuple[list[float], float, list[float]]:
+    def _weights(self, outputs: Nested) -> tuple[list[float], float, list[float], float]:
         logits: list[float] = _leaf(outputs, "logits", (self._num_actions,)).tolist()
         top = max(logits)
-        if not math.isfinite(top):
-            raise SpecError(f"model output logits: expected one finite value or more, got {logits}")
-        return logits, top, [math.exp(logit - top) for logit in logits]
+        weights = [math.exp(logit - top) for logit in logits] if math.isfinite(top) else []
+        total = sum(weights)
+        if not total >= 1.0:  # also where a NaN hides behind a finite maximum
+            raise SpecError(
+                f"model output logits: expected one finite value or more and no NaN, got {logits}"
+            )
+        return logits, top, weights, total
 
 
 class DiagonalGaussian:
@@ -72,21 +75,26 @@ class DiagonalGaussian:
 
     def sample(self, outputs: Nested, rng: random.Random) -> Decision:
         """Draw an action `[D]`, float32."""
-        mean, std = self._parameters(outputs)
+        mean, log_std = self._parameters(outputs)
         noise = np.array([rng.gauss(0.0, 1.0) for _ in range(self._size)])
-        return Decision((mean + std * noise).astype(np.float32), self._log_prob(noise, std))
+        action = (mean + np.exp(log_std) * noise).astype(np.float32)
+        return Decision(action, self._log_prob(noise, log_std))
 
     def mode(self, outputs: Nested) -> Decision:
         """Return the mean."""
-        mean, std = self._parameters(outputs)
-        return Decision(mean.astype(np.float32), self._log_prob(np.zeros(self._size), std))
+        mean, log_std = self._parameters(outputs)
+        return Decision(mean.astype(np.float32), self._log_prob(np.zeros(self._size), log_std))
 
     def _parameters(self, outputs: Nested) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         mean = _leaf(outputs, "mean", (self._size,)).astype(np.float64)
-        return mean, np.exp(_leaf(outputs, "log_std", (self._size,)).astype(np.float64))
+        log_std = _leaf(outputs, "log_std", (self._size,)).astype(np.float64)
+        for name, leaf in (("mean", mean), ("log_std", log_std)):
+            if not math.isfinite(leaf.sum()):
+                raise SpecError(f"model output {name}: expected finite values, got {leaf.tolist()}")
+        return mean, log_std
 
-    def _log_prob(self, noise: npt.NDArray[Any], std: npt.NDArray[Any]) -> float:
-        return float(-0.5 * (noise @ noise + self._size * _LOG_2PI) - np.log(std).sum())
+    def _log_prob(self, noise: npt.NDArray[Any], log_std: npt.NDArray[Any]) -> float:
+        return float(-0.5 * (noise @ noise + self._size * _LOG_2PI) - log_std.sum())
 
 
 def _draw(weights: list[float], left: float) -> int:
@@ -99,23 +107,55 @@ def _draw(weights: list[float], left: float) -> int:
     return max(index for index, weight in enumerate(weights) if weight > 0.0)
 
 
+def check_outputs(
+    outputs: Nested, *, num_actions: int | None = None, needs_value: bool = False
+) -> None:
+    """Check that a policy's outputs can be decoded, before or at the first use.
+
+    Args:
+        outputs: one row of outputs, or the `ArraySpec` of each.
+        num_actions: A of a discrete action space; None takes what the model has.
+        needs_value: whether the outputs must hold `value []` too, as for recording.
+
+    Raises:
+        SpecError: names the leaf, expected and got.
+    """
+    if not isinstance(outputs, dict) or not {"logits", "mean"} & set(outputs):
+        names = sorted(outputs) if isinstance(outputs, dict) else type(outputs).__name__
+        raise SpecError(f"model output: expected logits, or mean and log_std, got {names}")
+    if num_actions is not None or "logits" in outputs:
+        _leaf(outputs, "logits", (num_actions,))
+    else:
+        _leaf(outputs, "log_std", _leaf(outputs, "mean", (None,)).shape)
+    if needs_value:
+        _leaf(outputs, "value", ())
+
+
 def decoder_for(outputs: Nested) -> Decoder:
     """Return the decoder that a policy's outputs call for, by their names and sizes.
 
     Raises:
-        SpecError: neither `logits` nor `mean` and `log_std`.
+        SpecError: neither `logits [A]` nor `mean [D]` and `log_std [D]`.
     """
-    if isinstance(outputs, dict) and "logits" in outputs:
-        return Categorical(outputs["logits"].shape[-1])
-    if isinstance(outputs, dict) and {"mean", "log_std"} <= set(outputs):
-        return DiagonalGaussian(outputs["mean"].shape[-1])
-    names = sorted(outputs) if isinstance(outputs, dict) else type(outputs).__name__
-    raise SpecError(f"model output: expected logits, or mean and log_std, got {names}")
+    check_outputs(outputs)
+    if "logits" in outputs:
+        return Categorical(outputs["logits"].shape[0])
+    return DiagonalGaussian(outputs["mean"].shape[0])
 
 
-def _leaf(outputs: Nested, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def _leaf(outputs: Nested, name: str, shape: tuple[int | None, ...]) -> Any:
+    """Return a leaf of floats; None in `shape` stands for any size."""
     leaf = outputs.get(name) if isinstance(outputs, dict) else None
-    if leaf is None or leaf.shape != shape:
-        got = "nothing" if leaf is None else f"{leaf.dtype} {leaf.shape}"
-        raise SpecError(f"model output {name}: expected float32 {shape}, got {got}")
-    return leaf  # type: ignore[no-any-return]
+    dtype, got = getattr(leaf, "dtype", None), getattr(leaf, "shape", ())
+    if dtype is None or dtype.kind != "f" or not _fits(got, shape):
+        sizes = ", ".join("any" if size is None else str(size) for size in shape)
+        wanted = f"({sizes},)" if len(shape) == 1 else f"({sizes})"
+        has = f"{dtype} {got}" if dtype is not None else "nothing"
+        raise SpecError(f"model output {name}: expected float32 {wanted}, got {has}")
+    return leaf
+
+
+def _fits(got: tuple[int, ...], shape: tuple[int | None, ...]) -> bool:
+    return got == shape or (
+        len(got) == len(shape) and all(w in (None, g) for g, w in zip(got, shape, strict=True))
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -11,20 +12,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bray_core import metrics
-from bray_core.errors import BrayError, ConfigError
+from bray_core.errors import BrayError, ConfigError, DeadlineError, WorkerLostError
 
 logger = logging.getLogger(__name__)
 
 _STOP_TIMEOUT_S = 2.0
 _MAX_RESTARTS = 10
 _RESTART_WINDOW_S = 60.0
-"""More than `_MAX_RESTARTS` in so many seconds is a fault that restarting does not mend."""
+"""One process ending more than `_MAX_RESTARTS` times in so long is a fault that stays."""
+_ADDRESS_TIMEOUT_S = 60.0
+"""Actor workers that were lost are back by then, or will not come."""
 
 
 class GamecoreFleet:
     """Processes that each play `envs_per_process` environments of one kind.
 
     Process i plays the lanes from i × envs_per_process on, at address i modulo their number.
+    On Linux the processes end with the thread that called `start` or `check`, however it ends.
 
     Args:
         environment: a Gymnasium id.
@@ -58,14 +62,16 @@ class GamecoreFleet:
         self._seed = seed
         self._log = log
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._restarts: deque[float] = deque()
+        self._restarts: list[deque[float]] = [deque() for _ in range(num_processes)]
+        self._lost_since: float | None = None
 
     def start(self) -> None:
         """Start all processes."""
         if self._processes:
             raise ConfigError("start: the gamecores are running already")
         addresses = self._ask_addresses()
-        self._processes = [self._spawn(index, addresses) for index in range(self._num_processes)]
+        for index in range(self._num_processes):
+            self._processes.append(self._spawn(index, addresses))
 
     def _ask_addresses(self) -> Sequence[str]:
         return self._addresses() if callable(self._addresses) else self._addresses
@@ -75,6 +81,7 @@ class GamecoreFleet:
         command += ["--address", addresses[index % len(addresses)]]
         command += ["--num-envs", str(self._envs_per_process), "--seed", str(self._seed)]
         command += ["--lane-offset", str(index * self._envs_per_process)]
+        command += ["--parent", str(os.getpid())]
         log = self._log.open("ab") if self._log is not None else None
         try:
             return subprocess.Popen(
@@ -94,27 +101,49 @@ class GamecoreFleet:
         return [process.pid for process in self._processes]
 
     def check(self) -> None:
-        """Replace processes that ended.
+        """Replace processes that ended, unless actor workers are being replaced just now.
 
         Raises:
-            BrayError: they end again and again; carries the last words in the log.
+            BrayError: one ends again and again; carries the last words in the log.
+            WorkerLostError, DeadlineError: no addresses for a minute.
         """
-        for index, process in enumerate(self._processes):
-            code = process.poll()
-            if code is None:
-                continue
-            now = time.monotonic()
-            self._restarts.append(now)
-            while self._restarts[0] < now - _RESTART_WINDOW_S:
-                self._restarts.popleft()
-            if len(self._restarts) > _MAX_RESTARTS:
-                raise BrayError(
-                    f"gamecores: more than {_MAX_RESTARTS} ended within {_RESTART_WINDOW_S:g} s, "
-                    f"the last with code {code}: {self._last_words()}"
-                )
+        codes = [process.poll() for process in self._processes]
+        ended = [(index, code) for index, code in enumerate(codes) if code is not None]
+        addresses = self._ask_again() if ended else []
+        if not addresses:
+            return
+        for index, code in ended:
+            self._count(index, code)
             logger.warning("gamecore %d ended with code %d: starting it again", index, code)
             metrics.record("gamecore/restarts", 1, kind="count")
-            self._processes[index] = self._spawn(index, self._ask_addresses())
+            self._processes[index] = self._spawn(index, addresses)
+
+    def _ask_again(self) -> Sequence[str]:
+        """Return the addresses, or none while the actors' workers are being replaced."""
+        try:
+            addresses = self._ask_addresses()
+        except (WorkerLostError, DeadlineError) as error:
+            now = time.monotonic()
+            if self._lost_since is None:
+                self._lost_since = now
+                logger.warning("gamecores wait for the actors: %s", error)
+            if now - self._lost_since > _ADDRESS_TIMEOUT_S:
+                raise
+            return []
+        self._lost_since = None
+        return addresses
+
+    def _count(self, index: int, code: int) -> None:
+        """Count the end of a process; refuse to go on if that happens too often."""
+        now, ends = time.monotonic(), self._restarts[index]
+        ends.append(now)
+        while ends[0] < now - _RESTART_WINDOW_S:
+            ends.popleft()
+        if len(ends) > _MAX_RESTARTS:
+            raise BrayError(
+                f"gamecore {index} ended more than {_MAX_RESTARTS} times within "
+                f"{_RESTART_WINDOW_S:g} s, the last time with code {code}: {self._last_words()}"
+            )
 
     def _last_words(self) -> str:
         if self._log is None or not self._log.is_file():

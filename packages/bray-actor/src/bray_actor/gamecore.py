@@ -14,18 +14,22 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 from bray_actor.exchange import exchange_bodies
 from bray_actor.spaces import import_gymnasium, resolve, spec_of, to_action, to_arrays
 from bray_core import codec
-from bray_core.errors import BrayError, ConfigError, DeadlineError, ServiceError
+from bray_core.errors import BrayError, ConfigError, ServiceError
 from bray_server import Client, Request
 
 _TIMEOUT_S = 900.0
 """Longer than an actor lets a tick wait for a new version or an evaluation."""
 _GONE = ("connection_lost", "unreachable", "draining")
+_RETRY_AFTER_S = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""Pauses before a server that is gone is tried again; then it is taken to be gone for good."""
 _EMPTY = codec.encode({})
 
 
@@ -160,41 +164,68 @@ class _Lane:
         self._env.close()
 
 
-def _die_with_parent() -> None:
-    """Ask Linux to end this process when its parent is gone, however that went."""
+def _die_with_parent(parent: int | None) -> None:
+    """Ask Linux to end this process with the thread that started it, however that went."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1 is PR_SET_PDEATHSIG
-        if os.getppid() == 1:
-            sys.exit(0)
+    if parent is not None and os.getppid() != parent:  # it went before we could ask
+        sys.exit(0)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Play as a process of its own: quiet when the server goes, one line on other errors."""
+def _exit_quietly(number: int, frame: object) -> NoReturn:
+    sys.exit(0)
+
+
+def _play_on(game: Callable[[], list[float]]) -> None:
+    """Play until the server is gone for good: one that restarts is found again."""
+    pauses = list(_RETRY_AFTER_S)
+    while True:
+        began = time.monotonic()
+        try:
+            game()
+        except ServiceError as error:
+            if error.code not in _GONE:
+                raise
+            if time.monotonic() - began > sum(_RETRY_AFTER_S):  # it was there until now
+                pauses = list(_RETRY_AFTER_S)
+            if not pauses:
+                return
+            time.sleep(pauses.pop(0))
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", required=True)
     parser.add_argument("--address", required=True)
-    parser.add_argument("--episodes", type=int)
+    parser.add_argument("--episodes", type=int, help="default: until the server is gone")
     parser.add_argument("--num-envs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--lane-offset", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print {'returns': […]} at the end")
-    options = parser.parse_args(arguments)
-    _die_with_parent()
+    parser.add_argument("--parent", type=int, help="id of the process that must not be outlived")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play as a process of its own: quiet when it is ended, one line on errors."""
+    options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, _exit_quietly)
+    _die_with_parent(options.parent)
+    game = partial(
+        play,
+        options.env,
+        options.address,
+        episodes=options.episodes,
+        num_envs=options.num_envs,
+        seed=options.seed,
+        lane_offset=options.lane_offset,
+        token=os.environ.get("BRAY_TOKEN"),
+    )
     try:
-        returns = play(
-            options.env,
-            options.address,
-            episodes=options.episodes,
-            num_envs=options.num_envs,
-            seed=options.seed,
-            lane_offset=options.lane_offset,
-            token=os.environ.get("BRAY_TOKEN"),
-        )
-    except (ServiceError, DeadlineError) as error:
-        if options.episodes is None and getattr(error, "code", None) in _GONE:
+        if options.episodes is None:
+            _play_on(game)
             return 0
-        sys.stderr.write(f"error: {error}\n")
-        return 2
+        returns = game()
     except BrayError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bray_actor.actor import Actor
-from bray_actor.decoder import Categorical, Decision, Decoder, decoder_for
+from bray_actor.decoder import Decision, Decoder, check_outputs, decoder_for
 from bray_actor.segment import SegmentWriter
 from bray_actor.step_budget import StepBudget
 from bray_core import codec, metrics
@@ -68,9 +68,8 @@ class PolicyActor(Actor):
         self._budget = budget
         self._writer = SegmentWriter(buffer.layout) if buffer is not None else None
         self._random = random.Random(f"{config.seed}/{session}")
-        self._decoder: Decoder | None = (
-            Categorical(config.num_actions) if config.num_actions is not None else None
-        )
+        self._decoder: Decoder | None = None
+        self._has_acted = False  # and the outcome has not come yet
         self._return = 0.0
         self._length = 0
 
@@ -142,12 +141,13 @@ class PolicyActor(Actor):
     def _finish_step(
         self, message: dict[str, Any], terminated: bool = False, truncated: bool = False
     ) -> None:
-        """Take the outcome of the action before, if there was one."""
-        if self._length == 0:
+        """Take the outcome of the action before, once: a tick that failed may be sent again."""
+        if not self._has_acted:
             return
         reward = message.get("reward")
         if not isinstance(reward, int | float):
             raise SpecError(f"reward: expected a number, got {type(reward).__name__}")
+        self._has_acted = False
         self._return += reward
         if self._writer is not None and self._writer.has_open_step:
             self._writer.finish_step(reward, terminated=terminated, truncated=truncated)
@@ -163,6 +163,11 @@ class PolicyActor(Actor):
 
     def _decide(self, outputs: Nested) -> Decision:
         if self._decoder is None:
+            check_outputs(
+                outputs,
+                num_actions=self._config.num_actions,
+                needs_value=self._writer is not None,
+            )
             self._decoder = decoder_for(outputs)
         if self._config.deterministic:
             return self._decoder.mode(outputs)
@@ -176,9 +181,11 @@ class PolicyActor(Actor):
                 observation,
                 decision.action,
                 log_prob=decision.log_prob,
-                value=float(outputs.get("value", 0.0)),
+                value=float(outputs["value"]),
                 version=version,
+                extra=outputs,
             )
+        self._has_acted = True
         self._length += 1
         metrics.record("actor/steps", 1, kind="count")
 

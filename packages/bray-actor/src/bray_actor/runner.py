@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bray_actor.spaces import spec_of
+from bray_actor.spaces import import_gymnasium, spec_of
 from bray_core import metrics
 from bray_core.errors import ConfigError, SpecError
 from bray_core.layout import Layout, Packed
@@ -31,9 +31,7 @@ class Runner:
     """
 
     def __init__(self, environment: Any, model: Model, buffer: Buffer, *, seed: int = 0) -> None:
-        spec = spec_of(environment.single_observation_space)
-        if not isinstance(spec, ArraySpec):
-            raise ConfigError("environment: Runner takes one Box observation, got a Dict or Tuple")
+        _check(environment)
         self._env = environment
         self._model = model
         self._buffer = buffer
@@ -70,6 +68,8 @@ class Runner:
             raise SpecError(
                 f"model output logits: expected float32 ({self.num_envs}, A), got {logits.shape}"
             )
+        if not np.isfinite(logits.max(1)).all():  # the maximum of a row with a NaN is NaN
+            raise SpecError("model output logits: expected finite values, got a row of NaN or inf")
         action, log_prob = self._sample(logits)
         acting = np.nonzero(~self._begins)[0]
         self._begin_steps(acting, action, log_prob, answer.outputs["value"], answer.version)
@@ -134,3 +134,19 @@ class Runner:
         metrics.record("actor/episodes", len(ended), kind="count")
         self._returns[ended] = 0.0
         self._lengths[ended] = 0
+
+
+def _check(environment: Any) -> None:
+    """Refuse an environment whose steps `Runner` would read wrongly."""
+    if not isinstance(spec_of(environment.single_observation_space), ArraySpec):
+        raise ConfigError("environment: Runner takes one Box observation, got a Dict or Tuple")
+    action = environment.single_action_space
+    if not isinstance(action, import_gymnasium().spaces.Discrete):
+        raise ConfigError(f"environment: Runner takes Discrete actions, got {action}")
+    mode = environment.metadata.get("autoreset_mode")
+    mode = getattr(mode, "value", mode)
+    if mode not in (None, "NextStep"):
+        raise ConfigError(
+            f"environment: autoreset_mode: expected NextStep, got {mode}: make the vector "
+            "environment with autoreset_mode=AutoresetMode.NEXT_STEP"
+        )

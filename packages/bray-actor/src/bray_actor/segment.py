@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,15 @@ _STEP_LEAVES = {
     "policy_version": "int64",
 }
 _SEGMENT_LEAVES = {"length": "int32", "episode_return": "float32", "episode_length": "int32"}
+_NAMES = {"observation", "action", "final_observation", *_STEP_LEAVES, *_SEGMENT_LEAVES}
 
 
-def segment_spec(observation: Nested, action: Nested, length: int) -> Nested:
+def segment_spec(
+    observation: Nested,
+    action: Nested,
+    length: int,
+    extra: Mapping[str, Nested] | None = None,
+) -> Nested:
     """Return the spec of a segment of at most `length` steps.
 
     Leaves `[T, …]`: observation, action, reward, terminated, truncated, log_prob, value,
@@ -35,9 +42,14 @@ def segment_spec(observation: Nested, action: Nested, length: int) -> Nested:
         observation: nested `ArraySpec` of one observation.
         action: nested `ArraySpec` of one action.
         length: T.
+        extra: what the algorithm adds to each step, by name: nested `ArraySpec` of one step.
+            `PolicyActor` fills it with the model's outputs of these names.
     """
     if length < 1:
         raise ConfigError(f"length: expected 1 or more, got {length}")
+    taken = sorted(_NAMES & set(extra or {}))
+    if taken:
+        raise ConfigError(f"extra: {taken} are leaves of every segment: choose other names")
 
     def per_step(leaf: ArraySpec) -> ArraySpec:
         return ArraySpec(leaf.dtype, (length, *leaf.shape))
@@ -48,6 +60,7 @@ def segment_spec(observation: Nested, action: Nested, length: int) -> Nested:
         "final_observation": observation,
         **{name: ArraySpec(np.dtype(kind), (length,)) for name, kind in _STEP_LEAVES.items()},
         **{name: ArraySpec(np.dtype(kind), ()) for name, kind in _SEGMENT_LEAVES.items()},
+        **{name: nested.map(per_step, leaf) for name, leaf in (extra or {}).items()},
     }
 
 
@@ -73,6 +86,8 @@ class SegmentWriter:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._capacity: int = layout.spec["reward"].shape[0]
+        self.extra: tuple[str, ...] = tuple(sorted(set(layout.spec) - _NAMES))
+        """Names that `begin_step` needs beside those of every segment."""
         self._has_open_step = False
         self._begin()
 
@@ -81,6 +96,9 @@ class SegmentWriter:
         self._views = self._layout.views(self._block)
         self._observation = list(nested.flatten(self._views["observation"]).items())
         self._action = list(nested.flatten(self._views["action"]).items())
+        self._extra = [
+            (name, list(nested.flatten(self._views[name]).items())) for name in self.extra
+        ]
         self._count = 0
 
     def __len__(self) -> int:
@@ -98,19 +116,35 @@ class SegmentWriter:
         return self._has_open_step
 
     def begin_step(
-        self, observation: Nested, action: Nested, *, log_prob: float, value: float, version: int
+        self,
+        observation: Nested,
+        action: Nested,
+        *,
+        log_prob: float,
+        value: float,
+        version: int,
+        extra: Mapping[str, Nested] | None = None,
     ) -> None:
         """Write what is known when the agent acts.
 
+        Args:
+            observation, action: of one step.
+            log_prob: of the action, by the policy that chose it.
+            value: of the observation, by the same policy.
+            version: of that policy.
+            extra: the layout's extra leaves by name; others are ignored.
+
         Raises:
-            SpecError: an observation or action does not fit; names the leaf. Or the segment is
-                full, or the step before is not finished.
+            SpecError: an array does not fit; names the leaf. Or the segment is full, or the step
+                before is not finished.
         """
         if self._has_open_step or self.is_full:
             raise SpecError("begin_step: finish the step and cut the full segment first")
         at = self._count
         _write("observation", self._observation, observation, at)
         _write("action", self._action, action, at)
+        for name, targets in self._extra:
+            _write(name, targets, (extra or {}).get(name), at)
         views = self._views
         views["log_prob"][at] = log_prob
         views["value"][at] = value
@@ -170,11 +204,24 @@ def _write(name: str, targets: list[tuple[str, Any]], tree: Nested, at: Any) -> 
         leaves = {targets[0][0]: tree}
     else:
         leaves = nested.flatten(tree)
+        if len(leaves) > len(targets):
+            path = min(set(leaves) - {path for path, _ in targets})
+            raise SpecError(f"{name}/{path}: unexpected; the segment has no such leaf")
     for path, column in targets:
         leaf = leaves.get(path)
         target = column[at]
-        if leaf is None or np.shape(leaf) != target.shape:
-            got = "nothing" if leaf is None else f"{getattr(leaf, 'dtype', '?')} {np.shape(leaf)}"
+        if leaf is None or np.shape(leaf) != target.shape or not _is_kept(leaf, column.dtype):
+            got = "nothing" if leaf is None else f"{np.asarray(leaf).dtype} {np.shape(leaf)}"
             where = f"{name}/{path}" if path else name
             raise SpecError(f"{where}: expected {column.dtype} {target.shape}, got {got}")
         column[at] = leaf
+
+
+def _is_kept(leaf: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether a value keeps its kind in a column, so that 0.7 never becomes the action 0."""
+    given = getattr(leaf, "dtype", None)
+    if given is None:  # Python's own numbers have no width
+        if dtype.kind == "f":
+            return isinstance(leaf, int | float)
+        return isinstance(leaf, int) and dtype.kind in "iub"
+    return bool(given == dtype or np.can_cast(given, dtype, "same_kind"))

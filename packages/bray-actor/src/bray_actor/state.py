@@ -49,6 +49,17 @@ class State:
             if not future.done():
                 future.set_result(value)
 
+    def fail(self, error: BaseException) -> None:
+        """Tell all who wait for this agent's result that it will not come."""
+        shared, name = self._shared, self._agent
+        shared.failures[name] = f"{type(error).__name__}: {error}"
+        for future in shared.waiting.pop(name, []):
+            if not future.done():
+                future.set_exception(self._lost(name))
+
+    def _lost(self, name: str) -> NotFoundError:
+        return NotFoundError(f"state: {name!r} failed: {self._shared.failures[name]}")
+
     def get(self, name: str) -> Any:
         """Return a value that was set.
 
@@ -68,11 +79,14 @@ class State:
 
         Raises:
             DeadlineError: it was not set in time; says who waited for what.
+            NotFoundError: the agent of that name failed.
             WaitCycleError: whoever would set it waits, in the end, for this agent.
         """
         shared = self._shared
         if name in shared.values:
             return shared.values[name]
+        if name in shared.failures:
+            raise self._lost(name)
         self._refuse_cycle(name)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         shared.waiting.setdefault(name, []).append(future)
@@ -105,5 +119,6 @@ class _Shared:
         self.timeout_s = timeout_s
         self.values: dict[str, Any] = {}
         self.setters: dict[str, str] = {}
+        self.failures: dict[str, str] = {}
         self.waiting: dict[str, list[asyncio.Future[Any]]] = {}
         self.waits: dict[str, str] = {}

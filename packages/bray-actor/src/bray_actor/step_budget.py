@@ -43,8 +43,11 @@ class StepBudget:
         return True
 
     def refund(self, steps: int) -> None:
-        """Give steps back that were acquired but will not reach the buffer."""
-        self._left += steps
+        """Give steps back that were acquired but will not reach the buffer.
+
+        Late ones of an earlier version never raise what is left above `steps`.
+        """
+        self._left = min(self._steps, self._left + steps)
         if steps and self._changed is not None:
             self._changed.set()
 

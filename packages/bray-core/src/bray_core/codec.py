@@ -14,14 +14,18 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bray_core.errors import CodecError
+from bray_core import nested
+from bray_core.errors import CodecError, SpecError
 from bray_core.nested import Nested
 
 ARRAY_EXTENSION = 1
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 32
 _MAX_NDIM = 32
-_KINDS = "biufc"
+_MAX_SIZE = 0xFFFFFFFF
+_UNBOUNDED = 1 << 30  # Python's own limit on recursion is reached long before
+_LEAVES = frozenset({type(None), bool, int, float, str, bytes, np.ndarray})
+_ENCODABLE = (np.ndarray, np.generic, float, int, str, bytes, bytearray, memoryview)
 
 
 def encode(tree: Nested) -> bytes:
@@ -30,18 +34,21 @@ def encode(tree: Nested) -> bytes:
     Tuples become lists on the other side, numpy scalars arrays without dimensions.
 
     Raises:
-        CodecError: a leaf has a type or dtype that has no encoding.
+        CodecError: a leaf has no encoding; names its path.
     """
     try:
+        _check(tree, _UNBOUNDED)
         return _ENCODER.encode(tree)
-    except (TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise CodecError(f"encode: {error}") from error
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise CodecError(f"encode: {_where(tree)}{error}") from error
 
 
 def decode(
     data: bytes | bytearray | memoryview, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH
 ) -> Nested:
-    """Decode what `encode` made. Arrays are read-only views into `data`.
+    """Decode what `encode` made. Arrays are read-only views into `data`, not always aligned.
+
+    Memory is bounded by the size of the data: at worst, a list of empty dicts, 75 times as much.
 
     Args:
         data: the encoded bytes; nothing in them is trusted.
@@ -51,61 +58,98 @@ def decode(
     Raises:
         CodecError: the data is malformed or exceeds a bound.
     """
+    if type(data) is not bytes:
+        data = _as_bytes(data)
     if len(data) > max_bytes:
         raise CodecError(f"decode: {len(data)} bytes exceed max_bytes={max_bytes}")
     try:
         tree = _DECODER.decode(data)
-    except CodecError:
-        raise
+        _check(tree, max_depth)
+    except CodecError as error:
+        raise CodecError(f"decode: {error}") from error
     except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
         raise CodecError(f"decode: {error}") from error
-    _check_depth(tree, max_depth)
     return tree
 
 
-def _check_depth(tree: Nested, left: int) -> None:
-    if isinstance(tree, dict | list):
+def _as_bytes(data: Any) -> memoryview:
+    try:
+        return memoryview(data).cast("B").toreadonly()
+    except TypeError as error:
+        raise CodecError(f"decode: expected contiguous bytes, got {type(data).__name__}") from error
+
+
+def _check(tree: Nested, left: int) -> None:
+    """Refuse what only some languages have (dates, keys that are no strings), and deep nesting."""
+    if isinstance(tree, dict | list | tuple):
         if left == 0:
-            raise CodecError("decode: nested deeper than max_depth")
+            raise CodecError("nested deeper than max_depth")
+        for key in tree if isinstance(tree, dict) else ():
+            if type(key) is not str:
+                raise CodecError(f"dict keys must be str, got {key!r}")
         for child in tree.values() if isinstance(tree, dict) else tree:
-            if isinstance(child, dict | list):
-                _check_depth(child, left - 1)
+            if type(child) not in _LEAVES:
+                _check(child, left - 1)
+    elif tree is not None and not isinstance(tree, _ENCODABLE):
+        raise CodecError(f"expected arrays, numbers, strings or bytes, got {type(tree).__name__}")
+
+
+def _where(tree: Nested) -> str:
+    """Return the path of the first leaf without an encoding, for a message."""
+    try:
+        for path, leaf in nested.items(tree):
+            if path and not _encodes(leaf):
+                return f"{path}: "
+    except (SpecError, RecursionError):  # no path leads to a key that is no string, or a cycle
+        pass
+    return ""
+
+
+def _encodes(leaf: Any) -> bool:
+    try:
+        _check(leaf, _UNBOUNDED)
+        _ENCODER.encode(leaf)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
 
 
 def _encode_array(value: Any) -> msgspec.msgpack.Ext:
     if not isinstance(value, np.ndarray | np.generic):
         raise TypeError(f"expected arrays, numbers, strings or bytes, got {type(value).__name__}")
-    if value.dtype.kind not in _KINDS:
-        raise TypeError(f"expected a bool, integer, float or complex array, got {value.dtype}")
+    header = _header(value.dtype, value.shape)
     little = value.astype(value.dtype.newbyteorder("<"), order="C", copy=False)
-    return msgspec.msgpack.Ext(
-        ARRAY_EXTENSION, _header(little.dtype, value.shape) + little.tobytes()
-    )
+    return msgspec.msgpack.Ext(ARRAY_EXTENSION, header + little.tobytes())
 
 
 @functools.lru_cache(maxsize=1024)
 def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    name = dtype.str.encode()
+    name = dtype.newbyteorder("<").str.encode()
+    if name not in _DTYPES:
+        known = ", ".join(str(known) for known in _DTYPES.values())
+        raise TypeError(f"expected an array of one of {known}, got {dtype}")
+    if len(shape) > _MAX_NDIM or max(shape, default=0) > _MAX_SIZE:
+        raise TypeError(
+            f"expected {_MAX_NDIM} dimensions at most, each below 2**32, got shape {shape}"
+        )
     return struct.pack(f"<B{len(name)}sB{len(shape)}I", len(name), name, len(shape), *shape)
 
 
 def _decode_array(code: int, data: memoryview) -> Any:
     if code != ARRAY_EXTENSION:
-        raise CodecError(f"decode: unknown extension type {code}")
+        raise CodecError(f"unknown extension type {code}")
     dtype, shape, offset = _read_header(data)
     count = 1
     for size in shape:
         count *= size
     if len(data) - offset != count * dtype.itemsize:
         raise CodecError(
-            f"decode: an array {dtype} {shape} needs {count * dtype.itemsize} bytes, "
+            f"an array {dtype} {shape} needs {count * dtype.itemsize} bytes, "
             f"got {len(data) - offset}"
         )
-    return (
-        np.frombuffer(data, dtype, count, offset).reshape(shape)
-        if count
-        else np.empty(shape, dtype)
-    )
+    if dtype.kind == "b" and bytes(data[offset:]).strip(b"\0\1"):
+        raise CodecError("a bool array has bytes that are neither 0 nor 1")
+    return np.frombuffer(data, dtype, count, offset).reshape(shape)
 
 
 def _read_header(data: memoryview) -> tuple[np.dtype[Any], tuple[int, ...], int]:
@@ -115,16 +159,16 @@ def _read_header(data: memoryview) -> tuple[np.dtype[Any], tuple[int, ...], int]
         dtype = _dtype(bytes(data[1:at]))
         ndim = data[at]
         if ndim > _MAX_NDIM:
-            raise CodecError(f"decode: an array of {ndim} dimensions, at most {_MAX_NDIM}")
+            raise CodecError(f"an array of {ndim} dimensions, at most {_MAX_NDIM}")
         shape = struct.unpack_from(f"<{ndim}I", data, at + 1)
     except (IndexError, struct.error) as error:
-        raise CodecError("decode: an array's header is cut off") from error
+        raise CodecError("an array's header is cut off") from error
     return dtype, shape, at + 1 + 4 * ndim
 
 
 def _dtype(name: bytes) -> np.dtype[Any]:
     if name not in _DTYPES:
-        raise CodecError(f"decode: unknown dtype {name!r}")
+        raise CodecError(f"unknown dtype {name!r}")
     return _DTYPES[name]
 
 

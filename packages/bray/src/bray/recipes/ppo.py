@@ -109,7 +109,8 @@ def make_actors(
 ) -> Callable[[str], Actor]:
     """Make the session factory of one actor worker, in the worker's process."""
     steps = template.trainer.steps_per_replay // template.actor.num_workers
-    config = PolicyConfig(seed=seed)
+    actions = Spaces.of(template.source.environment).num_actions
+    config = PolicyConfig(seed=seed, num_actions=actions)
     return PolicyActor.factory(model, config, buffer=buffer, budget=StepBudget(steps, model))
 
 

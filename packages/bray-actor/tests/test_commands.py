@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bray_actor import PolicyActor, PolicyConfig
+from bray_actor.commands import DEFAULT_ADDRESS, play
+from bray_core.errors import BrayError, ConfigError, ServiceError
+from bray_core.protocols import Answer
+from bray_server import ServerThread
+
+
+class Left:
+    version = 0
+
+    async def infer(self, observation: Any, batch: bool = False) -> Answer:
+        return Answer({"logits": np.array([9, 0], np.float32)}, 0)
+
+
+def run(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    play.add_arguments(parser)
+    return play.run(parser.parse_args(arguments))
+
+
+def serve(**options: Any) -> ServerThread:
+    return ServerThread(PolicyActor.factory(Left(), PolicyConfig()), **options)  # type: ignore[arg-type]
+
+
+def test_it_prints_what_the_episodes_returned(capsys: pytest.CaptureFixture[str]) -> None:
+    server = serve(http_port=0)
+    for address in server.addresses:
+        assert run("cartpole", "--address", address, "--episodes", "5", "--num-envs", "2") == 0
+        printed = capsys.readouterr().out
+        found = re.fullmatch(
+            r"cartpole: mean return ([\d.]+) over 5 episodes "
+            r"\(lowest ([\d.]+), highest ([\d.]+)\)\n",
+            printed,
+        )
+        assert found is not None, printed
+        mean, lowest, highest = map(float, found.groups())
+        assert 8 <= lowest <= mean <= highest <= 12
+    server.close()
+
+
+def test_nobody_there_is_said_with_the_cure() -> None:
+    with pytest.raises(BrayError, match=r"127\.0\.0\.1:1.*start a server with `bray serve TRIAL`"):
+        run("cartpole", "--address", "tcp://127.0.0.1:1")
+    assert DEFAULT_ADDRESS == "tcp://127.0.0.1:7300"
+
+
+def test_a_token_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = serve(tokens=["secret"])
+    arguments = ("cartpole", "--address", server.addresses[0], "--episodes", "1")
+    with pytest.raises(ServiceError, match="unauthorized"):
+        run(*arguments)
+    monkeypatch.setenv("BRAY_TOKEN", "secret")
+    assert run(*arguments) == 0
+    server.close()
+
+
+def test_unknown_environments_are_named() -> None:
+    with pytest.raises(ConfigError, match="unknown 'cartpol', did you mean 'cartpole'"):
+        run("cartpol")
