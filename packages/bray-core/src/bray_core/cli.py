@@ -10,6 +10,7 @@ import argparse
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points, version
@@ -20,6 +21,8 @@ from bray_core.errors import BrayError
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
+_CLEAN_UP_S = 4.5
+"""After Ctrl-C a command has so long to clean up; then its process ends, its children with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         unknown = [word for word in unknown if not _is_override(word)]
     if unknown:
         _refuse_options(parser, options, unknown)
-    signal.signal(signal.SIGTERM, _interrupt)
+    _catch_signals()
     try:
         code: int = options.command.run(options)
     except BrayError as error:
@@ -77,8 +80,34 @@ def _is_override(word: str) -> bool:
     return "=" in word and not word.startswith("-")
 
 
+_interrupted = threading.Event()
+
+
+def _catch_signals() -> None:
+    """Let Ctrl-C and SIGTERM interrupt the command; a signal that is ignored stays ignored."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+
+
 def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+    if not _interrupted.is_set():
+        _interrupted.set()
+        watchdog = threading.Timer(_CLEAN_UP_S, _give_up)
+        watchdog.daemon = True
+        watchdog.start()
     raise KeyboardInterrupt
+
+
+def _give_up() -> None:
+    os.write(2, b"stopped by force: cleaning up took too long\n")
+    os._exit(EXIT_INTERRUPTED)
+
+
+def check_interrupted() -> None:
+    """Raise KeyboardInterrupt if Ctrl-C came but got lost, as in a destructor; for long loops."""
+    if _interrupted.is_set():
+        raise KeyboardInterrupt
 
 
 def _commands() -> list[Command]:

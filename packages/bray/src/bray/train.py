@@ -21,6 +21,7 @@ from bray.sinks import Sinks
 from bray.template import Template
 from bray_actor import segment_spec
 from bray_buffer import BufferConfig
+from bray_core.cli import check_interrupted
 from bray_core.config import to_mapping
 from bray_core.experiment import write_atomic
 from bray_core.layout import Layout
@@ -176,6 +177,7 @@ class Loop:
         paused = False
         while not paused:
             paused = self._trainer.wait(_POLL_S)
+            check_interrupted()
             self._gamecores.check()
             progress = self._trainer.progress()
             elapsed_s = time.monotonic() - started
