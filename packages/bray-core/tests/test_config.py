@@ -16,8 +16,11 @@ class Part:
     sizes: tuple[int, ...] = (1, 2)
     kind: Literal["queue", "replay"] = "queue"
     name: str | None = None
+    span: tuple[int, float] = (0, 1.0)
 
     def __post_init__(self) -> None:
+        if self.span[0] > self.span[1]:
+            raise ConfigError(f"span={self.span} is empty: raise the second number")
         if self.rate <= 0:
             raise ConfigError(f"rate: expected more than 0, got {self.rate}")
 
@@ -78,6 +81,18 @@ def test_overrides_win(tmp_path: Path) -> None:
         ("- 1", r":1: top level: expected settings of Whole"),
         ("count: 1\ncount: 2", r":2: count: given twice"),
         ("count: [", r":\d: not valid YAML"),
+        ("count: 1\n---\ncount: 2", r":2: not valid YAML"),
+        ("part:\n  rate: .nan", r":2: part\.rate: expected a number, got nan"),
+        ("part:\n  rate: 1" + "0" * 400, r":2: part\.rate: expected a number, got 1000"),
+        ("part:\n  rate:", r":2: part\.rate: expected a number, got None"),
+        ("part:\n  span: [1, 2, 3]", r":2: part\.span: expected a list of 2, got \[1, 2, 3\]"),
+        ("part:\n  span: [1.5, 2]", r":2: part\.span\[0\]: expected a whole number, got 1\.5"),
+        ("part:\n  rate: 1\n  span: [3, 2]", r":3: part\.span=\(3, 2\.0\) is empty"),
+        ("part:", r":1: part: expected settings of Part, got None"),
+        ("path: 3", r":1: path: expected a path, got 3"),
+        ("part:\n  sizes: &a [*a]", r": nested too deeply, or an anchor that contains itself"),
+        ("part:\n  sizes: " + "[" * 3000 + "]" * 3000, r": nested too deeply"),
+        ('part:\n  name: "\0"', r": not text in UTF-8: special characters"),
     ],
 )
 def test_errors_name_file_line_and_key(tmp_path: Path, text: str, message: str) -> None:
@@ -100,6 +115,25 @@ def test_errors_name_file_line_and_key(tmp_path: Path, text: str, message: str) 
 def test_overrides_are_checked_alike(tmp_path: Path, override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_yaml(write(tmp_path, "count: 1\n"), Whole, [override])
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_bytes(b"count: \xff\xfe")
+    with pytest.raises(ConfigError, match=r"run\.yaml: not text in UTF-8"):
+        load_yaml(file, Whole)
+
+
+def test_numbers_as_yaml_1_1_reads_them(tmp_path: Path) -> None:
+    for text, value in (("1e-3", 1e-3), ("1E5", 1e5), ("2", 2.0), ("'.5'", 0.5), ("1_0.5", 10.5)):
+        assert load_yaml(write(tmp_path, f"part: {{rate: {text}}}"), Whole).part.rate == value
+
+
+def test_plain_values_are_checked_alike() -> None:
+    with pytest.raises(ConfigError, match=r"trial: part\.rat: unknown key, did you mean 'rate'"):
+        from_mapping({"part": {"rat": 1}}, Whole, "trial")
+    with pytest.raises(ConfigError, match="expected a dataclass or mapping, got int"):
+        to_mapping(3)
 
 
 def test_a_missing_file_and_a_missing_key(tmp_path: Path) -> None:

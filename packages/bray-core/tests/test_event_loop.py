@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -71,3 +74,97 @@ def test_run_on_its_own_loop_would_wait_for_itself() -> None:
     with pytest.raises(RuntimeError, match="await instead"):
         loop.run(nested_run())
     loop.stop()
+
+
+def test_what_was_submitted_while_it_stops_gets_an_answer() -> None:
+    for _ in range(20):
+        loop = EventLoopThread("test")
+        futures: list[Future[None]] = []
+        started = threading.Event()
+
+        def submit(loop: EventLoopThread, futures: list[Any], started: threading.Event) -> None:
+            try:
+                while True:
+                    futures.append(loop.submit(forever()))
+                    started.set()
+            except ClosedError:
+                pass
+
+        thread = threading.Thread(target=submit, args=(loop, futures, started))
+        thread.start()
+        assert started.wait(5)
+        loop.stop()
+        thread.join(5)
+        assert all(future.cancelled() for future in futures)
+
+
+def test_stop_from_its_own_loop_ends_it() -> None:
+    loop = EventLoopThread("test")
+
+    async def stop() -> int:
+        loop.stop()
+        return 1
+
+    assert loop.run(stop(), timeout_s=5) == 1
+    loop.stop()
+    assert loop.loop.is_closed()
+
+
+def test_tasks_that_cancelled_ones_start_are_cancelled_too() -> None:
+    loop = EventLoopThread("test")
+    children: list[asyncio.Task[None]] = []
+
+    async def parent() -> None:
+        try:
+            await forever()
+        finally:
+            children.append(asyncio.ensure_future(forever()))
+
+    loop.submit(parent())
+    loop.run(answer(0))
+    loop.stop()
+    assert [child.cancelled() for child in children] == [True]
+
+
+def test_a_task_that_refuses_does_not_keep_stop_waiting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("bray_core.event_loop._STOP_TIMEOUT_S", 0.2)
+    loop = EventLoopThread("test")
+    over = threading.Event()
+
+    async def refuse() -> None:
+        while not over.is_set():
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                pass
+
+    future = loop.submit(refuse())
+    loop.run(answer(0))
+    with caplog.at_level(logging.WARNING):
+        loop.stop()
+    over.set()
+    assert "refuse to be cancelled" in caplog.text
+    assert not future.done()
+
+
+def test_a_callback_that_blocks_does_not_keep_stop_waiting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("bray_core.event_loop._STOP_TIMEOUT_S", 0.1)
+    loop = EventLoopThread("test")
+    entered, leave = threading.Event(), threading.Event()
+
+    async def block() -> None:
+        entered.set()
+        leave.wait(30)
+
+    loop.submit(block())
+    assert entered.wait(5)
+    with caplog.at_level(logging.WARNING):
+        loop.stop()
+    assert "a callback blocks it" in caplog.text
+    leave.set()
+    loop.stop()
+    assert loop.loop.is_closed()

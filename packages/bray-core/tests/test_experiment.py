@@ -5,12 +5,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from bray_core import runtime
-from bray_core.errors import AlreadyExistsError, ConfigError, NotFoundError
+from bray_core.errors import AlreadyExistsError, ConfigError, MissingExtraError, NotFoundError
 from bray_core.experiment import Experiment, write_atomic
 
 
@@ -44,16 +45,44 @@ def test_the_lock_dies_with_its_process(tmp_path: Path) -> None:
     Experiment.open(tmp_path, "trial").close()
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", "a b", "x" * 101, "\0"])
-def test_names_that_are_no_folder_names_are_refused(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", [None, 5, "", ".", "..", "a/b", "../x", "a b", "x" * 101, "\0"])
+def test_names_that_are_no_folder_names_are_refused(tmp_path: Path, name: Any) -> None:
     with pytest.raises(ConfigError, match="trial: expected letters"):
         Experiment.open(tmp_path, name)
 
 
 def test_a_project_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot make"):
+    with pytest.raises(ConfigError, match="cannot write"):
         Experiment.open(tmp_path / "file", "trial")
+
+
+@pytest.mark.parametrize("broken", ["config.yaml", "bray.log"])
+def test_a_launch_that_fails_gives_the_trial_back(tmp_path: Path, broken: str) -> None:
+    Experiment.open(tmp_path, "trial").close()
+    file = tmp_path / "trial" / broken
+    file.unlink(missing_ok=True)
+    file.mkdir()
+    with pytest.raises(ConfigError, match=r"project: cannot write .*trial: Is a directory"):
+        Experiment.open(tmp_path, "trial", {"seed": 1})
+    file.rmdir()
+    Experiment.open(tmp_path, "trial").close()
+
+
+def test_a_configuration_that_yaml_cannot_hold(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="config: YAML cannot hold it"):
+        Experiment.open(tmp_path, "trial", {"seed": object()})
+    Experiment.open(tmp_path, "trial").close()
+
+
+def test_launches_of_one_second_are_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bray_core.experiment.time.strftime", lambda _: "20260101-000000")
+    launches = []
+    for _ in range(3):
+        experiment = Experiment.open(tmp_path, "trial")
+        experiment.close()
+        launches.append(experiment.launch.name)
+    assert launches == ["20260101-000000", "20260101-000000-1", "20260101-000000-2"]
 
 
 def test_the_log_is_kept_while_it_is_open(tmp_path: Path) -> None:
@@ -94,3 +123,30 @@ class TestRuntime:
             runtime.init(tmp_path, "one", "rai")  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="address: is for runtime='ray'"):
             runtime.init(tmp_path, "one", address="auto")
+
+    def test_without_ray_it_names_the_extra(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delitem(sys.modules, "bray_core.remote", raising=False)
+        monkeypatch.setitem(sys.modules, "ray", None)
+        with pytest.raises(MissingExtraError, match=r"'ray' needs.*install bray-core\[ray\]"):
+            runtime.init(tmp_path, "one", "ray")
+        with pytest.raises(NotFoundError):
+            runtime.current()
+        Experiment.open(tmp_path, "one").close()
+
+    @pytest.mark.ray
+    @pytest.mark.usefixtures("ray_cluster")
+    def test_close_releases_the_trial_even_if_ray_does_not_stop(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse() -> None:
+            raise OSError("no")
+
+        opened = runtime.init(tmp_path, "one", "ray")
+        assert opened.runtime == "ray"
+        monkeypatch.setattr("bray_core.remote.shutdown_ray", refuse)
+        with pytest.raises(OSError, match="no"):
+            opened.close()
+        Experiment.open(tmp_path, "one").close()
+        runtime.shutdown()

@@ -3,12 +3,13 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from bray_core.errors import ConfigError
+from bray_core.errors import ConfigError, MissingExtraError
 from bray_core.json_lines import JsonLinesSink
 from bray_core.metrics import Registry
 from bray_core.tensorboard import TensorBoardSink
@@ -61,6 +62,51 @@ def test_names_are_bounded_and_the_rest_is_counted() -> None:
     snapshot = registry.snapshot()
     assert snapshot["metrics/dropped_names"] == 7
     assert len(snapshot) == 4
+
+
+@pytest.mark.parametrize("kind", ["count", "last"])
+def test_names_are_bounded_over_windows_too(kind: str) -> None:
+    registry = Registry(max_names=3)
+    for number in range(10):
+        registry.record(f"n{number}", 1, kind=kind)  # type: ignore[arg-type]
+        registry.snapshot()
+    snapshot = registry.snapshot()
+    assert set(snapshot) == {"n0", "n1", "n2", "metrics/dropped_names"}
+    assert snapshot["metrics/dropped_names"] == 7
+
+
+def test_merging_leaves_the_samples_as_they_are() -> None:
+    source, one, other = Registry(), Registry(), Registry()
+    source.record("x", 1, kind="sum")
+    samples = source.drain()
+    one.merge(samples)
+    one.record("x", 5)
+    other.merge(samples)
+    assert other.snapshot() == {"x": 1.0}
+
+
+def test_snapshots_of_several_threads_lose_nothing() -> None:
+    registry = Registry()
+
+    def work() -> None:
+        for _ in range(500):
+            registry.record("n", 1, kind="count")
+            registry.snapshot()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert registry.snapshot() == {"n": 2000.0}
+
+
+def test_without_tensorboard_the_sink_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.event_file_writer", None)
+    with pytest.raises(MissingExtraError, match=r"install bray-core\[tensorboard\]"):
+        TensorBoardSink(tmp_path)
 
 
 def test_an_unknown_kind_is_refused() -> None:

@@ -3,19 +3,25 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from bray_core import metrics
 from bray_core.errors import (
     AlreadyExistsError,
+    ClosedError,
     ConfigError,
     DeadlineError,
     NotFoundError,
+    PortInUseError,
     WorkerLostError,
 )
 
@@ -24,6 +30,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 class Adder:
     def __init__(self, start: int) -> None:
+        if start < 0:
+            raise ConfigError(f"start: expected 0 or more, got {start}")
         self.total = start
 
     def add(self, number: int) -> int:
@@ -33,6 +41,9 @@ class Adder:
 
     def fail(self) -> None:
         raise ConfigError("not like this")
+
+    def bind(self) -> None:
+        raise PortInUseError("127.0.0.1", 80, "choose another")
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -57,11 +68,22 @@ def test_each_worker_has_an_instance_of_its_own(pool: Any) -> None:
 def test_exceptions_are_raised_as_themselves(pool: Any) -> None:
     with pytest.raises(ConfigError, match="not like this"):
         pool.call("fail")
+    with pytest.raises(ConfigError, match="not like this"):
+        pool.call_all("fail")
+    with pytest.raises(PortInUseError, match=r"port 80 on .* choose another"):
+        pool.call("bind")
+    with pytest.raises(AttributeError, match="no attribute 'subtract'"):
+        pool.call("subtract")
 
 
 def test_a_deadline_is_kept(pool: Any) -> None:
     with pytest.raises(DeadlineError, match=r"adders.*sleep.*within 0\.2 s"):
         pool.call("sleep", 1.0, worker=0, timeout_s=0.2)
+    start = time.monotonic()
+    with pytest.raises(DeadlineError, match=r"adders, sleep: no answer within 0\.2 s"):
+        pool.call_all("sleep", 1.0, timeout_s=0.2)
+    assert time.monotonic() - start < 0.9, "one deadline for all, not one for each"
+    pool.call_all("add", 0)  # the sleepers are through: the next test finds idle workers
 
 
 def test_names_are_unique_and_can_be_looked_up(pool: Any) -> None:
@@ -126,3 +148,173 @@ def test_nonsense_is_refused() -> None:
         WorkerPool("none", Adder, num_workers=0)
     with pytest.raises(ConfigError, match="max_concurrency: expected 1 or more, got 0"):
         WorkerPool("none", Adder, max_concurrency=0)
+    with pytest.raises(ConfigError, match="num_cpus: expected 0 or more, got -1"):
+        WorkerPool("none", Adder, num_cpus=-1)
+    with pytest.raises(ConfigError, match="name: expected at least one character"):
+        WorkerPool("", Adder)
+
+
+@pytest.mark.parametrize("index", [2, -1])
+def test_a_worker_that_is_not_there(pool: Any, index: int) -> None:
+    for start in (pool.call, pool.submit):
+        with pytest.raises(ConfigError, match=f"worker: expected 0 to 1, got {index}"):
+            start("add", 1, worker=index)
+
+
+def test_a_factory_that_fails_is_quoted_and_leaves_the_name_free() -> None:
+    from bray_core.remote import WorkerPool
+
+    with pytest.raises(WorkerLostError, match="ConfigError: start: expected 0 or more, got -1"):
+        WorkerPool("failing", Adder, args=(-1,), num_workers=2)
+    WorkerPool("failing", Adder, args=(1,), num_workers=2).close()
+
+
+def test_a_closed_pool_says_so() -> None:
+    from bray_core.remote import WorkerPool
+
+    made = WorkerPool("brief", Adder, args=(0,))
+    handle = WorkerPool.get("brief")
+    made.close()
+    made.close()
+    for method in (made.call, made.submit, made.call_all):
+        with pytest.raises(ClosedError, match="pool brief: already closed"):
+            method("add", 1)
+    for use in (made.pids, made.wait_ready, lambda: made.choose("round_robin")):
+        with pytest.raises(ClosedError, match="pool brief: already closed"):
+            use()
+    assert made.drain_metrics() == []
+    with pytest.raises(WorkerLostError, match="died"):
+        handle.call("add", 1, timeout_s=30)
+
+
+def test_without_restart_a_dead_worker_stays_dead() -> None:
+    from bray_core.remote import WorkerPool
+
+    made = WorkerPool("frail", Adder, args=(0,), restart=False)
+    try:
+        os.kill(made.pids()[0], signal.SIGKILL)
+        with pytest.raises(DeadlineError, match="not ready in 1"):
+            made.wait_ready(1.0)
+    finally:
+        made.close()
+
+
+def run(script: str, *arguments: str, environment: dict[str, str] | None = None) -> str:
+    """Run a script in a process of its own and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+LIFE = """
+import os, sys
+from pathlib import Path
+
+def marked():
+    found = set()
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and sys.argv[1].encode() in (entry / "environ").read_bytes():
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                found |= {int(entry.name)} if state not in "ZX" else set()
+        except OSError:
+            pass
+    return found - {os.getpid()}
+
+from bray_core import remote
+from bray_core.errors import ClosedError
+import ray
+
+remote.init_ray()
+assert os.environ["RAY_AUTH_MODE"] == "token", "Ray's token authentication is on"
+pool = remote.WorkerPool("p", dict)
+assert pool.pids()[0] in marked()
+assert ray.cluster_resources()["object_store_memory"] < 300e6
+remote.shutdown_ray()
+remote.shutdown_ray()
+assert not marked(), marked()
+
+pool.close()  # none of these may start a cluster of Ray's own accord
+assert pool.drain_metrics() == []
+for use in (lambda: remote.WorkerPool("q", dict), lambda: remote.WorkerPool.get("q")):
+    try:
+        use()
+    except ClosedError as error:
+        assert "not running" in str(error)
+    else:
+        raise AssertionError("expected ClosedError")
+assert not ray.is_initialized()
+assert not marked(), marked()
+print("done")
+"""
+
+
+def test_a_cluster_of_ours_has_a_token_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_AUTH_MODE"}
+    mark = str(uuid4())
+    done = run(LIFE, mark, environment={**environment, "BRAY_MARK": mark, "HOME": str(tmp_path)})
+    assert done.strip() == "done"
+
+
+def test_a_cluster_of_the_users_is_used_and_left_alone() -> None:
+    import ray
+
+    script = """
+import sys
+from bray_core import remote
+import ray
+ray.init(address=sys.argv[1], log_to_driver=False, namespace="mine")
+remote.init_ray()
+pool = remote.WorkerPool("users", dict)
+pool.close()
+remote.shutdown_ray()
+assert ray.is_initialized()
+print(ray.get(ray.put("alive")))
+ray.shutdown()
+"""
+    address = ray.get_runtime_context().gcs_address
+    assert run(script, address).strip() == "alive"
+
+
+def test_a_cluster_that_does_not_start_is_named() -> None:
+    script = """
+from bray_core import errors, remote
+def fail(**options):
+    raise Exception("The current node timed out during startup.")
+remote.ray.init = fail
+try:
+    remote.init_ray()
+except errors.DeadlineError as error:
+    print(error)
+"""
+    assert run(script).strip() == (
+        "ray: no cluster started on this machine, it may be too busy: "
+        "The current node timed out during startup."
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "error", "message"),
+    [
+        ("127.0.0.1:1", "NotFoundError", "nothing listens at '127.0.0.1:1'"),
+        ("nonsense", "ConfigError", "expected host:port or auto, got 'nonsense'"),
+    ],
+)
+def test_an_address_where_no_cluster_is(address: str, error: str, message: str) -> None:
+    script = """
+import sys
+from bray_core import errors, remote
+try:
+    remote.init_ray(sys.argv[1])
+except errors.BrayError as error:
+    print(type(error).__name__, error)
+"""
+    printed = run(script, address)
+    assert printed.startswith(f"{error} address: {message}")

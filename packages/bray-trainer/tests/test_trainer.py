@@ -125,7 +125,6 @@ def test_it_runs_in_the_background_pauses_and_goes_on() -> None:
     trainer = make([batch_of(i) for i in range(30)])
     trainer.pause_after = 10
     trainer.start()
-    trainer.start()
     assert trainer.wait(10)
     assert trainer.replays == 10
     trainer.pause_after = 20
@@ -135,6 +134,7 @@ def test_it_runs_in_the_background_pauses_and_goes_on() -> None:
     trainer.pause_after = 10**9
     trainer.start()
     assert not trainer.wait(0.05)
+    trainer.start()
     trainer.stop()
     trainer.stop()
     assert trainer.replays == 30

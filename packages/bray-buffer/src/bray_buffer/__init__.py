@@ -1,8 +1,8 @@
 """Queues and replay that hand a trainer batches ready to train on."""
 
 from bray_buffer.buffer import Buffer
-from bray_buffer.config import BufferConfig
+from bray_buffer.config import BufferConfig, ReplayConfig
 from bray_buffer.mixture import Mixture
-from bray_buffer.replay import ReplayBuffer, ReplayConfig
+from bray_buffer.replay import ReplayBuffer
 
 __all__ = ["Buffer", "BufferConfig", "Mixture", "ReplayBuffer", "ReplayConfig"]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
 from bray_buffer import storage
 from bray_buffer.config import BufferConfig
+from bray_buffer.lengths import Lengths
 from bray_buffer.ring import Ring, as_layout, as_rows
 from bray_core import metrics
-from bray_core.errors import ClosedError, ConfigError, DeadlineError
+from bray_core.errors import ClosedError, DeadlineError
 from bray_core.layout import Block, Layout, Packed
 from bray_core.nested import Nested
 
@@ -37,11 +39,9 @@ class Buffer:
     def __init__(self, layout: Layout | Nested, config: BufferConfig) -> None:
         self._layout = as_layout(layout)
         self._config = config
+        self._lengths = Lengths(self._layout) if config.batch_steps is not None else None
         self._ring = Ring(self._layout, config.capacity)
-        if config.batch_steps is not None and "length" not in {
-            field.path for field in self._layout.fields
-        }:
-            raise ConfigError("batch_steps: needs segments with a leaf `length`: use batch_size")
+        self._steps: deque[int] = deque()  # of each queued segment, if batches are by steps
         self._queued_steps = 0
         self._counts = {"pushed": 0, "popped": 0, "dropped": 0}
         self._changed = threading.Condition()
@@ -61,66 +61,83 @@ class Buffer:
             segments: packed, or nested arrays of the buffer's spec.
             wait: with `when_full="block"`, wait for room; otherwise what finds no room is not
                 accepted, and the caller keeps it.
-            timeout_s: how long to wait at most.
+            timeout_s: how long to wait at most; None waits until the buffer is closed.
 
         Raises:
             SpecError: a segment does not fit; nothing of this call was added.
-            DeadlineError: no room within `timeout_s`; segments before it were added.
+            DeadlineError: no room within `timeout_s`; says how many were accepted before.
             ClosedError: the buffer was closed.
         """
-        rows = [row for segment in segments for row in as_rows(self._layout, segment)]
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        accepted = 0
+        rows = [row for segment in segments for row in self._rows(segment)]
         with self._changed:
-            for row in rows:
-                if not self._make_room(wait, deadline):
-                    continue
-                self._append(row)
-                accepted += 1
-            self._changed.notify_all()
+            accepted = self._offer(rows, _deadline(timeout_s) if wait else 0.0)
+            if wait and accepted < len(rows) and self._config.when_full == "block":
+                raise DeadlineError(
+                    f"buffer: push found no room in time ({timeout_s:g} s): {accepted} of "
+                    f"{len(rows)} segments were accepted: the trainer does not keep up"
+                )
+            if self._config.when_full == "drop_newest":
+                self._count_dropped(len(rows) - accepted)
         return accepted
 
-    def _make_room(self, wait: bool, deadline: float | None) -> bool:
-        """Return whether a row may be appended; drops, counts or waits as configured."""
-        if self._closed:
-            raise ClosedError("buffer: push after close")
-        if self._ring.size < self._config.capacity:
-            return True
+    def offer(self, packed: Packed, timeout_s: float) -> int:
+        """Push what finds room in time, and return how many segments that were."""
+        rows = self._rows(packed)
+        with self._changed:
+            return self._offer(rows, _deadline(timeout_s))
+
+    def _rows(self, segment: Packed | Nested) -> list[tuple[Block, int]]:
+        """Return the blocks of one or more segments, checked, with their valid steps."""
+        block = as_rows(self._layout, segment)
+        steps = self._lengths.of(block).tolist() if self._lengths else [0] * len(block)
+        return list(zip(block, steps, strict=True))
+
+    def _offer(self, rows: list[tuple[Block, int]], deadline: float | None) -> int:
+        accepted = 0
+        for row, steps in rows:
+            if not self._make_room(deadline):
+                break
+            self._append(row, steps)
+            accepted += 1
+        self._changed.notify_all()
+        return accepted
+
+    def _make_room(self, deadline: float | None) -> bool:
+        """Return whether a row may be appended; drops the oldest, or waits, as configured."""
+        self._check_open()
+        if self._has_room() or self._config.when_full == "drop_newest":
+            return self._has_room()
         if self._config.when_full == "drop_oldest":
             self._remove(1)
-            self._count_drop()
+            self._count_dropped(1)
             return True
-        if self._config.when_full == "drop_newest":
-            self._count_drop()
-            return False
-        if wait:
-            self._changed.notify_all()
-            self._wait_for_room(deadline)
-        return wait
-
-    def _wait_for_room(self, deadline: float | None) -> None:
+        self._changed.notify_all()  # what was appended so far may be a batch
         left = None if deadline is None else deadline - time.monotonic()
-        if not self._changed.wait_for(
-            lambda: self._closed or self._ring.size < self._config.capacity, left
-        ):
-            raise DeadlineError("buffer: push found no room in time: the trainer does not keep up")
+        found = self._changed.wait_for(lambda: self._closed or self._has_room(), left)
+        self._check_open()
+        return found
+
+    def _has_room(self) -> bool:
+        return self._ring.size < self._config.capacity
+
+    def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError("buffer: closed while push waited")
+            raise ClosedError("buffer: closed")
 
-    def _count_drop(self) -> None:
-        self._counts["dropped"] += 1
-        metrics.record("buffer/dropped_segments", 1, kind="count")
+    def _count_dropped(self, count: int) -> None:
+        if count:
+            self._counts["dropped"] += count
+            metrics.record("buffer/dropped_segments", count, kind="count")
 
-    def _append(self, row: Block) -> None:
+    def _append(self, row: Block, steps: int) -> None:
         self._ring.append(row)
+        self._steps.append(steps)
+        self._queued_steps += steps
         self._counts["pushed"] += 1
-        if self._config.batch_steps is not None:
-            self._queued_steps += self._ring.steps(self._ring.size - 1)
 
     def _remove(self, count: int) -> None:
-        if self._config.batch_steps is not None:
-            self._queued_steps -= sum(self._ring.steps(index) for index in range(count))
         self._ring.drop(count)
+        self._queued_steps -= sum(self._steps.popleft() for _ in range(count))
 
     def pop(self, timeout_s: float | None = None) -> Packed:
         """Return the next batch: whole segments in the order of their arrival, `[B, nbytes]`.
@@ -132,10 +149,9 @@ class Buffer:
         with self._changed:
             if not self._changed.wait_for(lambda: self._closed or self._is_ready(), timeout_s):
                 raise DeadlineError(f"buffer: no batch within {timeout_s:g} s: {self._progress()}")
-            if self._closed:
-                raise ClosedError("buffer: closed")
+            self._check_open()
             count = self._batch_count()
-            block = self._ring.peek(count)
+            block = self._ring.oldest(count)
             self._remove(count)
             self._counts["popped"] += count
             metrics.record("buffer/queued_segments", self._ring.size, kind="last")
@@ -146,18 +162,19 @@ class Buffer:
         if self._config.batch_size is not None:
             return self._ring.size >= self._config.batch_size
         assert self._config.batch_steps is not None
-        full = self._ring.size == self._config.capacity  # else a producer would wait for ever
-        return self._queued_steps >= self._config.batch_steps or full
+        # A full queue is a batch, however short: a producer may wait for the room.
+        return self._queued_steps >= self._config.batch_steps or not self._has_room()
 
     def _batch_count(self) -> int:
         if self._config.batch_size is not None:
             return self._config.batch_size
         assert self._config.batch_steps is not None
-        steps = count = 0
-        while steps < self._config.batch_steps and count < self._ring.size:
-            steps += self._ring.steps(count)
-            count += 1
-        return count
+        total = 0
+        for count, steps in enumerate(self._steps, 1):
+            total += steps
+            if total >= self._config.batch_steps:
+                return count
+        return self._ring.size
 
     def _progress(self) -> str:
         if self._config.batch_size is not None:
@@ -173,14 +190,21 @@ class Buffer:
                 return
 
     def stats(self) -> dict[str, float]:
-        """Return segments pushed, popped and dropped so far, and queued now."""
+        """Return segments `pushed`, `popped` and `dropped` so far, and `queued` now.
+
+        Where batches are by steps, also `queued_steps`.
+        """
         with self._changed:
-            return {**self._counts, "queued": self._ring.size}
+            stats: dict[str, float] = {**self._counts, "queued": self._ring.size}
+            if self._lengths is not None:
+                stats["queued_steps"] = self._queued_steps
+            return stats
 
     def save(self, path: Path) -> None:
         """Write what is queued to a file, whole or not at all."""
         with self._changed:
-            storage.save(path, self._layout, self._ring.peek(self._ring.size))
+            blocks = self._ring.oldest(self._ring.size)
+        storage.save(path, self._layout, blocks)
 
     def load(self, path: Path) -> int:
         """Push what `save` wrote and return how many segments were accepted.
@@ -196,3 +220,7 @@ class Buffer:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+
+def _deadline(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else time.monotonic() + timeout_s

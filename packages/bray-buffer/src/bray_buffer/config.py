@@ -1,4 +1,4 @@
-"""Settings of a queue."""
+"""Settings of a queue and of a replay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ class BufferConfig:
     """
 
     batch_steps: int | None = None
-    """Steps of a batch: whole segments, until the sum of their `length` reaches it."""
+    """Steps of a batch: whole segments, until the sum of their `length` reaches it.
+
+    A queue that is full before that gives a smaller batch: choose the capacity accordingly.
+    """
     batch_size: int | None = None
     """Segments of a batch."""
     capacity: int = 1024
@@ -34,16 +37,45 @@ class BufferConfig:
                 f"got batch_steps={self.batch_steps} and batch_size={self.batch_size}"
             )
         for name in ("batch_steps", "batch_size", "capacity"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name}: expected 1 or more, got {value}")
-        if self.batch_size is not None and self.batch_size > self.capacity:
-            raise ConfigError(
-                f"batch_size: {self.batch_size} exceeds capacity={self.capacity}: "
-                "lower the one or raise the other"
-            )
+            if getattr(self, name) is not None:
+                _check_count(name, getattr(self, name))
+        if self.batch_size is not None:
+            _check_below_capacity("batch_size", self.batch_size, self.capacity)
         if self.when_full not in get_args(WhenFull):
             raise ConfigError(
                 f"when_full: expected one of {', '.join(get_args(WhenFull))}, "
                 f"got {self.when_full!r}{closest(self.when_full, get_args(WhenFull))}"
             )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplayConfig:
+    """Settings of a replay."""
+
+    capacity: int
+    """Segments kept; the oldest is overwritten. Memory is capacity × layout.nbytes."""
+    batch_size: int
+    """Segments of a batch."""
+    min_size: int = 1
+    """Segments that must be there before the first batch."""
+    seed: int = 0
+    """Of the sampler."""
+
+    def __post_init__(self) -> None:
+        for name in ("capacity", "batch_size", "min_size"):
+            _check_count(name, getattr(self, name))
+        _check_below_capacity("min_size", self.min_size, self.capacity)
+
+
+def _check_count(name: str, value: object) -> None:
+    if not isinstance(value, int):
+        raise ConfigError(f"{name}: expected a whole number, got {value!r}")
+    if value < 1:
+        raise ConfigError(f"{name}: expected 1 or more, got {value}")
+
+
+def _check_below_capacity(name: str, value: int, capacity: int) -> None:
+    if value > capacity:
+        raise ConfigError(
+            f"{name}: {value} exceeds capacity={capacity}: lower the one or raise the other"
+        )

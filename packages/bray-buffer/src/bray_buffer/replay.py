@@ -4,39 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from bray_buffer.ring import as_layout, as_rows
+from bray_buffer import storage
+from bray_buffer.config import ReplayConfig
+from bray_buffer.ring import Ring, as_layout, as_rows
 from bray_core import metrics
-from bray_core.errors import ClosedError, ConfigError, DeadlineError
+from bray_core.errors import ClosedError, DeadlineError
 from bray_core.layout import Layout, Packed
 from bray_core.nested import Nested
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReplayConfig:
-    """Settings of a replay."""
-
-    capacity: int
-    """Segments kept; the oldest is overwritten."""
-    batch_size: int
-    """Segments of a batch."""
-    min_size: int = 1
-    """Segments that must be there before the first batch."""
-    seed: int = 0
-    """Of the sampler."""
-
-    def __post_init__(self) -> None:
-        for name in ("capacity", "batch_size", "min_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: expected 1 or more, got {getattr(self, name)}")
-        if self.min_size > self.capacity:
-            raise ConfigError(
-                f"min_size: {self.min_size} exceeds capacity={self.capacity}: "
-                "lower the one or raise the other"
-            )
 
 
 class ReplayBuffer:
@@ -50,10 +28,9 @@ class ReplayBuffer:
     def __init__(self, layout: Layout | Nested, config: ReplayConfig) -> None:
         self._layout = as_layout(layout)
         self._config = config
-        self._blocks = self._layout.empty(config.capacity)
+        self._ring = Ring(self._layout, config.capacity)
         self._random = np.random.default_rng(config.seed)
-        self._pushed = 0
-        self._popped = 0
+        self._counts = {"pushed": 0, "popped": 0, "dropped": 0}
         self._changed = threading.Condition()
         self._closed = False
 
@@ -65,7 +42,7 @@ class ReplayBuffer:
     def push(
         self, *segments: Packed | Nested, wait: bool = False, timeout_s: float | None = None
     ) -> int:
-        """Add segments and return their number; a replay always has room.
+        """Add segments and return their number; a replay always has room, so nothing waits.
 
         Raises:
             SpecError: a segment does not fit; nothing of this call was added.
@@ -73,13 +50,20 @@ class ReplayBuffer:
         """
         rows = [row for segment in segments for row in as_rows(self._layout, segment)]
         with self._changed:
-            if self._closed:
-                raise ClosedError("buffer: push after close")
+            self._check_open()
+            overwritten = max(0, self._ring.size + len(rows) - self._config.capacity)
             for row in rows:
-                self._blocks[self._pushed % self._config.capacity] = row
-                self._pushed += 1
+                if self._ring.size == self._config.capacity:
+                    self._ring.drop(1)
+                self._ring.append(row)
+            self._counts["pushed"] += len(rows)
+            self._counts["dropped"] += overwritten
             self._changed.notify_all()
         return len(rows)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("buffer: closed")
 
     def pop(self, timeout_s: float | None = None) -> Packed:
         """Return `batch_size` segments drawn uniformly with replacement, `[B, nbytes]`.
@@ -89,20 +73,19 @@ class ReplayBuffer:
             ClosedError: the buffer was closed.
         """
         with self._changed:
-            if not self._changed.wait_for(
-                lambda: self._closed or self._pushed >= self._config.min_size, timeout_s
-            ):
+            if not self._changed.wait_for(lambda: self._closed or self._is_ready(), timeout_s):
                 raise DeadlineError(
                     f"buffer: no batch within {timeout_s:g} s: "
-                    f"{self._pushed} of {self._config.min_size} segments are there"
+                    f"{self._ring.size} of {self._config.min_size} segments are there"
                 )
-            if self._closed:
-                raise ClosedError("buffer: closed")
-            size = min(self._pushed, self._config.capacity)
-            index = self._random.integers(size, size=self._config.batch_size)
-            self._popped += self._config.batch_size
-            metrics.record("buffer/queued_segments", size, kind="last")
-            return Packed(self._layout, self._blocks[index])
+            self._check_open()
+            index = self._random.integers(self._ring.size, size=self._config.batch_size)
+            self._counts["popped"] += self._config.batch_size
+            metrics.record("buffer/queued_segments", self._ring.size, kind="last")
+            return Packed(self._layout, self._ring.at(index))
+
+    def _is_ready(self) -> bool:
+        return self._ring.size >= self._config.min_size
 
     def __iter__(self) -> Iterator[Packed]:
         """Yield batches until the buffer is closed."""
@@ -113,15 +96,24 @@ class ReplayBuffer:
                 return
 
     def stats(self) -> dict[str, float]:
-        """Return segments pushed, drawn and overwritten so far, and stored now."""
+        """Return segments `pushed`, drawn (`popped`), overwritten (`dropped`), kept (`queued`)."""
         with self._changed:
-            stored = min(self._pushed, self._config.capacity)
-            return {
-                "pushed": self._pushed,
-                "popped": self._popped,
-                "dropped": self._pushed - stored,
-                "queued": stored,
-            }
+            return {**self._counts, "queued": self._ring.size}
+
+    def save(self, path: Path) -> None:
+        """Write the segments to a file, whole or not at all."""
+        with self._changed:
+            blocks = self._ring.oldest(self._ring.size)
+        storage.save(path, self._layout, blocks)
+
+    def load(self, path: Path) -> int:
+        """Push what `save` wrote and return how many segments that were.
+
+        Raises:
+            NotFoundError: there is no such file.
+            SpecError: the file is broken, or holds another layout.
+        """
+        return self.push(storage.load(path, self._layout))
 
     def close(self) -> None:
         """Wake every waiter with ClosedError and refuse further use."""

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points, version
+from importlib.metadata import EntryPoint, entry_points, version
 from types import FrameType
 from typing import NoReturn
 
@@ -48,13 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     parser = _parser()
+    if arguments and arguments[0].startswith("-") and arguments[0] not in _options(parser):
+        _refuse_options(parser, arguments[0])
     options, unknown = parser.parse_known_args(arguments)
     # argparse takes `key=value` only before the first option: gather the rest here.
     if hasattr(options, "overrides"):
         options.overrides += [word for word in unknown if _is_override(word)]
         unknown = [word for word in unknown if not _is_override(word)]
     if unknown:
-        _refuse_options(parser, options, unknown)
+        _refuse_options(options.parser, unknown[0])
     _catch_signals()
     try:
         code: int = options.command.run(options)
@@ -111,8 +113,19 @@ def check_interrupted() -> None:
 
 
 def _commands() -> list[Command]:
-    loaded = [entry.load() for entry in entry_points(group="bray.commands")]
-    return sorted(loaded, key=lambda command: str(command.name))
+    loaded = [_load(entry) for entry in entry_points(group="bray.commands")]
+    return sorted(filter(None, loaded), key=lambda command: command.name)
+
+
+def _load(entry: EntryPoint) -> Command | None:
+    try:
+        command: Command = entry.load()
+    except Exception as error:  # one broken plugin must not take the others along
+        if os.environ.get("BRAY_DEBUG"):
+            raise
+        sys.stderr.write(f"warning: command {entry.name!r} ({entry.value}) is broken: {error}\n")
+        return None
+    return command
 
 
 class _Parser(argparse.ArgumentParser):
@@ -136,7 +149,9 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="bray", description="Train reinforcement-learning agents and put them in production."
+        prog="bray",
+        description="Train reinforcement-learning agents and put them in production.",
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"bray-core {version('bray-core')}")
     subparsers = parser.add_subparsers(metavar="command", required=True, title="commands")
@@ -153,16 +168,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _refuse_options(
-    parser: argparse.ArgumentParser, options: argparse.Namespace, unknown: list[str]
-) -> NoReturn:
+def _refuse_options(parser: argparse.ArgumentParser, unknown: str) -> NoReturn:
     from bray_core.config import closest
 
-    sub: argparse.ArgumentParser = getattr(options, "parser", parser)
-    known = [name for action in sub._actions for name in action.option_strings]
-    near = closest(unknown[0].split("=")[0], known)
-    sub.error(f"unknown argument {unknown[0]!r}{near}")
+    near = closest(unknown.split("=")[0], _options(parser))
+    parser.error(f"unknown argument {unknown!r}{near}")
+
+
+def _options(parser: argparse.ArgumentParser) -> list[str]:
+    return [name for action in parser._actions for name in action.option_strings]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # The module that commands import, not this second copy: `check_interrupted` looks there.
+    from bray_core import cli
+
+    sys.exit(cli.main())

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,13 +45,17 @@ def load_yaml(path: Path, schema: type[T], overrides: Sequence[str] = ()) -> T:
         ConfigError: `file:line: key.path: expected …, got …`, with the closest known name.
     """
     try:
-        node = yaml.compose(path.read_text(), Loader=yaml.SafeLoader)
+        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        root = _Value.of_node(node, str(path)) if node else _Value({}, f"{path}:1")
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"{path}:{line}: not valid YAML: {error.problem}") from error
-    root = _Value.of_node(node, str(path)) if node else _Value({}, f"{path}:1")
+    except (yaml.reader.ReaderError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not text in UTF-8: {error.reason}") from error
+    except RecursionError:
+        raise ConfigError(f"{path}: nested too deeply, or an anchor that contains itself") from None
     for override in overrides:
         _override(root, override)
     return _build(root, schema, "")
@@ -161,7 +167,7 @@ def _build(value: _Value, schema: type[T], path: str) -> T:
     try:
         return schema(**made)
     except ConfigError as error:  # from __post_init__: add where the field was written
-        field = str(error).split(":", 1)[0].split(".")[0]
+        field = re.split(r"\W", str(error), maxsplit=1)[0]
         place = value.value[field].place if field in value.value else value.place
         prefix = f"{path}." if path else ""
         raise ConfigError(f"{place}: {prefix}{error}") from error
@@ -185,10 +191,7 @@ def _convert(value: _Value, hint: Any, path: str) -> Any:
     if origin in (Union, types.UnionType):
         return _convert_optional(value, typing.get_args(hint), path)
     if origin is tuple:
-        if not isinstance(value.value, list):
-            raise _wrong(value, path, "a list")
-        item, *_ = typing.get_args(hint)
-        return tuple(_convert(v, item, f"{path}[{i}]") for i, v in enumerate(value.value))
+        return _convert_tuple(value, typing.get_args(hint), path)
     return _convert_scalar(value, hint, path)
 
 
@@ -199,6 +202,17 @@ def _convert_optional(value: _Value, hints: tuple[Any, ...], path: str) -> Any:
     return _convert(value, hint, path)
 
 
+def _convert_tuple(value: _Value, items: tuple[Any, ...], path: str) -> tuple[Any, ...]:
+    if not isinstance(value.value, list):
+        raise _wrong(value, path, "a list")
+    if items[-1] is Ellipsis:
+        items = items[:1] * len(value.value)
+    if len(items) != len(value.value):
+        raise _wrong(value, path, f"a list of {len(items)}")
+    pairs = zip(value.value, items, strict=True)
+    return tuple(_convert(v, item, f"{path}[{i}]") for i, (v, item) in enumerate(pairs))
+
+
 def _convert_scalar(value: _Value, hint: Any, path: str) -> Any:
     got = value.value
     if hint is bool and isinstance(got, bool):
@@ -207,15 +221,25 @@ def _convert_scalar(value: _Value, hint: Any, path: str) -> Any:
         return got
     if hint is float and not isinstance(got, bool):
         try:
-            return float(got)  # also '1e-3', which YAML 1.1 reads as a string
-        except (TypeError, ValueError):
-            pass
+            number = float(got)  # also '1e-3', which YAML 1.1 reads as a string
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not math.isnan(number):
+            return number
     if hint is str and isinstance(got, str):
         return got
     if hint is Path and isinstance(got, str | Path):
         return Path(got)
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
-    raise _wrong(value, path, words.get(hint, str(hint)))
+    raise _wrong(value, path, _WORDS.get(hint, str(hint)))
+
+
+_WORDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    Path: "a path",
+}
 
 
 def _wrong(value: _Value, path: str, wanted: str) -> ConfigError:

@@ -47,6 +47,10 @@ class MissingExtraError(BrayError, ImportError):
 
     def __init__(self, what: str, distribution: str, extra: str) -> None:
         super().__init__(f"{what} needs an optional dependency: install {distribution}[{extra}]")
+        self._arguments = (what, distribution, extra)
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
+        return type(self), self._arguments
 
 
 class AlreadyExistsError(BrayError):
@@ -78,6 +82,10 @@ class PortInUseError(BrayError, OSError):
 
     def __init__(self, host: str, port: int, cure: str) -> None:
         super().__init__(f"port {port} on {host} is already in use: {cure}")
+        self._arguments = (host, port, cure)
+
+    def __reduce__(self) -> tuple[type[PortInUseError], tuple[str, int, str]]:
+        return type(self), self._arguments
 
 
 class ServiceError(BrayError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -11,6 +12,8 @@ from typing import Any, TypeVar
 from bray_core.errors import ClosedError, DeadlineError
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 _STOP_TIMEOUT_S = 5.0
 
@@ -29,12 +32,18 @@ class EventLoopThread:
 
     def __init__(self, name: str) -> None:
         self.loop = _new_event_loop()
+        self._lock = threading.Lock()
+        self._stopping = False
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         self._thread.start()
 
     def _main(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        try:
+            self.loop.run_forever()
+            self.loop.run_until_complete(_cancel_all())
+        finally:
+            self.loop.close()
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Start a coroutine on the loop and return its future.
@@ -42,10 +51,11 @@ class EventLoopThread:
         Raises:
             ClosedError: the loop was stopped.
         """
-        if not self._thread.is_alive() or self.loop.is_closed():
-            coroutine.close()
-            raise ClosedError(f"event loop {self._thread.name}: already stopped")
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        with self._lock:  # what is submitted before the loop is told to stop gets an answer
+            if not self._stopping:
+                return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        coroutine.close()
+        raise ClosedError(f"event loop {self._thread.name}: already stopped")
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Run a coroutine on the loop and wait for its result.
@@ -68,21 +78,28 @@ class EventLoopThread:
 
     def stop(self) -> None:
         """Cancel what still runs, end the thread and close the loop; again is harmless."""
-        if self.loop.is_closed():
-            return
+        with self._lock:
+            if not self._stopping:
+                self._stopping = True
+                self.loop.call_soon_threadsafe(self.loop.stop)
+        if threading.current_thread() is self._thread:
+            return  # it ends after the callback that called us
+        self._thread.join(2 * _STOP_TIMEOUT_S)
         if self._thread.is_alive():
-            asyncio.run_coroutine_threadsafe(_cancel_all(), self.loop).result(_STOP_TIMEOUT_S)
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join(_STOP_TIMEOUT_S)
-        self.loop.close()
+            logger.warning("event loop %s: a callback blocks it, left behind", self._thread.name)
 
 
 async def _cancel_all() -> None:
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    await asyncio.get_running_loop().shutdown_asyncgens()
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _STOP_TIMEOUT_S
+    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=max(deadline - loop.time(), 0.0))
+        if loop.time() >= deadline:
+            logger.warning("event loop: tasks that refuse to be cancelled: %s", tasks)
+            break
+    await loop.shutdown_asyncgens()
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:

@@ -66,21 +66,29 @@ class Experiment:
             ConfigError: the name is not one folder name, or the folder cannot be made.
             AlreadyExistsError: another process runs this trial.
         """
-        if not _NAME.fullmatch(trial):
+        if not isinstance(trial, str) or not _NAME.fullmatch(trial):
             raise ConfigError(
                 f"trial: expected letters, digits, '.', '_' or '-' (100 at most), got {trial!r}"
             )
         path = Path(project) / trial
+        text = None if config is None else _to_yaml(config)
         try:
             for folder in _FOLDERS:
                 (path / folder).mkdir(parents=True, exist_ok=True)
+            return cls._launch(path, text)
         except OSError as error:
-            raise ConfigError(f"project: cannot make {path}: {error.strerror}") from error
+            raise ConfigError(f"project: cannot write {path}: {error.strerror}") from error
+
+    @classmethod
+    def _launch(cls, path: Path, config: str | None) -> Experiment:
         lock = _lock(path)
-        if config is not None:
-            text = yaml.safe_dump(to_mapping(config), sort_keys=False)
-            write_atomic(path / "config.yaml", text.encode())
-        return cls(path, _new_launch(path / "launches"), lock, _open_log(path / "bray.log"))
+        try:
+            if config is not None:
+                write_atomic(path / "config.yaml", config.encode())
+            return cls(path, _new_launch(path / "launches"), lock, _open_log(path / "bray.log"))
+        except BaseException:
+            os.close(lock)
+            raise
 
     def close(self) -> None:
         """Release the trial; again is harmless."""
@@ -90,6 +98,13 @@ class Experiment:
         self._log.close()
         os.close(self._lock)
         self._lock = -1
+
+
+def _to_yaml(config: Mapping[str, Any]) -> str:
+    try:
+        return yaml.safe_dump(to_mapping(config), sort_keys=False)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"config: YAML cannot hold it: {error}") from error
 
 
 def _lock(path: Path) -> int:
@@ -121,7 +136,7 @@ def _new_launch(launches: Path) -> Path:
 
 
 def _open_log(path: Path) -> logging.Handler:
-    handler = logging.FileHandler(path)
+    handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.setLevel(logging.INFO)
     logging.getLogger().addHandler(handler)

@@ -64,7 +64,8 @@ class Layout:
         if not fields:
             raise SpecError("layout: expected at least one leaf, got an empty tree")
         self.fields = tuple(fields)
-        self.nbytes = max(_ALIGN, _up(offset, max(_ALIGN, *(f.dtype.itemsize for f in fields))))
+        align = max(_ALIGN, *(f.dtype.itemsize for f in fields))
+        self.nbytes = max(align, _up(offset, align))
         self.spec = nested.unflatten(spec, [ArraySpec(f.dtype, f.shape) for f in fields])
         self.id = hashlib.blake2b(repr(self.describe()).encode(), digest_size=8).hexdigest()
         self._record = np.dtype(

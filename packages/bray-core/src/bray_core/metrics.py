@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from bray_core.errors import ConfigError
@@ -112,18 +112,26 @@ class Registry:
                 if own is not None:
                     own.add(sample)
                 elif len(self._window) < self._max_names:
-                    self._window[sample.name] = sample
+                    self._window[sample.name] = replace(sample)  # the caller's stays as it is
                 else:
                     self._dropped += sample.count
 
     def snapshot(self) -> dict[str, float]:
         """Close the window and return the newest value of every metric seen so far."""
-        for sample in self.drain():
-            if sample.kind == "count":
-                self._values[sample.name] = self._values.get(sample.name, 0.0) + sample.value
-            elif sample.name in self._values or len(self._values) < self._max_names:
-                self._values[sample.name] = sample.value
-        return dict(self._values)
+        samples = self.drain()
+        with self._lock:
+            for sample in samples:
+                self._keep(sample)
+            return dict(self._values)
+
+    def _keep(self, sample: Sample) -> None:
+        known = sample.name in self._values or sample.name == "metrics/dropped_names"
+        if not known and len(self._values) >= self._max_names:
+            self._dropped += sample.count
+        elif sample.kind == "count":
+            self._values[sample.name] = self._values.get(sample.name, 0.0) + sample.value
+        else:
+            self._values[sample.name] = sample.value
 
 
 def _key(name: str, labels: dict[str, str]) -> str:

@@ -33,6 +33,7 @@ import ray.exceptions
 from bray_core import metrics, orphans
 from bray_core.errors import (
     AlreadyExistsError,
+    ClosedError,
     ConfigError,
     DeadlineError,
     NotFoundError,
@@ -67,7 +68,8 @@ def init_ray(address: str | None = None, num_cpus: int | None = None) -> None:
     Raises:
         ConfigError: `address` is of another form.
         NotFoundError: nothing answers there.
-        DeadlineError: what listens there does not let us in within half a minute.
+        DeadlineError: what listens there does not let us in within half a minute, or a cluster
+            here does not start.
     """
     global _started_here
     if ray.is_initialized():
@@ -87,12 +89,23 @@ def init_ray(address: str | None = None, num_cpus: int | None = None) -> None:
     try:
         if address is None:
             orphans.adopt()
-            ray.init(address="local", **options)
+            _start(options)
         else:
             _connect(address, options)
     except BaseException:  # also Ctrl-C half-way: what was started must not stay
         shutdown_ray()
         raise
+
+
+def _start(options: dict[str, Any]) -> None:
+    try:
+        ray.init(address="local", **options)
+    except Exception as error:
+        if type(error) is not Exception:  # Ray's own, when one of its processes is not up in time
+            raise
+        raise DeadlineError(
+            f"ray: no cluster started on this machine, it may be too busy: {_first_line(error)}"
+        ) from error
 
 
 def _connect(address: str, options: dict[str, Any]) -> None:
@@ -182,8 +195,8 @@ _RemoteWorker: Any = ray.remote(concurrency_groups={"control": 1})(_Worker)
 class WorkerPool:
     """N workers on Ray, each with one instance that `factory(*args, **kwargs)` made there.
 
-    A pool can be sent to another process, which then reaches the same workers. Workers live as
-    long as the driver that created them, or until `close`.
+    A pool can be sent to another process, which then reaches the same workers. They live until
+    `close`, or until the pool that made them is garbage: keep it, handles do not.
 
     Args:
         name: of the pool; unique in the cluster.
@@ -196,7 +209,8 @@ class WorkerPool:
 
     Raises:
         AlreadyExistsError: the cluster has a pool of that name.
-        WorkerLostError: a worker died while it started.
+        WorkerLostError: a worker died while it started; quotes what the factory raised.
+        ClosedError: Ray is not running.
     """
 
     def __init__(
@@ -211,30 +225,31 @@ class WorkerPool:
         max_concurrency: int = 1,
         restart: bool = True,
     ) -> None:
+        if not name:
+            raise ConfigError("name: expected at least one character, got ''")
         if num_workers < 1:
             raise ConfigError(f"num_workers: expected 1 or more, got {num_workers}")
+        if num_cpus < 0:
+            raise ConfigError(f"num_cpus: expected 0 or more, got {num_cpus}")
         if max_concurrency < 1:
             raise ConfigError(f"max_concurrency: expected 1 or more, got {max_concurrency}")
+        _need_ray()
         options: dict[str, Any] = {
             "namespace": _NAMESPACE,
             "num_cpus": num_cpus,
             "max_concurrency": max_concurrency,
             "max_restarts": -1 if restart else 0,
         }
+        self._adopt(name, [])
         try:
-            workers = [
-                _RemoteWorker.options(name=f"{name}/{i}", **options).remote(
-                    factory, args, dict(kwargs or {}), num_workers
-                )
-                for i in range(num_workers)
-            ]
-        except ValueError as error:
-            raise AlreadyExistsError(
-                f"name: a pool named {name!r} exists already; WorkerPool.get looks it up"
-            ) from error
-        self._adopt(name, workers)
-        for worker in workers:
-            _get(worker.describe.remote(), _START_TIMEOUT_S, f"pool {name}")
+            for i in range(num_workers):
+                worker = _RemoteWorker.options(name=f"{name}/{i}", **options)
+                arguments = (factory, args, dict(kwargs or {}), num_workers)
+                self._workers.append(_create(name, worker, arguments))
+            self._describe(_START_TIMEOUT_S)
+        except BaseException:  # also Ctrl-C: no half pool stays
+            self.close()
+            raise
 
     def _adopt(self, name: str, workers: list[Any]) -> None:
         self.name = name
@@ -266,8 +281,21 @@ class WorkerPool:
 
     def submit(self, method: str, *args: Any, worker: int | None = None, **kwargs: Any) -> Any:
         """Start a call at one worker (by turns if None) and return its `ray.ObjectRef`."""
-        index = self.choose("round_robin") if worker is None else worker
-        return self._workers[index].invoke.remote(method, args, kwargs)
+        return self._worker(self._index(worker)).invoke.remote(method, args, kwargs)
+
+    def _index(self, worker: int | None) -> int:
+        return self.choose("round_robin") if worker is None else worker
+
+    def _worker(self, index: int) -> Any:
+        self._check_open()
+        if not 0 <= index < self.size:
+            raise ConfigError(f"worker: expected 0 to {self.size - 1}, got {index}")
+        return self._workers[index]
+
+    def _check_open(self) -> None:
+        if not self._workers:
+            raise ClosedError(f"pool {self.name}: already closed")
+        _need_ray()
 
     def call(
         self,
@@ -281,13 +309,15 @@ class WorkerPool:
 
         Raises:
             WorkerLostError: the worker died before it answered.
-            DeadlineError: no answer within `timeout_s`.
+            DeadlineError: no answer within `timeout_s`; the call goes on at the worker.
+            ClosedError: the pool was closed, or Ray is not running.
+            ConfigError: there is no such worker.
             Exception: what the method raised.
         """
-        index = self.choose("round_robin") if worker is None else worker
+        index = self._index(worker)
         self._in_flight[index] += 1
         try:
-            ref = self._workers[index].invoke.remote(method, args, kwargs)
+            ref = self._worker(index).invoke.remote(method, args, kwargs)
             return _get(ref, timeout_s, f"pool {self.name}, worker {index}, {method}")
         finally:
             self._in_flight[index] -= 1
@@ -295,9 +325,11 @@ class WorkerPool:
     def call_all(
         self, method: str, *args: Any, timeout_s: float = 60.0, **kwargs: Any
     ) -> list[Any]:
-        """Call a method at every worker, at the same time, and wait for all results."""
+        """Call a method at every worker at the same time and wait for all; errors as in `call`."""
+        self._check_open()
         refs = [worker.invoke.remote(method, args, kwargs) for worker in self._workers]
-        return [_get(ref, timeout_s, f"pool {self.name}, {method}") for ref in refs]
+        results: list[Any] = _get(refs, timeout_s, f"pool {self.name}, {method}")
+        return results
 
     def result(self, ref: Any, timeout_s: float = 60.0) -> Any:
         """Wait for a ref of `submit`; errors as in `call`."""
@@ -314,7 +346,9 @@ class WorkerPool:
 
         Raises:
             ConfigError: an unknown strategy, or `hash` without a key.
+            ClosedError: the pool was closed.
         """
+        self._check_open()
         if strategy == "round_robin":
             return next(self._turn) % self.size
         if strategy == "least_loaded":
@@ -335,20 +369,24 @@ class WorkerPool:
 
     def _node_ids(self) -> list[str]:
         if self._nodes is None:
-            self._nodes = [node for _, _, node in self._describe()]
+            self._nodes = [node for _, _, node in self._describe(60.0)]
         return self._nodes
 
-    def _describe(self) -> list[tuple[int, int, str]]:
+    def _describe(self, timeout_s: float) -> list[tuple[int, int, str]]:
+        self._check_open()
         refs = [worker.describe.remote() for worker in self._workers]
-        return [_get(ref, 60.0, f"pool {self.name}") for ref in refs]
+        described: list[tuple[int, int, str]] = _get(refs, timeout_s, f"pool {self.name}")
+        return described
 
     def pids(self) -> list[int]:
         """Return the process ids of the workers."""
-        return [pid for _, pid, _ in self._describe()]
+        return [pid for _, pid, _ in self._describe(60.0)]
 
     def drain_metrics(self) -> list[metrics.Sample]:
         """Gather what every worker recorded; a worker that is being restarted gives nothing."""
         gathered: list[metrics.Sample] = []
+        if not ray.is_initialized():
+            return gathered
         for ref in [worker.drain_metrics.remote() for worker in self._workers]:
             try:
                 gathered += _get(ref, 5.0, f"pool {self.name}")
@@ -362,6 +400,7 @@ class WorkerPool:
         Raises:
             DeadlineError: one does not within `timeout_s`.
         """
+        self._check_open()
         deadline = time.monotonic() + timeout_s
         for worker in self._workers:
             while True:
@@ -378,12 +417,27 @@ class WorkerPool:
 
     def close(self) -> None:
         """Kill the workers for good; again is harmless."""
-        for worker in self._workers:
+        workers, self._workers = self._workers, []
+        for worker in workers if ray.is_initialized() else ():  # with Ray they are gone
             ray.kill(worker, no_restart=True)
-        self._workers = []
+
+
+def _need_ray() -> None:
+    if not ray.is_initialized():  # it would start a cluster of its own accord, and leave it
+        raise ClosedError("ray: not running: call bray.init(…, runtime='ray') or init_ray first")
+
+
+def _create(pool: str, worker: Any, arguments: tuple[Any, ...]) -> Any:
+    try:
+        return worker.remote(*arguments)
+    except ValueError as error:
+        raise AlreadyExistsError(
+            f"name: a pool named {pool!r} exists already; WorkerPool.get looks it up"
+        ) from error
 
 
 def _restore(name: str, size: int) -> WorkerPool:
+    _need_ray()
     try:
         workers = [ray.get_actor(f"{name}/{i}", namespace=_NAMESPACE) for i in range(size)]
     except ValueError as error:
@@ -393,16 +447,23 @@ def _restore(name: str, size: int) -> WorkerPool:
     return pool
 
 
-def _get(ref: Any, timeout_s: float, what: str) -> Any:
+def _get(refs: Any, timeout_s: float, what: str) -> Any:
+    """Wait for one ref or a list of them."""
     try:
-        return ray.get(ref, timeout=timeout_s)
+        return ray.get(refs, timeout=timeout_s)
     except ray.exceptions.GetTimeoutError:
         raise DeadlineError(f"{what}: no answer within {timeout_s:g} s") from None
     except ray.exceptions.RayTaskError as error:
         cause = getattr(error, "cause", None)
         raise (cause if isinstance(cause, Exception) else error) from error
     except _LOST as error:
-        raise WorkerLostError(f"{what}: the worker died: {_first_line(error)}") from error
+        raise WorkerLostError(f"{what}: the worker died: {_reason(error)}") from error
+
+
+def _reason(error: BaseException) -> str:
+    if getattr(error, "actor_init_failed", False):  # the end of the factory's traceback
+        return str(error).strip().splitlines()[-1]
+    return _first_line(error)
 
 
 def _first_line(error: BaseException) -> str:

@@ -23,13 +23,15 @@ class Runtime:
     def close(self) -> None:
         """Stop Ray if `init` started it, and release the trial."""
         global _current
-        if self.runtime == "ray":
-            from bray_core.remote import shutdown_ray
-
-            shutdown_ray()
-        self.experiment.close()
         if _current is self:
             _current = None
+        try:
+            if self.runtime == "ray":
+                from bray_core.remote import shutdown_ray
+
+                shutdown_ray()
+        finally:
+            self.experiment.close()
 
     def __enter__(self) -> Runtime:
         return self

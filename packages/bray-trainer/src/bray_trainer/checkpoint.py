@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import random
 import re
-import tempfile
+import zipfile
+from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,22 @@ from typing import Any
 import numpy as np
 import torch
 
+from bray_core.errors import SpecError
+
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"replay-(\d{9})\.pt")
+_PARTIAL = "partial.pt"
+_PLAIN = (torch.Tensor, torch.Size, torch.dtype, torch.device, str, bool, int, float, type(None))
+_UNREADABLE = (
+    RuntimeError,
+    OSError,
+    EOFError,
+    LookupError,
+    ValueError,
+    pickle.UnpicklingError,
+    zipfile.BadZipFile,
+)
 
 
 def save(directory: Path, replays: int, state: Mapping[str, Any], keep: int) -> Path:
@@ -25,40 +40,75 @@ def save(directory: Path, replays: int, state: Mapping[str, Any], keep: int) -> 
     Args:
         directory: made if it is absent.
         replays: trained on so far; orders the checkpoints.
-        state: tensors, numbers, strings, and dicts and lists of them.
+        state: tensors, numbers, strings, and dicts, lists and tuples of them.
         keep: how many stay.
+
+    Raises:
+        SpecError: the state holds something else; names it.
     """
+    _check_plain(dict(state), "state")
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"replay-{replays:09d}.pt"
-    with tempfile.NamedTemporaryFile(dir=directory, prefix=".", delete=False) as file:
-        try:
-            torch.save(dict(state), file)
-            file.flush()
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
-    Path(file.name).replace(path)
+    partial = directory / _PARTIAL  # one name: what a crash leaves is overwritten
+    with partial.open("wb") as file:
+        torch.save(dict(state), file)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
     for old in _newest_first(directory)[keep:]:
         old.unlink(missing_ok=True)
     return path
+
+
+def _check_plain(value: Any, path: str) -> None:
+    """Refuse what could be written but, for safety, not be read again."""
+    if type(value) in (dict, OrderedDict):
+        for key, child in value.items():
+            _check_plain(child, f"{path}/{key}")
+    elif type(value) in (list, tuple):
+        for index, child in enumerate(value):
+            _check_plain(child, f"{path}[{index}]")
+    elif type(value) not in _PLAIN and not isinstance(value, torch.Tensor):
+        raise SpecError(
+            f"checkpoint: {path}: expected tensors, numbers, strings, or dicts, lists and tuples "
+            f"of them, got {type(value).__module__}.{type(value).__qualname__}: convert it"
+        )
 
 
 def load_newest(directory: Path) -> dict[str, Any] | None:
     """Return the newest checkpoint that can be read, or None; broken ones are logged."""
     for path in _newest_first(directory):
         try:
-            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except (RuntimeError, OSError, EOFError, KeyError, pickle.UnpicklingError) as error:
+            return _load(path)
+        except _UNREADABLE as error:
             logger.warning("checkpoint %s cannot be read, trying the one before: %s", path, error)
-            continue
-        return state
     return None
+
+
+def count(directory: Path) -> int:
+    """Return how many checkpoints there are, readable or not."""
+    return len(_newest_first(directory))
+
+
+def _load(path: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(path) as archive:  # torch writes checksums, but does not look at them
+        if broken := archive.testzip():
+            raise ValueError(f"{broken}: its checksum is wrong")
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return state
 
 
 def _newest_first(directory: Path) -> list[Path]:
     if not directory.is_dir():
         return []
     return sorted((p for p in directory.iterdir() if _NAME.fullmatch(p.name)), reverse=True)
+
+
+def seed_all(seed: int) -> None:
+    """Seed the global generators of python, numpy and torch."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 def random_state() -> dict[str, Any]:

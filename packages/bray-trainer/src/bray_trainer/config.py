@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+from bray_core.config import closest
 from bray_core.errors import ConfigError
+
+Precision = Literal["fp32", "bf16"]
+
+_COUNTS = ("accumulate", "max_reuse", "publish_every", "checkpoint_every", "keep_checkpoints")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,34 +23,39 @@ class TrainerConfig:
     """Gradients are scaled down to this norm; None leaves them as they are."""
     accumulate: int = 1
     """Batches whose gradients are averaged into one step."""
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Precision = "fp32"
     """Of forward and loss; bf16 by autocast."""
     max_reuse: int = 1
     """How often a replay is trained on at most; again only while no fresh one is ready."""
     publish_every: int = 1
     """Replays between two published versions."""
     checkpoint_every: int = 100
-    """Replays between two checkpoints; one is also written at each stop."""
+    """Replays between two checkpoints; one is also written at each stop and pause."""
     keep_checkpoints: int = 3
     """Checkpoints kept on disk."""
+    pop_timeout_s: float = 900.0
+    """How long the next replay may take; longer is an error, and a minute a warning."""
     device: str = "cpu"
-    """Where the module trains."""
+    """Where the module trains, as torch names it: `cpu`, `cuda`, `cuda:1`."""
     seed: int | None = None
-    """Of torch's global generator, set at the first start; None leaves it alone."""
+    """Of the global generators of python, numpy and torch, set at the first start; None leaves
+    them alone."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "accumulate",
-            "max_reuse",
-            "publish_every",
-            "checkpoint_every",
-            "keep_checkpoints",
-        ):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: expected 1 or more, got {getattr(self, name)}")
-        if self.learning_rate <= 0:
-            raise ConfigError(f"learning_rate: expected more than 0, got {self.learning_rate}")
-        if self.max_grad_norm is not None and self.max_grad_norm <= 0:
-            raise ConfigError(f"max_grad_norm: expected more than 0, got {self.max_grad_norm}")
-        if self.precision not in ("fp32", "bf16"):
-            raise ConfigError(f"precision: expected 'fp32' or 'bf16', got {self.precision!r}")
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if not isinstance(value, int):
+                raise ConfigError(f"{name}: expected a whole number, got {value!r}")
+            if value < 1:
+                raise ConfigError(f"{name}: expected 1 or more, got {value}")
+        for name in ("learning_rate", "max_grad_norm", "pop_timeout_s"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name}: expected more than 0, got {value}")
+        if self.precision not in get_args(Precision):
+            raise ConfigError(
+                f"precision: expected 'fp32' or 'bf16', got {self.precision!r}"
+                f"{closest(self.precision, get_args(Precision))}"
+            )
+        if self.seed is not None and self.seed < 0:
+            raise ConfigError(f"seed: expected 0 or more, got {self.seed}")

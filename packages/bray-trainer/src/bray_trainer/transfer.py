@@ -32,14 +32,16 @@ _DTYPES = {
 def to_torch(packed: Packed, device: torch.device | str = "cpu") -> Any:
     """Return the leaves of blocks `[B, nbytes]` as tensors `[B, *shape]` on `device`.
 
-    On the CPU nothing is copied: the tensors share the block's memory. Elsewhere the block is
-    transferred once and the leaves are views of it there.
+    On the CPU nothing is copied: the tensors share the block's memory, unless that is read-only,
+    which tensors cannot be. Elsewhere the block is transferred once and the leaves are views of
+    it there.
 
     Raises:
         SpecError: a leaf has a dtype that torch does not have.
     """
-    block = torch.from_numpy(packed.block).to(device, non_blocking=True)
-    leaves = [_view(block, field) for field in packed.layout.fields]
+    block = packed.block if packed.block.flags.writeable else packed.block.copy()
+    moved = torch.from_numpy(block).to(device, non_blocking=True)
+    leaves = [_view(moved, field) for field in packed.layout.fields]
     return nested.unflatten(packed.layout.spec, leaves)
 
 
@@ -48,4 +50,4 @@ def _view(block: Tensor, field: Field) -> Tensor:
     if dtype is None:
         raise SpecError(f"{field.path}: torch has no dtype {field.dtype}")
     raw = block[..., field.offset : field.offset + field.nbytes]
-    return raw.view(dtype).view(*block.shape[:-1], *field.shape)
+    return raw.view(dtype).view((*block.shape[:-1], *field.shape))

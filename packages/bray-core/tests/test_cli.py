@@ -1,0 +1,229 @@
+"""The command with commands of a distribution that these tests make up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+COMMANDS = """
+import sys, time
+from bray_core.cli import Command, check_interrupted
+from bray_core.errors import ConfigError
+
+def nothing(parser): pass
+
+def options(parser):
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--seed", type=int, default=0)
+
+def wait(parser): parser.add_argument("--forever", action="store_true")
+
+def show(options):
+    print(options.seed, options.overrides)
+    return 3
+
+def fail(options): raise ConfigError("rate: expected more than 0, got -1")
+
+def sleep(options):
+    try:
+        print("ready", flush=True)
+        time.sleep(60)
+    finally:
+        print("cleaned up")
+
+def hang(options):
+    try:
+        print("ready", flush=True)
+        time.sleep(60)
+    finally:
+        time.sleep(60)
+
+def lose(options):
+    try:
+        print("ready", flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        pass  # as in a destructor
+    print("lost", flush=True)
+    check_interrupted()
+    print("never said")
+
+def chat(options):
+    for _ in range(100_000):
+        print("word")
+    return 0
+
+shower = Command("demo-show", "shows its arguments", options, show)
+failer = Command("demo-fail", "fails", nothing, fail)
+sleeper = Command("demo-sleep", "sleeps", nothing, sleep)
+hanger = Command("demo-hang", "hangs", nothing, hang)
+loser = Command("demo-lose", "loses Ctrl-C", nothing, lose)
+chatter = Command("demo-chat", "talks", nothing, chat)
+"""
+ENTRIES = """[bray.commands]
+demo-show = bray_demo:shower
+demo-fail = bray_demo:failer
+demo-sleep = bray_demo:sleeper
+demo-hang = bray_demo:hanger
+demo-lose = bray_demo:loser
+demo-chat = bray_demo:chatter
+"""
+
+
+def install(folder: Path, entries: str) -> dict[str, str]:
+    """Make a distribution `bray-demo` and return the environment that finds it."""
+    (folder / "bray_demo.py").write_text(COMMANDS)
+    info = folder / "bray_demo-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bray-demo\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(entries)
+    environment = {key: value for key, value in os.environ.items() if key != "BRAY_DEBUG"}
+    return {**environment, "PYTHONPATH": str(folder)}
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return install(tmp_path, ENTRIES)
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "bray_core.cli", *arguments]
+
+
+def bray(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
+    )
+
+
+def test_help_lists_what_is_installed(environment: dict[str, str]) -> None:
+    done = bray(environment, "--help")
+    assert done.returncode == 0
+    assert "demo-show" in done.stdout
+    assert "shows its arguments" in done.stdout
+
+
+def test_help_takes_less_than_300_ms(environment: dict[str, str]) -> None:
+    durations = []
+    for _ in range(8):  # the quickest one: other processes may keep this machine busy
+        start = time.perf_counter()
+        bray(environment, "--help")
+        durations.append(time.perf_counter() - start)
+        if durations[-1] < 0.3:
+            return
+    pytest.fail(f"bray --help took {min(durations):.2f} s at best")
+
+
+def test_version(environment: dict[str, str]) -> None:
+    done = bray(environment, "--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("bray-core 0.")
+
+
+def test_a_command_gets_its_options_and_gives_the_exit_code(environment: dict[str, str]) -> None:
+    done = bray(environment, "demo-show", "a=1", "--seed", "2", "b.c=x")
+    assert done.stdout.strip() == "2 ['a=1', 'b.c=x']"
+    assert done.returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["demo-shwo"], "command: unknown 'demo-shwo', did you mean 'demo-show'?"),
+        (["--verison"], "unknown argument '--verison', did you mean '--version'?"),
+        (["demo-show", "--sed", "1"], "unknown argument '--sed', did you mean '--seed'?"),
+        (["demo-show", "--sed=1"], "unknown argument '--sed=1', did you mean '--seed'?"),
+        (["demo-show", "--seed", "x"], "argument --seed: invalid int value: 'x'"),
+        (["demo-fail", "extra"], "unknown argument 'extra'"),
+        ([], "the following arguments are required: command"),
+    ],
+)
+def test_a_wrong_call_names_the_closest(
+    environment: dict[str, str], arguments: list[str], message: str
+) -> None:
+    done = bray(environment, *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {message}")
+    assert "--help" in done.stderr.splitlines()[-1]
+    assert not done.stdout
+
+
+def test_an_error_of_ours_is_one_line(environment: dict[str, str]) -> None:
+    done = bray(environment, "demo-fail")
+    assert done.returncode == 2
+    assert done.stderr == "error: rate: expected more than 0, got -1\n"
+
+
+def test_debug_shows_where_it_came_from(environment: dict[str, str]) -> None:
+    done = bray({**environment, "BRAY_DEBUG": "1"}, "demo-fail")
+    assert "Traceback" in done.stderr
+    assert "in fail" in done.stderr
+
+
+def interrupt(
+    environment: dict[str, str], name: str, number: int = signal.SIGINT
+) -> tuple[int, bytes, bytes]:
+    """Send a signal to a command that is ready; return its exit code and what it wrote after."""
+    with subprocess.Popen(
+        command(name), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=30)
+    return process.returncode, output, errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_cleans_up(environment: dict[str, str], number: int) -> None:
+    done = interrupt(environment, "demo-sleep", number)
+    assert done == (130, b"cleaned up\n", b"stopped\n")
+
+
+def test_a_command_that_does_not_end_cleaning_up_is_ended(environment: dict[str, str]) -> None:
+    start = time.monotonic()
+    code, _, errors = interrupt(environment, "demo-hang")
+    assert (code, errors) == (130, b"stopped by force: cleaning up took too long\n")
+    assert time.monotonic() - start < 8
+
+
+def test_an_interrupt_that_got_lost_is_found(environment: dict[str, str]) -> None:
+    assert interrupt(environment, "demo-lose") == (130, b"lost\n", b"stopped\n")
+
+
+def test_a_reader_that_leaves_is_no_traceback(environment: dict[str, str]) -> None:
+    with subprocess.Popen(
+        command("demo-chat"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        process.wait(timeout=30)
+
+
+def test_a_broken_command_does_not_take_the_others_along(tmp_path: Path) -> None:
+    environment = install(tmp_path, ENTRIES + "demo-bad = bray_absent:nothing\n")
+    done = bray(environment, "demo-show")
+    assert done.returncode == 3
+    assert "warning: command 'demo-bad' (bray_absent:nothing) is broken: No module" in done.stderr
+
+
+def test_every_installed_command_is_complete() -> None:
+    for entry in entry_points(group="bray.commands"):
+        loaded = entry.load()
+        assert loaded.name == entry.name
+        assert loaded.help

@@ -1,0 +1,179 @@
+"""Checkpoints: whole or absent, and what is in them comes back."""
+
+import collections
+import os
+import random
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bray_core import nested
+from bray_core.errors import BrayError, SpecError
+from bray_core.layout import Layout, Packed
+from bray_trainer import Trainer, TrainerConfig, checkpoint
+
+LAYOUT = Layout(nested.spec({"x": np.zeros(2, np.float32)}))
+
+
+class Endless:
+    layout = LAYOUT
+
+    def pop(self, timeout_s=None):
+        return Packed(LAYOUT, LAYOUT.pack({"x": np.ones((4, 2), np.float32)}))
+
+
+class Noisy(Trainer):
+    """Has dropout, momentum, a schedule, a running mean, and a state of its own."""
+
+    seen = ()
+
+    def loss(self, batch, step):
+        loss = (self.module(batch["x"]) - 1).square().mean()
+        self.seen = (*self.seen, loss.item())
+        return loss, {}
+
+    def make_optimizer(self):
+        return torch.optim.SGD(self.module.parameters(), lr=0.1, momentum=0.9)
+
+    def make_scheduler(self):
+        return torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.9)
+
+    def state_dict(self):
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.seen = state["seen"]
+
+
+def make(directory, width=3, **settings):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(2, width), nn.BatchNorm1d(width), nn.Dropout(0.5))
+    config = TrainerConfig(**{"seed": 7, **settings})
+    return Noisy(module, Endless(), config=config, directory=directory)
+
+
+def test_an_interrupted_run_has_the_losses_of_a_whole_one(tmp_path):
+    whole = make(None)
+    whole.run(12)
+    for _ in range(4):
+        part = make(tmp_path)
+        part.run(3)
+    assert part.seen == whole.seen
+    assert (part.replays, part.steps) == (12, 12)
+    assert part.optimizer.param_groups[0]["lr"] == whole.optimizer.param_groups[0]["lr"]
+    for one, other in zip(
+        part.module.state_dict().values(), whole.module.state_dict().values(), strict=True
+    ):
+        assert torch.equal(one, other)
+
+
+def test_a_cut_anywhere_and_a_changed_byte_in_a_tensor_fall_back(tmp_path, caplog):
+    trainer = make(tmp_path)
+    trainer.run(1)
+    trainer.run(1)
+    newest = max(tmp_path.iterdir())
+    whole = newest.read_bytes()
+    weight = trainer.module[0].weight.detach().numpy().tobytes()
+    place = whole.index(weight)
+    changed = whole[:place] + bytes(len(weight)) + whole[place + len(weight) :]
+    for broken in (changed, *(whole[:end] for end in range(0, len(whole), len(whole) // 40))):
+        newest.write_bytes(broken)
+        state = checkpoint.load_newest(tmp_path)
+        assert state is not None
+        assert state["replays"] == 1
+    assert f"checkpoint {newest} cannot be read, trying the one before" in caplog.text
+
+
+def test_a_trial_whose_checkpoints_are_all_broken_is_not_begun_again(tmp_path):
+    make(tmp_path).run(1)
+    for file in tmp_path.iterdir():
+        file.write_bytes(b"")
+    trainer = make(tmp_path)
+    with pytest.raises(BrayError, match=r"none of the 1 in .* can be read: move them away"):
+        trainer.start()
+    with pytest.raises(BrayError, match="can be read"):  # nor at the second try
+        trainer.run(1)
+
+
+def test_a_checkpoint_of_another_module_is_refused(tmp_path):
+    make(tmp_path).run(1)
+    message = r"the newest in .* does not fit this trainer: .*size mismatch.*choose another dir"
+    with pytest.raises(BrayError, match=rf"(?s){message}"):
+        make(tmp_path, width=5).start()
+
+
+def test_the_newest_are_kept_and_no_partial_one(tmp_path):
+    make(tmp_path, checkpoint_every=1, keep_checkpoints=2).run(5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "replay-000000004.pt",
+        "replay-000000005.pt",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "got"),
+    [
+        ({"returns": collections.deque([1.0])}, "state/own/returns", "collections.deque"),
+        ([1, np.float64(2)], r"state/own\[1\]", "numpy.float64"),
+        ({"a": (np.zeros(2),)}, r"state/own/a\[0\]", "numpy.ndarray"),
+    ],
+)
+def test_what_could_not_be_read_again_is_not_written(tmp_path, value, path, got):
+    with pytest.raises(SpecError, match=rf"checkpoint: {path}: expected .* got {got}: convert it"):
+        checkpoint.save(tmp_path, 1, {"own": value}, keep=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_global_generators_come_back():
+    checkpoint.seed_all(3)
+    random.gauss(0, 1)
+    np.random.standard_normal()
+    state = checkpoint.random_state()
+
+    def draw():
+        return random.gauss(0, 1), np.random.standard_normal(), torch.rand(()).item()
+
+    first = draw()
+    assert draw() != first
+    checkpoint.set_random_state(state)
+    assert draw() == first
+    checkpoint.seed_all(3)
+    seeded = draw()
+    checkpoint.seed_all(3)
+    assert draw() == seeded
+
+
+WRITER = """
+import sys, torch
+from pathlib import Path
+from bray_trainer import checkpoint
+print("ready", flush=True)
+for number in range(1, 10**6):
+    state = {"replays": number, "w": torch.full((50_000,), float(number))}
+    checkpoint.save(Path(sys.argv[1]), number, state, keep=2)
+"""
+
+
+def test_a_writer_killed_at_any_moment_leaves_whole_ones(tmp_path):
+    for _ in range(3):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE
+        )
+        assert writer.stdout is not None
+        with writer, writer.stdout:
+            writer.stdout.readline()
+            while checkpoint.count(tmp_path) < 2:
+                assert writer.poll() is None
+            os.kill(writer.pid, signal.SIGKILL)
+        state = checkpoint.load_newest(tmp_path)
+        assert state is not None
+        assert torch.equal(state["w"], torch.full((50_000,), float(state["replays"])))
+        newest = max(path for path in tmp_path.iterdir() if path.name.startswith("replay-"))
+        assert newest.name == f"replay-{state['replays']:09d}.pt", "the newest itself is whole"
+        for file in tmp_path.iterdir():
+            file.unlink()
