@@ -34,9 +34,9 @@ def test_workers_answer_and_a_killed_one_is_played_again() -> None:
     from bray_actor.remote import RemoteActor
 
     actors = RemoteActor("actors", make_actors, num_workers=2)
-    fleet = GamecoreFleet("CartPole-v1", lambda: actors.addresses, num_processes=4)
+    fleet = GamecoreFleet("CartPole-v1", lambda: actors.worker_addresses, num_processes=4)
     try:
-        for address in actors.addresses:
+        for address in actors.worker_addresses:
             assert len(play("cartpole", address, episodes=2)) == 2
         fleet.start()
         before = dict(enumerate(fleet.pids))

@@ -7,18 +7,14 @@ the same factory; calls under way to it fail with WorkerLostError.
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import logging
 import os
-import random
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 # Under `uv run` Ray would rebuild the environment in every worker, which takes minutes.
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
@@ -31,6 +27,7 @@ import ray
 import ray.exceptions
 
 from bray_core import metrics, orphans
+from bray_core.balance import Balance, Strategy
 from bray_core.errors import (
     AlreadyExistsError,
     ClosedError,
@@ -39,8 +36,6 @@ from bray_core.errors import (
     NotFoundError,
     WorkerLostError,
 )
-
-Strategy: TypeAlias = Literal["round_robin", "least_loaded", "hash", "local_first"]
 
 logger = logging.getLogger(__name__)
 
@@ -246,6 +241,7 @@ class WorkerPool:
                 worker = _RemoteWorker.options(name=f"{name}/{i}", **options)
                 arguments = (factory, args, dict(kwargs or {}), num_workers)
                 self._workers.append(_create(name, worker, arguments))
+            self._balance = Balance(num_workers, self.near)
             self._describe(_START_TIMEOUT_S)
         except BaseException:  # also Ctrl-C: no half pool stays
             self.close()
@@ -254,8 +250,7 @@ class WorkerPool:
     def _adopt(self, name: str, workers: list[Any]) -> None:
         self.name = name
         self._workers = workers
-        self._turn = itertools.count()
-        self._in_flight: Counter[int] = Counter()
+        self._balance = Balance(len(workers), self.near)
         self._nodes: list[str] | None = None
 
     @classmethod
@@ -315,12 +310,12 @@ class WorkerPool:
             Exception: what the method raised.
         """
         index = self._index(worker)
-        self._in_flight[index] += 1
+        self._balance.in_flight[index] += 1
         try:
             ref = self._worker(index).invoke.remote(method, args, kwargs)
             return _get(ref, timeout_s, f"pool {self.name}, worker {index}, {method}")
         finally:
-            self._in_flight[index] -= 1
+            self._balance.in_flight[index] -= 1
 
     def call_all(
         self, method: str, *args: Any, timeout_s: float = 60.0, **kwargs: Any
@@ -336,36 +331,19 @@ class WorkerPool:
         return _get(ref, timeout_s, f"pool {self.name}")
 
     def choose(self, strategy: Strategy, key: str | None = None) -> int:
-        """Return the index of a worker.
-
-        Args:
-            strategy: `round_robin`; `least_loaded` (of two drawn at random, the one with fewer
-                calls of this handle under way); `hash` (of `key`); `local_first` (a worker of
-                this node, by turns; any if there is none).
-            key: for `hash`.
+        """Return the index of a worker: see `bray_core.balance.Balance.choose`.
 
         Raises:
             ConfigError: an unknown strategy, or `hash` without a key.
             ClosedError: the pool was closed.
         """
         self._check_open()
-        if strategy == "round_robin":
-            return next(self._turn) % self.size
-        if strategy == "least_loaded":
-            one, other = random.randrange(self.size), random.randrange(self.size)
-            return min(one, other, key=lambda index: self._in_flight[index])
-        if strategy == "hash":
-            if key is None:
-                raise ConfigError("key: strategy 'hash' needs one, got None")
-            digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
-            return int.from_bytes(digest, "little") % self.size
-        if strategy == "local_first":
-            here = ray.get_runtime_context().get_node_id()
-            near = [index for index, node in enumerate(self._node_ids()) if node == here]
-            return near[next(self._turn) % len(near)] if near else self.choose("round_robin")
-        raise ConfigError(
-            f"strategy: expected round_robin, least_loaded, hash or local_first, got {strategy!r}"
-        )
+        return self._balance.choose(strategy, key)
+
+    def near(self) -> list[int]:
+        """Return the indices of the workers on this node."""
+        here = ray.get_runtime_context().get_node_id()
+        return [index for index, node in enumerate(self._node_ids()) if node == here]
 
     def _node_ids(self) -> list[str]:
         if self._nodes is None:

@@ -3,6 +3,18 @@
 from bray_server.async_client import AsyncClient
 from bray_server.client import Client, Reply, Request
 from bray_server.limits import Limits
-from bray_server.server import Server, ServerThread
+from bray_server.server import Server
+from bray_server.server_thread import ServerThread, serve
+from bray_server.tls import Tls
 
-__all__ = ["AsyncClient", "Client", "Limits", "Reply", "Request", "Server", "ServerThread"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Limits",
+    "Reply",
+    "Request",
+    "Server",
+    "ServerThread",
+    "Tls",
+    "serve",
+]

@@ -1,11 +1,15 @@
-"""Addresses of servers: `tcp://host:port` and `http://host:port`."""
+"""Addresses of servers: `tcp://host:port`, `http://host:port`, and `tcps` and `https` with TLS."""
 
 from __future__ import annotations
 
+import ssl
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from bray_core.errors import ConfigError
+
+_SCHEMES = ("tcp", "tcps", "http", "https")
 
 
 class Address(NamedTuple):
@@ -22,16 +26,49 @@ class Address(NamedTuple):
         Raises:
             ConfigError: not of the form above.
         """
-        parts = urlsplit(text)
         try:
-            port = parts.port
+            parts = urlsplit(text)
+            host, port = parts.hostname, parts.port
         except ValueError:
-            port = None
-        if parts.scheme not in ("tcp", "http") or not parts.hostname or not port:
+            host = port = None
+        if not host or not port or parts.scheme not in _SCHEMES or parts.path not in ("", "/"):
             raise ConfigError(
-                f"address: expected tcp://host:port or http://host:port, got {text!r}"
+                "address: expected tcp://host:port or http://host:port, or tcps:// or https:// "
+                f"with TLS, got {text!r}"
             )
-        return cls(parts.scheme, parts.hostname, port)
+        return cls(parts.scheme, host, port)
+
+    @property
+    def is_tcp(self) -> bool:
+        """Whether the binary protocol is spoken there."""
+        return self.scheme.startswith("tcp")
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether over TLS."""
+        return self.scheme.endswith("s")
+
+    def tls_context(self, certificate_authority: str | Path | None) -> ssl.SSLContext | None:
+        """Return how to check the server, or None without TLS.
+
+        Args:
+            certificate_authority: PEM file to trust instead of the system's authorities.
+
+        Raises:
+            ConfigError: the file cannot be read, or is given without TLS.
+        """
+        if not self.is_tls:
+            if certificate_authority is not None:
+                raise ConfigError(f"certificate_authority: {self} does not use TLS")
+            return None
+        try:
+            return ssl.create_default_context(cafile=certificate_authority)
+        except OSError as error:  # SSLError is one
+            raise ConfigError(
+                f"certificate_authority: expected a PEM file, cannot use "
+                f"{str(certificate_authority)!r}: {error}"
+            ) from error
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"

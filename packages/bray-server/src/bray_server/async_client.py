@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
+import ssl
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from pathlib import Path
+from typing import Any, Protocol
 
 from bray_core.errors import ConfigError, DeadlineError, ServiceError
 from bray_server.address import Address
 from bray_server.client import KINDS, Reply, Request, http_error, reply_of, unreachable
-from bray_server.frames import FrameError, FrameParser, Kind, pack
-
-_MAX_REPLY_BYTES = 1 << 30
-_MAX_SESSION_BYTES = 65535
+from bray_server.delta_sessions import DeltaSessions
+from bray_server.frame_transport import FrameTransport
 
 
 class _Transport(Protocol):
@@ -25,7 +24,8 @@ class _Transport(Protocol):
 class AsyncClient:
     """Calls a server from an event loop; the same calls as `Client`, awaited.
 
-    Made by `await AsyncClient.connect(address)`. Nothing is retried.
+    Made by `await AsyncClient.connect(address)`. A connection that was lost is made anew by the
+    next call; nothing that may have been answered is sent twice.
     """
 
     def __init__(self, transport: _Transport, timeout_s: float) -> None:
@@ -34,23 +34,35 @@ class AsyncClient:
 
     @classmethod
     async def connect(
-        cls, address: str, token: str | None = None, timeout_s: float = 60.0
+        cls,
+        address: str,
+        token: str | None = None,
+        timeout_s: float = 60.0,
+        *,
+        certificate_authority: str | Path | None = None,
+        delta: bool = False,
     ) -> AsyncClient:
-        """Connect to `tcp://host:port` or `http://host:port`.
+        """Connect; the arguments are those of `Client`.
 
         Raises:
             ServiceError: `unreachable`, or `unauthorized` (TCP; over HTTP at the first call).
             DeadlineError: it took longer than `timeout_s`.
+            ConfigError: an argument is out of range.
         """
-        if timeout_s <= 0:
+        if not timeout_s > 0:
             raise ConfigError(f"timeout_s: expected more than 0, got {timeout_s}")
         parsed = Address.parse(address)
-        connect = _Tcp.connect if parsed.scheme == "tcp" else _Http.connect
+        tls = parsed.tls_context(certificate_authority)
+        if delta and not parsed.is_tcp:
+            raise ConfigError(f"delta: offered over TCP only, got {parsed}")
+        transport: _Tcp | _Http
+        transport = _Tcp(parsed, token, tls, delta) if parsed.is_tcp else _Http(parsed, token, tls)
         try:
             async with asyncio.timeout(timeout_s):
-                return cls(await connect(parsed, token), timeout_s)
+                await transport.open()
         except TimeoutError:
             raise DeadlineError(f"{parsed}: no connection within {timeout_s:g} s") from None
+        return cls(transport, timeout_s)
 
     async def start(self, session: str, body: bytes = b"") -> bytes:
         """Start a session; errors as in `Client.start`."""
@@ -69,10 +81,17 @@ class AsyncClient:
         return await self._one(Request("call", "", body))
 
     async def _one(self, request: Request) -> bytes:
-        (reply,) = await self.exchange([request])
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                reply = await self._transport.request(request)
+        except TimeoutError:
+            raise self._late() from None
         if isinstance(reply, ServiceError):
             raise reply
         return reply
+
+    def _late(self) -> DeadlineError:
+        return DeadlineError(f"no reply within {self._timeout_s:g} s")
 
     async def exchange(self, requests: Sequence[Request]) -> list[Reply]:
         """Send many requests at once and gather their replies, in the order of the requests."""
@@ -80,7 +99,7 @@ class AsyncClient:
             async with asyncio.timeout(self._timeout_s):
                 return await asyncio.gather(*map(self._transport.request, requests))
         except TimeoutError:
-            raise DeadlineError(f"no reply within {self._timeout_s:g} s") from None
+            raise self._late() from None
 
     async def close(self) -> None:
         """Close the connection."""
@@ -93,90 +112,57 @@ class AsyncClient:
         await self.close()
 
 
-class _Tcp(asyncio.Protocol):
-    """Replies find their callers by request id."""
-
-    def __init__(self, address: Address) -> None:
+class _Tcp:
+    def __init__(
+        self, address: Address, token: str | None, tls: ssl.SSLContext | None, delta: bool
+    ) -> None:
         self._address = address
-        self._ids = itertools.count(1)
-        self._parser = FrameParser(_MAX_REPLY_BYTES, _MAX_SESSION_BYTES)
-        self._waiting: dict[int, asyncio.Future[Reply]] = {}
-        self._transport: asyncio.Transport | None = None
+        self._token = token
+        self._tls = tls
+        self._delta = DeltaSessions(delta)
+        self._opening = asyncio.Lock()
+        self._frames: FrameTransport | None = None
 
-    @classmethod
-    async def connect(cls, address: Address, token: str | None) -> _Tcp:
-        loop = asyncio.get_running_loop()
-        try:
-            _, client = await loop.create_connection(
-                lambda: cls(address), address.host, address.port
-            )
-        except OSError as error:
-            raise unreachable(address, error) from error
-        if token is not None:
-            reply = await client._send(Kind.HELLO, "", token.encode())
-            if isinstance(reply, ServiceError):
-                await client.close()
-                raise reply
-        return client
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._transport = None
-        self._fail_all(ServiceError("connection_lost", f"{self._address}: {error or 'closed'}"))
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for frame in self._parser.feed(data):
-                future = self._waiting.pop(frame.request_id, None)
-                reply = reply_of(frame)
-                if future is not None and not future.done():
-                    future.set_result(reply)
-                elif isinstance(reply, ServiceError) and future is None:
-                    self._fail_all(reply)  # the connection's own error: the server closes it
-        except FrameError as error:
-            self._fail_all(ServiceError("connection_lost", f"{self._address}: {error}"))
-            if self._transport is not None:
-                self._transport.abort()
-
-    def _fail_all(self, error: ServiceError) -> None:
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(error)
-        self._waiting.clear()
+    async def open(self) -> FrameTransport:
+        async with self._opening:
+            if self._frames is None or self._frames.is_closed:
+                self._delta.forget_all()
+                self._frames = await FrameTransport.connect(self._address, self._token, self._tls)
+            return self._frames
 
     async def request(self, request: Request) -> Reply:
-        return await self._send(KINDS[request.kind], request.session, request.body)
+        frames = self._frames
+        if frames is None or frames.is_closed:
+            frames = await self.open()
+        reply = await self._send(frames, request)
+        if self._delta.to_repeat([request], [reply]):
+            reply = await self._send(frames, request)
+        return reply
 
-    async def _send(self, kind: Kind, session: str, body: bytes) -> Reply:
-        if self._transport is None:
-            raise ServiceError("connection_lost", f"{self._address}: closed")
-        request_id = next(self._ids) & 0xFFFFFFFF
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._waiting[request_id] = future
-        self._transport.write(pack(kind, request_id, session, body))
-        try:
-            return await future
-        finally:
-            self._waiting.pop(request_id, None)
+    async def _send(self, frames: FrameTransport, request: Request) -> Reply:
+        kind, session, body = request
+        encoded, flags = self._delta.encode(kind, session, body)
+        frame = await frames.send_frame(KINDS[kind], session.encode(), encoded, flags)
+        self._delta.note_reply(frame)
+        return reply_of(frame)
 
     async def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        if self._frames is not None:
+            await self._frames.close()
 
 
 class _Http:
-    def __init__(self, address: Address, session: Any) -> None:
+    def __init__(self, address: Address, token: str | None, tls: ssl.SSLContext | None) -> None:
         self._address = address
-        self._session = session
+        self._headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        self._tls = tls
+        self._session: Any = None
 
-    @classmethod
-    async def connect(cls, address: Address, token: str | None) -> _Http:
+    async def open(self) -> None:
         import aiohttp
 
-        headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
-        return cls(address, aiohttp.ClientSession(headers=headers))
+        connector = aiohttp.TCPConnector(ssl=self._tls or True, limit=0)
+        self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
 
     async def request(self, request: Request) -> Reply:
         import aiohttp
@@ -193,6 +179,8 @@ class _Http:
             raise unreachable(self._address, error) from error
         except aiohttp.ClientError as error:
             raise ServiceError("connection_lost", f"{self._address}: {error}") from error
+        except ValueError as error:  # aiohttp's word for a session id that no header can hold
+            raise ServiceError("bad_session", str(error)) from error
 
     async def close(self) -> None:
         await self._session.close()

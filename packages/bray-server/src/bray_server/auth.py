@@ -26,7 +26,7 @@ class Tokens:
         matches = [hmac.compare_digest(token, known) for known in self._tokens]
         return any(matches) or not self._tokens
 
-    def accept_header(self, authorization: str) -> bool:
+    def accept_header(self, authorization: bytes) -> bool:
         """Return whether an `Authorization: Bearer …` header is accepted."""
-        scheme, _, token = authorization.partition(" ")
-        return not self._tokens or (scheme.lower() == "bearer" and self.accept(token.encode()))
+        scheme, _, token = authorization.partition(b" ")
+        return not self._tokens or (scheme.lower() == b"bearer" and self.accept(token.strip()))

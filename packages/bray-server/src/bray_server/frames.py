@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TypeAlias
 
 from bray_core.errors import BrayError
 
 MAGIC = b"BRY\x01"
 HEADER = struct.Struct("<4sBBHII")
+DELTA = 0x01
+"""Flag: in `start` the client asks for delta encoding, in its reply the server grants it, in
+`tick` the body is encoded so (`bray_server.delta`)."""
 
 
 class Kind(IntEnum):
@@ -34,16 +36,11 @@ class Kind(IntEnum):
     PONG = 9
 
 
-_KINDS = frozenset(int(kind) for kind in Kind)
+_MIN_KIND, _MAX_KIND = int(min(Kind)), int(max(Kind))
+_MAY_HAVE_FLAG = frozenset({int(Kind.START), int(Kind.TICK), int(Kind.REPLY)})
 
-
-class Frame(NamedTuple):
-    """One frame."""
-
-    kind: int
-    request_id: int
-    session: str
-    body: bytes
+Frame: TypeAlias = tuple[int, int, int, bytes, bytes]
+"""Kind, flags, request id, session, body. A plain tuple: it is made for every tick."""
 
 
 class FrameError(BrayError):
@@ -55,13 +52,13 @@ class FrameError(BrayError):
         self.request_id = request_id
 
 
-def pack(kind: int, request_id: int, session: str, body: bytes) -> bytes:
+def pack(kind: int, request_id: int, session: str | bytes, body: bytes, flags: int = 0) -> bytes:
     """Return a frame as bytes."""
-    name = session.encode()
-    return HEADER.pack(MAGIC, kind, 0, len(name), request_id, len(body)) + name + body
+    name = session.encode() if isinstance(session, str) else session
+    return HEADER.pack(MAGIC, kind, flags, len(name), request_id, len(body)) + name + body
 
 
-def pack_error(request_id: int, session: str, code: str, message: str) -> bytes:
+def pack_error(request_id: int, session: str | bytes, code: str, message: str) -> bytes:
     """Return an error frame: its body is `{"code", "message"}` as JSON."""
     body = json.dumps({"code": code, "message": message}).encode()
     return pack(Kind.ERROR, request_id, session, body)
@@ -72,7 +69,7 @@ def unpack_error(body: bytes) -> tuple[str, str]:
     try:
         error = json.loads(body)
         return str(error["code"]), str(error["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "bad_frame", f"an error frame without code and message: {body[:100]!r}"
 
 
@@ -87,65 +84,65 @@ class FrameParser:
     def __init__(self, max_body_bytes: int, max_session_bytes: int) -> None:
         self._max_body = max_body_bytes
         self._max_session = max_session_bytes
-        self._buffer = bytearray()
+        self._parts: list[bytes] = []  # of the frame that is not whole yet
+        self._have = 0
+        self._need = HEADER.size
+        self.error: FrameError | None = None
+        """Why the stream cannot be read any further: answer what came before, then close."""
 
     @property
     def pending_bytes(self) -> int:
         """Bytes of a frame that is not whole yet."""
-        return len(self._buffer)
+        return self._have
 
-    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Frame]:
-        """Take bytes and yield the frames that are whole.
+    def feed(self, data: bytes) -> list[Frame]:
+        """Take bytes and return the frames that are whole; look at `error` after it."""
+        if self._have:
+            self._parts.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return []
+            data = b"".join(self._parts)
+            self._parts.clear()
+        frames: list[Frame] = []
+        at, end = 0, len(data)
+        self._need = HEADER.size
+        while self.error is None and end - at >= HEADER.size:
+            magic, kind, flags, name_size, request_id, size = HEADER.unpack_from(data, at)
+            if (
+                magic != MAGIC
+                or not _MIN_KIND <= kind <= _MAX_KIND
+                or (flags and (flags != DELTA or kind not in _MAY_HAVE_FLAG))
+                or size > self._max_body
+                or name_size > self._max_session
+            ):
+                self.error = self._explain(magic, kind, flags, size, name_size, request_id)
+                break
+            name_at = at + HEADER.size
+            body_at = name_at + name_size
+            next_at = body_at + size
+            if next_at > end:
+                self._need = next_at - at
+                break
+            frames.append((kind, flags, request_id, data[name_at:body_at], data[body_at:next_at]))
+            at = next_at
+        self._have = end - at
+        if self._have:
+            self._parts.append(data[at:])
+        return frames
 
-        Raises:
-            FrameError: the stream is not this protocol, or a frame is too large. What follows
-                cannot be read any more: answer and close.
-        """
-        buffer = self._buffer
-        buffer += data
-        at = 0
-        try:
-            while len(buffer) - at >= HEADER.size:
-                magic, kind, flags, name_size, request_id, size = HEADER.unpack_from(buffer, at)
-                if magic != MAGIC or kind not in _KINDS or flags:
-                    self._refuse(magic, kind, flags, request_id)
-                if size > self._max_body or name_size > self._max_session:
-                    self._refuse_size(size, name_size, request_id)
-                start = at + HEADER.size
-                end = start + name_size + size
-                if len(buffer) < end:
-                    return
-                name = _text(bytes(buffer[start : start + name_size]), request_id)
-                body = bytes(buffer[start + name_size : end])
-                at = end
-                yield Frame(kind, request_id, name, body)
-        finally:
-            if at:
-                del buffer[:at]
-
-    def _refuse(self, magic: bytes, kind: int, flags: int, request_id: int) -> None:
+    def _explain(
+        self, magic: bytes, kind: int, flags: int, size: int, name_size: int, request_id: int
+    ) -> FrameError:
         if magic != MAGIC:
-            raise FrameError("bad_frame", f"expected a frame of magic {MAGIC!r}, got {magic!r}")
+            return FrameError("bad_frame", f"expected a frame of magic {MAGIC!r}, got {magic!r}")
+        if not _MIN_KIND <= kind <= _MAX_KIND:
+            return FrameError("bad_frame", f"expected a kind of 1 to 9, got {kind}", request_id)
         if flags:
-            raise FrameError("bad_frame", f"expected flags 0, got {flags}", request_id)
-        raise FrameError("bad_frame", f"expected a kind of 1 to 9, got {kind}", request_id)
-
-    def _refuse_size(self, size: int, name_size: int, request_id: int) -> None:
+            message = f"expected flags 0, or 1 in start and tick, got {flags} in kind {kind}"
+            return FrameError("bad_frame", message, request_id)
         if size > self._max_body:
-            raise FrameError(
-                "body_too_large",
-                f"a body of {size} bytes exceeds the limit of {self._max_body}",
-                request_id,
-            )
-        raise FrameError(
-            "bad_session",
-            f"a session id of {name_size} bytes exceeds the limit of {self._max_session}",
-            request_id,
-        )
-
-
-def _text(name: bytes, request_id: int) -> str:
-    try:
-        return name.decode()
-    except UnicodeDecodeError:
-        raise FrameError("bad_session", "the session id is not UTF-8", request_id) from None
+            message = f"a body of {size} bytes exceeds the limit of {self._max_body}"
+            return FrameError("body_too_large", message, request_id)
+        message = f"a session id of {name_size} bytes exceeds the limit of {self._max_session}"
+        return FrameError("bad_session", message, request_id)

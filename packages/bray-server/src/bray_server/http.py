@@ -3,93 +3,339 @@
 from __future__ import annotations
 
 import json
+import secrets
+import time
+from collections import deque
+from email.utils import formatdate
+from http import HTTPStatus
 
-from aiohttp import web
+import httptools
 
 from bray_core.errors import ServiceError
-from bray_server.auth import Tokens
-from bray_server.limits import Limits
-from bray_server.sessions import STATUS, Sessions
+from bray_server.access_log import log_request
+from bray_server.connection import Connection, Host
+from bray_server.dispatcher import Item
+from bray_server.frames import Kind
+from bray_server.sessions import STATUS
 
-_KINDS = {"start": "start", "tick": "tick", "end": "end", "stop": "end"}
+_KINDS = {
+    b"start": int(Kind.START),
+    b"tick": int(Kind.TICK),
+    b"end": int(Kind.END),
+    b"stop": int(Kind.END),
+}
+_CALL = int(Kind.CALL)
+_WANTED = frozenset({b"session", b"step_kind", b"authorization", b"x-request-id"})
+_PAGES = (b"/health", b"/ready", b"/metrics")
+_MAX_PIPELINED = 64
+_MAX_REQUEST_ID_BYTES = 128
+_LARGE_BYTES = 16 * 1024
+_RETRY_LATER = ("too_many_sessions", "overloaded", "draining")
+_UNAUTHORIZED = ServiceError("unauthorized", "expected 'Authorization: Bearer TOKEN'")
 
 
-def make_runner(sessions: Sessions, limits: Limits, tokens: Tokens) -> web.AppRunner:
-    """Return aiohttp's runner of the routes."""
-    pages = _Pages(sessions, limits, tokens)
-    application = web.Application(client_max_size=limits.max_body_bytes + 1)
-    application.router.add_post("/step", pages.step)
-    application.router.add_get("/health", pages.health)
-    application.router.add_get("/ready", pages.ready)
-    application.router.add_get("/metrics", pages.metrics)
-    return web.AppRunner(application, access_log=None, handler_cancellation=True)
+class _Request:
+    """One request, as it is put together."""
+
+    __slots__ = (
+        "body", "error", "headers", "keep_alive", "method", "page", "parts", "received_s", "size",
+        "url",
+    )  # fmt: skip
+
+    def __init__(self, url: bytes) -> None:
+        self.url = url
+        self.headers: dict[bytes, bytes] = {}
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.keep_alive = False
+        self.method = b""
+        self.error: ServiceError | None = None
+        self.received_s = 0.0
 
 
-class _Pages:
-    def __init__(self, sessions: Sessions, limits: Limits, tokens: Tokens) -> None:
-        self._sessions = sessions
-        self._limits = limits
-        self._tokens = tokens
+class HttpConnection(Connection):
+    """One HTTP client; its requests are answered one after the other, in order.
 
-    async def step(self, request: web.Request) -> web.Response:
+    Sessions over HTTP are bound to no connection: the idle timeout ends those that were left.
+    """
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._parser = httptools.HttpRequestParser(self)
+        self._request: _Request | None = None  # that is being received
+        self._answering: _Request | None = None
+        self._queue: deque[_Request] = deque()
+        self._head_bytes = 0
+        self._counts_headers = False
+        self._error: ServiceError | None = None
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, and start what is whole."""
+        if self._error is not None:  # what follows a refused request is not read
+            return
+        self._head_bytes += len(data)
+        self._counts_headers = self._head_bytes > self.limits.max_header_bytes
         try:
-            return web.Response(body=await self._step(request))
-        except ServiceError as error:
-            return _error(error)
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._refuse(ServiceError("bad_request", "no upgrade is offered here"))
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            if not isinstance(cause, ServiceError):
+                cause = ServiceError("bad_request", f"not HTTP/1.1: {error}")
+            self._refuse(cause)
+        now = time.monotonic()
+        self.last_received = now
+        request = self._request
+        if request is None:
+            self.partial_since = None
+            self._head_bytes = 0
+        else:
+            if self.partial_since is None:
+                self.partial_since = now
+            if self._counts_headers and not request.parts:
+                self._refuse(self._too_long())
+        if self._queue and self._answering is None:
+            self._next()
+        if len(self._queue) >= _MAX_PIPELINED:
+            self.set_reading()
 
-    async def _step(self, request: web.Request) -> bytes:
-        if not self._tokens.accept_header(request.headers.get("Authorization", "")):
-            raise ServiceError("unauthorized", "expected 'Authorization: Bearer TOKEN'")
-        given = request.headers.get("step_kind")
-        kind = "call" if given is None else _KINDS.get(given.lower())
-        if kind is None:
-            raise ServiceError(
-                "bad_request", f"step_kind: expected start, tick, end or stop, got {given!r}"
+    # What httptools calls. A ServiceError raised here ends the parsing of the connection.
+
+    def on_url(self, url: bytes) -> None:
+        """The request line; in parts if it came so."""
+        if self._request is None:
+            self._request = _Request(url)
+        else:
+            self._request.url += url
+        if self._counts_headers and len(self._request.url) > self.limits.max_header_bytes:
+            raise self._too_long()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header; trailers after a body say nothing here."""
+        request = self._request
+        if request is None:
+            raise ServiceError("bad_request", "expected a request line before the headers")
+        if request.parts:
+            return
+        name = name.lower()
+        if name in _WANTED:
+            request.headers[name] = value
+        elif name == b"content-length":
+            if value.isdigit() and int(value) > self.limits.max_body_bytes:
+                raise self._too_large(int(value))
+        elif name == b"expect" and value.lower() == b"100-continue" and self.is_idle:
+            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if self._counts_headers:
+            request.size += len(name) + len(value) + len(b": \r\n")
+            if request.size > self.limits.max_header_bytes:
+                raise self._too_long()
+
+    def on_body(self, data: bytes) -> None:
+        """Part of the body."""
+        request = self._request
+        assert request is not None
+        if not request.parts:
+            request.size = 0
+        request.parts.append(data)
+        request.size += len(data)
+        if request.size > self.limits.max_body_bytes:
+            raise self._too_large(request.size)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        request, parser = self._request, self._parser
+        assert request is not None
+        self._request = None
+        self._head_bytes = 0
+        request.method = parser.get_method()
+        request.keep_alive = parser.should_keep_alive()
+        request.received_s = time.monotonic()
+        self._queue.append(request)
+
+    def _too_long(self) -> ServiceError:
+        limit = self.limits.max_header_bytes
+        return ServiceError("headers_too_large", f"the headers exceed the limit of {limit} bytes")
+
+    def _too_large(self, size: int) -> ServiceError:
+        message = f"a body of {size} bytes exceeds the limit of {self.limits.max_body_bytes}"
+        return ServiceError("body_too_large", message)
+
+    def _refuse(self, error: ServiceError) -> None:
+        """Answer after what is under way, then close: what follows cannot be read."""
+        if self._error is None:
+            self._error = error
+            request = self._request or _Request(b"")
+            self._request = None
+            request.error = error
+            self._queue.append(request)
+
+    def _next(self) -> None:
+        """Answer the oldest request, unless one is being answered."""
+        while self._queue and self._answering is None and not self.is_closing:
+            request = self._answering = self._queue.popleft()
+            path = request.url if request.url == b"/step" else request.url.partition(b"?")[0]
+            try:
+                if request.error is not None:
+                    raise request.error
+                if path == b"/step":
+                    self._put(request)
+                else:
+                    self._page(request, path)
+            except ServiceError as error:
+                self.host.sessions.figures.count_error(error.code)
+                self._reply_error(request, error)
+        if self.is_paused:
+            self.set_reading()
+
+    def _put(self, request: _Request) -> None:
+        """Hand a step to the dispatcher. Raises ServiceError: it is refused."""
+        if request.method != b"POST":
+            raise ServiceError("method_not_allowed", "/step: expected POST")
+        headers, parts = request.headers, request.parts
+        if self.host.tokens.required:
+            self._check_token(request)
+        given = headers.get(b"step_kind")
+        session = b""
+        if given is None:
+            kind = _CALL
+        else:
+            kind = _KINDS.get(given) or _KINDS.get(given.strip().lower()) or 0
+            if not kind:
+                wanted = "step_kind: expected start, tick, end or stop"
+                raise ServiceError("bad_request", f"{wanted}, got {_text(given)!r}")
+            session = headers.get(b"session", b"")
+            if not session:
+                missing = f"step_kind {_text(given)} needs the header 'session'"
+                raise ServiceError("bad_session", missing)
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        self.num_under_way = 1
+        self.host.dispatcher.put((self, kind, session, body, request, request.received_s))
+
+    def _check_token(self, request: _Request) -> None:
+        if not self.host.tokens.accept_header(request.headers.get(b"authorization", b"")):
+            raise _UNAUTHORIZED
+
+    def _page(self, request: _Request, path: bytes) -> None:
+        if path not in _PAGES:
+            raise ServiceError("not_found", "expected /step, /health, /ready or /metrics")
+        if request.method not in (b"GET", b"HEAD"):
+            raise ServiceError("method_not_allowed", f"{_text(path)}: expected GET")
+        if path == b"/metrics":
+            self._check_token(request)
+            self.host.spawn(self._metrics(request))
+            return
+        if path == b"/ready" and self.host.sessions.draining:
+            raise ServiceError("draining", "the server is shutting down")
+        self._reply(request, 200, b"text/plain", path[1:] + b"\n")
+
+    async def _metrics(self, request: _Request) -> None:
+        text = await self.host.metrics()
+        self._reply(request, 200, b"text/plain; version=0.0.4", text.encode())
+        self._next()
+
+    def reply(self, item: Item, reply: bytes | ServiceError) -> None:
+        """Send the answer to a request that was put into the dispatcher."""
+        request: _Request = item[4]
+        self.num_under_way = 0
+        if isinstance(reply, ServiceError):
+            self._reply_error(request, reply)
+        else:
+            self._reply(request, 200, b"application/octet-stream", reply)
+        if self.host.access_log:
+            log_request(
+                peer=self.peer,
+                request_id=_request_id(request).decode(),
+                kind=item[1],
+                session=item[2],
+                received_bytes=len(item[3]),
+                reply=reply,
+                elapsed_s=time.monotonic() - item[5],
             )
-        session = request.headers.get("session", "")
-        if kind != "call" and not session:
-            raise ServiceError("bad_session", f"step_kind {given} needs the header 'session'")
-        try:
-            body = await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            raise ServiceError(
-                "body_too_large", f"the body exceeds the limit of {self._limits.max_body_bytes}"
-            ) from None
-        return await self._sessions.request(kind, session, body)
+        if self._queue:
+            self._next()
 
-    async def health(self, _: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+    def _reply_error(self, request: _Request, error: ServiceError) -> None:
+        body = json.dumps({"error": {"code": error.code, "message": error.message}}).encode()
+        extra = b""
+        if error.code in _RETRY_LATER:
+            extra = b"Retry-After: 1\r\n"
+        elif error.code == "unauthorized":
+            extra = b"WWW-Authenticate: Bearer\r\n"
+        elif error.code == "method_not_allowed":
+            extra = b"Allow: POST\r\n" if b"/step" in request.url else b"Allow: GET, HEAD\r\n"
+        request.headers.setdefault(b"x-request-id", secrets.token_hex(8).encode())
+        self._reply(request, STATUS.get(error.code, 500), b"application/json", body, extra)
 
-    async def ready(self, _: web.Request) -> web.Response:
-        if self._sessions.draining:
-            return _error(ServiceError("draining", "the server is shutting down"))
-        return web.Response(text="ready\n")
+    def _reply(
+        self, request: _Request, status: int, content_type: bytes, body: bytes, extra: bytes = b""
+    ) -> None:
+        size = len(body)
+        if b"x-request-id" in request.headers:
+            extra += b"X-Request-Id: %b\r\n" % _request_id(request)
+        if not request.keep_alive:
+            extra += b"Connection: close\r\n"
+        if request.method == b"HEAD":
+            body = b""
+        head = b"%bContent-Length: %d\r\n%b\r\n" % (_head(status, content_type), size, extra)
+        if len(body) < _LARGE_BYTES:
+            self.write(head + body)
+        else:
+            self.write_parts(head, body)
+        self._answering = None
+        if not request.keep_alive:
+            self.close()
 
-    async def metrics(self, _: web.Request) -> web.Response:
-        counters = self._sessions.counters
-        lines = [
-            "# TYPE bray_requests_total counter",
-            f"bray_requests_total {counters.requests}",
-            "# TYPE bray_errors_total counter",
-            *(f'bray_errors_total{{code="{c}"}} {n}' for c, n in sorted(counters.errors.items())),
-            "# TYPE bray_received_bytes_total counter",
-            f"bray_received_bytes_total {counters.bytes_in}",
-            "# TYPE bray_sent_bytes_total counter",
-            f"bray_sent_bytes_total {counters.bytes_out}",
-            "# TYPE bray_sessions gauge",
-            f"bray_sessions {len(self._sessions)}",
-        ]
-        return web.Response(
-            text="\n".join(lines) + "\n", headers={"Content-Type": "text/plain; version=0.0.4"}
+    def refuse_slow(self) -> None:
+        """A request has been under way to us for too long."""
+        limit = self.limits.receive_timeout_s
+        self._refuse(ServiceError("deadline", f"no whole request within {limit:g} s"))
+        self._next()
+
+    @property
+    def is_too_busy(self) -> bool:
+        """Whether to read no more for now."""
+        return len(self._queue) >= _MAX_PIPELINED
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way."""
+        return self._answering is None and not self._queue
+
+    def ended(self) -> None:
+        """Forget what was not answered."""
+        self._queue.clear()
+
+
+def _request_id(request: _Request) -> bytes:
+    """Return a client's id of its request, or a sign where it cannot be echoed as it is."""
+    given = request.headers.get(b"x-request-id", b"")
+    fits = len(given) <= _MAX_REQUEST_ID_BYTES and given.isascii() and given.decode().isprintable()
+    return given if fits else b"-"
+
+
+def _text(value: bytes) -> str:
+    return value[:100].decode(errors="replace")
+
+
+_second = 0
+_heads: dict[tuple[int, bytes], bytes] = {}
+
+
+def _head(status: int, content_type: bytes) -> bytes:
+    """Return the status line and the headers that every reply of this second has."""
+    global _second
+    now = int(time.time())
+    if now != _second:
+        _second = now
+        _heads.clear()
+    head = _heads.get((status, content_type))
+    if head is None:
+        head = b"HTTP/1.1 %d %b\r\nDate: %b\r\nContent-Type: %b\r\n" % (
+            status,
+            HTTPStatus(status).phrase.encode(),
+            formatdate(now, usegmt=True).encode(),
+            content_type,
         )
-
-
-def _error(error: ServiceError) -> web.Response:
-    text = json.dumps({"error": {"code": error.code, "message": error.message}})
-    headers = {"Retry-After": "1"} if error.code in ("too_many_sessions", "draining") else {}
-    return web.Response(
-        status=STATUS.get(error.code, 500),
-        text=text,
-        content_type="application/json",
-        headers=headers,
-    )
+        _heads[status, content_type] = head
+    return head

@@ -1,38 +1,71 @@
-"""Servers in worker processes on Ray."""
+"""Servers in worker processes on Ray, behind one port."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import inspect
 import logging
-from collections.abc import Callable, Sequence
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 from bray_core import metrics
-from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
+from bray_core.balance import STRATEGIES, Balance, Strategy
+from bray_core.errors import (
+    ConfigError,
+    DeadlineError,
+    PortInUseError,
+    ServiceError,
+    WorkerLostError,
+)
 from bray_core.remote import WorkerPool
+from bray_server.client import Client
 from bray_server.limits import Limits
-from bray_server.server import ServerThread
+from bray_server.server_thread import ServerThread
 from bray_server.sessions import Service
+from bray_server.tls import Tls
 
-_START_TIMEOUT_S = 120.0
 _CLOSE_TIMEOUT_S = 3.0
 _CONCURRENCY = 2
+_NOT_TAKEN = ("unreachable", "draining", "overloaded")
+"""Errors of a worker that has done nothing: another one may be asked."""
 
 logger = logging.getLogger(__name__)
 
 
 class RemoteServer:
-    """A pool of workers, each a `Server` with ports of its own (`port`, `port + 1`, …; 0: any).
+    """A pool of workers that answer on the same ports of a host; see `bray_server.group`.
+
+    A session lives in one worker. A request for it may go to any: the others send it on. When a
+    worker dies, its sessions are lost, which their next requests are told (`worker_lost`), and a
+    new worker takes its place.
 
     Args:
         name: of the pool.
-        make_service: called once in each worker; returns the service that it hosts.
+        service: a class with `start`: its instances answer one session each; or what is called
+            once in each worker, and again in one that replaces it, and returns the service that
+            it hosts: a class with only `tick`, or a function.
         num_workers: how many.
-        host, tcp_port, http_port, limits, tokens: as for `Server`.
+        host, tcp_port, http_port, limits, tokens, tls, access_log: as for `Server`; limits are
+            those of each worker.
+        strategy: how `call` chooses a worker: see `bray_core.balance`.
+        certificate_authority: PEM file that `call` trusts, with TLS.
+
+    Raises:
+        PortInUseError: names the port.
+        ConfigError: a setting is out of range.
+        AlreadyExistsError: the cluster has a pool of that name.
     """
 
     def __init__(
         self,
         name: str,
-        make_service: Callable[[], Service],
+        service: Callable[..., Any],
         *,
         num_workers: int = 1,
         host: str = "127.0.0.1",
@@ -40,38 +73,106 @@ class RemoteServer:
         http_port: int | None = None,
         limits: Limits | None = None,
         tokens: Sequence[str] = (),
+        tls: Tls | None = None,
+        access_log: bool = False,
+        strategy: Strategy = "round_robin",
+        certificate_authority: str | Path | None = None,
     ) -> None:
-        for port_name, port in (("tcp_port", tcp_port), ("http_port", http_port)):
-            if port and port + num_workers - 1 > 65535:
-                raise ConfigError(f"{port_name}: {port} + {num_workers} workers exceed 65535")
-        self._ports = (tcp_port, http_port)
-        self._pool = WorkerPool(
-            name,
-            _Worker,
-            args=(make_service, host, limits, tuple(tokens)),
-            num_workers=num_workers,
-            max_concurrency=_CONCURRENCY,
-        )
-        try:
-            self._listen()
-        except BaseException:
-            self._pool.close()
-            raise
-
-    def _listen(self) -> list[list[str]]:
-        """Let every worker listen, also one that was restarted; return their addresses."""
-        found = []
-        for index in range(self._pool.size):
-            ports = [port + index if port else port for port in self._ports]
-            found.append(
-                self._pool.call("listen", *ports, worker=index, timeout_s=_START_TIMEOUT_S)
+        if strategy not in STRATEGIES:
+            raise ConfigError(
+                f"strategy: expected one of {', '.join(STRATEGIES)}, got {strategy!r}"
             )
-        return found
+        self._strategy = strategy
+        self._token = tokens[0] if tokens else None
+        self._certificate_authority = certificate_authority
+        self._folder = Path(tempfile.mkdtemp(prefix="bray-server-"))
+        with contextlib.ExitStack() as undo:
+            undo.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            self._reserved = {
+                "tcp_port": undo.enter_context(_reserve(host, "tcp_port", tcp_port)),
+                "http_port": undo.enter_context(_reserve(host, "http_port", http_port)),
+            }
+            options = {
+                "host": host,
+                "limits": limits,
+                "tokens": tuple(tokens),
+                "tls": tls,
+                "access_log": access_log,
+                "group": self._folder,
+                **{key: sock and sock.getsockname()[1] for key, sock in self._reserved.items()},
+            }
+            self._pool = WorkerPool(
+                name,
+                _Worker,
+                args=(service, options),
+                num_workers=num_workers,
+                max_concurrency=_CONCURRENCY,
+            )
+            undo.callback(self._pool.close)
+            self._shared: list[str] = self._pool.call("addresses", worker=0)
+            self._direct: list[str] = self._pool.call_all("direct_address")
+            self._balance = Balance(num_workers, self._pool.near)
+            self._undo = undo.pop_all()
+        self._clients = threading.local()
 
     @property
     def addresses(self) -> list[str]:
-        """Where clients reach the workers; asks them, so one that was restarted listens again."""
-        return [address for worker in self._listen() for address in worker]
+        """Where clients reach the workers, all of them: `tcp://host:port`, then `http://…`."""
+        return list(self._shared)
+
+    @property
+    def worker_addresses(self) -> list[str]:
+        """Where clients reach each worker alone, over TCP; asks them: one that died has a new one.
+
+        For clients that want the load laid out by hand, such as one gamecore process a worker.
+        """
+        self._direct = self._pool.call_all("direct_address")
+        return list(self._direct)
+
+    def call(self, body: bytes, *, key: str | None = None, timeout_s: float = 60.0) -> bytes:
+        """Let one worker answer a stateless call, over a socket, from any thread.
+
+        A worker that is gone, full or shutting down has done nothing: the next one is asked.
+
+        Args:
+            body: opaque.
+            key: for the strategy `hash`.
+            timeout_s: for each worker that is asked.
+
+        Raises:
+            ServiceError: the service's error; `connection_lost`: the worker died meanwhile.
+            DeadlineError: no reply in time.
+        """
+        chosen = self._balance.choose(self._strategy, key)
+        for attempt in range(self._pool.size):
+            index = (chosen + attempt) % self._pool.size
+            self._balance.in_flight[index] += 1
+            try:
+                return self._client(index, timeout_s).call(body)
+            except ServiceError as error:
+                if error.code not in _NOT_TAKEN or attempt == self._pool.size - 1:
+                    raise
+                self._refresh(index)
+            finally:
+                self._balance.in_flight[index] -= 1
+        raise AssertionError("not reached: the last attempt returns or raises")
+
+    def _client(self, index: int, timeout_s: float) -> Client:
+        clients: dict[tuple[str, float], Client] = self._clients.__dict__.setdefault("all", {})
+        where = self._direct[index], timeout_s
+        if where not in clients:
+            clients[where] = Client(
+                where[0],
+                self._token,
+                timeout_s,
+                certificate_authority=self._certificate_authority,
+            )
+        return clients[where]
+
+    def _refresh(self, index: int) -> None:
+        """Learn the new address of a worker that may have been replaced; harmless if it was not."""
+        with contextlib.suppress(WorkerLostError, DeadlineError):
+            self._direct[index] = self._pool.call("direct_address", worker=index, timeout_s=1.0)
 
     def stats(self) -> dict[str, float]:
         """Return requests, errors and open sessions of all workers."""
@@ -93,47 +194,65 @@ class RemoteServer:
         """Gather what every worker recorded."""
         return self._pool.drain_metrics()
 
-    def close(self) -> None:
-        """End all sessions, free the ports, end the workers; again is harmless."""
+    def close(self, drain_s: float = 0.0) -> None:
+        """Let open sessions end for `drain_s`, free the ports, end the workers; again is harmless.
+
+        Clients of other threads that `call` was used from stay open until those threads end.
+        """
         if self._pool.size:
             try:
-                self._pool.call_all("close", timeout_s=_CLOSE_TIMEOUT_S)
+                self._pool.call_all("close", drain_s, timeout_s=drain_s + _CLOSE_TIMEOUT_S)
             except (WorkerLostError, DeadlineError) as error:
                 logger.warning("server %s: a worker did not close: %s", self._pool.name, error)
-        self._pool.close()
+        for client in self._clients.__dict__.pop("all", {}).values():
+            client.close()
+        self._undo.close()
+
+
+@contextlib.contextmanager
+def _reserve(host: str, name: str, port: int | None) -> Iterator[socket.socket | None]:
+    """Hold a port, without listening, so that the workers and nobody else may listen on it.
+
+    With SO_REUSEPORT any process of this user could listen there too and be given half of the
+    connections. So a port on which somebody listens already is refused here.
+    """
+    if port is None:
+        yield None
+        return
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"{name}: expected 0 to 65535, got {port}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as alone, socket.socket(family) as held:
+        try:
+            alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            alone.bind((host, port))
+            alone.close()
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            held.bind((host, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            cure = f"choose another {name.replace('_', ' ')}, or 0 for any free one"
+            raise PortInUseError(host, port, cure) from error
+        yield held
 
 
 class _Worker:
-    """One worker: it listens when it is told its ports."""
+    """One worker: listens from its first moment on, also one that replaces another."""
 
-    def __init__(
-        self,
-        make_service: Callable[[], Service],
-        host: str,
-        limits: Limits | None,
-        tokens: Sequence[str],
-    ) -> None:
-        self._make_service = make_service
-        self._host = host
-        self._limits = limits
-        self._tokens = tokens
-        self._server: ServerThread | None = None
+    def __init__(self, service: Callable[..., Any], options: dict[str, Any]) -> None:
+        is_session_class = inspect.isclass(service) and hasattr(service, "start")
+        hosted: Service = service if is_session_class else service()
+        self._server = ServerThread(hosted, **options)
 
-    def listen(self, tcp_port: int | None, http_port: int | None) -> list[str]:
-        if self._server is None:
-            self._server = ServerThread(
-                self._make_service(),
-                host=self._host,
-                tcp_port=tcp_port,
-                http_port=http_port,
-                limits=self._limits,
-                tokens=self._tokens,
-            )
+    def addresses(self) -> list[str]:
         return self._server.addresses
 
-    def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+    def direct_address(self) -> str:
+        return self._server.worker_addresses[0]
+
+    def close(self, drain_s: float) -> None:
+        self._server.close(drain_s)
 
     def stats(self) -> dict[str, float]:
-        return self._server.stats() if self._server is not None else {}
+        return self._server.stats()

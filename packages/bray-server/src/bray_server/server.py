@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import ssl
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
 
 from bray_core.errors import ConfigError, PortInUseError
-from bray_core.event_loop import EventLoopThread
 from bray_server.auth import Tokens
+from bray_server.connection import Connection
+from bray_server.dispatcher import Dispatcher
+from bray_server.figures import prometheus
+from bray_server.group import Group
+from bray_server.http import HttpConnection
 from bray_server.limits import Limits
 from bray_server.sessions import Service, Sessions
-from bray_server.tcp import Connection
+from bray_server.tcp import TcpConnection
+from bray_server.tls import Tls
 
-if TYPE_CHECKING:
-    from aiohttp import web
-
-_REAP_EVERY = 4
-"""Idle sessions are looked for so many times in an idle timeout."""
+_LAST_WORDS_S = 1.0
+"""How long a stopping server waits until its clients have received their last replies."""
+_BACKLOG = 1024
+_LARGE_BLOCK_BYTES = 24 * 1024 * 1024
 
 
 class Server:
@@ -31,7 +39,15 @@ class Server:
         tcp_port: of the binary protocol; 0 takes any free one, None offers none.
         http_port: likewise for HTTP.
         limits: what a client may use.
-        tokens: bearer tokens that are accepted; none: everyone may call.
+        tokens: bearer tokens that are accepted, several at once while they are rotated; none:
+            everyone may call.
+        tls: on both ports; None: plain.
+        access_log: write a JSON line for each request to the logger `bray_server.access`.
+        group: a folder that all workers share which answer on the same ports; each finds the
+            sessions of the others. None: the ports are this server's alone.
+
+    Raises:
+        ConfigError: a setting is out of range.
     """
 
     def __init__(
@@ -43,32 +59,55 @@ class Server:
         http_port: int | None = None,
         limits: Limits | None = None,
         tokens: Sequence[str] = (),
+        tls: Tls | None = None,
+        access_log: bool = False,
+        group: Path | None = None,
     ) -> None:
         if tcp_port is None and http_port is None:
             raise ConfigError("tcp_port: expected a port here or in http_port, got None in both")
+        for name, port in (("tcp_port", tcp_port), ("http_port", http_port)):
+            if port is not None and not 0 <= port <= 65535:
+                raise ConfigError(f"{name}: expected 0 to 65535, got {port}")
         self._host = host
-        self._ports = {"tcp_port": tcp_port, "http_port": http_port}
-        self._limits = limits or Limits()
-        self._tokens = Tokens(tokens)
-        self._sessions = Sessions(service, self._limits)
-        self._connections: set[Connection] = set()
-        self._tcp: asyncio.Server | None = None
-        self._http: web.AppRunner | None = None
-        self._reaper: asyncio.Task[None] | None = None
+        self._ports = (tcp_port, http_port)
+        self.limits = limits or Limits()
+        self.tokens = Tokens(tokens)
+        self.access_log = access_log
+        self._tls: ssl.SSLContext | None = tls.context() if tls is not None else None
+        self._group = Group(group, self.limits.idle_timeout_s) if group is not None else None
+        self.sessions = Sessions(service, self.limits, self._group)
+        """The table of sessions with its figures."""
+        self.dispatcher = Dispatcher(self.sessions)
+        self.connections: set[Connection] = set()
+        self._num_delta = 0
+        self._listeners: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self.tcp_port: int | None = None
         """The TCP port that is bound, once started."""
         self.http_port: int | None = None
         """The HTTP port that is bound, once started."""
+        self.direct_port: int | None = None
+        """In a group: the TCP port that is this worker's alone, once started."""
 
     @property
     def num_sessions(self) -> int:
         """Sessions that are open."""
-        return len(self._sessions)
+        return len(self.sessions)
 
     @property
-    def sessions(self) -> Sessions:
-        """The table of sessions with its counters."""
-        return self._sessions
+    def addresses(self) -> list[str]:
+        """Where clients reach it: `tcp://host:port`, then `http://host:port`; with TLS `…s://`."""
+        return self._addresses(("tcp", self.tcp_port), ("http", self.http_port))
+
+    @property
+    def worker_addresses(self) -> list[str]:
+        """Where clients reach this very worker over TCP."""
+        return self._addresses(("tcp", self.direct_port or self.tcp_port))
+
+    def _addresses(self, *ports: tuple[str, int | None]) -> list[str]:
+        s = "s" if self._tls is not None else ""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return [f"{scheme}{s}://{host}:{port}" for scheme, port in ports if port is not None]
 
     async def start(self) -> None:
         """Bind the ports and begin to answer.
@@ -76,122 +115,134 @@ class Server:
         Raises:
             PortInUseError: names the port.
         """
+        _keep_memory()
+        reuse = self._group is not None
         try:
-            await self._start_tcp()
-            await self._start_http()
+            if self._group is not None:
+                await self._group.start(lambda: TcpConnection(self, is_worker=True))
+                self.direct_port = await self._listen("direct port", 0, self._connect_tcp)
+            tcp_port, http_port = self._ports
+            self.tcp_port = await self._listen("tcp port", tcp_port, self._connect_tcp, reuse)
+            self.http_port = await self._listen("http port", http_port, self._connect_http, reuse)
         except BaseException:
             await self.stop(0.0)
             raise
-        self._reaper = asyncio.create_task(self._reap())
+        self.spawn(self._check_connections())
+        self.spawn(self._reap())
 
-    async def _start_tcp(self) -> None:
-        port = self._ports["tcp_port"]
+    def _connect_tcp(self) -> Connection:
+        return TcpConnection(self)
+
+    def _connect_http(self) -> Connection:
+        return HttpConnection(self)
+
+    async def _listen(
+        self, name: str, port: int | None, connect: Callable[[], Connection], reuse: bool = False
+    ) -> int | None:
         if port is None:
-            return
+            return None
         try:
-            self._tcp = await asyncio.get_running_loop().create_server(
-                lambda: Connection(self._sessions, self._limits, self._tokens, self._connections),
+            listener = await asyncio.get_running_loop().create_server(
+                connect,
                 self._host,
                 port,
+                ssl=self._tls,
+                ssl_handshake_timeout=self.limits.receive_timeout_s if self._tls else None,
+                reuse_port=reuse or None,
+                backlog=_BACKLOG,
             )
         except OSError as error:
-            raise self._explain(error, "tcp_port") from error
-        self.tcp_port = self._tcp.sockets[0].getsockname()[1]
+            if error.errno != errno.EADDRINUSE:
+                raise
+            cure = f"choose another {name}, or 0 for any free one"
+            raise PortInUseError(self._host, port, cure) from error
+        self._listeners.append(listener)
+        bound: int = listener.sockets[0].getsockname()[1]
+        return bound
 
-    async def _start_http(self) -> None:
-        port = self._ports["http_port"]
-        if port is None:
-            return
-        from aiohttp import web
+    # What connections ask of their host.
 
-        from bray_server.http import make_runner
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something until it ends or the server stops."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-        self._http = make_runner(self._sessions, self._limits, self._tokens)
-        await self._http.setup()
-        try:
-            await web.TCPSite(self._http, self._host, port).start()
-        except OSError as error:
-            raise self._explain(error, "http_port") from error
-        self.http_port = self._http.addresses[0][1]
+    def take_delta(self) -> bool:
+        """Whether one more session may use delta encoding."""
+        if self._num_delta >= self.limits.max_delta_sessions:
+            return False
+        self._num_delta += 1
+        return True
 
-    def _explain(self, error: OSError, name: str) -> Exception:
-        if error.errno == errno.EADDRINUSE:
-            port = self._ports[name] or 0
-            return PortInUseError(
-                self._host, port, f"choose another {name.replace('_', ' ')}, or 0 for any free one"
-            )
-        return error
+    def give_back_delta(self) -> None:
+        """A session with delta encoding ended."""
+        self._num_delta -= 1
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return this worker's figures as plain numbers."""
+        gauges = {
+            "sessions": len(self.sessions),
+            "connections": len(self.connections),
+            "requests_under_way": self.sessions.num_running,
+        }
+        return self.sessions.figures.snapshot(gauges)
+
+    async def metrics(self) -> str:
+        """Return Prometheus text of all workers that share the ports."""
+        if self._group is None:
+            return prometheus({"": self.snapshot()})
+        others = await self._group.gather_figures()
+        return prometheus({self._group.name: self.snapshot(), **others})
+
+    async def _check_connections(self) -> None:
+        every = min(self.limits.receive_timeout_s, self.limits.send_timeout_s) / 4
+        while True:
+            await asyncio.sleep(every)
+            now = time.monotonic()
+            for connection in list(self.connections):
+                connection.check_time(now)
 
     async def _reap(self) -> None:
         while True:
-            await asyncio.sleep(self._limits.idle_timeout_s / _REAP_EVERY)
-            await self._sessions.reap_idle()
+            await asyncio.sleep(self.limits.idle_timeout_s / 4)
+            await self.sessions.reap_idle()
+            if self._group is not None:
+                await self._group.sweep()
 
     async def stop(self, drain_s: float = 5.0) -> None:
-        """Stop: refuse new sessions, let running requests finish for `drain_s`, close all."""
-        if self._tcp is not None:
-            self._tcp.close()
-        await self._sessions.drain(drain_s)
-        for connection in list(self._connections):
+        """Stop: accept nobody, refuse new sessions, let open ones end within `drain_s`, close.
+
+        Sessions that are still open then are aborted. A session that waits for its client holds
+        the server up until then.
+        """
+        for listener in self._listeners:
+            listener.close()
+        await self.sessions.drain(drain_s)
+        connections = list(self.connections)
+        for connection in connections:
             connection.close()
-        if self._http is not None:
-            await self._http.cleanup()
-        if self._reaper is not None:
-            self._reaper.cancel()
-        self._tcp = self._http = self._reaper = None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_S):
+                while self.connections:  # noqa: ASYNC110  they tell nobody else
+                    await asyncio.sleep(0.005)
+        for connection in list(self.connections):
+            connection.abort()
+        if self._group is not None:
+            await self._group.stop()
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._listeners.clear()
 
 
-class ServerThread:
-    """A `Server` on an event loop of its own: for programs without one. Listens at once.
+def _keep_memory() -> None:
+    """Let the C library keep freed memory for the next requests instead of returning it.
 
-    Args:
-        service, **options: as for `Server`.
-
-    Raises:
-        PortInUseError: names the port.
+    glibc gives the top of the heap back to the kernel when more than 128 KB of it are free, so
+    that many bodies of 64 KB cost a page fault for every 4 KB, again and again: two thirds of the
+    throughput. Freeing one large block moves that threshold to twice its size (mallopt(3),
+    M_MMAP_THRESHOLD); the block itself is never touched.
     """
-
-    def __init__(
-        self,
-        service: Service,
-        *,
-        host: str = "127.0.0.1",
-        tcp_port: int | None = 0,
-        http_port: int | None = None,
-        limits: Limits | None = None,
-        tokens: Sequence[str] = (),
-    ) -> None:
-        self._host = host
-        self._server = Server(
-            service, host=host, tcp_port=tcp_port, http_port=http_port, limits=limits, tokens=tokens
-        )
-        self.loop = EventLoopThread("server")
-        try:
-            self.loop.run(self._server.start())
-        except BaseException:
-            self.loop.stop()
-            raise
-
-    @property
-    def addresses(self) -> list[str]:
-        """Where clients reach it: `tcp://host:port`, then `http://host:port`."""
-        ports = (("tcp", self._server.tcp_port), ("http", self._server.http_port))
-        return [f"{scheme}://{self._host}:{port}" for scheme, port in ports if port is not None]
-
-    def stats(self) -> dict[str, float]:
-        """Return requests, errors and open sessions."""
-        counters = self._server.sessions.counters
-        return {
-            "requests": counters.requests,
-            "errors": sum(counters.errors.values()),
-            "sessions": self._server.num_sessions,
-        }
-
-    def close(self, drain_s: float = 1.0) -> None:
-        """Drain, close all connections, end the thread; again is harmless."""
-        if self.loop.loop.is_closed():
-            return
-        try:
-            self.loop.run(self._server.stop(drain_s), timeout_s=drain_s + 10.0)
-        finally:
-            self.loop.stop()
+    bytes(_LARGE_BLOCK_BYTES)

@@ -2,9 +2,10 @@
 
 Errors are `ServiceError`s with one of these codes (HTTP status in brackets):
 
-    bad_request [400]      unauthorized [401]     unknown_session [404]   not_found [404]
-    deadline [408]         session_exists [409]   busy [409]              body_too_large [413]
-    too_many_sessions [429]                       service_error [500]     draining [503]
+    bad_request [400]      bad_session [400]       bad_delta [400]        unauthorized [401]
+    unknown_session [404]  not_found [404]         deadline [408]         session_exists [409]
+    busy [409]             worker_lost [410]       body_too_large [413]   too_many_sessions [429]
+    overloaded [429]       service_error [500]     draining [503]
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from bray_core.errors import BrayError, ConfigError, ServiceError
 from bray_core.protocols import Actor
+from bray_server.bounded import bounded, go_on
+from bray_server.figures import BUCKETS_S, Figures
+from bray_server.frames import Kind
 from bray_server.limits import Limits
 
 logger = logging.getLogger(__name__)
@@ -26,18 +31,25 @@ STATUS = {
     "bad_request": 400,
     "bad_frame": 400,
     "bad_session": 400,
+    "bad_delta": 400,
     "unauthorized": 401,
     "unknown_session": 404,
     "not_found": 404,
+    "method_not_allowed": 405,
     "deadline": 408,
     "session_exists": 409,
     "busy": 409,
+    "worker_lost": 410,
     "body_too_large": 413,
     "too_many_sessions": 429,
+    "overloaded": 429,
+    "headers_too_large": 431,
     "service_error": 500,
     "draining": 503,
 }
 """HTTP status of each error code."""
+
+_START, _TICK, _END, _CALL = map(int, (Kind.START, Kind.TICK, Kind.END, Kind.CALL))
 
 
 class Stateless(Protocol):
@@ -51,23 +63,43 @@ class Stateless(Protocol):
 Service = Callable[[str], Actor] | Stateless
 """Stateful: called with a session id, returns what answers it. Stateless: an object with `tick`."""
 
+Waits = Callable[[], None]
+"""What a connection does when a request of it waits for the first time."""
 
-@dataclass(slots=True)
+
+class Owner(Protocol):
+    """The connection that a request came on."""
+
+    is_worker: bool
+    """Whether another worker sent it on: it is not sent on to a third."""
+    owns_sessions: bool
+    """Whether sessions started on it end with it."""
+
+
+class Others(Protocol):
+    """The other workers that share the port."""
+
+    def claim(self, session: bytes) -> None:
+        """Note that the session lives here. Raises ServiceError: it lives somewhere already."""
+        ...
+
+    def release(self, session: bytes) -> None:
+        """Note that it does no longer."""
+        ...
+
+    async def forward(self, kind: int, session: bytes, body: bytes) -> bytes:
+        """Let the owner answer. Raises ServiceError: also if there is none, or it died."""
+        ...
+
+
 class _Session:
-    actor: Actor
-    owner: object
-    last_used: float
-    busy: bool = True
+    __slots__ = ("actor", "busy", "last_used", "owner")
 
-
-@dataclass(slots=True)
-class Counters:
-    """Figures of a server since it started."""
-
-    requests: int = 0
-    errors: dict[str, int] = field(default_factory=dict)
-    bytes_in: int = 0
-    bytes_out: int = 0
+    def __init__(self, actor: Actor, owner: Owner | None) -> None:
+        self.actor = actor
+        self.owner = owner
+        self.busy = True
+        self.last_used = 0.0
 
 
 class Sessions:
@@ -79,193 +111,254 @@ class Sessions:
     Args:
         service: see `Service`.
         limits: bounds.
+        others: the workers that share the port with this one.
 
     Raises:
         ConfigError: the service is neither a factory nor an object with an async `tick`.
     """
 
-    def __init__(self, service: Service, limits: Limits) -> None:
+    def __init__(self, service: Service, limits: Limits, others: Others | None = None) -> None:
         self._factory, self._stateless = _kind_of(service)
         self._limits = limits
-        self._table: dict[str, _Session] = {}
+        self._max_requests = limits.max_requests
+        self._others = others
+        self._table: dict[bytes, _Session] = {}
         self._running = 0
-        self._quiet = asyncio.Event()
-        self._quiet.set()
+        self._changed = asyncio.Event()
         self.draining = False
-        self.counters = Counters()
+        self.figures = Figures()
 
     def __len__(self) -> int:
         return len(self._table)
 
-    async def request(self, kind: str, session: str, body: bytes, owner: object = None) -> bytes:
-        """Answer one request.
+    @property
+    def num_running(self) -> int:
+        """Requests under way."""
+        return self._running
+
+    async def answer(
+        self,
+        kind: int,
+        session: bytes,
+        body: bytes,
+        owner: Owner | None = None,
+        waits: Waits | None = None,
+        received_s: float = 0.0,
+    ) -> bytes | ServiceError:
+        """Answer one request, with a body or an error; never raises one.
 
         Args:
-            kind: `start`, `tick`, `end` or `call`.
-            session: its id; not used for `call`.
+            kind: START, TICK, END or CALL of `frames.Kind`.
+            session: its id in UTF-8; not used for CALL.
             body: opaque.
-            owner: the connection that a started session is bound to, or None.
-
-        Raises:
-            ServiceError: with a code of this module's table.
+            owner: the connection that it came on.
+            waits: called when the answer waits for the first time, if it does.
+            received_s: when the request was there, by `time.monotonic`.
         """
-        self.counters.requests += 1
-        self.counters.bytes_in += len(body)
+        figures = self.figures
+        figures.requests[kind] += 1
+        figures.bytes_in += len(body)
         self._running += 1
-        self._quiet.clear()
         try:
-            reply = await self._dispatch(kind, session, body, owner)
-        except ServiceError as error:
-            self.counters.errors[error.code] = self.counters.errors.get(error.code, 0) + 1
-            raise
+            if self._running > self._max_requests:
+                raise ServiceError("overloaded", f"{self._running - 1} requests are under way")
+            entry = self._table.get(session)
+            if kind == _TICK and entry is not None and not entry.busy:
+                entry.busy = True
+                try:
+                    work = entry.actor.tick(body)
+                    try:  # `bounded`, written out: this is the path that every tick takes
+                        wanted = work.send(None)
+                    except StopIteration as done:
+                        reply = done.value
+                    else:
+                        if waits is not None:
+                            waits()
+                        reply = await go_on(work, wanted, self._limits.tick_timeout_s)
+                finally:
+                    entry.busy = False
+                    entry.last_used = time.monotonic()
+            else:
+                reply = await self._other(kind, session, body, entry, owner, waits)
+            if type(reply) is not bytes:
+                raise _not_bytes(reply)
+            figures.bytes_out += len(reply)
+            return reply
+        except Exception as error:  # noqa: BLE001  the request's edge: it becomes a reply
+            failure = self._failed(error, session)
+            figures.count_error(failure.code)
+            return failure
         finally:
+            elapsed_s = time.monotonic() - received_s
+            figures.latency[bisect_left(BUCKETS_S, elapsed_s)] += 1
+            figures.latency_s += elapsed_s
             self._running -= 1
-            if not self._running:
-                self._quiet.set()
-        self.counters.bytes_out += len(reply)
-        return reply
+            if self.draining:
+                self._changed.set()
 
-    async def _dispatch(self, kind: str, session: str, body: bytes, owner: object) -> bytes:
-        if len(body) > self._limits.max_body_bytes:
-            raise ServiceError(
-                "body_too_large",
-                f"a body of {len(body)} bytes exceeds the limit of {self._limits.max_body_bytes}",
-            )
-        if kind == "tick":
-            entry = self._enter(session)
-            try:
-                return await self._bounded(entry.actor.tick(body), session)
-            finally:
-                self._leave(entry)
-        if kind == "start":
-            return await self._start(session, body, owner)
-        if kind == "end":
-            return await self._end(session, body)
-        return await self._call(body)
+    async def _other(
+        self,
+        kind: int,
+        session: bytes,
+        body: bytes,
+        entry: _Session | None,
+        owner: Owner | None,
+        waits: Waits | None,
+    ) -> bytes:
+        """Answer all but the tick of a session that is here and free."""
+        if kind == _CALL:
+            return await self._call(body, waits)
+        if kind == _START:
+            return await self._start(session, body, owner, waits)
+        if entry is None:
+            self._check_session(session)
+            if self._others is None or (owner is not None and owner.is_worker):
+                raise ServiceError("unknown_session", f"session {_text(session)!r} is not open")
+            self.figures.forwarded += 1
+            return await self._bounded(self._others.forward(kind, session, body), waits)
+        if entry.busy:
+            raise ServiceError("busy", f"session {_text(session)!r} has a request under way")
+        entry.busy = True
+        try:
+            return await self._bounded(entry.actor.end(body), waits)
+        finally:
+            self._remove(session, entry)
 
-    async def _call(self, body: bytes) -> bytes:
+    async def _call(self, body: bytes, waits: Waits | None) -> bytes:
         if self._stateless is None:
             raise ServiceError(
                 "bad_request", "this service has sessions: a request needs a session and its kind"
             )
         if self.draining:
             raise ServiceError("draining", "the server is shutting down")
-        return await self._bounded(self._stateless.tick(body), "call")
+        return await self._bounded(self._stateless.tick(body), waits)
 
-    async def _start(self, session: str, body: bytes, owner: object) -> bytes:
-        self._check_start(session)
+    async def _start(
+        self, session: bytes, body: bytes, owner: Owner | None, waits: Waits | None
+    ) -> bytes:
+        name = self._check_start(session)
         assert self._factory is not None
+        if self._others is not None:
+            self._others.claim(session)
         try:
-            actor = self._factory(session)
-        except Exception as error:
-            raise self._failed(error, session) from error
-        entry = _Session(actor, owner, asyncio.get_running_loop().time())
+            keeper = owner if owner is not None and owner.owns_sessions else None
+            entry = _Session(self._factory(name), keeper)
+        except BaseException:
+            self._release(session)
+            raise
         self._table[session] = entry
         try:
-            reply = await self._bounded(actor.start(body), session)
+            reply = await self._bounded(entry.actor.start(body), waits)
         except BaseException:
-            self._table.pop(session, None)
+            self._remove(session, entry)
             raise
-        self._leave(entry)
+        entry.busy = False
+        entry.last_used = time.monotonic()
         return reply
 
-    def _check_start(self, session: str) -> None:
-        if self._factory is None:
-            raise ServiceError("bad_request", "this service has no sessions: call it without one")
+    def _check_start(self, session: bytes) -> str:
+        name = self._check_session(session)
         if self.draining:
             raise ServiceError("draining", "the server is shutting down: no new sessions")
-        size = len(session.encode())
-        if not 0 < size <= self._limits.max_session_bytes:
-            raise ServiceError(
-                "bad_session",
-                f"expected a session id of 1 to {self._limits.max_session_bytes} bytes, got {size}",
-            )
         if session in self._table:
-            raise ServiceError("session_exists", f"session {session!r} was started already")
+            raise ServiceError("session_exists", f"session {name!r} was started already")
         if len(self._table) >= self._limits.max_sessions:
             raise ServiceError(
                 "too_many_sessions", f"{len(self._table)} sessions are open, the limit"
             )
+        return name
 
-    async def _end(self, session: str, body: bytes) -> bytes:
-        entry = self._enter(session)
-        try:
-            return await self._bounded(entry.actor.end(body), session)
-        finally:
-            if self._table.get(session) is entry:
-                del self._table[session]
-
-    def _enter(self, session: str) -> _Session:
-        entry = self._table.get(session)
-        if entry is None:
-            raise ServiceError("unknown_session", f"session {session[:100]!r} is not open here")
-        if entry.busy:
-            raise ServiceError("busy", f"session {session!r} has a request under way")
-        entry.busy = True
-        return entry
-
-    def _leave(self, entry: _Session) -> None:
-        entry.busy = False
-        entry.last_used = asyncio.get_running_loop().time()
-
-    async def _bounded(self, work: Any, session: str) -> bytes:
-        """Await the user's coroutine under the deadline; its errors become ServiceErrors."""
-        try:
-            async with asyncio.timeout(self._limits.tick_timeout_s) as deadline:
-                reply = await work
-        except TimeoutError as error:
-            if not deadline.expired():
-                raise self._failed(error, session) from error
+    def _check_session(self, session: bytes) -> str:
+        if self._factory is None:
+            raise ServiceError("bad_request", "this service has no sessions: call it without one")
+        if not 0 < len(session) <= self._limits.max_session_bytes:
             raise ServiceError(
-                "deadline", f"no answer within {self._limits.tick_timeout_s:g} s"
-            ) from None
-        except ServiceError:
-            raise
-        except Exception as error:
-            raise self._failed(error, session) from error
-        if not isinstance(reply, bytes):
-            raise ServiceError(
-                "service_error", f"the service answered {type(reply).__name__}, expected bytes"
+                "bad_session",
+                f"expected a session id of 1 to {self._limits.max_session_bytes} bytes, "
+                f"got {len(session)}",
             )
-        return reply
+        try:
+            return session.decode()
+        except UnicodeDecodeError:
+            raise ServiceError("bad_session", "the session id is not UTF-8") from None
 
-    def _failed(self, error: Exception, session: str) -> ServiceError:
-        """The request's edge: log the user's exception and turn it into an error reply."""
+    def _bounded(
+        self, work: Coroutine[Any, Any, bytes], waits: Waits | None
+    ) -> Coroutine[Any, Any, bytes]:
+        return bounded(work, self._limits.tick_timeout_s, waits)
+
+    def _failed(self, error: Exception, session: bytes) -> ServiceError:
+        """Log the user's exception and turn it into an error reply."""
+        if isinstance(error, ServiceError):
+            return error
         expected = isinstance(error, BrayError)
-        logger.error("session %s: %s", session, error, exc_info=None if expected else error)
+        logger.error("session %s: %s", _text(session), error, exc_info=None if expected else error)
         return ServiceError("service_error", f"{type(error).__name__}: {error}")
 
-    async def disconnect(self, owner: object) -> None:
+    async def disconnect(self, owner: Owner) -> None:
         """Abort the sessions bound to a connection that is gone."""
-        await self._abort([s for s, e in self._table.items() if e.owner is owner], "disconnected")
+        mine = [(s, e) for s, e in self._table.items() if e.owner is owner]
+        await self._abort(mine, "disconnected")
 
     async def reap_idle(self) -> None:
         """Abort sessions that have been idle for too long; call it now and then."""
-        oldest = asyncio.get_running_loop().time() - self._limits.idle_timeout_s
-        idle = [s for s, e in self._table.items() if not e.busy and e.last_used < oldest]
+        oldest = time.monotonic() - self._limits.idle_timeout_s
+        idle = [(s, e) for s, e in self._table.items() if not e.busy and e.last_used < oldest]
         await self._abort(idle, "idle for too long")
 
     async def drain(self, timeout_s: float) -> None:
-        """Refuse new sessions, let running requests finish, then abort what is left."""
+        """Refuse new sessions, let open ones and running requests end, then abort what is left."""
         self.draining = True
         try:
-            await asyncio.wait_for(self._quiet.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                while self._running or self._table:
+                    self._changed.clear()
+                    await self._changed.wait()
         except TimeoutError:
-            logger.warning("drain: %d requests still run after %g s", self._running, timeout_s)
-        await self._abort(list(self._table), "the server is shutting down")
+            logger.log(
+                logging.WARNING if timeout_s else logging.DEBUG,  # nobody asked for a drain
+                "drain: %d sessions and %d requests left after %g s",
+                len(self._table),
+                self._running,
+                timeout_s,
+            )
+        await self._abort(list(self._table.items()), "the server is shutting down")
 
-    async def _abort(self, sessions: list[str], reason: str) -> None:
-        for session in sessions:
-            entry = self._table.pop(session, None)
-            if entry is None:
+    def _remove(self, session: bytes, entry: _Session) -> bool:
+        """Forget a session; False if that was done already, by a disconnect for instance."""
+        if self._table.get(session) is not entry:
+            return False
+        del self._table[session]
+        self._release(session)
+        return True
+
+    def _release(self, session: bytes) -> None:
+        if self._others is not None:
+            self._others.release(session)
+        if self.draining:
+            self._changed.set()
+
+    async def _abort(self, sessions: list[tuple[bytes, _Session]], reason: str) -> None:
+        for session, entry in sessions:
+            if not self._remove(session, entry):
                 continue
             abort = getattr(entry.actor, "abort", None)  # a service may do without
             if abort is None:
                 continue
             try:
-                await abort(reason)
+                await bounded(abort(reason), self._limits.tick_timeout_s)
             except Exception:
-                logger.exception("session %s: abort failed", session)
+                logger.exception("session %s: abort failed", _text(session))
+
+
+def _text(session: bytes) -> str:
+    return session[:100].decode(errors="replace")
+
+
+def _not_bytes(reply: object) -> ServiceError:
+    return ServiceError(
+        "service_error", f"the service answered {type(reply).__name__}, expected bytes"
+    )
 
 
 def _kind_of(service: Service) -> tuple[Callable[[str], Actor] | None, Stateless | None]:

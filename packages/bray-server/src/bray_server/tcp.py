@@ -2,137 +2,170 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from typing import cast
+import json
+import time
+from typing import TYPE_CHECKING
 
-from bray_core.errors import ServiceError
-from bray_server.auth import Tokens
-from bray_server.frames import Frame, FrameError, FrameParser, Kind, pack, pack_error
-from bray_server.limits import Limits
-from bray_server.sessions import Sessions
+from bray_core.errors import CodecError, ServiceError
+from bray_server.access_log import log_request
+from bray_server.connection import Connection, Host
+from bray_server.dispatcher import Item
+from bray_server.frames import DELTA, HEADER, MAGIC, Frame, FrameParser, Kind, pack, pack_error
+from bray_server.group import FIGURES
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from bray_server.delta import DeltaDecoder
 
-_REQUESTS = {
-    int(Kind.START): "start",
-    int(Kind.TICK): "tick",
-    int(Kind.END): "end",
-    int(Kind.CALL): "call",
-}
-_MAX_IN_FLIGHT = 4096
-"""Requests of one connection that run at a time; beyond it the connection is not read."""
+_START, _TICK, _END, _CALL, _REPLY = map(
+    int, (Kind.START, Kind.TICK, Kind.END, Kind.CALL, Kind.REPLY)
+)
+_LARGE_BYTES = 16 * 1024
+"""A body of this size is cheaper to write apart from its header than to copy behind it."""
 
 
-class Connection(asyncio.Protocol):
+class TcpConnection(Connection):
     """One client. Sessions that it starts are bound to it: they are aborted when it is gone."""
 
-    def __init__(
-        self, sessions: Sessions, limits: Limits, tokens: Tokens, connections: set[Connection]
-    ) -> None:
-        self._sessions = sessions
+    owns_sessions = True
+
+    def __init__(self, host: Host, *, is_worker: bool = False) -> None:
+        super().__init__(host, is_worker=is_worker)
+        limits = host.limits
         self._parser = FrameParser(limits.max_body_bytes, limits.max_session_bytes)
-        self._tokens = tokens
-        self._connections = connections
-        self._trusted = not tokens.required
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._paused = False
-        self._blocked = False
-        self._transport: asyncio.Transport | None = None
-        self._loop = asyncio.get_running_loop()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to serve."""
-        self._transport = cast(asyncio.Transport, transport)
-        self._connections.add(self)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """Cancel what runs for the client and abort its sessions."""
-        self._transport = None
-        self._connections.discard(self)
-        for task in self._tasks:
-            task.cancel()
-        task = self._loop.create_task(self._sessions.disconnect(self))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._trusted = is_worker or not host.tokens.required
+        self._max_under_way = limits.max_requests_per_connection
+        self._put = host.dispatcher.put
+        self._decoders: dict[bytes, DeltaDecoder] = {}
 
     def data_received(self, data: bytes) -> None:
         """Start what the frames ask for; a bad one is answered, then the connection closes."""
-        try:
-            for frame in self._parser.feed(data):
-                self._receive(frame)
-        except FrameError as error:
-            self._refuse(error.request_id, error.code, str(error))
+        parser = self._parser
+        now = time.monotonic()
+        for frame in parser.feed(data):
+            kind, flags, request_id, session, body = frame
+            if kind > _CALL or not self._trusted:
+                self._control(frame)
+            elif flags or self._decoders:
+                self._put_decoded(frame, now)
+            else:
+                self.num_under_way += 1
+                self._put((self, kind, session, body, request_id, now))
+        if parser.error is not None:
+            self._refuse(parser.error.request_id, parser.error.code, str(parser.error))
+        self.last_received = now
+        if parser.pending_bytes:
+            if self.partial_since is None:
+                self.partial_since = now
+        else:
+            self.partial_since = None
+        if self.num_under_way >= self._max_under_way:
+            self.set_reading()
 
-    def _receive(self, frame: Frame) -> None:
-        if not self._trusted and frame.kind != Kind.HELLO:
-            raise _Refused("unauthorized", "the first frame must be hello with a token", frame)
-        request = _REQUESTS.get(frame.kind)
-        if request is not None:
-            task = self._loop.create_task(self._answer(request, frame))
-            self._tasks.add(task)
-            task.add_done_callback(self._finished)
-            if len(self._tasks) >= _MAX_IN_FLIGHT:
-                self._set_reading()
-        elif frame.kind == Kind.PING:
-            self._write(pack(Kind.PONG, frame.request_id, "", frame.body))
-        elif frame.kind == Kind.HELLO:
-            if not self._tokens.accept(frame.body):
-                raise _Refused("unauthorized", "unknown token", frame)
+    def _control(self, frame: Frame) -> None:
+        """Answer what is no request."""
+        kind, _, request_id, session, body = frame
+        if self.is_closing:
+            return
+        if kind == Kind.HELLO:
+            if not self.host.tokens.accept(body):
+                self._refuse(request_id, "unauthorized", "unknown token")
+                return
             self._trusted = True
-            self._write(pack(Kind.REPLY, frame.request_id, "", b""))
+            self.write(pack(Kind.REPLY, request_id, b"", b""))
+        elif not self._trusted:
+            message = "the first frame must be hello with a token"
+            self._refuse(request_id, "unauthorized", message)
+        elif kind == Kind.PING:
+            if self.is_worker and session == FIGURES:
+                body = json.dumps(self.host.snapshot()).encode()
+            self.write(pack(Kind.PONG, request_id, b"", body))
         else:
-            raise _Refused("bad_frame", f"kind {frame.kind} is for servers to send", frame)
+            self._refuse(request_id, "bad_frame", f"kind {kind} is for servers to send")
 
-    async def _answer(self, request: str, frame: Frame) -> None:
+    def reply(self, item: Item, reply: bytes | ServiceError) -> None:
+        """Send the answer to a request that was put into the dispatcher."""
+        _, kind, session, body, tag, received_s = item
+        self.num_under_way -= 1
+        if self.is_paused:
+            self.set_reading()
+        flags, request_id = divmod(tag, 1 << 32)  # the flags of the reply lie above the id
+        if isinstance(reply, ServiceError):
+            if flags or reply.code == "unknown_session":
+                self._forget(session)
+            self.write(pack_error(request_id, session, reply.code, reply.message))
+        else:
+            head = HEADER.pack(MAGIC, _REPLY, flags, len(session), request_id, len(reply))
+            if len(reply) < _LARGE_BYTES:
+                self.write(head + session + reply)
+            else:
+                self.write_parts(head + session, reply)
+        if self.host.access_log:
+            log_request(
+                peer=self.peer,
+                request_id=str(request_id),
+                kind=kind,
+                session=session,
+                received_bytes=len(body),
+                reply=reply,
+                elapsed_s=time.monotonic() - received_s,
+            )
+
+    def _put_decoded(self, frame: Frame, now: float) -> None:
+        kind, flags, request_id, session, body = frame
         try:
-            body = await self._sessions.request(request, frame.session, frame.body, self)
-        except ServiceError as error:
-            self._write(pack_error(frame.request_id, frame.session, error.code, error.message))
-        else:
-            self._write(pack(Kind.REPLY, frame.request_id, frame.session, body))
+            body, granted = self._decode(kind, flags, session, body)
+        except CodecError as error:
+            self.host.sessions.figures.count_error("bad_delta")
+            self.write(pack_error(request_id, session, "bad_delta", str(error)))
+            return
+        self.num_under_way += 1
+        self._put((self, kind, session, body, granted << 32 | request_id, now))
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("request failed unexpectedly", exc_info=task.exception())
-        if self._paused:
-            self._set_reading()
+    def _decode(self, kind: int, flags: int, session: bytes, body: bytes) -> tuple[bytes, int]:
+        """Return the body as the service sees it, and the flags of the reply."""
+        if kind == _START and flags & DELTA:
+            if session not in self._decoders and self.host.take_delta():
+                from bray_server.delta import DeltaDecoder  # brings zstd: for those who ask
 
-    def _write(self, data: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(data)
+                self._decoders[session] = DeltaDecoder(self.limits.max_body_bytes)
+                return body, DELTA
+        elif kind == _END:
+            self._forget(session)
+        elif flags & DELTA:
+            decoder = self._decoders.get(session)
+            if decoder is None:
+                raise CodecError("delta: not granted to this session on this connection")
+            return decoder.decode(body), 0
+        return body, 0
+
+    def _forget(self, session: bytes) -> None:
+        if self._decoders.pop(session, None) is not None:
+            self.host.give_back_delta()
 
     def _refuse(self, request_id: int, code: str, message: str) -> None:
-        self._write(pack_error(request_id, "", code, message))
-        self.close()
+        if not self.is_closing:
+            self.host.sessions.figures.count_error(code)
+            self.write(pack_error(request_id, b"", code, message))
+            self.close()
 
-    def close(self) -> None:
-        """Close the connection after what was written has been sent."""
-        if self._transport is not None:
-            self._transport.close()
+    def refuse_slow(self) -> None:
+        """A request has been under way to us for too long."""
+        limit = self.limits.receive_timeout_s
+        self._refuse(0, "deadline", f"no whole request within {limit:g} s")
 
-    def pause_writing(self) -> None:
-        """The client does not read its replies: read no more of its requests."""
-        self._blocked = True
-        self._set_reading()
+    @property
+    def is_too_busy(self) -> bool:
+        """Whether to read no more for now."""
+        return self.num_under_way >= self._max_under_way
 
-    def resume_writing(self) -> None:
-        """The client reads again."""
-        self._blocked = False
-        self._set_reading()
+    @property
+    def is_idle(self) -> bool:
+        """A TCP connection may rest as long as it likes: TCP keep-alive finds dead ones."""
+        return False
 
-    def _set_reading(self) -> None:
-        pause = self._blocked or len(self._tasks) >= _MAX_IN_FLIGHT
-        if self._transport is None or self._transport.is_closing() or pause == self._paused:
-            return
-        self._paused = pause
-        if pause:
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
-
-
-class _Refused(FrameError):
-    def __init__(self, code: str, message: str, frame: Frame) -> None:
-        super().__init__(code, message, frame.request_id)
+    def ended(self) -> None:
+        """Abort the client's sessions."""
+        for session in list(self._decoders):
+            self._forget(session)
+        if not self.is_worker:
+            self.host.spawn(self.host.sessions.disconnect(self))

@@ -36,7 +36,12 @@ class Hosted(Protocol):
 
     @property
     def addresses(self) -> list[str]:
-        """One `tcp://host:port` a worker."""
+        """Where any of them answers."""
+        ...
+
+    @property
+    def worker_addresses(self) -> list[str]:
+        """One `tcp://host:port` a worker, where it alone answers."""
         ...
 
     def close(self) -> None:

@@ -122,7 +122,7 @@ class Loop:
         )
         self._gamecores = run.gamecores(
             source.environment,
-            lambda: self._actors.addresses,
+            lambda: self._actors.worker_addresses,
             num_processes=source.num_processes,
             envs_per_process=source.envs_per_process,
             seed=seed,

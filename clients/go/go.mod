@@ -1,0 +1,3 @@
+module bray
+
+go 1.19

@@ -1,0 +1,214 @@
+"""What all connections of a server have in common: flow control, time-outs, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from typing import Any, Protocol, cast
+
+from bray_core.errors import ServiceError
+from bray_server.auth import Tokens
+from bray_server.dispatcher import Dispatcher, Item
+from bray_server.limits import Limits
+from bray_server.sessions import Sessions
+
+_KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+"""A peer that vanished without a word is noticed within a minute."""
+
+
+class Host(Protocol):
+    """The server, as its connections see it."""
+
+    limits: Limits
+    tokens: Tokens
+    sessions: Sessions
+    dispatcher: Dispatcher
+    access_log: bool
+    connections: set[Connection]
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside the connection."""
+        ...
+
+    def take_delta(self) -> bool:
+        """Whether one more session may use delta encoding."""
+        ...
+
+    def give_back_delta(self) -> None:
+        """A session with delta encoding ended."""
+        ...
+
+    def snapshot(self) -> dict[str, Any]:
+        """Figures of this worker."""
+        ...
+
+    async def metrics(self) -> str:
+        """Prometheus text of all workers."""
+        ...
+
+
+class Connection(asyncio.Protocol, ABC):
+    """A client's connection: reads no faster than the client reads, and ends what stalls."""
+
+    owns_sessions = False
+
+    def __init__(self, host: Host, *, is_worker: bool = False) -> None:
+        self.host = host
+        self.limits = host.limits
+        self.is_worker = is_worker
+        """Whether another worker of the group is at the other end."""
+        self.peer = ""
+        self.is_lost = False
+        self.is_paused = False
+        self.is_blocked = False
+        """Whether the client does not read its replies."""
+        self.waiting: set[asyncio.Task[None]] = set()
+        """Tasks that wait for the answer to one of its requests."""
+        self.num_under_way = 0
+        """Requests that were handed to the dispatcher and have no reply yet."""
+        self._held: list[Item] = []
+        self._transport: asyncio.Transport | None = None
+        self.partial_since: float | None = time.monotonic()
+        """Since when a request is not whole, or the first one awaited; None between requests."""
+        self.last_received = self.partial_since
+        self._blocked_since = 0.0
+        self._unsent_bytes = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to serve."""
+        self._transport = cast(asyncio.Transport, transport)
+        connections = self.host.connections
+        if len(connections) >= self.limits.max_connections:
+            self.host.sessions.figures.refused_connections += 1
+            self._transport.abort()
+            return
+        connections.add(self)
+        if self.host.access_log:
+            self.peer = _name(transport.get_extra_info("peername"))
+        _keep_alive(transport.get_extra_info("socket"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is gone, for whatever reason."""
+        self._transport = None
+        self.is_lost = True
+        self.host.connections.discard(self)
+        self._held.clear()
+        for task in self.waiting:
+            task.cancel()
+        self.ended()
+
+    def hold(self, item: Item) -> None:
+        """Keep a request until the client reads its replies again."""
+        self._held.append(item)
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether nothing more can be answered."""
+        return self._transport is None or self._transport.is_closing()
+
+    def write(self, data: bytes) -> None:
+        """Send, if somebody is still there."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def write_parts(self, head: bytes, body: bytes) -> None:
+        """Send both without joining them."""
+        if self._transport is not None:
+            self._transport.writelines((head, body))
+
+    def close(self) -> None:
+        """Close the connection after what was written has been sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def check_time(self, now: float) -> None:
+        """End the connection if it stalls; called now and then by the server."""
+        if self._transport is None:
+            return
+        limits = self.limits
+        unsent_bytes = self._transport.get_write_buffer_size()
+        if unsent_bytes < self._unsent_bytes or not unsent_bytes:
+            self._blocked_since = now  # slow, but it reads
+        self._unsent_bytes = unsent_bytes
+        if unsent_bytes and now - self._blocked_since > limits.send_timeout_s:
+            self.host.sessions.figures.lost_slow_readers += 1
+            self.abort()
+        elif self.is_closing:
+            pass  # its last words are on their way
+        elif self.is_paused:
+            pass  # what is not read cannot become whole
+        elif self.partial_since is not None:
+            if now - self.partial_since > limits.receive_timeout_s:
+                self.refuse_slow()
+        elif now - self.last_received > limits.idle_timeout_s and self.is_idle:
+            self.close()
+
+    def pause_writing(self) -> None:
+        """The client does not read its replies: answer and read no more of its requests."""
+        self.is_blocked = True
+        self.set_reading()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self.is_blocked = False
+        self._blocked_since = time.monotonic()
+        held, self._held = self._held, []
+        for item in held:
+            self.host.dispatcher.put(item)
+        self.set_reading()
+
+    def set_reading(self) -> None:
+        """Read, or stop reading, as the state asks for."""
+        pause = self.is_blocked or self.is_too_busy
+        if self._transport is None or self._transport.is_closing() or pause == self.is_paused:
+            return
+        self.is_paused = pause
+        if pause:
+            self._transport.pause_reading()
+        else:
+            if self.partial_since is not None:
+                self.partial_since = time.monotonic()
+            self._transport.resume_reading()
+
+    @property
+    @abstractmethod
+    def is_too_busy(self) -> bool:
+        """Whether to read no more for now."""
+
+    @property
+    @abstractmethod
+    def is_idle(self) -> bool:
+        """Whether it may be closed after the idle timeout."""
+
+    @abstractmethod
+    def refuse_slow(self) -> None:
+        """Answer a request that does not become whole, and close."""
+
+    @abstractmethod
+    def reply(self, item: Item, reply: bytes | ServiceError) -> None:
+        """Send the answer to a request that was put into the dispatcher."""
+
+    @abstractmethod
+    def ended(self) -> None:
+        """The connection is gone: free what it holds."""
+
+
+def _name(address: Any) -> str:
+    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
+
+
+def _keep_alive(sock: Any) -> None:
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE:
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,0 +1,108 @@
+"""A server for programs without an event loop of their own."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from bray_core.event_loop import EventLoopThread
+from bray_server.server import Server
+
+if TYPE_CHECKING:
+    from bray_server.sessions import Service
+
+_STOP_S = 10.0
+"""What stopping may take beyond the drain."""
+
+
+class ServerThread:
+    """A `Server` on an event loop of its own. Listens at once.
+
+    Args:
+        service, **options: as for `Server`.
+
+    Raises:
+        PortInUseError: names the port.
+    """
+
+    def __init__(self, service: Service, **options: Any) -> None:
+        self.loop = EventLoopThread("server")
+        try:
+            self._server = self.loop.run(_make(service, options))
+        except BaseException:
+            self.loop.stop()
+            raise
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where clients reach it: `tcp://host:port`, then `http://host:port`."""
+        return self._server.addresses
+
+    @property
+    def worker_addresses(self) -> list[str]:
+        """Where clients reach each worker: there is one."""
+        return self._server.worker_addresses
+
+    def stats(self) -> dict[str, float]:
+        """Return requests, errors and open sessions."""
+        figures = self._server.sessions.figures
+        return {
+            "requests": sum(figures.requests.values()),
+            "errors": sum(figures.errors.values()),
+            "sessions": self._server.num_sessions,
+        }
+
+    def close(self, drain_s: float = 1.0) -> None:
+        """Drain, close all connections, end the thread; again is harmless."""
+        if self.loop.loop.is_closed():
+            return
+        try:
+            self.loop.run(self._server.stop(drain_s), timeout_s=drain_s + _STOP_S)
+        finally:
+            self.loop.stop()
+
+
+async def _make(service: Service, options: dict[str, Any]) -> Server:
+    server = Server(service, **options)
+    await server.start()
+    return server
+
+
+def serve(
+    service: Service,
+    *,
+    drain_s: float = 30.0,
+    on_start: Callable[[ServerThread], None] | None = None,
+    **options: Any,
+) -> None:
+    """Host a service until SIGTERM or SIGINT, then drain; for a program that does nothing else.
+
+    Args:
+        service, **options: as for `Server`.
+        drain_s: how long open sessions may go on after the signal; a second one ends it at once.
+        on_start: called once the server listens, to tell its addresses for example.
+
+    Raises:
+        PortInUseError: names the port.
+    """
+    first, second = threading.Event(), threading.Event()
+
+    def note(*_: object) -> None:
+        (second if first.is_set() else first).set()
+
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, note) for number in numbers}
+    try:
+        server = ServerThread(service, **options)
+        if on_start is not None:
+            on_start(server)
+        first.wait()
+        closing = threading.Thread(target=server.close, args=(drain_s,), daemon=True)
+        closing.start()
+        while closing.is_alive() and not second.is_set():
+            closing.join(0.05)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

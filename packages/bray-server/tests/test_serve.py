@@ -1,0 +1,86 @@
+"""A server as a process of its own: signals and drains."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from contextlib import closing
+from http.client import HTTPConnection
+
+import pytest
+
+from bray_core.errors import ServiceError
+from bray_server import Client
+
+from .conftest import Launch
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains(launch: Launch, number: signal.Signals) -> None:
+    process, addresses = launch("Counter", http_port=0, drain_s=10.0)
+    pages = connected(addresses[1])
+    with closing(pages), Client(addresses[0]) as player, Client(addresses[1]) as web:
+        player.start("open")
+        player.start("running")
+        slow: list[bytes] = []
+        tick = threading.Thread(target=lambda: slow.append(player.tick("running", b"sleep 0.5")))
+        tick.start()
+        web.start("web")
+        process.send_signal(number)
+        wait_until_draining(pages)
+        with pytest.raises(ServiceError, match="draining"):
+            web.start("new")
+        with pytest.raises(ServiceError, match="unreachable"):
+            Client(addresses[0])
+        assert web.tick("web", b"") == b"1", "open sessions go on"
+        tick.join()
+        assert slow == [b"1"], "what runs is finished"
+        player.end("running")
+        player.end("open")
+        assert process.poll() is None, "a session is still open"
+        web.end("web")
+        assert process.wait(5) == 0
+
+
+def wait_until_draining(open_connection: HTTPConnection) -> None:
+    """Ask on a connection that was there before: new ones are not accepted."""
+    deadline = time.monotonic() + 5
+    while True:
+        open_connection.request("GET", "/ready")
+        with open_connection.getresponse() as response:
+            if response.status == 503:
+                assert json.load(response)["error"]["code"] == "draining"
+                return
+            response.read()
+        assert time.monotonic() < deadline
+
+
+def connected(address: str) -> HTTPConnection:
+    connection = HTTPConnection(address.removeprefix("http://"), timeout=5)
+    connection.connect()
+    return connection
+
+
+def test_a_drain_ends_within_its_deadline(launch: Launch) -> None:
+    process, addresses = launch("Counter", drain_s=0.5)
+    with Client(addresses[0]) as client:
+        client.start("never ended")
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        assert process.wait(10) == 0
+        assert time.monotonic() - began < 4
+        with pytest.raises(ServiceError, match="connection_lost"):
+            client.tick("never ended", b"")
+
+
+def test_a_second_signal_ends_it_at_once(launch: Launch) -> None:
+    process, addresses = launch("Counter", http_port=0, drain_s=60.0)
+    pages = connected(addresses[1])
+    with closing(pages), Client(addresses[1]) as client:
+        client.start("never ended")
+        process.send_signal(signal.SIGTERM)
+        wait_until_draining(pages)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0

@@ -1,0 +1,468 @@
+"""The C++ client of clients/cpp, built here and run against servers, good and bad."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from bray_server import Limits, ServerThread
+from bray_server.frames import Frame, FrameParser, Kind, pack, pack_error
+
+ROOT = Path(__file__).parent.parent
+CPP = ROOT / "clients" / "cpp"
+VECTORS = Path(__file__).parent / "vectors"
+STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread", f"-I{CPP / 'include'}"]
+SANITIZED = ["-std=c++17", "-O1", "-g1", "-fsanitize=address,undefined"]
+PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
+    "client_test": (["tests/client_test.cpp"], SANITIZED),
+    "async_test": (["tests/async_test.cpp"], SANITIZED),
+    "frames_test": (["tests/frames_test.cpp"], SANITIZED),
+    "async_test_threads": (["tests/async_test.cpp"], ["-std=c++17", "-O1", "-fsanitize=thread"]),
+    "odr": (
+        ["tests/odr_main.cpp", "tests/odr_other.cpp"],
+        ["-std=c++20", "-O0", "-Wshadow", "-Wconversion"],
+    ),
+    "game": (["examples/game.cpp"], ["-std=c++17", "-O0", "-Wshadow", "-Wconversion"]),
+}
+"""Sources and flags of each; the longest first."""
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+
+Programs = Callable[[str], Path]
+Address = tuple[str, int]
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
+    """Compile all programs side by side; hands out one as soon as it is there."""
+    folder = tmp_path_factory.mktemp("cpp")
+
+    def compile_one(name: str) -> Path:
+        sources, flags = PROGRAMS[name]
+        target = folder / name
+        command = ["g++", *flags, *STRICT, *(str(CPP / s) for s in sources), "-o", str(target)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return target
+
+    with ThreadPoolExecutor(2) as pool:
+        futures = {name: pool.submit(compile_one, name) for name in PROGRAMS}
+        yield lambda name: futures[name].result()
+
+
+class Actor:
+    """Does as the body of a tick says; otherwise returns it."""
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+
+    async def start(self, body: bytes) -> bytes:
+        return b"started"
+
+    async def tick(self, body: bytes) -> bytes:
+        if body.startswith(b"sleep "):
+            await asyncio.sleep(float(body[6:]))
+            return b"slept"
+        if body == b"die":  # as a machine dies: without a word
+            os.kill(os.getpid(), signal.SIGKILL)
+        if body == b"fail":
+            raise ValueError('no "tick" säule 🎮')
+        return self.session.encode() if body == b"who" else body
+
+    async def end(self, body: bytes) -> bytes:
+        return b"ended"
+
+    async def abort(self, reason: str) -> None:
+        pass
+
+
+class Echo:
+    async def tick(self, body: bytes) -> bytes:
+        return body
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    thread = ServerThread(Actor)
+    yield port_of(thread)
+    thread.close(0)
+
+
+def port_of(thread: ServerThread) -> int:
+    return int(thread.addresses[0].rpartition(":")[2])
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def run(program: Path, *arguments: object, stdin: str = "") -> None:
+    command = [str(program), *map(str, arguments)]
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+class Talk:
+    """A program that tells when it has reached a point, and waits for an answer there."""
+
+    def __init__(self, program: Path, *arguments: object) -> None:
+        self.process = subprocess.Popen(
+            [str(program), *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def hear(self, word: str) -> None:
+        assert self.process.stdout is not None
+        heard = self.process.stdout.readline().strip()
+        assert heard == word, (heard, self.process.stderr and self.process.stderr.read())
+
+    def answer(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def __enter__(self) -> Talk:
+        return self
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        if kind is not None:
+            self.process.kill()
+        errors = self.process.communicate(timeout=60)[1]
+        if kind is None:
+            assert self.process.returncode == 0, errors
+
+
+def test_vectors(built: Programs) -> None:
+    lines = []
+    refused = json.loads((VECTORS / "frames_refused.json").read_text())["frames"]
+    for vector in json.loads((VECTORS / "frames.json").read_text()) + refused:
+        if "error" in vector:
+            lines.append(f"refused {vector['error']} {vector['hex']}")
+            continue
+        kind, session = int(Kind[vector["kind"]]), vector["session"].encode().hex()
+        fields = [vector["request_id"], session or "-", vector["body_hex"] or "-", vector["hex"]]
+        lines.append(f"frame {kind} {' '.join(map(str, fields))}")
+    run(built("frames_test"), stdin="\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("scenario", ["life", "errors", "exchange", "timeout", "big"])
+def test_against_a_server(built: Programs, port: int, scenario: str) -> None:
+    run(built("client_test"), scenario, port)
+
+
+ASYNC = ["flight", "threads", "busy", "close", "close_in_callback", "timeout", "big"]
+
+
+@pytest.mark.parametrize("scenario", ASYNC)
+def test_async_against_a_server(built: Programs, port: int, scenario: str) -> None:
+    run(built("async_test"), scenario, port)
+
+
+@pytest.mark.parametrize("scenario", ["flight", "threads", "busy", "close", "close_in_callback"])
+def test_threads_do_not_race(built: Programs, port: int, scenario: str) -> None:
+    program = built("async_test_threads")
+    probe = subprocess.run([program], capture_output=True, text=True, check=False)
+    if "unexpected memory mapping" in probe.stderr:
+        pytest.skip("ThreadSanitizer does not run with this kernel's address layout")
+    run(program, scenario, port)
+
+
+@pytest.mark.parametrize("program", ["client_test", "async_test"])
+def test_tokens(built: Programs, program: str) -> None:
+    thread = ServerThread(Actor, tokens=["secret"])
+    run(built(program), "token", port_of(thread))
+    thread.close(0)
+
+
+@pytest.mark.parametrize("scenario", ["stateless", "options"])
+def test_a_stateless_service(built: Programs, scenario: str) -> None:
+    thread = ServerThread(Echo())
+    run(built("client_test"), scenario, port_of(thread))
+    thread.close(0)
+
+
+def test_ipv6(built: Programs) -> None:
+    try:
+        thread = ServerThread(Echo(), host="::1")
+    except OSError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    run(built("client_test"), "ipv6", port_of(thread))
+    thread.close(0)
+
+
+@pytest.mark.parametrize("program", ["client_test", "async_test"])
+def test_nobody_there(built: Programs, program: str) -> None:
+    run(built(program), "unreachable", free_port())
+
+
+def test_two_translation_units(built: Programs) -> None:
+    run(built("odr"))
+
+
+SERVER = f"""
+import sys, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_cpp_client import Actor
+from bray_server import ServerThread
+thread = ServerThread(Actor, tcp_port=int(sys.argv[1]))
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+@contextlib.contextmanager
+def server_process(port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A server in a process of its own, which ends with a tick of `die` or with the block."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER, str(port)], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("name", ["client_test", "async_test"])
+def test_the_server_is_killed_and_comes_back(built: Programs, name: str) -> None:
+    program, port = built(name), free_port()
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(server_process(port))
+        talk = stack.enter_context(Talk(program, "killed", port))
+        talk.hear("lost")
+        assert first.wait(10) == -signal.SIGKILL
+        with server_process(port):
+            talk.answer()
+            talk.hear("rest")
+        with server_process(port):
+            talk.answer()
+            talk.process.wait(30)
+
+
+def test_the_server_comes_later(built: Programs) -> None:
+    port = free_port()
+    with Talk(built("async_test"), "early", port) as talk:
+        talk.hear("waiting")
+        thread = ServerThread(Actor, tcp_port=port)
+        talk.answer()
+        talk.process.wait(30)
+        thread.close(0)
+
+
+class RawServer:
+    """A server that is as bad as its `serve` makes it; called for one connection after the other.
+
+    Args:
+        serve: gets a connection's frames and its socket, and the number of the connection; it
+            returns when it has done its worst.
+    """
+
+    def __init__(self, serve: Callable[[Iterator[Frame], socket.socket, int], None]) -> None:
+        self._serve = serve
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.frames: list[Frame] = []
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection:
+                try:
+                    self._serve(self._read(connection), connection, number)
+                except OSError:
+                    pass  # the client was faster
+            number += 1
+
+    def _read(self, connection: socket.socket) -> Iterator[Frame]:
+        parser = FrameParser(1 << 20, 256)
+        while data := connection.recv(65536):
+            for frame in parser.feed(data):
+                self.frames.append(frame)
+                yield frame
+
+    @property
+    def requests(self) -> list[Frame]:
+        """What came but for pings."""
+        return [frame for frame in self.frames if frame[0] != Kind.PING]
+
+    def __enter__(self) -> RawServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+
+def pong(frame: Frame) -> bytes:
+    return pack(Kind.PONG, frame[2], "", frame[4])
+
+
+def header(magic: bytes = b"BRY\x01", kind: int = 5, flags: int = 0, size: int = 0) -> bytes:
+    """A header with the request id of the tick, behind those of two pings."""
+    return struct.pack("<4sBBHII", magic, kind, flags, 0, 3, size)
+
+
+BAD: dict[str, tuple[bytes, str]] = {
+    "HTTP": (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "bad_frame"),
+    "zeros": (bytes(64), "bad_frame"),
+    "another magic": (header(magic=b"BRX\x01"), "bad_frame"),
+    "another version": (header(magic=b"BRY\x02"), "bad_frame"),
+    "an unknown kind": (header(kind=99), "bad_frame"),
+    "a request": (header(kind=2), "bad_frame"),
+    "an unknown flag": (header(flags=1), "bad_frame"),
+    "a body without end": (header(size=2**32 - 1), "body_too_large"),
+    "a reply to no request": (pack(Kind.REPLY, 4711, "", b""), "bad_frame"),
+    "a pong for a tick": (header(kind=9), "bad_frame"),
+    "nothing": (b"", "connection_lost"),
+    "half a header": (header()[:9], "connection_lost"),
+    "half a body": (header(size=100) + b"x" * 50, "connection_lost"),
+    "an error of the connection": (pack_error(0, "", "deadline", "too slow"), "connection_lost"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_server_is_an_error_of_the_connection(built: Programs, name: str) -> None:
+    answer, code = BAD[name]
+
+    def serve(frames: Iterator[Frame], connection: socket.socket, number: int) -> None:
+        connection.sendall(pong(next(frames)))
+        connection.sendall(pong(next(frames)))  # the constructor's own
+        next(frames)
+        connection.sendall(answer)
+
+    with RawServer(serve) as server:
+        run(built("client_test"), "hostile", server.port, code)
+    assert len(server.requests) == 1, "what may have been executed is not sent again"
+
+
+def drain(frames: Iterator[Frame]) -> None:
+    for _ in frames:
+        pass
+
+
+@pytest.mark.parametrize("program", ["client_test", "async_test"])
+def test_a_server_that_never_answers(built: Programs, program: str) -> None:
+    def serve(frames: Iterator[Frame], connection: socket.socket, number: int) -> None:
+        connection.sendall(pong(next(frames)))
+        if program == "client_test":
+            connection.sendall(pong(next(frames)))
+        drain(frames)
+
+    with RawServer(serve) as server:
+        run(built(program), "silent", server.port)
+    assert len(server.requests) == (1 if program == "client_test" else 2)
+
+
+GREETINGS: dict[str, tuple[bytes | None, str]] = {
+    "silence": (None, "unreachable"),
+    "closed at once": (b"", "unreachable"),
+    "HTTP": (b"HTTP/1.1 400 Bad Request\r\n\r\n", "bad_frame"),
+    "a pong to nothing": (pack(Kind.PONG, 4711, "", b""), "bad_frame"),
+}
+
+
+@pytest.mark.parametrize("name", GREETINGS)
+def test_a_bad_greeting(built: Programs, name: str) -> None:
+    answer, code = GREETINGS[name]
+
+    def serve(frames: Iterator[Frame], connection: socket.socket, number: int) -> None:
+        next(frames)
+        if answer is None:
+            drain(frames)
+        else:
+            connection.sendall(answer)
+
+    with RawServer(serve) as server:
+        run(built("client_test"), "no_greeting", server.port, code)
+
+
+def test_a_request_of_which_nothing_was_written_is_sent_again(built: Programs) -> None:
+    """The server closes while the client rests: each request arrives once nevertheless."""
+    closed = [threading.Event() for _ in range(3)]
+
+    def serve(frames: Iterator[Frame], connection: socket.socket, number: int) -> None:
+        for frame in frames:
+            if frame[0] == Kind.CALL:
+                connection.sendall(pack(Kind.REPLY, frame[2], "", frame[4]))
+                connection.close()
+                closed[number].set()
+                return
+            connection.sendall(pong(frame))
+
+    program = built("client_test")
+    with RawServer(serve) as server, Talk(program, "one_answer", server.port) as talk:
+        for event in closed[:2]:
+            talk.hear("rest")
+            assert event.wait(10)
+            talk.answer()
+        talk.process.wait(30)
+    assert [frame[4] for frame in server.requests] == [b"1", b"2"]
+
+
+def test_a_ping_is_sent_again(built: Programs) -> None:
+    def serve(frames: Iterator[Frame], connection: socket.socket, number: int) -> None:
+        for index, frame in enumerate(frames):
+            if number == 0 and index == 2:
+                return
+            connection.sendall(pong(frame))
+
+    with RawServer(serve) as server:
+        run(built("client_test"), "repeated_ping", server.port)
+
+
+def test_the_example_plays(built: Programs) -> None:
+    class Policy(Actor):
+        async def tick(self, body: bytes) -> bytes:
+            _, angle = map(float, body.split()[:2])
+            return b"1" if angle > 0 else b"-1"
+
+    thread = ServerThread(Policy, limits=Limits(max_sessions=10))
+    program = built("game")
+    command = [str(program), "127.0.0.1", str(port_of(thread)), "3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("episode") == 3, done.stdout
+    thread.close(0)
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
+def test_cmake_finds_the_library(tmp_path: Path) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.14)\n"
+        "project(game CXX)\n"
+        f"add_subdirectory({CPP} bray)\n"
+        f"add_executable(game {CPP / 'tests' / 'odr_main.cpp'} {CPP / 'tests' / 'odr_other.cpp'})\n"
+        "target_link_libraries(game PRIVATE bray::client)\n"
+    )
+    for command in (["cmake", "-S", ".", "-B", "build"], ["cmake", "--build", "build"]):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    run(tmp_path / "build" / "game")
