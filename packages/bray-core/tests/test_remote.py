@@ -118,7 +118,7 @@ def test_strategies_keep_their_promise(pool: Any) -> None:
     loads = Counter(pool.choose("least_loaded") for _ in range(1000))
     pool._balance.in_flight[0] = 0
     assert loads == {1: 1000}, "of two workers the free one"
-    with pytest.raises(ConfigError, match="strategy: expected round_robin"):
+    with pytest.raises(ConfigError, match="strategy: expected one of round_robin"):
         pool.choose("best")
     with pytest.raises(ConfigError, match="key: strategy 'hash' needs one"):
         pool.choose("hash")

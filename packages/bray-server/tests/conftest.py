@@ -3,15 +3,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from server_services import Launch
 
-SERVICES = Path(__file__).parent / "services.py"
-
-Launch = Callable[..., tuple["subprocess.Popen[str]", list[str]]]
+SERVICES = Path(__file__).parent / "server_services.py"
 
 
 @pytest.fixture

@@ -15,12 +15,11 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from server_services import Launch
 
 from bray_core.errors import ServiceError
 from bray_server import Client, Limits, Request
 from bray_server.frames import Kind, pack
-
-from .conftest import Launch
 
 NUM_FRAMES = 60_000
 NUM_REQUESTS = 50_000
@@ -125,9 +124,9 @@ def test_a_hundred_thousand_frames_and_requests(launch: Launch) -> None:
 @given(st.data())
 def test_any_order_of_requests_is_answered_as_a_model_says(data: st.DataObject) -> None:
     """Start, tick and end in any order over a few sessions: exactly one of them is right."""
-    from bray_server import ServerThread
+    from server_services import Counter
 
-    from .services import Counter
+    from bray_server import ServerThread
 
     server = _shared.setdefault(
         "server", ServerThread(Counter, limits=Limits(max_sessions=3, idle_timeout_s=600))

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from server_services import Counter, Launch
 
 from bray_core.errors import ConfigError, ServiceError
 from bray_server import Client, Request, Server
 from bray_server.group import Group
-
-from .conftest import Launch
-from .services import Counter
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from server_services import Counter, Echo
 
 from bray_server import Client, Limits, ServerThread
-
-from .services import Counter, Echo
 
 LIMITS = Limits(max_body_bytes=1000, max_header_bytes=2000, receive_timeout_s=0.4)
 

@@ -11,13 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+from server_services import Counter, Echo, Launch
 
 from bray_core.errors import ConfigError, ServiceError
 from bray_server import AsyncClient, Client, Limits, Request, ServerThread
 from bray_server.frames import HEADER, FrameParser, Kind, pack, unpack_error
-
-from .conftest import Launch
-from .services import Counter, Echo
 
 
 def connect(address: str) -> socket.socket:

@@ -10,11 +10,10 @@ from contextlib import closing
 from http.client import HTTPConnection
 
 import pytest
+from server_services import Launch
 
 from bray_core.errors import ServiceError
 from bray_server import Client
-
-from .conftest import Launch
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

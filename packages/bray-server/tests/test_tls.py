@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 import trustme
+from server_services import Counter, Echo
 
 from bray_core.errors import ConfigError, ServiceError
 from bray_server import AsyncClient, Client, Limits, ServerThread, Tls
-
-from .services import Counter, Echo
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,17 @@
-"""Services that the tests host, also as a program: python services.py NAME OPTIONS_AS_JSON."""
+"""Services that the tests host, also as a program: server_services.py NAME OPTIONS_AS_JSON."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+Launch = Callable[..., tuple["subprocess.Popen[str]", list[str]]]
 
 
 class Counter:
