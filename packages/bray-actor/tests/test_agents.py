@@ -9,7 +9,7 @@ import pytest
 from bray_actor import Agent, AgentActor, State
 from bray_actor.agent_actor import AgentError
 from bray_actor.state import WaitCycleError
-from bray_core import codec
+from bray_core import codec, metrics
 from bray_core.errors import AlreadyExistsError, ConfigError, DeadlineError, NotFoundError
 
 
@@ -69,6 +69,28 @@ async def test_on_episode_does_not_delay_the_next_tick_and_keeps_its_order() -> 
     assert seen == [[0], [2], [4], []]
 
 
+async def test_a_slow_on_episode_drops_the_oldest_part_that_waits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    release, seen = asyncio.Event(), []
+
+    class Slow(Doubler):
+        async def on_episode(self, episode: Sequence[Any], done: bool) -> None:
+            await release.wait()
+            seen.append((list(episode), done))
+
+    before = metrics.snapshot().get("actor/parts_dropped", 0.0)
+    actor = AgentActor({"a": Slow()}, episode_length=1, max_waiting=2)
+    for number in range(6):
+        await tick(actor, number)
+        await asyncio.sleep(0)
+    release.set()
+    await actor.end(b"")
+    assert seen == [([0], False), ([10], False), ([], True)]
+    assert metrics.snapshot()["actor/parts_dropped"] - before == 4
+    assert caplog.text.count("slower than the ticks") == 1
+
+
 async def test_one_agents_failure_is_named_and_the_others_keep_their_work() -> None:
     good, bad = Doubler(), Failing()
     actor = AgentActor({"good": good, "bad": bad})
@@ -116,6 +138,48 @@ async def test_waiting_has_a_deadline_that_says_who_waits_for_what() -> None:
         await state.of("walker").wait("map")
 
 
+async def test_a_deadline_names_all_that_wait() -> None:
+    class Map(Agent):
+        async def on_tick(self, state: State) -> Any:
+            await state.wait("walker")
+            state.set("map", 1)
+
+    class Walker(Agent):
+        async def on_tick(self, state: State) -> Any:
+            return await state.wait("map")
+
+    actor = AgentActor({"mapper": Map(), "walker": Walker()}, timeout_s=0.05)
+    with pytest.raises(AgentError, match=r"waited 0\.05 s for '(map|walker)'; set are .*; '") as e:
+        await tick(actor, 0)
+    assert "waits for" in str(e.value)
+
+
+async def test_a_cycle_through_one_of_many_waits_is_named() -> None:
+    class Both(Agent):
+        async def on_tick(self, state: State) -> Any:
+            return await asyncio.gather(state.wait("b"), state.wait("c"))
+
+    class Waits(Agent):
+        async def on_tick(self, state: State) -> Any:
+            await asyncio.sleep(0.01)
+            return await state.wait("a")
+
+    agents = {"a": Both(), "b": Waits(), "c": Doubler()}
+    with pytest.raises(AgentError, match="cycle of waits: b → a → b"):
+        await tick(AgentActor(agents, timeout_s=100), 0)
+
+
+async def test_who_waits_for_a_cancelled_agent_fails_at_once() -> None:
+    class Cancelled(Doubler):
+        async def on_tick(self, state: State) -> Any:
+            await asyncio.sleep(0.01)
+            raise asyncio.CancelledError("the model went away")
+
+    actor = AgentActor({"doubler": Cancelled(), "adder": Adder()}, timeout_s=100)
+    with pytest.raises(AgentError, match="adder: NotFoundError: state: 'doubler' failed"):
+        await tick(actor, 0)
+
+
 async def test_a_cycle_of_waits_is_named() -> None:
     class Waits(Agent):
         def __init__(self, name: str) -> None:
@@ -147,3 +211,7 @@ def test_nonsense_is_refused() -> None:
         AgentActor({})
     with pytest.raises(ConfigError, match="episode_length: expected 0 or more, got -1"):
         AgentActor({"a": Doubler()}, episode_length=-1)
+    with pytest.raises(ConfigError, match="max_waiting: expected 1 or more, got 0"):
+        AgentActor({"a": Doubler()}, max_waiting=0)
+    with pytest.raises(ConfigError, match="timeout_s: expected more than 0, got 0"):
+        AgentActor({"a": Doubler()}, timeout_s=0)

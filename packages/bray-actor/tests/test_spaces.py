@@ -30,7 +30,7 @@ SPACES = [
 def test_values_fit_the_spec(space: Any) -> None:
     spec = spec_of(space)
     for _ in range(20):
-        nested.check(to_arrays(spec, space.sample()), nested.map(lambda s: s, _listed(spec)))
+        nested.check(to_arrays(space, space.sample()), nested.map(lambda s: s, _listed(spec)))
 
 
 def _listed(spec: Any) -> Any:

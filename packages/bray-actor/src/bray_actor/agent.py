@@ -18,7 +18,8 @@ class Agent:
     async def on_episode(self, episode: Sequence[Any], done: bool) -> None:
         """Take the results of an episode's ticks, or of a part of `episode_length` ticks.
 
-        Runs beside the next ticks, one call at a time and in order.
+        Runs beside the next ticks, one call at a time and in order. It shares the event loop with
+        all ticks of the worker: give heavy computation to `asyncio.to_thread`.
 
         Args:
             episode: what `on_tick` returned, one element a tick; None where it failed.

@@ -9,6 +9,7 @@ from typing import Any
 
 from bray_actor.actor import Actor
 from bray_actor.agent import Agent
+from bray_actor.handover import EpisodeHandover
 from bray_actor.state import State
 from bray_core import codec
 from bray_core.errors import BrayError, ConfigError
@@ -34,20 +35,35 @@ class AgentActor(Actor):
         episode_length: ticks after which a part of the episode is handed to `on_episode`; 0
             hands over whole episodes.
         timeout_s: how long `state.wait` waits by default.
+        max_waiting: parts of an agent's episode that may wait until its `on_episode` has taken
+            those before. Beyond it the oldest that waits is dropped, logged, and counted in the
+            metric `actor/parts_dropped`: a slow `on_episode` delays no tick and fills no memory.
     """
 
     def __init__(
-        self, agents: Mapping[str, Agent], *, episode_length: int = 0, timeout_s: float = 10.0
+        self,
+        agents: Mapping[str, Agent],
+        *,
+        episode_length: int = 0,
+        timeout_s: float = 10.0,
+        max_waiting: int = 8,
     ) -> None:
         if not agents:
             raise ConfigError("agents: expected one or more, got none")
         if episode_length < 0:
             raise ConfigError(f"episode_length: expected 0 or more, got {episode_length}")
+        if not timeout_s > 0:
+            raise ConfigError(f"timeout_s: expected more than 0, got {timeout_s}")
+        if max_waiting < 1:
+            raise ConfigError(f"max_waiting: expected 1 or more, got {max_waiting}")
         self._agents = dict(agents)
         self._episode_length = episode_length
         self._timeout_s = timeout_s
         self._episodes: dict[str, list[Any]] = {name: [] for name in agents}
-        self._handover: dict[str, asyncio.Task[None]] = {}
+        self._ticks = 0  # since the last cut
+        self._handovers = {
+            name: EpisodeHandover(name, agent, max_waiting) for name, agent in agents.items()
+        }
 
     def parse(self, body: bytes) -> Any:
         """Return what the agents see as `state.observation`."""
@@ -58,7 +74,11 @@ class AgentActor(Actor):
         return codec.encode(results)
 
     async def tick(self, body: bytes) -> bytes:
-        """Run all agents; raises AgentError if one failed."""
+        """Run all agents.
+
+        Raises:
+            AgentError: one or more failed; names each with its error.
+        """
         state = State(self.parse(body), self._timeout_s)
         outcomes = await asyncio.gather(
             *(self._run(name, agent, state) for name, agent in self._agents.items()),
@@ -71,7 +91,9 @@ class AgentActor(Actor):
             else:
                 results[name] = outcome
             self._episodes[name].append(results.get(name))
-        if self._episode_length and len(self._episodes[name]) >= self._episode_length:
+        self._ticks += 1
+        if self._ticks == self._episode_length:
+            self._ticks = 0
             self._cut(done=False)
         if failures:
             raise self._explain(failures)
@@ -82,7 +104,7 @@ class AgentActor(Actor):
         try:
             result = await agent.on_tick(view)
             view.set(name, result)
-        except Exception as error:
+        except BaseException as error:  # a cancellation too: others wait for this agent
             view.fail(error)
             raise
         return result
@@ -105,24 +127,11 @@ class AgentActor(Actor):
         await self._finish()
 
     def _cut(self, *, done: bool) -> None:
-        """Hand each agent its episode beside the next ticks, after its earlier ones."""
+        """Hand each agent its episode beside the next ticks."""
         for name, episode in self._episodes.items():
             if episode or done:
-                before = self._handover.get(name)
-                self._handover[name] = asyncio.create_task(
-                    self._hand_over(name, episode, done, before)
-                )
+                self._handovers[name].put(episode, done)
                 self._episodes[name] = []
 
-    async def _hand_over(
-        self, name: str, episode: list[Any], done: bool, before: asyncio.Task[None] | None
-    ) -> None:
-        if before is not None:
-            await before
-        try:
-            await self._agents[name].on_episode(episode, done)
-        except Exception:  # one agent's failure must not lose the others' episodes
-            logger.exception("agent %s: on_episode failed", name)
-
     async def _finish(self) -> None:
-        await asyncio.gather(*self._handover.values())
+        await asyncio.gather(*(handover.finish() for handover in self._handovers.values()))

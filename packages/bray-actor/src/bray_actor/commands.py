@@ -17,6 +17,8 @@ def _add_play(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--episodes", type=int, default=100, help="episodes to play")
     parser.add_argument("--num-envs", type=int, default=8, help="environments side by side")
     parser.add_argument("--seed", type=int, default=0, help="of the environments")
+    parser.add_argument("--vector", action="store_true", help="step them as one vector environment")
+    parser.add_argument("--delta", action="store_true", help="send differences of ticks, over tcp")
     parser.add_argument(
         "--token-env", default="BRAY_TOKEN", help="environment variable that holds the token"
     )
@@ -34,6 +36,8 @@ def _play(options: argparse.Namespace) -> int:
             num_envs=options.num_envs,
             seed=options.seed,
             token=os.environ.get(options.token_env),
+            delta=options.delta,
+            vector=options.vector,
         )
     except ServiceError as error:
         if error.code == "unreachable":

@@ -19,11 +19,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from bray_actor.exchange import exchange_bodies
-from bray_actor.spaces import import_gymnasium, resolve, spec_of, to_action, to_arrays
+from bray_actor.environments import (
+    Environments,
+    Outcome,
+    SingleEnvironments,
+    VectorEnvironments,
+    make_vector,
+)
+from bray_actor.exchange import connect, exchange_bodies
+from bray_actor.spaces import resolve
 from bray_core import codec
 from bray_core.errors import BrayError, ConfigError, ServiceError
+from bray_core.nested import Nested
 from bray_server import Client, Request
+from bray_server.sessions import Service
 
 _TIMEOUT_S = 900.0
 """Longer than an actor lets a tick wait for a new version or an evaluation."""
@@ -34,34 +43,42 @@ _EMPTY = codec.encode({})
 
 
 def play(
-    environment: str,
-    address: str,
+    environment: Any,
+    actors: str | Service,
     *,
     episodes: int | None = None,
     num_envs: int = 1,
     seed: int = 0,
     lane_offset: int = 0,
     token: str | None = None,
+    delta: bool = False,
+    vector: bool = False,
     on_episode: Callable[[float], None] | None = None,
 ) -> list[float]:
-    """Play an environment against the actor at `address`.
+    """Play an environment against actors.
 
     Args:
-        environment: a Gymnasium id, or a short name such as `cartpole`.
-        address: `tcp://host:port` or `http://host:port`.
+        environment: a Gymnasium id, or a short name such as `cartpole`; or a
+            `gymnasium.vector.VectorEnv`, whose number of environments counts instead of `num_envs`.
+        actors: where they listen, `tcp://host:port` or `http://host:port`; or what makes a
+            session's actor from its id: they then live in this process.
         episodes: how many, shared out to the lanes beforehand, so that short ones are not
             preferred; None plays until the server is gone.
         num_envs: lanes played side by side.
         seed: of the environments, together with the lane.
         lane_offset: number of the first lane; keeps the sessions of several processes apart.
         token: bearer token.
+        delta: whether to offer delta encoding of the ticks, over TCP.
+        vector: whether to make one vector environment by Gymnasium's `make_vec`, for simulators
+            that step many at once. Its observations may differ from the single environment's.
         on_episode: called with each episode's return.
 
     Returns:
         The returns in the order of (lane, episode).
 
     Raises:
-        ConfigError: an unknown environment, or a number out of range.
+        ConfigError: an unknown environment, a space that cannot be played, an action outside the
+            action space, or a number out of range.
         ServiceError: the server answered with an error, or is gone.
     """
     for name, number in (("num_envs", num_envs), ("episodes", episodes)):
@@ -69,19 +86,26 @@ def play(
             raise ConfigError(f"{name}: expected 1 or more, got {number}")
     if seed < 0:
         raise ConfigError(f"seed: expected 0 or more, got {seed}")
-    environment = resolve(environment)
-    if episodes is not None:
-        num_envs = min(num_envs, episodes)
-    quotas = [_share(episodes, num_envs, index) for index in range(num_envs)]
+    first_seed = seed * 1_000_003 + lane_offset
+    environments: Environments
+    if isinstance(environment, str):
+        environment = resolve(environment)
+        num_envs = num_envs if episodes is None else min(num_envs, episodes)
+        if vector:
+            environments = VectorEnvironments(make_vector(environment, num_envs), first_seed)
+        else:
+            environments = SingleEnvironments(environment, num_envs, first_seed)
+    else:
+        num_envs = environment.num_envs
+        environments = VectorEnvironments(environment, first_seed)
     lanes = [
-        _Lane(environment, lane_offset + index, seed, quota) for index, quota in enumerate(quotas)
+        _Lane(lane_offset + index, _share(episodes, num_envs, index)) for index in range(num_envs)
     ]
     try:
-        with Client(address, token, _TIMEOUT_S) as client:
-            _play(client, lanes, on_episode)
+        with connect(actors, token=token, timeout_s=_TIMEOUT_S, delta=delta) as client:
+            _play(client, environments, lanes, on_episode)
     finally:
-        for lane in lanes:
-            lane.close()
+        environments.close()
     return [episode_return for lane in lanes for episode_return in lane.returns]
 
 
@@ -91,36 +115,48 @@ def _share(episodes: int | None, num_envs: int, index: int) -> int | None:
     return episodes // num_envs + (index < episodes % num_envs)
 
 
-def _play(client: Client, lanes: list[_Lane], on_episode: Callable[[float], None] | None) -> None:
+def _play(
+    client: Client,
+    environments: Environments,
+    lanes: Sequence[_Lane],
+    on_episode: Callable[[float], None] | None,
+) -> None:
     """Send the ticks of all lanes together; episodes that ended begin anew in between.
 
-    So a lane always has exactly one tick under way, which lets an on-policy run go in lock-step.
+    So a lane always has exactly one tick under way, which lets an on-policy run go in lock-step. A
+    vector environment that begins an episode with a step of its own skips a tick there.
     """
-    exchange_bodies(client, [lane.begin() for lane in lanes])
-    while lanes:
-        replies = exchange_bodies(client, [lane.tick() for lane in lanes])
-        ended = [lane for lane, reply in zip(lanes, replies, strict=True) if lane.step(reply)]
-        if not ended:
-            continue
-        changes = [lane.end() for lane in ended]
-        if on_episode is not None:
-            for lane in ended:
-                on_episode(lane.returns[-1])
-        changes += [lane.begin() for lane in ended if not lane.is_done]
-        exchange_bodies(client, changes)
-        lanes = [lane for lane in lanes if not lane.is_done]
+    begun = environments.reset()
+    changes: list[Request] = []
+    while True:
+        changes += [lanes[i].begin(first) for i, first in begun.items() if not lanes[i].is_done]
+        if changes:
+            exchange_bodies(client, changes)
+        if all(lane.is_done for lane in lanes):
+            return
+        playing = [index for index, lane in enumerate(lanes) if lane.is_open]
+        replies = exchange_bodies(client, [lanes[index].tick() for index in playing])
+        actions = {
+            i: codec.decode(reply)["action"] for i, reply in zip(playing, replies, strict=True)
+        }
+        outcomes, begun = environments.step(actions)
+        changes = []
+        for index, outcome in outcomes.items():
+            lanes[index].take(outcome)
+            if outcome.ended:
+                changes.append(lanes[index].end())
+                if on_episode is not None:
+                    on_episode(lanes[index].returns[-1])
 
 
 class _Lane:
-    """One environment and the session of its current episode."""
+    """The episodes of one environment, a session each."""
 
-    def __init__(self, environment: str, number: int, seed: int, quota: int | None) -> None:
-        self._env = import_gymnasium().make(environment, disable_env_checker=True)
-        self._spec = spec_of(self._env.observation_space)
+    def __init__(self, number: int, quota: int | None) -> None:
         self._number = number
-        self._seed: int | None = seed * 1_000_003 + number  # of the first reset only
         self._quota = quota
         self.returns: list[float] = []
+        self.is_open = False  # whether an episode is being played
         self._message: dict[str, Any] = {}
         self._return = 0.0
 
@@ -132,36 +168,24 @@ class _Lane:
     def _session(self) -> str:
         return f"{self._number}/{len(self.returns)}"
 
-    def begin(self) -> Request:
-        observation, _ = self._env.reset(seed=self._seed)
-        self._seed = None
+    def begin(self, observation: Nested) -> Request:
+        self.is_open = True
         self._return = 0.0
-        self._message = {"observation": to_arrays(self._spec, observation)}
+        self._message = {"observation": observation}
         return Request("start", self._session, _EMPTY)
 
     def tick(self) -> Request:
         return Request("tick", self._session, codec.encode(self._message))
 
-    def step(self, reply: bytes) -> bool:
-        """Take the action of a reply; return whether the episode ended."""
-        action = to_action(self._env.action_space, codec.decode(reply)["action"])
-        observation, reward, terminated, truncated, _ = self._env.step(action)
-        self._return += float(reward)
-        self._message = {
-            "observation": to_arrays(self._spec, observation),
-            "reward": float(reward),
-            "terminated": bool(terminated),
-            "truncated": bool(truncated),
-        }
-        return bool(terminated or truncated)
+    def take(self, outcome: Outcome) -> None:
+        self._return += outcome.reward
+        self._message = outcome._asdict()
 
     def end(self) -> Request:
         request = Request("end", self._session, codec.encode(self._message))
+        self.is_open = False
         self.returns.append(self._return)
         return request
-
-    def close(self) -> None:
-        self._env.close()
 
 
 def _die_with_parent(parent: int | None) -> None:
@@ -201,6 +225,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--num-envs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--lane-offset", type=int, default=0)
+    parser.add_argument("--vector", action="store_true", help="one vector environment")
+    parser.add_argument("--delta", action="store_true", help="delta encoding, over tcp")
     parser.add_argument("--json", action="store_true", help="print {'returns': […]} at the end")
     parser.add_argument("--parent", type=int, help="id of the process that must not be outlived")
     return parser
@@ -220,6 +246,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seed=options.seed,
         lane_offset=options.lane_offset,
         token=os.environ.get("BRAY_TOKEN"),
+        delta=options.delta,
+        vector=options.vector,
     )
     try:
         if options.episodes is None:

@@ -1,74 +1,186 @@
-"""PettingZoo's parallel environments over the wire: one session per agent."""
+"""PettingZoo's environments as gamecores: one session per agent, named `game/agent`.
+
+The body of `start` tells which game it is and which agent: `{"game", "agent"}`; the other bodies
+are those of `PolicyActor`. An agent's session starts when the agent appears and ends when it
+leaves.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from bray_actor.exchange import exchange_bodies
+from bray_actor.exchange import connect, exchange_bodies
 from bray_actor.spaces import spec_of, to_action, to_arrays
 from bray_core import codec
 from bray_core.errors import ConfigError
 from bray_server import Client, Request
-
-_EMPTY = codec.encode({})
+from bray_server.sessions import Service
 
 
 def play_parallel(
-    environment: Any, address: str, *, episodes: int, seed: int = 0, timeout_s: float = 60.0
+    environment: Any,
+    actors: str | Service,
+    *,
+    episodes: int,
+    seed: int = 0,
+    game_offset: int = 0,
+    token: str | None = None,
+    delta: bool = False,
+    timeout_s: float = 60.0,
 ) -> list[dict[str, float]]:
-    """Play a PettingZoo parallel environment; each agent of each game is a session.
-
-    Sessions are named `game/agent`. An agent that leaves the game ends its session.
+    """Play an environment in which all agents act at once.
 
     Args:
         environment: a `pettingzoo.ParallelEnv`.
-        address: `tcp://host:port` or `http://host:port` of actors.
+        actors: where they listen, or what makes a session's actor: see `bray_actor.gamecore.play`.
         episodes: games to play.
         seed: of the first reset.
+        game_offset: number of the first game; keeps the sessions of several processes apart.
+        token: bearer token.
+        delta: whether to offer delta encoding of the ticks, over TCP.
         timeout_s: of each exchange.
 
     Returns:
         Each game's return by agent.
 
     Raises:
+        ConfigError: a space that cannot be played, or an action outside the action space.
         ServiceError: the server answered with an error.
     """
+    options = (episodes, seed, game_offset, token, delta, timeout_s)
+    return _play(_parallel_game, environment, actors, *options)
+
+
+def play_aec(
+    environment: Any,
+    actors: str | Service,
+    *,
+    episodes: int,
+    seed: int = 0,
+    game_offset: int = 0,
+    token: str | None = None,
+    delta: bool = False,
+    timeout_s: float = 60.0,
+) -> list[dict[str, float]]:
+    """Play an environment in which agents act in turn (agent environment cycle).
+
+    The reward of a tick is what the agent got since its last action.
+
+    Args:
+        environment: a `pettingzoo.AECEnv`.
+
+    All other arguments, what is returned and the errors are those of `play_parallel`.
+    """
+    options = (episodes, seed, game_offset, token, delta, timeout_s)
+    return _play(_aec_game, environment, actors, *options)
+
+
+def _play(
+    game: Callable[[Any, Client, int, int | None], dict[str, float]],
+    environment: Any,
+    actors: str | Service,
+    episodes: int,
+    seed: int,
+    game_offset: int,
+    token: str | None,
+    delta: bool,
+    timeout_s: float,
+) -> list[dict[str, float]]:
     if episodes < 1:
         raise ConfigError(f"episodes: expected 1 or more, got {episodes}")
-    with Client(address, timeout_s=timeout_s) as client:
+    with connect(actors, token=token, timeout_s=timeout_s, delta=delta) as client:
         return [
-            _game(environment, client, game, seed if game == 0 else None)
-            for game in range(episodes)
+            game(environment, client, game_offset + index, seed if index == 0 else None)
+            for index in range(episodes)
         ]
 
 
-def _game(env: Any, client: Client, game: int, seed: int | None) -> dict[str, float]:
+class _Seat:
+    """An agent in a game, and its session."""
+
+    def __init__(self, env: Any, game: int, agent: str) -> None:
+        self._space = env.observation_space(agent)
+        self._action_space = env.action_space(agent)
+        for name, space in (("observation", self._space), ("action", self._action_space)):
+            try:
+                spec_of(space)
+            except ConfigError as error:
+                raise ConfigError(f"environment: {name}_space of {agent!r}: {error}") from None
+        self._session = f"{game}/{agent}"
+        self._start = codec.encode({"game": str(game), "agent": agent})
+        self._message: dict[str, Any] = {}
+        self._has_acted = False
+        self.total = 0.0
+
+    def start(self) -> Request:
+        return Request("start", self._session, self._start)
+
+    def see(
+        self,
+        observation: Any,
+        reward: float = 0.0,
+        terminated: bool = False,
+        truncated: bool = False,
+    ) -> None:
+        """Take what the environment shows; without an observation the last one stands."""
+        if observation is not None:
+            self._message = {"observation": to_arrays(self._space, observation)}
+        self.total += float(reward)
+        if self._has_acted:
+            self._message["reward"] = float(reward)
+            self._message["terminated"] = bool(terminated)
+            self._message["truncated"] = bool(truncated)
+
+    def tick(self) -> Request:
+        self._has_acted = True
+        return Request("tick", self._session, codec.encode(self._message))
+
+    def action(self, reply: bytes) -> Any:
+        return to_action(self._action_space, codec.decode(reply)["action"])
+
+    def end(self) -> Request:
+        return Request("end", self._session, codec.encode(self._message))
+
+
+def _parallel_game(env: Any, client: Client, game: int, seed: int | None) -> dict[str, float]:
     observations, _ = env.reset(seed=seed)
-    specs = {agent: spec_of(env.observation_space(agent)) for agent in env.agents}
-    returns = dict.fromkeys(env.agents, 0.0)
-    messages: dict[str, dict[str, Any]] = {
-        agent: {"observation": to_arrays(specs[agent], observations[agent])} for agent in env.agents
-    }
-    exchange_bodies(client, [Request("start", f"{game}/{agent}", _EMPTY) for agent in env.agents])
+    seats: dict[str, _Seat] = {}
     while env.agents:
         playing = list(env.agents)
-        requests = [Request("tick", f"{game}/{a}", codec.encode(messages[a])) for a in playing]
-        replies = exchange_bodies(client, requests)
-        actions = {
-            agent: to_action(env.action_space(agent), codec.decode(reply)["action"])
-            for agent, reply in zip(playing, replies, strict=True)
-        }
+        new = [agent for agent in playing if agent not in seats]
+        for agent in new:
+            seats[agent] = _Seat(env, game, agent)
+            seats[agent].see(observations[agent])
+        exchange_bodies(client, [seats[agent].start() for agent in new])
+        replies = exchange_bodies(client, [seats[agent].tick() for agent in playing])
+        actions = {a: seats[a].action(reply) for a, reply in zip(playing, replies, strict=True)}
         observations, rewards, terminated, truncated, _ = env.step(actions)
         for agent in playing:
-            returns[agent] += float(rewards[agent])
-            messages[agent] = {
-                "observation": to_arrays(specs[agent], observations[agent]),
-                "reward": float(rewards[agent]),
-                "terminated": bool(terminated[agent]),
-                "truncated": bool(truncated[agent]),
-            }
+            seats[agent].see(
+                observations.get(agent), rewards[agent], terminated[agent], truncated[agent]
+            )
         gone = [agent for agent in playing if agent not in env.agents]
-        exchange_bodies(
-            client, [Request("end", f"{game}/{a}", codec.encode(messages[a])) for a in gone]
-        )
-    return returns
+        exchange_bodies(client, [seats[agent].end() for agent in gone])
+    return {agent: seat.total for agent, seat in seats.items()}
+
+
+def _aec_game(env: Any, client: Client, game: int, seed: int | None) -> dict[str, float]:
+    env.reset(seed=seed)
+    seats: dict[str, _Seat] = {}
+    for agent in env.agent_iter():
+        seat = seats.get(agent)
+        is_new = seat is None
+        if seat is None:
+            seat = seats[agent] = _Seat(env, game, agent)
+        observation, reward, terminated, truncated, _ = env.last()
+        seat.see(observation, reward, terminated, truncated)
+        if is_new:
+            exchange_bodies(client, [seat.start()])
+        if terminated or truncated:
+            exchange_bodies(client, [seat.end()])
+            env.step(None)
+        else:
+            (reply,) = exchange_bodies(client, [seat.tick()])
+            env.step(seat.action(reply))
+    return {agent: seat.total for agent, seat in seats.items()}

@@ -8,30 +8,42 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bray_actor.spaces import import_gymnasium, spec_of
-from bray_core import metrics
+from bray_actor.batch_decoder import BatchCategorical, BatchDecoder, BatchDiagonalGaussian
+from bray_actor.environments import autoreset_mode, final_observation
+from bray_actor.segment import extra_names
+from bray_actor.spaces import import_gymnasium, spec_of, to_arrays
+from bray_core import metrics, nested
 from bray_core.errors import ConfigError, SpecError
 from bray_core.layout import Layout, Packed
-from bray_core.nested import ArraySpec
+from bray_core.nested import Nested
 from bray_core.protocols import Buffer, Model
+
+_Rows = npt.NDArray[np.int64]
+_Column = npt.NDArray[Any]
 
 
 class Runner:
     """Steps a Gymnasium vector environment and pushes the same segments as `PolicyActor`.
 
     One loop of batched observation → `infer` → `step`; columns are written for all environments
-    at once. For one Box observation and a Discrete action, outputs `logits [B, A]`, `value [B]`.
-    The environment resets itself on the step after an episode's end (Gymnasium's default).
+    at once. Observations may be nested. The model's outputs are those that `PolicyActor` takes,
+    with a leading N: Discrete actions by `logits [N, A]`, a Box of one dimension by
+    `mean, log_std [N, D]` (clipped to the Box for the environment, recorded as drawn), and
+    `value [N]`. It does not matter which way the environment resets itself.
 
     Args:
         environment: a `gymnasium.vector.VectorEnv` of N environments.
         model: the policy.
-        buffer: of the segments; T is read from its layout.
+        buffer: of the segments; T and extra leaves are read from its layout, the latter filled
+            with the outputs of their names.
         seed: of the environments and the draws.
+
+    Raises:
+        ConfigError: a space that has no fixed arrays or no decoder, or that the layout does not
+            fit; names it.
     """
 
     def __init__(self, environment: Any, model: Model, buffer: Buffer, *, seed: int = 0) -> None:
-        _check(environment)
         self._env = environment
         self._model = model
         self._buffer = buffer
@@ -39,14 +51,39 @@ class Runner:
         self._length: int = self._layout.spec["reward"].shape[0]
         self._random = np.random.default_rng(seed)
         n: int = environment.num_envs
-        self._rows = np.arange(n)
-        self._observation, _ = environment.reset(seed=seed)
-        self._begins = np.zeros(n, bool)  # this step only resets: its action is not used
+        self._space = environment.single_observation_space
+        self._decoder, self._low_high, self._first = _decoder_of(environment)
+        self._check_layout()
+        self._mode = autoreset_mode(environment)
+        observation, _ = environment.reset(seed=seed)
+        self._observation = to_arrays(self._space, observation)
+        self._rows: _Rows = np.arange(n)
+        self._acting = self._rows
+        """Those that act in this step: of the others it only begins an episode."""
         self._at = np.zeros(n, np.int64)
         self._returns = np.zeros(n)
         self._lengths = np.zeros(n, np.int64)
         self._blocks = self._layout.empty(n)
-        self._views = self._layout.views(self._blocks)
+        views = self._layout.views(self._blocks)
+        self._views = views
+        self._observation_columns = _columns(views["observation"])
+        self._final_columns = _columns(views["final_observation"])
+        self._extra = [(name, _columns(views[name])) for name in extra_names(self._layout)]
+
+    def _check_layout(self) -> None:
+        spec = self._layout.spec
+        wanted = nested.flatten(spec_of(self._space))
+        if nested.flatten(spec["final_observation"]) != wanted:
+            raise ConfigError(
+                f"buffer: its segments' observation is {spec['final_observation']}, "
+                f"the environment's is {spec_of(self._space)}"
+            )
+        shape = self._env.single_action_space.shape
+        action = spec["action"]
+        if isinstance(action, dict | list | tuple) or action.shape[1:] != shape:
+            raise ConfigError(
+                f"buffer: its segments' action is {action}, the environment's has shape {shape}"
+            )
 
     @property
     def num_envs(self) -> int:
@@ -63,63 +100,81 @@ class Runner:
 
     async def _step(self) -> int:
         answer = await self._model.infer(self._observation, batch=True)
-        logits = np.asarray(answer.outputs["logits"], np.float64)
-        if logits.ndim != 2 or len(logits) != self.num_envs:
-            raise SpecError(
-                f"model output logits: expected float32 ({self.num_envs}, A), got {logits.shape}"
-            )
-        if not np.isfinite(logits.max(1)).all():  # the maximum of a row with a NaN is NaN
-            raise SpecError("model output logits: expected finite values, got a row of NaN or inf")
-        action, log_prob = self._sample(logits)
-        acting = np.nonzero(~self._begins)[0]
-        self._begin_steps(acting, action, log_prob, answer.outputs["value"], answer.version)
-        observation, reward, terminated, truncated, _ = self._env.step(action)
+        action, log_prob = self._decoder.sample(answer.outputs, self._random)
+        acting = self._acting
+        self._begin_steps(acting, action, log_prob, answer.outputs, answer.version)
+        low_high = self._low_high
+        taken = action + self._first if low_high is None else np.clip(action, *low_high)
+        observation, reward, terminated, truncated, info = self._env.step(taken)
+        following = to_arrays(self._space, observation)
         self._finish_steps(acting, reward, terminated, truncated)
         ended = terminated | truncated
-        self._cut(acting, observation, terminated, ended)
-        self._begins = ended
-        self._observation = observation
+        if len(acting) < len(ended):  # what only begins has not ended
+            ended = ended & np.isin(self._rows, acting)
+        self._cut(acting, following, terminated, ended, info)
+        if self._mode == "NextStep":
+            self._acting = np.nonzero(~ended)[0] if ended.any() else self._rows
+        elif self._mode == "Disabled" and ended.any():
+            observation, _ = self._env.reset(options={"reset_mask": ended})
+            following = to_arrays(self._space, observation)
+        self._observation = following
         return len(acting)
 
-    def _sample(
-        self, logits: npt.NDArray[np.float64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Draw one action a row by the Gumbel-max trick (Gumbel 1954)."""
-        log_p = logits - logits.max(1, keepdims=True)
-        log_p -= np.log(np.exp(log_p).sum(1, keepdims=True))
-        action = (log_p + self._random.gumbel(size=log_p.shape)).argmax(1)
-        return action, log_p[self._rows, action]
-
     def _begin_steps(
-        self, acting: Any, action: Any, log_prob: Any, value: Any, version: int
+        self, acting: _Rows, action: _Column, log_prob: _Column, outputs: Nested, version: int
     ) -> None:
-        at = self._at[acting]
-        views = self._views
-        views["observation"][acting, at] = self._observation[acting]
-        views["action"][acting, at] = action[acting]
-        views["log_prob"][acting, at] = log_prob[acting]
-        views["value"][acting, at] = value[acting]
-        views["policy_version"][acting, at] = version
+        at, views = self._at[acting], self._views
+        where = (acting, at)
+        observation = nested.flatten(self._observation)
+        for path, column in self._observation_columns:
+            column[where] = observation[path][acting]
+        views["action"][where] = action[acting]
+        views["log_prob"][where] = log_prob[acting]
+        views["value"][where] = self._output(outputs, "value", views["value"])[acting]
+        views["policy_version"][where] = version
+        for name, columns in self._extra:
+            leaves = nested.flatten(outputs.get(name))
+            for path, column in columns:
+                whole = f"{name}/{path}" if path else name
+                leaf = self._fitting(whole, leaves.get(path), column)
+                column[where] = leaf[acting]
 
-    def _finish_steps(self, acting: Any, reward: Any, terminated: Any, truncated: Any) -> None:
-        at = self._at[acting]
-        self._views["reward"][acting, at] = reward[acting]
-        self._views["terminated"][acting, at] = terminated[acting]
-        self._views["truncated"][acting, at] = truncated[acting]
+    def _output(self, outputs: Nested, name: str, column: _Column) -> _Column:
+        return self._fitting(name, outputs.get(name), column)
+
+    def _fitting(self, name: str, leaf: Any, column: _Column) -> _Column:
+        wanted = (self.num_envs, *column.shape[2:])
+        if np.shape(leaf) != wanted or not hasattr(leaf, "dtype"):
+            got = "nothing" if leaf is None else np.shape(leaf)
+            raise SpecError(f"model output {name}: expected {column.dtype} {wanted}, got {got}")
+        return leaf  # type: ignore[no-any-return]
+
+    def _finish_steps(
+        self, acting: _Rows, reward: _Column, terminated: _Column, truncated: _Column
+    ) -> None:
+        where = (acting, self._at[acting])
+        self._views["reward"][where] = reward[acting]
+        self._views["terminated"][where] = terminated[acting]
+        self._views["truncated"][where] = truncated[acting]
         self._at[acting] += 1
         self._returns[acting] += reward[acting]
         self._lengths[acting] += 1
 
-    def _cut(self, acting: Any, observation: Any, terminated: Any, ended: Any) -> None:
+    def _cut(
+        self,
+        acting: _Rows,
+        observation: Nested,
+        terminated: _Column,
+        ended: _Column,
+        info: dict[str, Any],
+    ) -> None:
         """Push the segments that are full or whose episode ended."""
         full = acting[(self._at[acting] == self._length) | ended[acting]]
         if not len(full):
             return
         views = self._views
         views["length"][full] = self._at[full]
-        goes_on = full[~terminated[full]]
-        views["final_observation"][full] = 0
-        views["final_observation"][goes_on] = observation[goes_on]
+        self._write_final(full[~terminated[full]], observation, ended, info)
         views["episode_return"][full] = np.where(ended[full], self._returns[full], math.nan)
         views["episode_length"][full] = np.where(ended[full], self._lengths[full], 0)
         self._buffer.push(Packed(self._layout, self._blocks[full]))
@@ -127,7 +182,21 @@ class Runner:
         self._at[full] = 0
         self._blocks[full] = 0
 
-    def _record(self, ended: Any) -> None:
+    def _write_final(
+        self, goes_on: _Rows, observation: Nested, ended: _Column, info: dict[str, Any]
+    ) -> None:
+        """Write what followed the last step, where something did."""
+        leaves = nested.flatten(observation)
+        for path, column in self._final_columns:
+            column[goes_on] = leaves[path][goes_on]
+        if self._mode != "SameStep":
+            return
+        for row in goes_on[ended[goes_on]]:  # the observation is of the next episode already
+            final = nested.flatten(to_arrays(self._space, final_observation(info, row)))
+            for path, column in self._final_columns:
+                column[row] = final[path]
+
+    def _record(self, ended: _Rows) -> None:
         for episode_return, length in zip(self._returns[ended], self._lengths[ended], strict=True):
             metrics.record("actor/episode_return", float(episode_return))
             metrics.record("actor/episode_length", float(length))
@@ -136,17 +205,18 @@ class Runner:
         self._lengths[ended] = 0
 
 
-def _check(environment: Any) -> None:
-    """Refuse an environment whose steps `Runner` would read wrongly."""
-    if not isinstance(spec_of(environment.single_observation_space), ArraySpec):
-        raise ConfigError("environment: Runner takes one Box observation, got a Dict or Tuple")
-    action = environment.single_action_space
-    if not isinstance(action, import_gymnasium().spaces.Discrete):
-        raise ConfigError(f"environment: Runner takes Discrete actions, got {action}")
-    mode = environment.metadata.get("autoreset_mode")
-    mode = getattr(mode, "value", mode)
-    if mode not in (None, "NextStep"):
-        raise ConfigError(
-            f"environment: autoreset_mode: expected NextStep, got {mode}: make the vector "
-            "environment with autoreset_mode=AutoresetMode.NEXT_STEP"
-        )
+def _columns(tree: Nested) -> list[tuple[str, _Column]]:
+    return list(nested.flatten(tree).items())
+
+
+def _decoder_of(environment: Any) -> tuple[BatchDecoder, tuple[_Column, _Column] | None, int]:
+    """Return what draws the actions, the bounds of a Box, and the number of the first action."""
+    spaces = import_gymnasium().spaces
+    space, n = environment.single_action_space, environment.num_envs
+    if isinstance(space, spaces.Discrete):
+        return BatchCategorical(n, int(space.n)), None, int(space.start)
+    if isinstance(space, spaces.Box) and len(space.shape) == 1 and space.dtype.kind == "f":
+        return BatchDiagonalGaussian(n, space.shape[0]), (space.low, space.high), 0
+    raise ConfigError(
+        f"environment: Runner takes Discrete actions or a Box of one dimension, got {space}"
+    )

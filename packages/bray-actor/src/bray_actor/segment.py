@@ -64,6 +64,11 @@ def segment_spec(
     }
 
 
+def extra_names(layout: Layout) -> tuple[str, ...]:
+    """Return the names of what the algorithm added to a `segment_spec`."""
+    return tuple(sorted(set(layout.spec) - _NAMES))
+
+
 class SegmentWriter:
     """Writes steps into the columns of a packed segment.
 
@@ -86,7 +91,7 @@ class SegmentWriter:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._capacity: int = layout.spec["reward"].shape[0]
-        self.extra: tuple[str, ...] = tuple(sorted(set(layout.spec) - _NAMES))
+        self.extra: tuple[str, ...] = extra_names(layout)
         """Names that `begin_step` needs beside those of every segment."""
         self._has_open_step = False
         self._begin()

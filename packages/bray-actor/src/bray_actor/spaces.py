@@ -1,7 +1,11 @@
-"""Gymnasium spaces as nested arrays, both ways. Imports gymnasium when used."""
+"""Gymnasium spaces as nested arrays, both ways. Imports gymnasium when used.
+
+`Discrete` and `MultiDiscrete` values are numbered from 0 on the wire, wherever the space starts.
+"""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -12,6 +16,8 @@ from bray_core.nested import ArraySpec, Nested
 
 ALIASES = {"cartpole": "CartPole-v1"}
 """Short names that `bray play` and `bray train` know."""
+_PLUGINS = {"ALE": "ale_py"}
+"""Module that registers the environments of a namespace, where importing gymnasium does not."""
 
 
 def import_gymnasium() -> Any:
@@ -30,14 +36,27 @@ def import_gymnasium() -> Any:
 def resolve(environment: str) -> str:
     """Return the registered id of an environment's id or short name.
 
+    As in Gymnasium, `module:Id-v0` imports the module first, which registers the id.
+
     Raises:
-        ConfigError: unknown; names the closest.
+        ConfigError: unknown; names the closest. Or the module that registers it cannot be imported.
     """
     gymnasium = import_gymnasium()
-    resolved = ALIASES.get(environment, environment)
+    module, _, name = environment.rpartition(":")
+    resolved = ALIASES.get(name, name)
+    module = module or _PLUGINS.get(resolved.partition("/")[0], "")
+    if module and resolved not in gymnasium.registry:
+        try:
+            imported = importlib.import_module(module)
+        except ImportError as error:
+            raise ConfigError(
+                f"environment: {environment!r} needs the module {module}, which cannot be "
+                f"imported: {error}"
+            ) from error
+        gymnasium.register_envs(imported)
     if resolved not in gymnasium.registry:
         known = [*gymnasium.registry, *ALIASES]
-        raise ConfigError(f"environment: unknown {environment!r}{closest(environment, known)}")
+        raise ConfigError(f"environment: unknown {environment!r}{closest(name, known)}")
     return resolved
 
 
@@ -62,28 +81,50 @@ def spec_of(space: Any) -> Nested:
     )
 
 
-def to_arrays(spec: Nested, value: Any) -> Nested:
-    """Return a space's value as arrays of its spec."""
-    if isinstance(spec, dict):
-        return {name: to_arrays(child, value[name]) for name, child in spec.items()}
-    if isinstance(spec, tuple):
-        return [to_arrays(child, v) for child, v in zip(spec, value, strict=True)]
-    return np.asarray(value, spec.dtype)
+def to_arrays(space: Any, value: Any) -> Nested:
+    """Return a value of a space as arrays of its spec, or a batch of values likewise."""
+    spaces = import_gymnasium().spaces
+    if isinstance(space, spaces.Dict):
+        return {name: to_arrays(child, value[name]) for name, child in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return [to_arrays(child, v) for child, v in zip(space, value, strict=True)]
+    if isinstance(space, spaces.Discrete):
+        return np.asarray(np.asarray(value, np.int64) - space.start)
+    array = np.asarray(value, space.dtype)
+    return array - space.start if isinstance(space, spaces.MultiDiscrete) else array
 
 
 def to_action(space: Any, value: Nested) -> Any:
-    """Return an actor's action as a value of the action space.
+    """Return an actor's action as a value of the action space; reals are clipped to a Box.
 
     Raises:
         ConfigError: the space does not contain it.
     """
-    spaces = import_gymnasium().spaces
-    if isinstance(space, spaces.Discrete):
-        action: Any = int(value)
-    elif isinstance(space, spaces.Box):
-        action = np.clip(np.asarray(value, space.dtype), space.low, space.high)
-    else:
-        action = np.asarray(value, space.dtype)
+    try:
+        action = _to_value(space, value)
+    except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
+        raise ConfigError(f"action: expected one of {space}, got {value!r}") from error
     if not space.contains(action):
         raise ConfigError(f"action: expected one of {space}, got {value!r}")
     return action
+
+
+def _to_value(space: Any, value: Nested) -> Any:
+    spaces = import_gymnasium().spaces
+    if isinstance(space, spaces.Dict):
+        if set(value) != set(space.keys()):
+            raise ValueError("other names")
+        return {name: _to_value(child, value[name]) for name, child in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_to_value(child, v) for child, v in zip(space, value, strict=True))
+    if isinstance(space, spaces.Discrete):
+        number = np.asarray(value)
+        if number.dtype.kind not in "iu":  # 0.7 is no action, nor is True
+            raise TypeError("not an integer")
+        return int(number) + int(space.start)
+    if isinstance(space, spaces.Box):
+        return np.clip(np.asarray(value, space.dtype), space.low, space.high)
+    if np.asarray(value).dtype.kind not in "iub":
+        raise TypeError("not integers")
+    action = np.asarray(value, space.dtype)
+    return action + space.start if isinstance(space, spaces.MultiDiscrete) else action

@@ -75,7 +75,9 @@ class State:
     async def wait(self, name: str, timeout_s: float | None = None) -> Any:
         """Wait until a value is set and return it.
 
-        An agent's result bears the agent's name: `AgentActor` sets it when `on_tick` returns.
+        An agent's result bears the agent's name: `AgentActor` sets it when `on_tick` returns. A
+        cycle is found at once if it goes by such names; one that goes by other names, set by whom
+        nobody can tell, ends at the deadline, which names all that wait.
 
         Raises:
             DeadlineError: it was not set in time; says who waited for what.
@@ -90,28 +92,40 @@ class State:
         self._refuse_cycle(name)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         shared.waiting.setdefault(name, []).append(future)
-        shared.waits[self._agent] = name
+        waits = shared.waits.setdefault(self._agent, [])
+        waits.append(name)
         limit = shared.timeout_s if timeout_s is None else timeout_s
         try:
             async with asyncio.timeout(limit):
                 return await future
         except TimeoutError:
+            others = "".join(
+                f"; {agent!r} waits for {', '.join(map(repr, names))}"
+                for agent, names in shared.waits.items()
+                if names and agent != self._agent
+            )
             raise DeadlineError(
                 f"state: {self._agent!r} waited {limit:g} s for {name!r}; "
-                f"set are {sorted(shared.values)}"
+                f"set are {sorted(shared.values)}{others}"
             ) from None
         finally:
-            shared.waits.pop(self._agent, None)
+            waits.remove(name)
 
     def _refuse_cycle(self, name: str) -> None:
         """Follow who waits for whom; agents' results bear the agents' names."""
-        path = [self._agent, name]
-        while path[-1] in self._shared.waits:
-            path.append(self._shared.waits[path[-1]])
-            if path[-1] == self._agent:
-                raise WaitCycleError("state: a cycle of waits: " + " → ".join(path))
         if name == self._agent:
             raise WaitCycleError(f"state: {name!r} waits for itself")
+        paths = [[self._agent, name]]
+        seen = set()
+        while paths:
+            path = paths.pop()
+            for following in self._shared.waits.get(path[-1], ()):
+                if following == self._agent:
+                    cycle = " → ".join([*path, following])
+                    raise WaitCycleError(f"state: a cycle of waits: {cycle}")
+                if following not in seen:
+                    seen.add(following)
+                    paths.append([*path, following])
 
 
 class _Shared:
@@ -121,4 +135,4 @@ class _Shared:
         self.setters: dict[str, str] = {}
         self.failures: dict[str, str] = {}
         self.waiting: dict[str, list[asyncio.Future[Any]]] = {}
-        self.waits: dict[str, str] = {}
+        self.waits: dict[str, list[str]] = {}

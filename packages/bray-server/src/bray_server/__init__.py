@@ -2,6 +2,7 @@
 
 from bray_server.async_client import AsyncClient
 from bray_server.client import Client, Reply, Request
+from bray_server.in_process import InProcessClient
 from bray_server.limits import Limits
 from bray_server.server import Server
 from bray_server.server_thread import ServerThread, serve
@@ -10,6 +11,7 @@ from bray_server.tls import Tls
 __all__ = [
     "AsyncClient",
     "Client",
+    "InProcessClient",
     "Limits",
     "Reply",
     "Request",

@@ -1,0 +1,89 @@
+"""From a policy's outputs to actions, for whole batches: what `decoder` does for one row.
+
+Discrete: outputs `{"logits": [N, A]}`. Continuous: `{"mean": [N, D], "log_std": [N, D]}`, a
+diagonal Gaussian.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bray_core.errors import SpecError
+from bray_core.nested import Nested
+
+_LOG_2PI = math.log(2 * math.pi)
+
+
+class BatchDecoder(Protocol):
+    """Draws an action for each row of outputs."""
+
+    def sample(
+        self, outputs: Nested, rng: np.random.Generator
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+        """Return actions `[N, …]` and the logarithms of their probabilities (densities) `[N]`.
+
+        Raises:
+            SpecError: an output is missing, has another shape, or is not finite; names it.
+        """
+        ...
+
+
+class BatchCategorical:
+    """One of `num_actions` actions a row, int64 `[N]`."""
+
+    def __init__(self, num_envs: int, num_actions: int) -> None:
+        self._rows = np.arange(num_envs)
+        self._shape = (num_envs, num_actions)
+
+    def sample(
+        self, outputs: Nested, rng: np.random.Generator
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+        """Draw by the inverse of the cumulated probabilities."""
+        logits = _leaf(outputs, "logits", self._shape).astype(np.float64)
+        top = logits.max(1, keepdims=True)  # NaN where a row has one
+        if not np.isfinite(top).all():
+            raise SpecError("model output logits: expected finite values, got a row of NaN or inf")
+        logits -= top
+        cumulated = np.exp(logits).cumsum(1)
+        total = cumulated[:, -1]
+        # Below the total even if the product rounds up: an impossible last action is never drawn.
+        drawn = np.minimum(rng.random(len(total)) * total, np.nextafter(total, 0))
+        action = (cumulated <= drawn[:, None]).sum(1)
+        return action, logits[self._rows, action] - np.log(total)
+
+
+class BatchDiagonalGaussian:
+    """A real vector a row, float32 `[N, D]`."""
+
+    def __init__(self, num_envs: int, size: int) -> None:
+        self._shape = (num_envs, size)
+
+    def sample(
+        self, outputs: Nested, rng: np.random.Generator
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+        """Draw independent normal components."""
+        mean = _finite("mean", _leaf(outputs, "mean", self._shape))
+        log_std = _finite("log_std", _leaf(outputs, "log_std", self._shape))
+        noise = rng.standard_normal(self._shape)
+        action = (mean + np.exp(log_std) * noise).astype(np.float32)
+        density = -0.5 * (np.square(noise) + _LOG_2PI) - log_std
+        return action, density.sum(1)
+
+
+def _leaf(outputs: Nested, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    leaf = outputs.get(name) if isinstance(outputs, dict) else None
+    got = np.asarray(leaf)
+    if leaf is None or got.shape != shape or got.dtype.kind != "f":
+        has = "nothing" if leaf is None else f"{got.dtype} {got.shape}"
+        raise SpecError(f"model output {name}: expected float32 {shape}, got {has}")
+    return got
+
+
+def _finite(name: str, leaf: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if not math.isfinite(leaf.sum()):
+        raise SpecError(f"model output {name}: expected finite values, got a row of NaN or inf")
+    return leaf

@@ -1,0 +1,206 @@
+"""N environments that a gamecore plays side by side: single ones, or one vector environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from bray_actor.spaces import import_gymnasium, spec_of, to_action, to_arrays
+from bray_core.errors import ConfigError
+from bray_core.nested import Nested
+
+
+class Outcome(NamedTuple):
+    """What an action led to."""
+
+    observation: Nested
+    reward: float
+    terminated: bool
+    truncated: bool
+
+    @property
+    def ended(self) -> bool:
+        """Whether the episode is over."""
+        return self.terminated or self.truncated
+
+
+class Environments(Protocol):
+    """N environments, numbered from 0, each of which begins anew when its episode has ended."""
+
+    def reset(self) -> dict[int, Nested]:
+        """Begin all; return the first observations."""
+        ...
+
+    def step(self, actions: Mapping[int, Nested]) -> tuple[dict[int, Outcome], dict[int, Nested]]:
+        """Take the actions of some.
+
+        Returns:
+            The outcome of each, and the first observations of episodes that began. One begins with
+            the step that ended the one before, or with a later one.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close all."""
+        ...
+
+
+class SingleEnvironments:
+    """One Gymnasium environment for each; environment i is seeded with `seed + i`."""
+
+    def __init__(self, environment: str, num_envs: int, seed: int) -> None:
+        make = import_gymnasium().make
+        self._envs = [make(environment, disable_env_checker=True) for _ in range(num_envs)]
+        self._seed = seed
+        self._space = self._envs[0].observation_space
+        self._action_space = self._envs[0].action_space
+        _check(self._space, self._action_space)
+
+    def reset(self) -> dict[int, Nested]:
+        """Begin all."""
+        return {
+            index: to_arrays(self._space, env.reset(seed=self._seed + index)[0])
+            for index, env in enumerate(self._envs)
+        }
+
+    def step(self, actions: Mapping[int, Nested]) -> tuple[dict[int, Outcome], dict[int, Nested]]:
+        """Take the actions of some."""
+        outcomes, begun = {}, {}
+        for index, action in actions.items():
+            env = self._envs[index]
+            observation, reward, terminated, truncated, _ = env.step(
+                to_action(self._action_space, action)
+            )
+            outcome = outcomes[index] = Outcome(
+                to_arrays(self._space, observation),
+                float(reward),
+                bool(terminated),
+                bool(truncated),
+            )
+            if outcome.ended:
+                begun[index] = to_arrays(self._space, env.reset()[0])
+        return outcomes, begun
+
+    def close(self) -> None:
+        """Close all."""
+        for env in self._envs:
+            env.close()
+
+
+class VectorEnvironments:
+    """A `gymnasium.vector.VectorEnv`, whichever way it resets itself; seeded with `seed`."""
+
+    def __init__(self, environment: Any, seed: int) -> None:
+        self._env = environment
+        self._seed = seed
+        self._space = environment.single_observation_space
+        self._action_space = environment.single_action_space
+        _check(self._space, self._action_space)
+        self._mode = autoreset_mode(environment)
+        self._num_envs: int = environment.num_envs
+        self._resets = np.zeros(self._num_envs, bool)
+        """Environments whose next step only begins an episode."""
+        self._action_space.seed(0)
+        self._actions = [self._action_space.sample() for _ in range(self._num_envs)]
+        """The last action of each: also what those get that take none."""
+
+    def _each(self, observation: Any) -> list[Any]:
+        iterate = import_gymnasium().vector.utils.iterate
+        return list(iterate(self._env.observation_space, observation))
+
+    def reset(self) -> dict[int, Nested]:
+        """Begin all."""
+        observation, _ = self._env.reset(seed=self._seed)
+        return {i: to_arrays(self._space, row) for i, row in enumerate(self._each(observation))}
+
+    def step(self, actions: Mapping[int, Nested]) -> tuple[dict[int, Outcome], dict[int, Nested]]:
+        """Take the actions of some; the others repeat their last one, to no effect."""
+        for index, action in actions.items():
+            self._actions[index] = to_action(self._action_space, action)
+        observation, reward, terminated, truncated, info = self._env.step(self._joined())
+        rows = [to_arrays(self._space, row) for row in self._each(observation)]
+        begun = {int(index): rows[index] for index in np.nonzero(self._resets)[0]}
+        ended = (np.asarray(terminated) | np.asarray(truncated)) & ~self._resets
+        outcomes = {}
+        for index in actions:
+            final = rows[index]
+            if ended[index] and self._mode == "SameStep":
+                final = to_arrays(self._space, final_observation(info, index))
+            outcomes[index] = Outcome(
+                final, float(reward[index]), bool(terminated[index]), bool(truncated[index])
+            )
+        if self._mode == "NextStep":
+            self._resets = ended
+        elif ended.any():
+            begun = self._begun(ended, rows)
+        return outcomes, begun
+
+    def _begun(self, ended: Any, rows: list[Nested]) -> dict[int, Nested]:
+        if self._mode == "Disabled":
+            observation, _ = self._env.reset(options={"reset_mask": ended})
+            rows = [to_arrays(self._space, row) for row in self._each(observation)]
+        return {int(index): rows[index] for index in np.nonzero(ended)[0]}
+
+    def _joined(self) -> Any:
+        utils = import_gymnasium().vector.utils
+        empty = utils.create_empty_array(self._action_space, self._num_envs)
+        return utils.concatenate(self._action_space, self._actions, empty)
+
+    def close(self) -> None:
+        """Close it."""
+        self._env.close()
+
+
+def make_vector(environment: str, num_envs: int) -> Any:
+    """Return the vector environment of an id: its own, if it has one, else single ones in turn."""
+    gymnasium = import_gymnasium()
+    if gymnasium.spec(environment).vector_entry_point is not None:
+        return gymnasium.make_vec(environment, num_envs, vectorization_mode="vector_entry_point")
+    return gymnasium.make_vec(environment, num_envs, vectorization_mode="sync")
+
+
+def autoreset_mode(environment: Any) -> str:
+    """Return NextStep, SameStep or Disabled: when a vector environment begins anew.
+
+    Raises:
+        ConfigError: another mode.
+    """
+    mode = environment.metadata.get("autoreset_mode", "NextStep")  # Gymnasium's default
+    mode = getattr(mode, "value", mode)
+    if mode not in ("NextStep", "SameStep", "Disabled"):
+        raise ConfigError(
+            "environment: metadata autoreset_mode: expected NextStep, SameStep or Disabled, "
+            f"got {mode}"
+        )
+    return str(mode)
+
+
+def final_observation(info: Mapping[str, Any], index: int) -> Any:
+    """Return the observation in which an episode ended, of an environment that is a step further.
+
+    Raises:
+        ConfigError: the environment does not tell it.
+    """
+    final = info.get("final_obs")
+    if final is None:
+        raise ConfigError("environment: autoreset_mode is SameStep: expected final_obs in the info")
+    return _row(final, index)
+
+
+def _row(tree: Any, index: int) -> Any:
+    if isinstance(tree, dict):
+        return {name: _row(child, index) for name, child in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(_row(child, index) for child in tree)
+    return tree[index]
+
+
+def _check(observation_space: Any, action_space: Any) -> None:
+    """Refuse a space that has no arrays, saying which of the two it is."""
+    for name, space in (("observation_space", observation_space), ("action_space", action_space)):
+        try:
+            spec_of(space)
+        except ConfigError as error:
+            raise ConfigError(f"environment: {name}: {error}") from None

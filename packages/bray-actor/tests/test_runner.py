@@ -1,0 +1,221 @@
+"""Runner beside PolicyActor: the same policy in the same environments makes the same segments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from bray_actor import PolicyActor, PolicyConfig, Runner, segment_spec
+from bray_actor.batch_decoder import BatchCategorical, BatchDiagonalGaussian
+from bray_actor.gamecore import play
+from bray_actor.spaces import spec_of
+from bray_core import nested
+from bray_core.errors import ConfigError, SpecError
+from bray_core.layout import Layout, Packed
+from bray_core.nested import ArraySpec
+from bray_core.protocols import Answer
+
+T = 5
+MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """A walk on a nested observation: ends at `goal`, is cut off after `limit` steps."""
+
+    observation_space = spaces.Dict(
+        {
+            "at": spaces.Box(-100, 100, (2,), np.float32),
+            "more": spaces.Tuple([spaces.Discrete(50, start=3), spaces.MultiBinary(2)]),
+        }
+    )
+
+    def __init__(self, action_space: Any, goal: float = 3.0, limit: int = 7) -> None:
+        self.action_space = action_space
+        self.goal, self.limit = goal, limit
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        self.at = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        self.steps = 0
+        return self._observation(), {}
+
+    def _observation(self) -> Any:
+        bits = np.array([self.steps % 2, self.steps // 2 % 2], np.int8)
+        return {"at": self.at.copy(), "more": (np.int64(3 + self.steps), bits)}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Any]:
+        assert self.action_space.contains(action), action
+        self.steps += 1
+        move = np.asarray(action, np.float32) - 0.25
+        self.at = (self.at + move + self.np_random.uniform(-0.1, 0.6, 2)).astype(np.float32)
+        ended = bool(self.at[0] > self.goal)
+        reward = float(self.at.sum()) * 0.5
+        return self._observation(), reward, ended, not ended and self.steps >= self.limit, {}
+
+
+def walks(action_space: Any, mode: AutoresetMode, n: int = 4) -> SyncVectorEnv:
+    return SyncVectorEnv([lambda: Walk(action_space)] * n, autoreset_mode=mode)
+
+
+class Sure:
+    """A policy that leaves nothing to chance, for one row or many, of `Walk`."""
+
+    version = 7
+
+    def __init__(self, continuous: bool) -> None:
+        self.continuous = continuous
+
+    async def infer(self, observation: Any, batch: bool = False) -> Answer:
+        lead = observation["at"].shape[:-1]
+        right = observation["at"][..., 0] < observation["more"][0] % 3
+        outputs = {
+            "value": (observation["at"].sum(-1) * 0.25).astype(np.float32),
+            "hint": {"bits": np.asarray(observation["more"][1], np.int8)},
+        }
+        if self.continuous:
+            mean = np.stack([np.where(right, 0.9, 0.1)] * 2, -1).astype(np.float32)
+            log_std = np.full((*lead, 2), -80.0, np.float32)
+            outputs |= {"mean": mean, "log_std": log_std}
+        else:
+            outputs["logits"] = np.stack([np.where(right, -1e4, 0), np.where(right, 0, -1e4)], -1)
+            outputs["logits"] = outputs["logits"].astype(np.float32)
+        return Answer(outputs, self.version)
+
+
+class Kept:
+    """A buffer that keeps all segments."""
+
+    def __init__(self, action: ArraySpec) -> None:
+        extra = {"hint": {"bits": ArraySpec(np.dtype(np.int8), (2,))}}
+        self.layout = Layout(segment_spec(spec_of(Walk.observation_space), action, T, extra))
+        self.rows: list[Any] = []
+
+    def push(self, *segments: Packed, wait: bool = False, timeout_s: float | None = None) -> int:
+        for segment in segments:
+            self.rows.extend(np.array(segment.block).reshape(-1, self.layout.nbytes))
+        return len(segments)
+
+    def episodes(self) -> dict[bytes, list[bytes]]:
+        """Segments by the episode that they begin or go on with, whole episodes only."""
+        found: dict[bytes, list[bytes]] = {}
+        going: dict[bytes, bytes] = {}  # the observation that comes next → the episode's first
+        for row in self.rows:
+            views = self.layout.views(row)
+            first = views["observation"]["at"][0].tobytes()
+            episode = going.pop(first, first)
+            found.setdefault(episode, []).append(row.tobytes())
+            if np.isnan(views["episode_return"]):
+                going[views["final_observation"]["at"].tobytes()] = episode
+        return {name: rows for name, rows in found.items() if name not in going.values()}
+
+
+ACTIONS = [
+    (spaces.Discrete(2), ArraySpec(np.dtype(np.int64), ()), False),
+    (spaces.Box(0.2, 0.8, (2,), np.float32), ArraySpec(np.dtype(np.float32), (2,)), True),
+]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize(("space", "spec", "continuous"), ACTIONS, ids=["Discrete", "Box"])
+async def test_segments_are_those_of_policy_actor(
+    mode: AutoresetMode, space: Any, spec: ArraySpec, continuous: bool
+) -> None:
+    model: Any = Sure(continuous)
+    ran: Any = Kept(spec)
+    await Runner(walks(space, mode), model, ran, seed=1_000_003).run(60)
+    played: Any = Kept(spec)
+    factory = PolicyActor.factory(model, PolicyConfig(), buffer=played)
+    play(walks(space, mode), factory, episodes=24, seed=1)  # the driver seeds with 1 × 1,000,003
+    expected, got = played.episodes(), ran.episodes()
+    common = set(expected) & set(got)
+    assert len(common) >= 20
+    assert {len(rows) for rows in expected.values()} == {1, 2}, "cut inside episodes as well"
+    for episode in common:
+        for wanted, row in zip(expected[episode], got[episode], strict=True):
+            wanted_tree = ran.layout.views(np.frombuffer(wanted, np.uint8))
+            tree = ran.layout.views(np.frombuffer(row, np.uint8))
+            for path, leaf in nested.flatten(wanted_tree).items():
+                if path != "log_prob" or not continuous:  # of a real vector: drawn anew
+                    np.testing.assert_array_equal(nested.flatten(tree)[path], leaf, path)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_a_vector_environment_plays_as_single_ones(mode: AutoresetMode) -> None:
+    gymnasium.register("Walk-v0", lambda: Walk(spaces.Discrete(2)))
+    try:
+        model: Any = Sure(continuous=False)
+        factory = PolicyActor.factory(model, PolicyConfig())
+        single = play("Walk-v0", factory, episodes=12, num_envs=4, seed=2)
+        assert play(walks(spaces.Discrete(2), mode), factory, episodes=12, seed=2) == single
+        assert play("Walk-v0", factory, episodes=12, num_envs=4, seed=2, vector=True) == single
+    finally:
+        del gymnasium.registry["Walk-v0"]
+
+
+def test_draws_follow_the_probabilities() -> None:
+    n = 200_000
+    logits = np.log(np.array([0.2, 0.5, 0.3, 1e-300]))
+    rows = np.tile(logits.astype(np.float32), (n, 1))
+    rows[:, 3] = -np.inf
+    action, log_prob = BatchCategorical(n, 4).sample({"logits": rows}, np.random.default_rng(1))
+    share = np.bincount(action, minlength=4) / n
+    assert np.abs(share - [0.2, 0.5, 0.3, 0.0]).max() < 6 * np.sqrt(0.25 / n)
+    assert share[3] == 0.0
+    np.testing.assert_allclose(log_prob, logits[action], atol=1e-6)
+
+
+def test_gaussian_draws_have_their_density() -> None:
+    n = 100_000
+    mean, log_std = np.array([1.0, -2.0]), np.array([0.3, -1.0])
+    outputs = {
+        "mean": np.tile(mean.astype(np.float32), (n, 1)),
+        "log_std": np.tile(log_std.astype(np.float32), (n, 1)),
+    }
+    action, log_prob = BatchDiagonalGaussian(n, 2).sample(outputs, np.random.default_rng(1))
+    std = np.exp(log_std)
+    assert np.abs((action.mean(0) - mean) / std).max() < 6 / np.sqrt(n)
+    assert np.abs(action.std(0) / std - 1).max() < 6 / np.sqrt(2 * n)
+    density = np.exp(-(((action - mean) / std) ** 2) / 2) / (std * np.sqrt(2 * np.pi))
+    np.testing.assert_allclose(log_prob, np.log(density).sum(1), atol=1e-4)
+
+
+DISCRETE = ArraySpec(np.dtype(np.int64), ())
+
+
+async def test_outputs_that_do_not_fit_are_named() -> None:
+    class Bare(Sure):
+        async def infer(self, observation: Any, batch: bool = False) -> Answer:
+            answer = await super().infer(observation, batch)
+            del answer.outputs[self.without]
+            return answer
+
+    model: Any = Bare(continuous=False)
+    buffer: Any = Kept(DISCRETE)
+    for name, message in [
+        ("logits", r"logits: expected float32 \(4, 2\), got nothing"),
+        ("value", r"value: expected float32 \(4,\), got nothing"),
+        ("hint", r"hint/bits: expected int8 \(4, 2\), got nothing"),
+    ]:
+        model.without = name
+        with pytest.raises(SpecError, match=message):
+            await Runner(walks(spaces.Discrete(2), MODES[0]), model, buffer).run(1)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    buffer: Any = Kept(DISCRETE)
+    model: Any = Sure(continuous=False)
+    with pytest.raises(ConfigError, match="Discrete actions or a Box of one dimension, got Multi"):
+        Runner(walks(spaces.MultiDiscrete([2, 2]), MODES[0]), model, buffer)
+    with pytest.raises(ConfigError, match="buffer: its segments' observation is"):
+        Runner(gymnasium.make_vec("CartPole-v1", 2), model, buffer)
+    with pytest.raises(ConfigError, match="buffer: its segments' action is"):
+        Runner(walks(spaces.Box(0, 1, (2,), np.float32), MODES[0]), model, buffer)
+    strange = walks(spaces.Discrete(2), MODES[0])
+    strange.metadata = {"autoreset_mode": "Sometimes"}
+    with pytest.raises(ConfigError, match="autoreset_mode: expected NextStep, SameStep or"):
+        Runner(strange, model, buffer)
