@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from bray_actor import read_episode
+from bray_core import codec
+
 BRAY = [sys.executable, "-m", "bray_core.cli"]
 SHORT = ("goal.episode_return=20", "goal.evaluate_at=15", "goal.evaluation_episodes=8")
 """A goal that an almost untrained policy reaches."""
@@ -40,7 +43,8 @@ def result(project: Path, trial: str = "cartpole") -> dict[str, object]:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with one finished local trial; its words in `words.txt`."""
     project = tmp_path_factory.mktemp("trials")
-    (project / "words.txt").write_text(train(project).stdout)
+    done = train(project, "actor.record_every=10")
+    (project / "words.txt").write_text(done.stdout)
     return project
 
 
@@ -65,6 +69,16 @@ def test_the_same_seed_gives_the_same_returns(trained: Path, tmp_path: Path) -> 
     assert again["frames"] == first["frames"]
     train(tmp_path, "--seed", "2", "--trial", "other")
     assert result(tmp_path, "other")["episode_returns"] != first["episode_returns"]
+
+
+def test_one_in_ten_episodes_is_on_disk(trained: Path) -> None:
+    files = sorted((trained / "cartpole" / "episodes").iterdir())
+    assert files
+    for path in files:
+        episode = read_episode(path)
+        assert episode.requests[0].kind == "start"
+        ticks = [codec.decode(r.body) for r in episode.requests if r.kind == "tick"]
+        assert all(set(tick) >= {"observation"} for tick in ticks)
 
 
 def test_tensorboard_events_hold_the_figures(trained: Path) -> None:

@@ -6,7 +6,15 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FROM_TERMS = {"policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "loss"}
+FROM_TERMS = {
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "approx_kl",
+    "clip_fraction",
+    "loss",
+    "grad_norm",
+}
 
 
 def test_every_recorded_metric_is_on_the_page_and_no_other() -> None:

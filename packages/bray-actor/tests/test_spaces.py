@@ -9,9 +9,8 @@ from gymnasium import spaces
 
 from bray_actor import PolicyActor, PolicyConfig
 from bray_actor.gamecore import play
-from bray_actor.pettingzoo import play_parallel
 from bray_actor.spaces import spec_of, to_action, to_arrays
-from bray_core import nested
+from bray_core import codec, nested
 from bray_core.errors import ConfigError
 from bray_core.protocols import Answer
 from bray_server import ServerThread
@@ -44,6 +43,49 @@ def test_other_spaces_are_refused_by_name() -> None:
         spec_of(spaces.Text(3))
     with pytest.raises(ConfigError, match="got Sequence"):
         spec_of(spaces.Dict({"x": spaces.Sequence(spaces.Discrete(2))}))
+
+
+NESTED = spaces.Dict(
+    {
+        "go": spaces.Tuple([spaces.Discrete(3, start=-1), spaces.MultiBinary(2)]),
+        "aim": spaces.Box(-1, 1, (2,)),
+        "use": spaces.MultiDiscrete([2, 3], start=[5, 0]),
+    }
+)
+
+
+def test_nested_actions_are_the_values_of_the_space_that_they_were_made_of() -> None:
+    for _ in range(50):
+        value = NESTED.sample()
+        sent = codec.decode(codec.encode(to_arrays(NESTED, value)))
+        action = to_action(NESTED, sent)
+        assert NESTED.contains(action)
+        assert action["go"][0] == value["go"][0] == int(sent["go"][0]) - 1
+        assert action["use"].tolist() == value["use"].tolist()
+        np.testing.assert_array_equal(action["aim"], value["aim"])
+
+
+@pytest.mark.parametrize(
+    ("space", "action"),
+    [
+        (spaces.Discrete(3), 0.7),
+        (spaces.Discrete(3), True),
+        (spaces.Discrete(3), [1, 2]),
+        (spaces.Discrete(3), None),
+        (spaces.Discrete(3), 1 << 80),
+        (spaces.Box(-1, 1, (2,)), [0.0, np.nan]),
+        (spaces.Box(-1, 1, (2,)), [0.0, 0.0, 0.0]),
+        (spaces.MultiBinary(2), [0.5, 1.0]),
+        (spaces.MultiDiscrete([2, 2]), [0, 2]),
+        (NESTED, {"go": [0, [0, 1]]}),
+        (NESTED, 3),
+        (spaces.Tuple([spaces.Discrete(2)] * 2), [1]),
+    ],
+    ids=str,
+)
+def test_what_is_no_action_is_refused(space: Any, action: Any) -> None:
+    with pytest.raises(ConfigError, match="action: expected one of"):
+        to_action(space, action)
 
 
 def test_actions_are_checked() -> None:
@@ -87,48 +129,3 @@ def test_environments_of_many_spaces_play(environment: str, outputs: Any) -> Non
     thread.close()
     spec = _listed(spec_of(gymnasium.make(environment).observation_space))
     nested.check(model.seen, spec)
-
-
-def test_pettingzoo_agents_are_sessions() -> None:
-    class Count:
-        """Two agents; the second leaves after two steps, the first after four."""
-
-        def __init__(self) -> None:
-            self.agents: list[str] = []
-
-        def reset(self, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-            self.agents, self.steps = ["one", "two"], 0
-            return {agent: np.zeros(2, np.float32) for agent in self.agents}, {}
-
-        def observation_space(self, agent: str) -> Any:
-            return spaces.Box(0, 9, (2,))
-
-        def action_space(self, agent: str) -> Any:
-            return spaces.Discrete(2)
-
-        def step(self, actions: dict[str, int]) -> tuple[dict[str, Any], ...]:
-            self.steps += 1
-            playing = list(self.agents)
-            done = {a: self.steps == (4 if a == "one" else 2) for a in playing}
-            self.agents = [a for a in playing if not done[a]]
-            observations = {a: np.zeros(2, np.float32) for a in playing}
-            none = dict.fromkeys(playing, False)
-            return observations, dict.fromkeys(playing, 1.0), done, none, {}
-
-    sessions: list[str] = []
-    make = PolicyActor.factory(
-        Anything({"logits": np.zeros(2, np.float32)}),  # type: ignore[arg-type]
-        PolicyConfig(),
-    )
-
-    def noted(session: str) -> PolicyActor:
-        sessions.append(session)
-        return make(session)
-
-    thread = ServerThread(noted)
-    games = play_parallel(Count(), thread.addresses[0], episodes=2)
-    thread.close()
-    assert games == [{"one": 4.0, "two": 2.0}] * 2
-    assert sessions == ["0/one", "0/two", "1/one", "1/two"]
-    with pytest.raises(ConfigError, match="episodes: expected 1 or more, got 0"):
-        play_parallel(Count(), "tcp://127.0.0.1:1", episodes=0)

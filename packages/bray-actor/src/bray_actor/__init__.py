@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from bray_actor.agent_actor import AgentActor
     from bray_actor.fleet import GamecoreFleet
     from bray_actor.policy import PolicyActor, PolicyConfig
+    from bray_actor.recording import Recorder, read_episode
     from bray_actor.runner import Runner
     from bray_actor.segment import SegmentWriter, segment_spec
     from bray_actor.state import State
@@ -22,10 +23,12 @@ __all__ = [
     "GamecoreFleet",
     "PolicyActor",
     "PolicyConfig",
+    "Recorder",
     "Runner",
     "SegmentWriter",
     "State",
     "StepBudget",
+    "read_episode",
     "segment_spec",
 ]
 
@@ -38,10 +41,12 @@ __getattr__, __dir__ = lazy.attach(
         "GamecoreFleet": "bray_actor.fleet",
         "PolicyActor": "bray_actor.policy",
         "PolicyConfig": "bray_actor.policy",
+        "Recorder": "bray_actor.recording",
         "Runner": "bray_actor.runner",
         "SegmentWriter": "bray_actor.segment",
         "State": "bray_actor.state",
         "StepBudget": "bray_actor.step_budget",
+        "read_episode": "bray_actor.recording",
         "segment_spec": "bray_actor.segment",
     },
 )

@@ -127,7 +127,7 @@ class _Seat:
         if observation is not None:
             self._message = {"observation": to_arrays(self._space, observation)}
         self.total += float(reward)
-        if self._has_acted:
+        if self._has_acted or terminated or truncated:
             self._message["reward"] = float(reward)
             self._message["terminated"] = bool(terminated)
             self._message["truncated"] = bool(truncated)

@@ -90,10 +90,14 @@ class ActorPart:
     num_workers: int = 1
     """Worker processes (on Ray; a local run has one, in its own process)."""
     port: int = 0
-    """TCP port of the first worker; 0 takes any free one."""
+    """TCP port of all workers together; 0 takes any free one."""
+    record_every: int = 0
+    """Each worker writes 1 in so many episodes to the trial's `episodes/`; 0 writes none."""
 
     def __post_init__(self) -> None:
         _positive(num_workers=self.num_workers)
+        if self.record_every < 0:
+            raise ConfigError(f"record_every: expected 0 or more, got {self.record_every}")
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port: expected 0 to 65535, got {self.port}")
 

@@ -116,7 +116,7 @@ class Loop:
         )
         self._actors = run.actor(
             "actor",
-            partial(ppo.make_actors, *parts),
+            partial(ppo.make_actors, *parts, run.experiment.path / "episodes"),
             num_workers=template.actor.num_workers,
             port=template.actor.port,
         )

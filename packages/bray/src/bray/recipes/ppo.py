@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bray.template import GoalPart, ModelPart, Template, TrainerPart
-from bray_actor import PolicyActor, PolicyConfig, StepBudget
+from bray_actor import PolicyActor, PolicyConfig, Recorder, StepBudget
 from bray_actor.spaces import resolve
 from bray_algo import PolicyValueMLP, gae, ppo_loss
 from bray_core.errors import ConfigError
@@ -105,13 +105,16 @@ def make_trainer(
 
 
 def make_actors(
-    template: Template, seed: int, model: Model, buffer: Buffer
+    template: Template, seed: int, model: Model, buffer: Buffer, episodes: Path
 ) -> Callable[[str], Actor]:
     """Make the session factory of one actor worker, in the worker's process."""
     steps = template.trainer.steps_per_replay // template.actor.num_workers
     actions = Spaces.of(template.source.environment).num_actions
     config = PolicyConfig(seed=seed, num_actions=actions)
-    return PolicyActor.factory(model, config, buffer=buffer, budget=StepBudget(steps, model))
+    budget = StepBudget(steps, model)
+    make = PolicyActor.factory(model, config, buffer=buffer, budget=budget)
+    every = template.actor.record_every
+    return Recorder(episodes, every=every).record(make) if every else make
 
 
 class PPOTrainer(Trainer):

@@ -1,0 +1,236 @@
+"""Episodes on disk: one file for each of 1 in N sessions, with all its requests and replies.
+
+A file is `BRAYEP01` and then zlib-compressed bray codec: `{"session", "began_s", "outcome",
+"is_whole", "requests": [[kind, at_s, body, reply], …]}`. Bodies are as they were on the wire.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bray_core import codec, metrics
+from bray_core.errors import ConfigError, SpecError
+from bray_core.experiment import write_atomic
+from bray_core.protocols import Actor
+
+logger = logging.getLogger(__name__)
+
+SUFFIX = ".episode"
+_MAGIC = b"BRAYEP01"
+_MAX_EPISODE_BYTES = 64 * 1024 * 1024
+_MAX_FILE_BYTES = 2 * _MAX_EPISODE_BYTES
+"""What a file may hold once it is decompressed: the bodies, and what the codec adds."""
+_MAX_WAITING = 4
+"""Episodes that may wait for the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRequest:
+    """One request of a session, and what it was answered."""
+
+    kind: str
+    """`start`, `tick` or `end`."""
+    at_s: float
+    """Since the session began."""
+    body: bytes
+    reply: bytes | None
+    """None: it failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """What a file holds."""
+
+    session: str
+    began_s: float
+    """Seconds since 1970."""
+    outcome: str
+    """`end`, or why the session was lost."""
+    is_whole: bool
+    """Whether no request was left out because there were too many."""
+    requests: tuple[RecordedRequest, ...]
+
+
+class Recorder:
+    """Records 1 in `every` of the sessions of one process.
+
+    Writing happens in a thread and delays no tick. A file that cannot be written, or for which the
+    disk is too slow, is logged and counted (`actor/recordings_lost`); the session goes on.
+
+    Args:
+        folder: where files go; made if it is absent.
+        every: N; the first session is recorded.
+        max_files: beyond it the oldest file of the folder is deleted.
+
+    Example:
+        >>> import asyncio, tempfile
+        >>> from bray_actor import Actor
+        >>> class Echo(Actor):
+        ...     def __init__(self, session: str) -> None: ...
+        ...     async def tick(self, body: bytes) -> bytes:
+        ...         return body
+        >>> recorder = Recorder(tempfile.mkdtemp(), every=10)
+        >>> async def play() -> None:
+        ...     actor = recorder.record(Echo)("game-1")
+        ...     await actor.start(b"")
+        ...     await actor.tick(b"left")
+        ...     await actor.end(b"")
+        >>> asyncio.run(play())
+        >>> recorder.close()
+        >>> [request.body for request in read_episode(recorder.files()[0]).requests]
+        [b'', b'left', b'']
+    """
+
+    def __init__(self, folder: str | Path, *, every: int, max_files: int = 1000) -> None:
+        for name, number in (("every", every), ("max_files", max_files)):
+            if number < 1:
+                raise ConfigError(f"{name}: expected 1 or more, got {number}")
+        self._folder = Path(folder)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._every = every
+        self._max_files = max_files
+        self._seen = 0
+        self._written = 0
+        self._waiting = 0
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="recorder")
+
+    def record(self, make: Callable[[str], Actor]) -> Callable[[str], Actor]:
+        """Return a maker of the same actors, of which some are recorded."""
+
+        def maker(session: str) -> Actor:
+            actor = make(session)
+            self._seen += 1
+            if (self._seen - 1) % self._every:
+                return actor
+            return _Recorded(actor, session, self._keep)
+
+        return maker
+
+    def files(self) -> list[Path]:
+        """Return the folder's files, the oldest first."""
+        return sorted(self._folder.glob(f"*{SUFFIX}"))
+
+    def close(self) -> None:
+        """Wait until all is written."""
+        self._writer.shutdown(wait=True)
+
+    def _keep(self, episode: Episode) -> None:
+        if self._waiting >= _MAX_WAITING:
+            self._lose("the disk is too slow")
+            return
+        self._waiting += 1
+        try:
+            self._writer.submit(self._write, episode)
+        except RuntimeError:  # closed meanwhile
+            self._waiting -= 1
+            self._lose("the recorder was closed")
+
+    def _write(self, episode: Episode) -> None:
+        try:
+            # No part of a name comes from the network. The time makes names sort by age.
+            began = time.strftime("%Y%m%dT%H%M%S", time.gmtime(episode.began_s))
+            self._written += 1
+            name = f"{began}-{os.getpid()}-{self._written:06d}{SUFFIX}"
+            write_atomic(self._folder / name, _MAGIC + zlib.compress(_encode(episode), 1))
+            for old in self.files()[: -self._max_files]:
+                old.unlink(missing_ok=True)
+        except Exception as error:  # noqa: BLE001  whatever it is, it must not end the thread
+            self._lose(str(error))
+        finally:
+            self._waiting -= 1
+
+    def _lose(self, reason: str) -> None:
+        logger.warning("an episode is not recorded: %s", reason)
+        metrics.record("actor/recordings_lost", 1, kind="count")
+
+
+class _Recorded:
+    """An actor that notes what it is asked and answers."""
+
+    def __init__(self, actor: Actor, session: str, keep: Callable[[Episode], None]) -> None:
+        self._actor = actor
+        self._session = session
+        self._keep = keep
+        self._began_s = time.time()
+        self._began = time.monotonic()
+        self._requests: list[RecordedRequest] = []
+        self._left = _MAX_EPISODE_BYTES
+        self._is_whole = True
+
+    async def start(self, body: bytes) -> bytes:
+        return await self._note("start", body, self._actor.start)
+
+    async def tick(self, body: bytes) -> bytes:
+        return await self._note("tick", body, self._actor.tick)
+
+    async def end(self, body: bytes) -> bytes:
+        try:
+            return await self._note("end", body, self._actor.end)
+        finally:
+            self._finish("end")
+
+    async def abort(self, reason: str) -> None:
+        self._finish(reason)
+        abort = getattr(self._actor, "abort", None)  # an actor may do without
+        if abort is not None:
+            await abort(reason)
+
+    async def _note(self, kind: str, body: bytes, answer: Callable[[bytes], Any]) -> bytes:
+        at_s = time.monotonic() - self._began
+        reply: bytes | None = None
+        try:
+            reply = await answer(body)
+            return reply
+        finally:
+            self._left -= len(body) + len(reply or b"") + 64
+            if self._left >= 0:
+                self._requests.append(RecordedRequest(kind, at_s, body, reply))
+            else:
+                self._is_whole = False
+
+    def _finish(self, outcome: str) -> None:
+        requests = tuple(self._requests)
+        self._requests = []
+        self._keep(Episode(self._session, self._began_s, outcome, self._is_whole, requests))
+
+
+def _encode(episode: Episode) -> bytes:
+    return codec.encode(
+        {
+            "session": episode.session,
+            "began_s": episode.began_s,
+            "outcome": episode.outcome,
+            "is_whole": episode.is_whole,
+            "requests": [[r.kind, r.at_s, r.body, r.reply] for r in episode.requests],
+        }
+    )
+
+
+def read_episode(path: str | Path) -> Episode:
+    """Read a recorded episode.
+
+    Raises:
+        SpecError: the file is none, or damaged; names it.
+        FileNotFoundError: there is none.
+    """
+    data = Path(path).read_bytes()
+    if not data.startswith(_MAGIC):
+        raise SpecError(f"{path}: expected an episode of bray, got {data[:8]!r}")
+    try:
+        unpacker = zlib.decompressobj()
+        packed = unpacker.decompress(data[len(_MAGIC) :], _MAX_FILE_BYTES)
+        if not unpacker.eof:
+            raise ValueError("cut short, or too long")
+        tree: Any = codec.decode(packed, max_bytes=_MAX_FILE_BYTES)
+        requests = tuple(RecordedRequest(*request) for request in tree.pop("requests"))
+        return Episode(**tree, requests=requests)
+    except Exception as error:
+        raise SpecError(f"{path}: a damaged episode: {type(error).__name__}: {error}") from error

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bray_actor import Actor, Recorder, read_episode, recording
+from bray_core import metrics
+from bray_core.errors import ConfigError, SpecError
+from bray_server import Client, ServerThread
+
+
+class Echo(Actor):
+    def __init__(self, session: str) -> None:
+        self.aborted = ""
+
+    async def tick(self, body: bytes) -> bytes:
+        if body == b"fail":
+            raise ValueError("failed")
+        return body.upper()
+
+
+def play(client: Client, session: str, *bodies: bytes) -> None:
+    client.start(session, b"begin")
+    for body in bodies:
+        client.tick(session, body)
+    client.end(session, b"over")
+
+
+def test_one_in_n_episodes_is_one_file_of_all_that_was_said(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "episodes", every=3)
+    server = ServerThread(recorder.record(Echo))
+    with Client(server.addresses[0]) as client:
+        for number in range(7):
+            play(client, f"game/../../{number}", b"a", b"b")
+    server.close()
+    recorder.close()
+    files = recorder.files()
+    assert len(files) == 3
+    assert sorted(tmp_path.rglob("*.*")) == files, "no session's name is a path"
+    episodes = [read_episode(path) for path in files]
+    assert [e.session for e in episodes] == [f"game/../../{number}" for number in (0, 3, 6)]
+    (episode, *_) = episodes
+    said = [(r.kind, r.body, r.reply) for r in episode.requests]
+    assert said == [
+        ("start", b"begin", b""),
+        ("tick", b"a", b"A"),
+        ("tick", b"b", b"B"),
+        ("end", b"over", b""),
+    ]
+    assert episode.outcome == "end"
+    assert episode.is_whole
+    times = [r.at_s for r in episode.requests]
+    assert times == sorted(times)
+
+
+def test_a_lost_session_and_a_failed_tick_are_recorded(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, every=1)
+    server = ServerThread(recorder.record(Echo))
+    with Client(server.addresses[0]) as client:
+        client.start("s")
+        with pytest.raises(Exception, match="failed"):
+            client.tick("s", b"fail")
+    server.close()
+    recorder.close()
+    (path,) = recorder.files()
+    episode = read_episode(path)
+    assert episode.outcome == "disconnected"
+    assert [(r.kind, r.reply) for r in episode.requests] == [("start", b""), ("tick", None)]
+
+
+async def test_a_huge_episode_is_cut_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "_MAX_EPISODE_BYTES", 10_000)
+    recorder = Recorder(tmp_path, every=1)
+    actor: Any = recorder.record(Echo)("s")
+    for _ in range(100):
+        await actor.tick(bytes(1000))
+    await actor.end(b"")
+    recorder.close()
+    episode = read_episode(recorder.files()[0])
+    assert not episode.is_whole
+    assert 1 <= len(episode.requests) < 10
+
+
+async def test_old_files_go(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, every=1, max_files=2)
+    for number in range(5):
+        actor: Any = recorder.record(Echo)(str(number))
+        await actor.end(b"")
+        while recorder._waiting:
+            os.sched_yield()
+    recorder.close()
+    assert [read_episode(path).session for path in recorder.files()] == ["3", "4"]
+
+
+async def test_what_cannot_be_written_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = metrics.snapshot().get("actor/recordings_lost", 0.0)
+    recorder = Recorder(tmp_path / "gone", every=1)
+    (tmp_path / "gone").rmdir()
+    actor: Any = recorder.record(Echo)("s")
+    assert await actor.tick(b"a") == b"A"
+    await actor.end(b"")
+    recorder.close()
+    assert metrics.snapshot()["actor/recordings_lost"] - before == 1
+    assert "an episode is not recorded" in caplog.text
+
+
+def test_nonsense_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="every: expected 1 or more, got 0"):
+        Recorder(tmp_path, every=0)
+    with pytest.raises(ConfigError, match="max_files: expected 1 or more, got 0"):
+        Recorder(tmp_path, every=1, max_files=0)
+    other = tmp_path / "x.episode"
+    other.write_bytes(b"something")
+    with pytest.raises(SpecError, match="expected an episode of bray"):
+        read_episode(other)
+
+
+async def test_a_damaged_file_is_refused_wherever_it_is_cut(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, every=1)
+    actor: Any = recorder.record(Echo)("s")
+    await actor.tick(b"abc")
+    await actor.end(b"")
+    recorder.close()
+    (path,) = recorder.files()
+    data = path.read_bytes()
+    for cut in range(len(data)):
+        path.write_bytes(data[:cut])
+        with pytest.raises(SpecError):
+            read_episode(path)
