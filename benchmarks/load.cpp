@@ -7,6 +7,7 @@
 //           call  bray's binary protocol: stateless calls
 //           http  POST /step, a session for each connection, ticks
 //           post  POST /step without sessions
+// BODY_BYTES: a number, or @FILE for the contents of a file.
 // Prints one JSON line: requests, seconds, per_s, p50_us, p99_us, errors.
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -20,6 +21,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -99,6 +102,15 @@ static void send_all(Connection& connection, const std::string& data) {
   }
 }
 
+static std::string contents(const char* path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    perror(path);
+    exit(2);
+  }
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
 int main(int argc, char** argv) {
   if (argc < 6) {
     fprintf(stderr, "load PROTOCOL PORT CONNECTIONS BODY_BYTES SECONDS [WARMUP_SECONDS]\n");
@@ -106,7 +118,7 @@ int main(int argc, char** argv) {
   }
   const std::string protocol = argv[1];
   const int port = atoi(argv[2]), count = atoi(argv[3]);
-  const std::string body(atoi(argv[4]), 'x');
+  const std::string body = argv[4][0] == '@' ? contents(argv[4] + 1) : std::string(atoi(argv[4]), 'x');
   const double seconds = atof(argv[5]), warmup = argc > 6 ? atof(argv[6]) : 0.5;
   const Framing framing = protocol == "raw" ? Framing::raw
                           : protocol == "tcp" || protocol == "call" ? Framing::bray

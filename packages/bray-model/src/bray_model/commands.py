@@ -48,6 +48,7 @@ def _serve(options: argparse.Namespace) -> int:
     from bray_model.manifest import Manifest
     from bray_model.model import Model
     from bray_model.service import make_service
+    from bray_server.memory import freeze_what_stays
 
     tokens = _tokens(options.token_env)
     config = ModelConfig(max_batch_size=options.max_batch_size, max_wait_us=options.max_wait_us)
@@ -55,6 +56,7 @@ def _serve(options: argparse.Namespace) -> int:
     manifest = Manifest.read(export)
     with Model(export, name=manifest.name, config=config) as model:
         server = _start(make_service(model, manifest.actor), options, tokens)
+        freeze_what_stays()
         try:
             _say(f"serving {manifest.name} version {manifest.version} from {export}")
             _say(f"listening on {' and '.join(server.addresses)}")

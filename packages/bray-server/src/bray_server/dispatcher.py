@@ -1,8 +1,9 @@
 """Who serves the requests of all connections.
 
 One task serves them in the order in which they came, as long as none of them waits. One that waits
-keeps its task to itself, and another task serves those behind it. So a tick that needs not wait
-costs no task of its own, and one that does delays nobody.
+keeps its task to itself, and those behind it get a task each. So a tick that needs not wait costs
+no task of its own, one that does delays nobody, and ticks that wait for one model reach it in the
+same turn of the event loop, as one batch.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import deque
 from typing import Any, Protocol, TypeAlias
 
 from bray_core.errors import ServiceError
-from bray_server.sessions import Owner, Sessions
+from bray_server.sessions import Owner, Sessions, Waits
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,8 @@ class Dispatcher:
         self._sessions = sessions
         self._queue: deque[Item] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._caller: Caller | None = None
+        self._item: Item | None = None
+        """What `_serve` answers now."""
 
     def put(self, item: Item) -> None:
         """Answer a request soon."""
@@ -59,33 +61,48 @@ class Dispatcher:
 
     async def _serve(self) -> None:
         """Answer requests until none is left or one of them has waited."""
-        queue, answer, step_aside = self._queue, self._sessions.answer, self._step_aside
+        queue = self._queue
         me = self._task
         assert me is not None
         while queue:
-            item = queue.popleft()
-            caller = item[0]
-            if caller.is_lost:
-                continue
-            if caller.is_blocked:
-                caller.hold(item)
-                continue
-            self._caller = caller
-            try:
-                reply = await answer(item[1], item[2], item[3], caller, step_aside, item[5])
-                caller.reply(item, reply)
-            except Exception:  # the task's edge: a fault of ours must not leave a client waiting
-                logger.exception("connection closed by a fault")
-                caller.abort()
-            if self._task is not me:  # this one waited: another serves the queue
-                caller.waiting.discard(me)
+            item = self._item = queue.popleft()
+            await self._answer(item, self._step_aside)
+            if self._task is not me:  # this one waited: others serve the queue
+                item[0].waiting.discard(me)
                 return
         self._task = None
 
     def _step_aside(self) -> None:
-        """The request at hand waits: leave the queue to another task."""
+        """The request at hand waits: serve those behind it, each by itself."""
         task = self._task
         assert task is not None
-        assert self._caller is not None
-        self._caller.waiting.add(task)
-        self._task = asyncio.get_running_loop().create_task(self._serve()) if self._queue else None
+        assert self._item is not None
+        self._item[0].waiting.add(task)
+        self._task = None
+        create_task = asyncio.get_running_loop().create_task
+        while self._queue:
+            create_task(self._serve_one(self._queue.popleft()))
+
+    async def _serve_one(self, item: Item) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        waiting = item[0].waiting
+        waiting.add(task)  # which also keeps it alive
+        try:
+            await self._answer(item, None)
+        finally:
+            waiting.discard(task)
+
+    async def _answer(self, item: Item, waits: Waits | None) -> None:
+        caller, kind, session, body, _, received_s = item
+        if caller.is_lost:
+            return
+        if caller.is_blocked:
+            caller.hold(item)
+            return
+        try:
+            reply = await self._sessions.answer(kind, session, body, caller, waits, received_s)
+            caller.reply(item, reply)
+        except Exception:  # the task's edge: a fault of ours must not leave a client waiting
+            logger.exception("connection closed by a fault")
+            caller.abort()

@@ -26,6 +26,7 @@ from bray_core.errors import (
 from bray_core.remote import WorkerPool
 from bray_server.client import Client
 from bray_server.limits import Limits
+from bray_server.memory import freeze_what_stays
 from bray_server.server_thread import ServerThread
 from bray_server.sessions import Service
 from bray_server.tls import Tls
@@ -244,6 +245,7 @@ class _Worker:
         is_session_class = inspect.isclass(service) and hasattr(service, "start")
         hosted: Service = service if is_session_class else service()
         self._server = ServerThread(hosted, **options)
+        freeze_what_stays()
 
     def addresses(self) -> list[str]:
         return self._server.addresses

@@ -19,6 +19,7 @@ from bray_server.figures import prometheus
 from bray_server.group import Group
 from bray_server.http import HttpConnection
 from bray_server.limits import Limits
+from bray_server.memory import keep_freed_memory
 from bray_server.sessions import Service, Sessions
 from bray_server.tcp import TcpConnection
 from bray_server.tls import Tls
@@ -26,7 +27,6 @@ from bray_server.tls import Tls
 _LAST_WORDS_S = 1.0
 """How long a stopping server waits until its clients have received their last replies."""
 _BACKLOG = 1024
-_LARGE_BLOCK_BYTES = 24 * 1024 * 1024
 
 
 class Server:
@@ -115,7 +115,7 @@ class Server:
         Raises:
             PortInUseError: names the port.
         """
-        _keep_memory()
+        keep_freed_memory()
         reuse = self._group is not None
         try:
             if self._group is not None:
@@ -235,14 +235,3 @@ class Server:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._listeners.clear()
-
-
-def _keep_memory() -> None:
-    """Let the C library keep freed memory for the next requests instead of returning it.
-
-    glibc gives the top of the heap back to the kernel when more than 128 KB of it are free, so
-    that many bodies of 64 KB cost a page fault for every 4 KB, again and again: two thirds of the
-    throughput. Freeing one large block moves that threshold to twice its size (mallopt(3),
-    M_MMAP_THRESHOLD); the block itself is never touched.
-    """
-    bytes(_LARGE_BLOCK_BYTES)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bray_core.event_loop import EventLoopThread
+from bray_server.memory import freeze_what_stays
 from bray_server.server import Server
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def serve(
     before = {number: signal.signal(number, note) for number in numbers}
     try:
         server = ServerThread(service, **options)
+        freeze_what_stays()
         if on_start is not None:
             on_start(server)
         first.wait()
