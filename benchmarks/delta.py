@@ -1,0 +1,126 @@
+"""Delta encoding of ticks: bytes a tick and microseconds, beside zstd-1, LZ4 and raw.
+
+    uv run --with lz4 --with opencv-python-headless python benchmarks/delta.py
+
+Data: Pong's RAM, Pong in 84x84 grey frames of which four are stacked (`ale_py`, random actions),
+and a vector of 4,000 float32 of which 3 % (and 30 %) change a tick, as a MOBA's units do. Every
+decoded body is compared with the one that was encoded. Times are medians of encode + decode.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+import ale_py
+import gymnasium
+import lz4.frame
+import numpy as np
+from backports import zstd
+
+from bray_server.delta import DeltaDecoder, DeltaEncoder
+
+LIMIT = 1 << 24
+
+
+def ram(ticks: int) -> Iterator[bytes]:
+    """Pong's 128 bytes."""
+    gymnasium.register_envs(ale_py)
+    environment = gymnasium.make("ALE/Pong-v5", obs_type="ram")
+    environment.action_space.seed(0)
+    observation, _ = environment.reset(seed=0)
+    for _ in range(ticks):
+        yield observation.tobytes()
+        observation, _, terminated, truncated, _ = environment.step(
+            environment.action_space.sample()
+        )
+        if terminated or truncated:
+            observation, _ = environment.reset()
+    environment.close()
+
+
+def frames(ticks: int) -> Iterator[bytes]:
+    """Pong's last four frames, 84 x 84 x 4 uint8."""
+    gymnasium.register_envs(ale_py)
+    environment = gymnasium.make("ALE/Pong-v5", frameskip=1)
+    environment = gymnasium.wrappers.AtariPreprocessing(environment)
+    stack = np.zeros((84, 84, 4), np.uint8)
+    environment.action_space.seed(0)
+    observation, _ = environment.reset(seed=0)
+    for _ in range(ticks):
+        stack = np.concatenate([stack[..., 1:], observation[..., None]], -1)
+        yield stack.tobytes()
+        observation, _, terminated, truncated, _ = environment.step(
+            environment.action_space.sample()
+        )
+        if terminated or truncated:
+            observation, _ = environment.reset()
+    environment.close()
+
+
+def moba(ticks: int, share: float) -> Iterator[bytes]:
+    """4,000 float32 of which a share changes a tick, anywhere."""
+    random = np.random.default_rng(0)
+    vector = random.standard_normal(4000).astype(np.float32)
+    for _ in range(ticks):
+        yield vector.tobytes()
+        changed = random.random(4000) < share
+        vector[changed] += random.standard_normal(int(changed.sum())).astype(np.float32)
+
+
+Codec = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]
+
+
+def codecs() -> dict[str, Codec]:
+    """Each with a new state."""
+    encoder, decoder = DeltaEncoder(LIMIT), DeltaDecoder(LIMIT)
+    alone = zstd.ZstdCompressor(1)  # each body a frame of its own
+    return {
+        "raw": (bytes, bytes),
+        "LZ4": (lz4.frame.compress, lz4.frame.decompress),
+        "zstd-1": (lambda body: alone.compress(body, alone.FLUSH_FRAME), zstd.decompress),
+        "bray's delta": (encoder.encode, decoder.decode),
+    }
+
+
+def measure(bodies: list[bytes]) -> dict[str, tuple[float, float]]:
+    """Return mean bytes a tick and median microseconds of both ends, tick by tick in turns."""
+    sizes: dict[str, list[int]] = {}
+    times: dict[str, list[float]] = {}
+    both = codecs()
+    for body in bodies:
+        for name, (encode, decode) in both.items():
+            began = time.perf_counter()
+            encoded = encode(body)
+            decoded = decode(encoded)
+            times.setdefault(name, []).append(time.perf_counter() - began)
+            sizes.setdefault(name, []).append(len(encoded))
+            if decoded != body:
+                raise SystemExit(f"{name}: a body came back changed")
+    return {name: (statistics.mean(sizes[name]), statistics.median(times[name])) for name in both}
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ticks", type=int, default=2000)
+    ticks = parser.parse_args().ticks
+    data = {
+        "Pong RAM": ram(ticks),
+        "Pong 84x84x4": frames(ticks),
+        "MOBA, 3 % change": moba(ticks, 0.03),
+        "MOBA, 30 % change": moba(ticks, 0.3),
+    }
+    for title, bodies in data.items():
+        figures = measure(list(bodies))
+        print(f"{title:20}{'bytes a tick':>14}{'of raw':>9}{'us, both ends':>15}{'of zstd-1':>11}")
+        for name, (size, spent) in figures.items():
+            share = f"{size / figures['raw'][0]:9.2%}"
+            ratio = spent / figures["zstd-1"][1]
+            print(f"  {name:18}{size:14,.1f}{share}{spent * 1e6:15.1f}{ratio:10.2f}x")
+
+
+if __name__ == "__main__":
+    main()
