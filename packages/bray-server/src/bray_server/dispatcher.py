@@ -14,7 +14,7 @@ from collections import deque
 from typing import Any, Protocol, TypeAlias
 
 from bray_core.errors import ServiceError
-from bray_server.sessions import Owner, Sessions, Waits
+from bray_server.sessions import Owner, Sessions
 
 logger = logging.getLogger(__name__)
 
@@ -61,14 +61,25 @@ class Dispatcher:
 
     async def _serve(self) -> None:
         """Answer requests until none is left or one of them has waited."""
-        queue = self._queue
+        queue, answer, step_aside = self._queue, self._sessions.answer, self._step_aside
         me = self._task
         assert me is not None
         while queue:
             item = self._item = queue.popleft()
-            await self._answer(item, self._step_aside)
+            caller = item[0]
+            if caller.is_lost:
+                continue
+            if caller.is_blocked:
+                caller.hold(item)
+                continue
+            try:
+                reply = await answer(item[1], item[2], item[3], caller, step_aside, item[5])
+                caller.reply(item, reply)
+            except Exception:  # the task's edge: a fault of ours must not leave a client waiting
+                logger.exception("connection closed by a fault")
+                caller.abort()
             if self._task is not me:  # this one waited: others serve the queue
-                item[0].waiting.discard(me)
+                caller.waiting.discard(me)
                 return
         self._task = None
 
@@ -84,25 +95,22 @@ class Dispatcher:
             create_task(self._serve_one(self._queue.popleft()))
 
     async def _serve_one(self, item: Item) -> None:
+        """Answer one request, which probably waits, as the one before it did."""
+        caller, kind, session, body, _, received_s = item
         task = asyncio.current_task()
         assert task is not None
-        waiting = item[0].waiting
-        waiting.add(task)  # which also keeps it alive
-        try:
-            await self._answer(item, None)
-        finally:
-            waiting.discard(task)
-
-    async def _answer(self, item: Item, waits: Waits | None) -> None:
-        caller, kind, session, body, _, received_s = item
         if caller.is_lost:
             return
         if caller.is_blocked:
             caller.hold(item)
             return
+        caller.waiting.add(task)  # which also keeps it alive
         try:
-            reply = await self._sessions.answer(kind, session, body, caller, waits, received_s)
-            caller.reply(item, reply)
-        except Exception:  # the task's edge: a fault of ours must not leave a client waiting
+            caller.reply(
+                item, await self._sessions.answer(kind, session, body, caller, None, received_s)
+            )
+        except Exception:  # as above
             logger.exception("connection closed by a fault")
             caller.abort()
+        finally:
+            caller.waiting.discard(task)

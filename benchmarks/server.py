@@ -1,0 +1,269 @@
+"""Ticks per second of bray's server, beside bare event loops and the frameworks.
+
+    uv run python benchmarks/server.py                          # all, about 15 minutes
+    uv run python benchmarks/server.py --only tcp --seconds 2
+    uv run python benchmarks/server.py --only http --peers aiohttp,fastapi
+
+One server process each; a load generator in C++ (load.cpp, needs g++) in another: 64 keep-alive
+connections, one request under way on each. All echo the body. Measurements go in turns and the
+medians over the rounds are printed. A framework comes in an environment of its own
+(`uv run --with`). Part `workers`: two workers behind one port beside one, on ticks that compute
+for 0.2 ms, and what it adds to a tick that it is sent on to the worker that has its session.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PEERS = HERE / "peers"
+SIZES = (256, 4096, 65536)
+CONNECTIONS = 64
+FRAMEWORKS = {
+    "uvicorn ASGI": ("uvicorn", ["uvicorn", "uvloop", "httptools"]),
+    "granian ASGI": ("granian", ["granian", "uvloop"]),
+    "aiohttp": ("aiohttp", ["aiohttp", "uvloop"]),
+    "FastAPI": ("fastapi", ["fastapi", "uvicorn", "uvloop", "httptools"]),
+    "Ray Serve": ("ray_serve", ["ray[serve]==2.60.0"]),
+    "Ray Serve + HAProxy": ("ray_serve", ["ray[serve]==2.60.0"]),
+}
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What is measured: its name, the load's protocol and its port."""
+
+    name: str
+    protocol: str
+    port: int
+
+
+@contextlib.contextmanager
+def started(command: list[str], **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a server in a process group of its own; end the whole group."""
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        cwd=PEERS,
+        env={**os.environ, **variables},
+    )
+    try:
+        yield process
+    finally:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(15)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def told(process: subprocess.Popen[str]) -> list[int]:
+    """Return the ports that a server printed."""
+    assert process.stdout is not None
+    ports = json.loads(process.stdout.readline())
+    return ports if isinstance(ports, list) else [ports]
+
+
+def free_port() -> int:
+    """Return a port that is free now."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
+
+
+def await_echo(process: subprocess.Popen[str], port: int, timeout_s: float) -> None:
+    """Wait until a POST is answered."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        if process.poll() is not None:
+            raise OSError(f"it ended with code {process.returncode}")
+        try:
+            request = urllib.request.Request(f"http://127.0.0.1:{port}/step", b"hello")
+            with urllib.request.urlopen(request, timeout=2) as reply:
+                if reply.read() == b"hello":
+                    return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise OSError(f"no answer within {timeout_s:g} s: {error}") from None
+        time.sleep(0.2)
+
+
+def load(program: Path, who: Contender, size: int, seconds: float, connections: int) -> dict:
+    """Run the load generator once."""
+    command = [str(program), who.protocol, str(who.port), str(connections), str(size)]
+    done = subprocess.run(
+        [*command, str(seconds)], capture_output=True, text=True, check=True, timeout=seconds + 60
+    )
+    figures = json.loads(done.stdout)
+    if figures["errors"]:
+        raise SystemExit(f"{who.name}: {figures['errors']} errors")
+    return figures
+
+
+def table(
+    program: Path, title: str, contenders: list[Contender], options: argparse.Namespace
+) -> None:
+    """Measure in turns and print; the first contender is what the others are compared with."""
+    found: dict[tuple[str, int], list[dict]] = {}
+    for _ in range(options.rounds):
+        for who in contenders:
+            for size in SIZES:
+                figures = load(program, who, size, options.seconds, CONNECTIONS)
+                found.setdefault((who.name, size), []).append(figures)
+    print(f"\n{title}: requests/s, ratio to the first line; p99 in us, ratio likewise (medians)")
+    print(f"{'':28}" + "".join(f"{f'{size} B':>34}" for size in SIZES))
+    for who in contenders:
+        cells = ""
+        for size in SIZES:
+            mine, first = found[who.name, size], found[contenders[0].name, size]
+            rate, p99 = (statistics.median(f[key] for f in mine) for key in ("per_s", "p99_us"))
+            of_rate, of_p99 = (
+                statistics.median(m[key] / f[key] for m, f in zip(mine, first, strict=True))
+                for key in ("per_s", "p99_us")
+            )
+            cells += f"{rate:10,.0f} {of_rate:6.3f} {p99:9,.0f} {of_p99:6.2f}"
+        print(f"{who.name:28}{cells}", flush=True)
+
+
+def python(name: str, *arguments: str) -> list[str]:
+    """Return the command of a server of this environment."""
+    return [sys.executable, str(PEERS / f"{name}.py"), *arguments]
+
+
+def tcp(program: Path, options: argparse.Namespace) -> None:
+    """Print bray's TCP beside a bare uvloop protocol."""
+    with (
+        started(python("echo_tcp")) as bare,
+        started(python("bray_service", "Echo")) as ticks,
+        started(python("bray_service", "Call")) as calls,
+    ):
+        contenders = [
+            Contender("uvloop, bare", "raw", told(bare)[0]),
+            Contender("bray, ticks of sessions", "tcp", told(ticks)[0]),
+            Contender("bray, calls", "call", told(calls)[0]),
+        ]
+        table(program, "TCP (goals: 0.60 of the bare echo, p99 under 3)", contenders, options)
+
+
+def http(program: Path, options: argparse.Namespace) -> None:
+    """Print bray's HTTP beside httptools on uvloop and the frameworks."""
+    with contextlib.ExitStack() as running:
+        bare = running.enter_context(started(python("echo_http")))
+        ticks = running.enter_context(started(python("bray_service", "Echo")))
+        calls = running.enter_context(started(python("bray_service", "Call")))
+        contenders = [
+            Contender("httptools + uvloop, bare", "post", told(bare)[0]),
+            Contender("bray, ticks of sessions", "http", told(ticks)[1]),
+            Contender("bray, calls", "post", told(calls)[1]),
+        ]
+        absent = {}
+        for name, (module, packages) in FRAMEWORKS.items():
+            if options.peers is not None and module not in options.peers:
+                continue
+            port = free_port()
+            command = ["uv", "run", "--no-project", "--python", sys.executable]
+            command += [part for package in packages for part in ("--with", package)]
+            command += ["python", "frameworks.py", module, str(port)]
+            variables = {
+                "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+                "RAY_SERVE_ENABLE_HA_PROXY": str(int("HAProxy" in name)),
+            }
+            if module == "ray_serve":  # alone: idle, it still takes processor time
+                with started(command, **variables) as process:
+                    try:
+                        await_echo(process, port, 180)
+                        alone = [contenders[0], Contender(name, "post", port)]
+                        table(program, f"HTTP, {name}", alone, options)
+                    except OSError as error:
+                        absent[name] = error
+                continue
+            process = running.enter_context(started(command, **variables))
+            try:
+                await_echo(process, port, 120)
+            except OSError as error:
+                absent[name] = error
+                continue
+            contenders.append(Contender(name, "post", port))
+        table(program, "HTTP (goals: 0.60 of bare, 4x FastAPI, 10x Ray Serve)", contenders, options)
+        for name, error in absent.items():
+            print(f"{name:28}not run: {error}")
+
+
+def workers(program: Path, options: argparse.Namespace) -> None:
+    """Print two workers beside one, and the cost of sending a tick on."""
+    from bray_server import Client
+
+    ratios: list[float] = []
+    rates: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(options.rounds):
+        for count in (1, 2):
+            with tempfile.TemporaryDirectory() as group, contextlib.ExitStack() as running:
+                port = free_port()
+                for _ in range(count):
+                    command = python("bray_service", "Busy", group, str(port))
+                    told(running.enter_context(started(command)))
+                who = Contender("busy", "tcp", port)
+                rates[count].append(load(program, who, 256, options.seconds, 256)["per_s"])
+        ratios.append(rates[2][-1] / rates[1][-1])
+    one, two = (statistics.median(rates[count]) for count in (1, 2))
+    print("\nTicks of 0.2 ms, 256 connections (goal: two workers 1.6 times one)")
+    print(f"one worker {one:,.0f}/s, two {two:,.0f}/s: {statistics.median(ratios):.2f} times")
+
+    with tempfile.TemporaryDirectory() as group, contextlib.ExitStack() as running:
+        port, direct = free_port(), []
+        for _ in range(2):
+            command = python("bray_service", "Echo", group, str(port))
+            direct.append(told(running.enter_context(started(command)))[-1])
+        owner, other = (
+            running.enter_context(Client(f"tcp://127.0.0.1:{direct[i]}")) for i in range(2)
+        )
+        owner.start("s")
+        spent: dict[str, list[float]] = {"owner": [], "other": []}
+        for _ in range(5000):
+            for name, client in (("owner", owner), ("other", other)):
+                began = time.perf_counter()
+                client.tick("s", bytes(256))
+                spent[name].append((time.perf_counter() - began) * 1e6)
+        here, there = (statistics.median(spent[name]) for name in ("owner", "other"))
+        print("A tick at the worker that has its session, and at the other (goal: under +200 us)")
+        print(f"median {here:.0f} us, {there:.0f} us: +{there - here:.0f} us")
+
+
+def main() -> None:
+    """Run the parts."""
+    parts = {"tcp": tcp, "http": http, "workers": workers}
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=parts)
+    parser.add_argument("--peers", type=lambda text: text.split(","), help="of the frameworks")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "load"
+        subprocess.run(["g++", "-O2", "-o", str(program), str(HERE / "load.cpp")], check=True)
+        for name, part in parts.items():
+            if options.only in (None, name):
+                part(program, options)
+
+
+if __name__ == "__main__":
+    main()
