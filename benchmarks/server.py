@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,24 +55,28 @@ class Contender:
 
 @contextlib.contextmanager
 def started(command: list[str], **variables: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a server in a process group of its own; end the whole group."""
+    """Run a server; end it and all that it started, Ray's daemons included."""
+    mark = f"BRAY_BENCHMARK={uuid.uuid4().hex}"
+    name, _, value = mark.partition("=")
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        start_new_session=True,
         cwd=PEERS,
-        env={**os.environ, **variables},
+        env={**os.environ, **variables, name: value},
     )
     try:
         yield process
     finally:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(15)
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(15)
+        for environment in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if mark.encode() in environment.read_bytes():
+                    os.kill(int(environment.parent.name), signal.SIGKILL)
+        process.wait()
         assert process.stdout is not None
         process.stdout.close()
 
