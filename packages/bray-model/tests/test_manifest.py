@@ -33,15 +33,22 @@ def test_an_export_has_what_the_readme_says(exported):
     folder, _, model = exported
     content = json.loads((folder / "manifest.json").read_text())
     assert sorted(file.name for file in folder.iterdir()) == [
+        "exchange.onnx",
         "manifest.json",
         "model.onnx",
         "report.json",
+        "weights.safetensors",
     ]
     assert content["format"] == 1
     assert content["name"] == "policy"
     assert content["actor"] is None
     assert content["inputs"]["tuple"][0]["dict"]["units"] == {"dtype": "float32", "shape": [4]}
-    assert sorted(content["files"]) == ["model.onnx", "report.json"]
+    assert sorted(content["files"]) == [
+        "exchange.onnx",
+        "model.onnx",
+        "report.json",
+        "weights.safetensors",
+    ]
     assert check_files(folder).signature == model.signature
 
 

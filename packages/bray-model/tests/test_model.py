@@ -1,4 +1,5 @@
 import asyncio
+import json
 import threading
 
 import numpy as np
@@ -338,21 +339,32 @@ def test_without_torch_the_extra_is_named(monkeypatch):
         Model(Scale(), ROW[None])
 
 
-async def test_an_export_answers_but_its_weights_are_fixed(exported, observations, row, tmp_path):
+async def test_an_export_answers_as_its_module(exported, observations, row, tmp_path):
     folder, _, origin = exported
     with Model(folder) as model:
         assert model.version == origin.version == 0
         got = await model.infer(*row(observations(4), 2))
         want = origin(*row(observations(4), 2))
         np.testing.assert_allclose(got.outputs["logits"], want["logits"], rtol=1e-3, atol=1e-4)
-        fixed = "was opened from an export, whose weights are fixed: publish to the model of"
-        for use in (lambda: model.publish({}), model.weights):
-            with pytest.raises(ConfigError, match=fixed):
-                use()
         with pytest.raises(ExportError, match=r"is an export itself: copy its folder"):
             model.export(tmp_path / "again")
         with model.clone() as clone:
             assert clone.version == 0
             assert clone(*row(observations(4), 2))["best"] == want["best"]
+
+
+def test_fixed_weights_are_told(tmp_path):
+    folder = tmp_path / "export"
+    with Model(torch.nn.Linear(4, 2), np.zeros((1, 4), np.float32)) as origin:
+        origin.export(folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for name in ("exchange.onnx", "weights.safetensors"):  # as where a graph holds its weights
+        del manifest["files"][name]
+        (folder / name).unlink()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with Model(folder) as model:
+        for use in (lambda: model.publish({}), model.weights):
+            with pytest.raises(ConfigError, match="the weights of this export are fixed"):
+                use()
     with pytest.raises(ConfigError, match=r"directory: the weights of an export are fixed"):
         Model(folder, directory=tmp_path)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bray_core.errors import ConfigError, MissingExtraError
+from bray_core.errors import ConfigError, ExportError, MissingExtraError
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
 from bray_model.engine import Engine
-from bray_model.manifest import GRAPH, Manifest
+from bray_model.manifest import EXCHANGE, GRAPH, WEIGHTS, Manifest
 from bray_model.signature import Signature
 
 if TYPE_CHECKING:
@@ -58,10 +58,24 @@ def _open_export(path: Path) -> Definition:
     graph = manifest.read_file(path, GRAPH)
     from bray_model.onnx_engine import OnnxEngine
 
-    engine = OnnxEngine(graph, manifest.signature)
+    exchange, weights = None, None
+    if EXCHANGE in manifest.files:
+        exchange = manifest.read_file(path, EXCHANGE)
+        weights = _read_weights(path, manifest)
+    engine = OnnxEngine(graph, manifest.signature, exchange, weights)
     return Definition(
         engine=engine, signature=manifest.signature, example=None, version=manifest.version
     )
+
+
+def _read_weights(path: Path, manifest: Manifest) -> Weights:
+    import safetensors.numpy
+
+    try:
+        weights: Weights = safetensors.numpy.load(manifest.read_file(path, WEIGHTS))
+    except safetensors.SafetensorError as error:
+        raise ExportError(f"{path / WEIGHTS}: not a safetensors file ({error})") from error
+    return weights
 
 
 def _open_module(module: Any, example_inputs: Nested | None) -> Definition:

@@ -24,11 +24,11 @@ class Engine(Protocol):
         ...
 
     def weights(self) -> Weights | None:
-        """Return copies of the weights by name; None if they are fixed."""
+        """Return the weights by name, not to be written to; None if they are fixed."""
         ...
 
     def load(self, weights: Weights) -> None:
-        """Take weights of the same names, dtypes and shapes; copies them."""
+        """Take weights of the same names, dtypes and shapes. They are never written to again."""
         ...
 
     def copy(self) -> Engine:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import safetensors.numpy
 import torch
 
 from bray_core import nested
@@ -20,11 +22,13 @@ from bray_model.definition import Definition
 from bray_model.engine import Engine
 from bray_model.export_folder import check_target, write_export
 from bray_model.export_report import ExportReport, OutputError, join, output_error
-from bray_model.manifest import GRAPH, MANIFEST, REPORT, Manifest, sha256
-from bray_model.onnx_engine import OnnxEngine
+from bray_model.manifest import EXCHANGE, GRAPH, MANIFEST, REPORT, WEIGHTS, Manifest, sha256
+from bray_model.onnx_engine import WEIGHT_PREFIX, OnnxEngine
 from bray_model.signature import Signature, resize
 from bray_model.torch_engine import TorchEngine
 from bray_model.tree_spec import Leaf
+
+logger = logging.getLogger(__name__)
 
 BATCH_SIZES = (1, 2, 7, 64)
 RTOL = 1e-3
@@ -46,7 +50,7 @@ def export(
     engine = definition.engine
     assert isinstance(engine, TorchEngine)
     assert definition.example is not None
-    graph = _to_onnx(engine.module, definition.signature, definition.example)
+    graph, exchange = _to_onnx(engine.module, definition.signature, definition.example)
     report = ExportReport(
         path=path,
         version=definition.version,
@@ -57,6 +61,11 @@ def export(
     )
     _check_report(report)
     files = {GRAPH: graph, REPORT: report.to_json()}
+    if _exchanges_weights(graph, exchange, definition):
+        files[EXCHANGE] = exchange
+        files[WEIGHTS] = safetensors.numpy.save(dict(engine.weights()))
+    else:
+        logger.warning("export %s: its weights are fixed: they are part of its graph", name)
     manifest = Manifest(
         name=name,
         version=definition.version,
@@ -78,10 +87,15 @@ class _Flat(torch.nn.Module):
 
     def forward(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
         outputs = self.module(*self._build(leaves))
-        return tuple(leaf for _, leaf in nested.items(outputs))
+        given = {id(leaf) for leaf in leaves}  # passed through, it would lose its name as an input
+        flat = (leaf for _, leaf in nested.items(outputs))
+        return tuple(leaf.clone() if id(leaf) in given else leaf for leaf in flat)
 
 
-def _to_onnx(module: torch.nn.Module, signature: Signature, example: tuple[Nested, ...]) -> bytes:
+def _to_onnx(
+    module: torch.nn.Module, signature: Signature, example: tuple[Nested, ...]
+) -> tuple[bytes, bytes]:
+    """Return the graph, and the graph that takes its weights as inputs."""
     # torch would take a batch of 1 for a constant.
     leaves = tuple(torch.from_numpy(leaf) for _, leaf in nested.items(resize(example, 2)))
     batch = torch.export.Dim("batch")
@@ -92,6 +106,7 @@ def _to_onnx(module: torch.nn.Module, signature: Signature, example: tuple[Neste
                 leaves,
                 dynamo=True,
                 verbose=False,
+                optimize=False,  # it would join equal weights, which then could not differ
                 dynamic_shapes=(tuple({0: batch} for _ in leaves),),
                 input_names=list(signature.input_tree.paths),
                 output_names=list(signature.output_tree.paths),
@@ -101,8 +116,51 @@ def _to_onnx(module: torch.nn.Module, signature: Signature, example: tuple[Neste
     except Exception as error:  # the exporter runs user code and raises anything
         raise ExportError(f"torch cannot export the module: {_reason(error)}") from error
     assert program is not None
-    graph: bytes = program.model_proto.SerializeToString()
-    return graph
+    exchange = _with_weights_as_inputs(program.model_proto, module)
+    with _quiet():
+        program.optimize()
+    return program.model_proto.SerializeToString(), exchange
+
+
+def _with_weights_as_inputs(graph: onnx.ModelProto, module: torch.nn.Module) -> bytes:
+    """Return the model with inputs `weights/<name>` in place of the weights that it holds."""
+    names = {f"module.{name}": f"{WEIGHT_PREFIX}{name}" for name in module.state_dict()}
+    exchange = onnx.ModelProto()
+    exchange.CopyFrom(graph)
+    del exchange.graph.initializer[:]
+    for held in graph.graph.initializer:
+        if held.name in names:
+            value = onnx.helper.make_tensor_value_info(
+                names[held.name], held.data_type, list(held.dims)
+            )
+            exchange.graph.input.append(value)
+        else:
+            exchange.graph.initializer.append(held)
+    for node in exchange.graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+    del exchange.graph.value_info[:]  # some name weights; onnxruntime infers them anew
+    exchanged: bytes = exchange.SerializeToString()
+    return exchanged
+
+
+def _exchanges_weights(graph: bytes, exchange: bytes, definition: Definition) -> bool:
+    """Return whether the graph follows other weights as the module does, tried with some."""
+    module = definition.engine.copy()
+    weights = module.weights()
+    assert weights is not None
+    others = {
+        name: array * np.asarray(1.1, array.dtype) if array.dtype.kind == "f" else array
+        for name, array in weights.items()
+    }
+    module.load(others)
+    try:
+        exported = OnnxEngine(graph, definition.signature, exchange, others)
+        exported.load(others)
+        errors = _compare(module, exported, definition)
+    except Exception:  # whatever onnxruntime says of it: then the weights stay fixed
+        logger.info("the graph does not take its weights as inputs", exc_info=True)
+        return False
+    return all(output.max_rel_error <= RTOL for output in errors)
 
 
 @contextlib.contextmanager

@@ -2,9 +2,11 @@
 
 An export is a folder:
 
-    model.onnx       the graph; its tensors are named by the leaf paths of the signature
-    manifest.json    this
-    report.json      how far it differs from the torch module
+    model.onnx             the graph; its tensors are named by the leaf paths of the signature
+    exchange.onnx          the same graph with its weights as inputs, where that is possible
+    weights.safetensors    what model.onnx holds as weights, beside exchange.onnx
+    manifest.json          this
+    report.json            how far it differs from the torch module
 
 Everything in a manifest is checked when it is read, and nothing in it is evaluated or imported.
 """
@@ -27,6 +29,8 @@ from bray_model.signature import Signature
 
 FORMAT = 1
 GRAPH = "model.onnx"
+EXCHANGE = "exchange.onnx"
+WEIGHTS = "weights.safetensors"
 REPORT = "report.json"
 MANIFEST = "manifest.json"
 

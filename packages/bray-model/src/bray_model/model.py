@@ -256,9 +256,9 @@ class Model:
             ExportError: the module cannot be exported, or differs beyond tolerance.
             AlreadyExistsError: the folder holds something else.
         """
-        current = self._executor.current
-        if current.weights is None:
+        if self._definition.example is None:
             raise ExportError(f"model {self.name!r}: is an export itself: copy its folder")
+        current = self._executor.current
         try:
             from bray_model.export import export
         except ImportError as error:
@@ -319,8 +319,8 @@ class Model:
 
     def _fixed(self) -> ConfigError:
         return ConfigError(
-            f"model {self.name!r}: was opened from an export, whose weights are fixed: publish to "
-            "the model of the torch module and export that again"
+            f"model {self.name!r}: the weights of this export are fixed (its graph computes with "
+            "them while it is made): publish to the model of the torch module and export that again"
         )
 
     def _check_open(self) -> None:

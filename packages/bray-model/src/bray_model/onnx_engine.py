@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from functools import cached_property
 from typing import Any
 
 import onnxruntime
@@ -12,6 +14,8 @@ from bray_core.protocols import Weights
 from bray_model.signature import Signature
 from bray_model.tree_spec import TreeSpec
 
+WEIGHT_PREFIX = "weights/"
+"""Of an input that takes a weight; inputs of the signature begin with `inputs`."""
 _ERROR_SEVERITY = 3
 _TYPES = {"float32": "float", "float64": "double"}
 
@@ -22,6 +26,8 @@ class OnnxEngine:
     Args:
         graph: the serialised model. Bytes, not a path, so that it cannot name further files.
         signature: what it takes and gives.
+        exchange: the same model with its weights as inputs; None: they are fixed.
+        weights: those that the graph holds, for `exchange`.
         num_threads: threads of one forward; more than one only pays for large networks.
 
     Raises:
@@ -30,45 +36,101 @@ class OnnxEngine:
 
     row_multiple = 1  # onnxruntime's kernels treat all rows alike: measured, and held by a test
 
-    def __init__(self, graph: bytes, signature: Signature, num_threads: int = 1) -> None:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = num_threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = _ERROR_SEVERITY
-        try:
-            self._session = onnxruntime.InferenceSession(
-                graph, options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # onnxruntime's errors share no other base
-            raise ExportError(f"model.onnx: onnxruntime refuses it: {error}") from error
-        self._graph = graph
+    def __init__(
+        self,
+        graph: bytes,
+        signature: Signature,
+        exchange: bytes | None = None,
+        weights: Weights | None = None,
+        num_threads: int = 1,
+    ) -> None:
         self._signature = signature
-        self._num_threads = num_threads
         self._inputs = signature.input_tree.paths
         self._outputs = list(signature.output_tree.paths)
-        _check("inputs", self._session.get_inputs(), signature.input_tree)
-        _check("outputs", self._session.get_outputs(), signature.output_tree)
+        self._fixed = _session(graph, num_threads, signature)
+        self._exchange = None if exchange is None else _Exchange(exchange, signature, num_threads)
+        self._weights = None if exchange is None else weights
+        self._feed: dict[str, Any] | None = None
+        """Weights by the name of the graph's input; None: those that the graph holds."""
 
     def run(self, inputs: tuple[Nested, ...]) -> Nested:
         """Compute outputs, leaves `[B, ...]`."""
         leaves, _ = self._signature.input_tree.batch(inputs)
-        outputs = self._session.run(self._outputs, dict(zip(self._inputs, leaves, strict=True)))
-        return self._signature.output_tree.build(outputs)
+        feed = dict(zip(self._inputs, leaves, strict=True))
+        session = self._fixed
+        if self._feed is not None:
+            assert self._exchange is not None
+            session = self._exchange.session
+            feed.update(self._feed)
+        return self._signature.output_tree.build(session.run(self._outputs, feed))
 
-    def weights(self) -> None:
-        """None: the weights of an export are fixed."""
+    def weights(self) -> Weights | None:
+        """Return the weights by name; None: they are fixed."""
+        return self._weights
 
     def load(self, weights: Weights) -> None:
-        """Refuse.
+        """Use other weights from the next run on; they are not copied.
 
         Raises:
-            ConfigError: always, so far.
+            ConfigError: the weights are fixed.
         """
-        raise ConfigError("the weights of an export are fixed: export again, or use the module")
+        if self._exchange is None:
+            raise ConfigError("the weights of this export are fixed: export again")
+        self._feed = self._exchange.feed(weights)
+        self._weights = weights
 
     def copy(self) -> OnnxEngine:
-        """Return a separate session of the same graph."""
-        return OnnxEngine(self._graph, self._signature, self._num_threads)
+        """Return an engine of the same sessions, which keep no state, with weights of its own."""
+        return copy.copy(self)
+
+
+class _Exchange:
+    """A graph that takes its weights as inputs; a session is made when one is needed."""
+
+    def __init__(self, graph: bytes, signature: Signature, num_threads: int) -> None:
+        self._graph = graph
+        self._signature = signature
+        self._num_threads = num_threads
+
+    @cached_property
+    def session(self) -> Any:
+        """The session that answers with weights that are given to it."""
+        return _session(self._graph, self._num_threads, self._signature, takes_weights=True)
+
+    def feed(self, weights: Weights) -> dict[str, Any]:
+        """Return what the graph needs of the weights; it may leave some out, such as counters.
+
+        Raises:
+            ExportError: it needs one that the weights have not.
+        """
+        feed = {}
+        for tensor in self.session.get_inputs():
+            if not tensor.name.startswith(WEIGHT_PREFIX):
+                continue
+            name = tensor.name.removeprefix(WEIGHT_PREFIX)
+            if name not in weights:
+                raise ExportError(f"exchange.onnx: expected the weight {name!r}, got none")
+            feed[tensor.name] = weights[name]
+        return feed
+
+
+def _session(
+    graph: bytes, num_threads: int, signature: Signature, *, takes_weights: bool = False
+) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = num_threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _ERROR_SEVERITY
+    try:
+        session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's errors share no other base
+        raise ExportError(f"model.onnx: onnxruntime refuses it: {error}") from error
+    inputs = session.get_inputs()
+    if takes_weights:
+        inputs = [tensor for tensor in inputs if not tensor.name.startswith(WEIGHT_PREFIX)]
+    _check("inputs", inputs, signature.input_tree)
+    _check("outputs", session.get_outputs(), signature.output_tree)
+    return session
 
 
 def _check(what: str, tensors: list[Any], tree: TreeSpec) -> None:
