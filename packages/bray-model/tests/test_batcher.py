@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bray_core.errors import CapacityError, ClosedError
+from bray_core.errors import CapacityError, ClosedError, DeadlineError
 from bray_core.protocols import Answer
 from bray_model import ModelConfig
 from bray_model.batcher import Batcher
@@ -100,6 +100,34 @@ async def test_a_failed_forward_fails_its_callers_and_no_others(engine, pool):
     engine.error = None
     good = await asyncio.gather(*(ask(batcher, i) for i in range(2)))
     assert [answer.outputs for answer in good] == [0, 1]
+
+
+async def test_a_bad_request_fails_alone(pool):
+    def run(requests):
+        return [
+            ValueError("bad") if request.leaves[0] == "b" else Answer(request.leaves[0], 1)
+            for request in requests
+        ]
+
+    batcher = make(run, pool, max_batch_size=3, max_wait_us=LONG_US)
+    first, bad, last = (ask(batcher, value) for value in "abc")
+    assert (await first).outputs == "a"
+    with pytest.raises(ValueError, match="bad"):
+        await bad
+    assert (await last).outputs == "c"
+
+
+async def test_a_request_has_a_deadline(engine, pool):
+    engine.free.clear()
+    batcher = make(engine, pool, max_batch_size=1, timeout_s=0.05)
+    running, waiting = ask(batcher, "a"), ask(batcher, "b")
+    for late in (running, waiting):
+        with pytest.raises(DeadlineError, match=r"model 'demo': no answer within 0\.05 s"):
+            await late
+    engine.free.set()
+    after = ask(batcher, "c")
+    assert (await after).outputs == "c"
+    assert engine.batches == [["a"], ["c"]], "who gave up is not computed"
 
 
 async def test_a_cancelled_caller_leaves_the_queue(engine, pool):

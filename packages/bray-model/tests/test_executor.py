@@ -5,7 +5,7 @@ import torch
 from bray_core import metrics, nested
 from bray_core.errors import SpecError
 from bray_model import ModelConfig, Signature
-from bray_model.executor import Current, Executor, Request
+from bray_model.executor import Current, Executor, NonFiniteError, Request
 from bray_model.torch_engine import TorchEngine
 
 
@@ -155,3 +155,35 @@ def test_a_rows_result_does_not_depend_on_its_place(network, shape):
             answers = executor.run([Request([x[i]]) for i in order])
             for i, answer in zip(order, answers, strict=True):
                 np.testing.assert_array_equal(answer.outputs, expected[i].outputs)
+
+
+class Picky(Doubler):
+    """Refuses batches with a negative number; answers 100 with NaN."""
+
+    def run(self, inputs):
+        if (inputs[0] < 0).any():
+            raise IndexError("index out of range")
+        outputs = super().run(inputs)
+        outputs[inputs[0] == 100.0] = np.nan
+        return outputs
+
+
+def test_a_bad_request_fails_alone():
+    executor = make(Picky())
+    good, bad, row = request(2), request(1, -5.0), Request([np.array([50.0, 51.0])])
+    answers = executor.run([good, bad, row])
+    np.testing.assert_array_equal(answers[0].outputs, rows(2) * 2)
+    assert isinstance(answers[1], IndexError)
+    np.testing.assert_array_equal(answers[2].outputs, [100.0, 102.0])
+    with pytest.raises(IndexError):
+        executor.run([bad])
+
+
+def test_outputs_that_are_not_finite_are_refused_on_request():
+    good, bad = request(2), request(3, 98.0)
+    assert np.isnan(make(Picky()).run([good, bad])[1].outputs).any()
+    answers = make(Picky(), reject_non_finite=True).run([good, bad, good])
+    assert isinstance(answers[1], NonFiniteError)
+    assert str(answers[1]) == "outputs: expected finite values, got NaN or inf"
+    for index in (0, 2):
+        np.testing.assert_array_equal(answers[index].outputs, rows(2) * 2)

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from bray_core.errors import CapacityError, ClosedError
+from bray_core.errors import CapacityError, ClosedError, DeadlineError
 from bray_core.protocols import Answer
 from bray_model.config import ModelConfig
 from bray_model.executor import Request
 
-Run = Callable[[Sequence[Request]], list[Answer]]
+Run = Callable[[Sequence[Request]], list[Answer | Exception]]
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +29,8 @@ class Batcher:
     its event loop.
 
     A batch runs as soon as `max_batch_size` rows wait, else `max_wait_us` after its first row
-    came. While one runs the next collects. A forward that fails fails its callers with the error.
+    came. While one runs the next collects. A forward that fails fails its callers with the error;
+    a bad request among good ones fails alone.
 
     Args:
         loop: where callers wait.
@@ -63,9 +64,20 @@ class Batcher:
 
         Raises:
             CapacityError: too many rows wait.
+            DeadlineError: no answer within `timeout_s` of the config; it leaves the queue.
             ClosedError: the model was closed.
             Exception: whatever the forward raised.
         """
+        limit_s = self._config.timeout_s
+        if limit_s is None:
+            return await self._answer(request)
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._answer(request)
+        except TimeoutError:
+            raise DeadlineError(f"model {self._name!r}: no answer within {limit_s:g} s") from None
+
+    async def _answer(self, request: Request) -> Answer:
         waiter = self._enqueue(request)
         try:
             return await waiter.future
@@ -157,7 +169,7 @@ class Batcher:
         self._rows -= rows
         return batch
 
-    def _attempt(self, batch: list[_Waiter]) -> tuple[list[Answer], Exception | None]:
+    def _attempt(self, batch: list[_Waiter]) -> tuple[list[Answer | Exception], Exception | None]:
         try:
             return self._run([waiter.request for waiter in batch]), None
         except Exception as error:  # noqa: BLE001 a request boundary: passed to every waiter
@@ -169,14 +181,18 @@ class Batcher:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self.loop.call_soon_threadsafe(self._done, batch, *result)
 
-    def _done(self, batch: list[_Waiter], answers: list[Answer], error: Exception | None) -> None:
+    def _done(
+        self, batch: list[_Waiter], answers: list[Answer | Exception], error: Exception | None
+    ) -> None:
         self._running = False
         if error is not None:
             for waiter in batch:
                 _fail(waiter.future, error)
         else:
             for waiter, answer in zip(batch, answers, strict=True):
-                if not waiter.future.done():
+                if isinstance(answer, Exception):
+                    _fail(waiter.future, answer)
+                elif not waiter.future.done():
                     waiter.future.set_result(answer)
         self._schedule()
 

@@ -27,6 +27,10 @@ class ModelConfig:
     inline: bool = False
     """Run the engine on the event loop instead of in a thread of its own: about 20 us quicker a
     forward, and the loop stands still meanwhile. For policies that take less than that."""
+    timeout_s: float | None = None
+    """How long a request may wait for its answer, in seconds; None: as long as it takes."""
+    reject_non_finite: bool = False
+    """Whether a request whose outputs hold NaN or inf fails, instead of being answered so."""
     keep_last: int = 10
     """Versions that `checkpoint` leaves on disk."""
 
@@ -34,6 +38,13 @@ class ModelConfig:
         for field in ("max_batch_size", "max_queue_rows", "keep_last"):
             _check_int(field, getattr(self, field), 1)
         _check_int("max_wait_us", self.max_wait_us, 0)
+        timeout_s = self.timeout_s
+        if timeout_s is not None and (isinstance(timeout_s, bool) or not timeout_s > 0):
+            raise ConfigError(f"timeout_s: expected more than 0 or None, got {timeout_s!r}")
+        if not isinstance(self.reject_non_finite, bool):
+            raise ConfigError(
+                f"reject_non_finite: expected true or false, got {self.reject_non_finite!r}"
+            )
         if not isinstance(self.pad_to, tuple | list):
             raise ConfigError(f"pad_to: expected batch sizes such as (8, 64), got {self.pad_to!r}")
         object.__setattr__(self, "pad_to", tuple(self.pad_to))

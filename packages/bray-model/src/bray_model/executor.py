@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bray_core import metrics
-from bray_core.errors import SpecError
+from bray_core.errors import BrayError, SpecError
 from bray_core.protocols import Answer, Weights
 from bray_model.config import ModelConfig
 from bray_model.engine import Engine
@@ -19,6 +19,10 @@ from bray_model.signature import Signature
 from bray_model.tree_spec import Leaf, Leaves, TreeSpec
 
 _ALIGN_BYTES = 64  # CPU kernels may round otherwise on memory that is aligned otherwise
+
+
+class NonFiniteError(BrayError):
+    """A model's output holds NaN or inf; names the output."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,14 +64,29 @@ class Executor:
         capacity = _up_to_multiple(config.max_batch_size, engine.row_multiple)
         self._block = _InputBlock(signature.input_tree, capacity)
 
-    def run(self, requests: Sequence[Request]) -> list[Answer]:
+    def run(self, requests: Sequence[Request]) -> list[Answer | Exception]:
         """Answer requests in one batch, or one request that is larger than a batch in several.
 
-        All answers come from one version.
+        All answers of a batch come from one version. If the engine refuses a batch, each request
+        runs by itself, so that a bad one fails alone; what it fails with stands in its place.
 
         Raises:
-            Exception: whatever the engine raises.
+            Exception: whatever the engine raises, where there is only one request.
         """
+        try:
+            return self._run(requests)
+        except Exception:
+            if len(requests) == 1:
+                raise
+        results: list[Answer | Exception] = []
+        for request in requests:
+            try:
+                results += self._run([request])
+            except Exception as error:  # noqa: BLE001  a request boundary: passed to its caller
+                results.append(error)
+        return results
+
+    def _run(self, requests: Sequence[Request]) -> list[Answer | Exception]:
         with self._lock:
             current = self.current
             if current is not self._loaded:
@@ -110,18 +129,34 @@ class Executor:
                 break
         return rows if rows == 1 else _up_to_multiple(rows, self.engine.row_multiple)
 
-    def _answers(self, requests: Sequence[Request], outputs: Leaves, version: int) -> list[Answer]:
+    def _answers(
+        self, requests: Sequence[Request], outputs: Leaves, version: int
+    ) -> list[Answer | Exception]:
         build = self._outputs.build
-        answers = []
+        checks = self._config.reject_non_finite and not _are_finite(outputs)
+        answers: list[Answer | Exception] = []
         start = 0
         for request in requests:
-            if request.batch:
-                leaves = [leaf[start : start + request.rows] for leaf in outputs]
+            stop = start + request.rows
+            if checks and (error := self._non_finite(outputs, start, stop)):
+                answers.append(error)
+            elif request.batch:
+                answers.append(Answer(build([leaf[start:stop] for leaf in outputs]), version))
             else:
-                leaves = [leaf[start, ...] for leaf in outputs]
-            answers.append(Answer(build(leaves), version))
-            start += request.rows
+                answers.append(Answer(build([leaf[start, ...] for leaf in outputs]), version))
+            start = stop
         return answers
+
+    def _non_finite(self, outputs: Leaves, start: int, stop: int) -> NonFiniteError | None:
+        """Return what is wrong with some rows, if anything is."""
+        for path, leaf in zip(self._outputs.paths, outputs, strict=True):
+            if not _are_finite([leaf[start:stop]]):
+                return NonFiniteError(f"{path}: expected finite values, got NaN or inf")
+        return None
+
+
+def _are_finite(leaves: Leaves) -> bool:
+    return all(np.isfinite(leaf).all() for leaf in leaves if leaf.dtype.kind in "fc")
 
 
 class _InputBlock:

@@ -120,7 +120,9 @@ class Model:
 
         Raises:
             SpecError: an input does not fit the signature; names its path.
+            NonFiniteError: an output is not finite, and `reject_non_finite` is set; names it.
             CapacityError: too many rows wait.
+            DeadlineError: no answer within `timeout_s` of the config.
             ClosedError: the model was closed.
         """
         self._check_open()
@@ -140,7 +142,10 @@ class Model:
             ClosedError: the model was closed.
         """
         self._check_open()
-        return self._executor.run([self._request(inputs, batch)])[0].outputs
+        (answer,) = self._executor.run([self._request(inputs, batch)])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer.outputs
 
     def publish(self, weights: Weights, *, version: int | None = None) -> int:
         """Make a copy of `weights` current from the next batch on, and return its version.
