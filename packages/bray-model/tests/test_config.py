@@ -13,7 +13,7 @@ from bray_model import ModelConfig
         ({"max_queue_rows": True}, "max_queue_rows: expected an integer of 1 or more, got True"),
         ({"timeout_s": 0}, "timeout_s: expected more than 0 or None, got 0"),
         ({"reject_non_finite": 1}, "reject_non_finite: expected true or false, got 1"),
-        ({"keep_last": 0}, "keep_last: expected an integer of 1 or more, got 0"),
+        ({"retention": 10}, "retention: expected a Retention, got 10"),
         ({"pad_to": 8}, r"pad_to: expected batch sizes such as \(8, 64\), got 8"),
         ({"pad_to": (8, 4)}, r"pad_to: expected ascending sizes, got \(8, 4\)"),
         ({"pad_to": (8, 128)}, r"pad_to=\(8, 128\) exceeds max_batch_size=64: lower the one"),

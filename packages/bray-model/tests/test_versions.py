@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bray_core.errors import CodecError, VersionNotFoundError
+from bray_model import Retention
 from bray_model.versions import VersionStore
 
 
@@ -17,7 +18,7 @@ def weights(value):
 
 @pytest.fixture
 def store(tmp_path):
-    return VersionStore(tmp_path / "versions", keep_last=3)
+    return VersionStore(tmp_path / "versions", Retention(keep_last=3))
 
 
 def test_round_trip_is_exact(store):
@@ -41,6 +42,22 @@ def test_the_last_ones_are_kept(store):
     ]
     store.save(1, weights(1))  # after a load(1)
     assert store.versions() == [1, 3, 4, 5]
+
+
+def test_pinned_versions_stay_until_they_are_released(store):
+    for version in range(3):
+        store.save(version, weights(version))
+    store.pin(1)
+    assert store.pinned() == [1]
+    for version in range(3, 8):
+        store.save(version, weights(version))
+    assert store.versions() == [1, 5, 6, 7]
+    np.testing.assert_array_equal(store.load(1)["w"], weights(1)["w"])
+    store.pin(1, False)
+    store.save(8, weights(8))
+    assert store.versions() == [6, 7, 8]
+    with pytest.raises(VersionNotFoundError, match=r"version 1: not in .*; it has \[6, 7, 8\]"):
+        store.pin(1)
 
 
 def test_an_unknown_version_names_the_known(store):
@@ -69,7 +86,15 @@ def test_a_missing_index_is_rebuilt_from_the_files(store, caplog):
 
 
 @pytest.mark.parametrize(
-    "content", ["{", "[]", '{"format": 1}', '{"format": 1, "versions": ["x"]}']
+    "content",
+    [
+        "{",
+        "[]",
+        '{"format": 1}',
+        '{"format": 1, "versions": [1], "pinned": []}',
+        '{"format": 1, "versions": {"x": 1}, "pinned": []}',
+        '{"format": 1, "versions": {"1": 1}, "pinned": ["x"]}',
+    ],
 )
 def test_a_broken_index_is_told(store, content):
     store.save(3, weights(3))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bray_model.export_report import ExportReport, OutputError
     from bray_model.manifest import Manifest
     from bray_model.model import Model
+    from bray_model.retention import Retention
     from bray_model.signature import Signature
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Model",
     "ModelConfig",
     "OutputError",
+    "Retention",
     "Signature",
 ]
 
@@ -34,6 +36,7 @@ __getattr__, __dir__ = lazy.attach(
         "Model": "bray_model.model",
         "ModelConfig": "bray_model.config",
         "OutputError": "bray_model.export_report",
+        "Retention": "bray_model.retention",
         "Signature": "bray_model.signature",
     },
 )

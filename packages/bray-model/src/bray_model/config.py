@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bray_core.errors import ConfigError
+from bray_model.retention import Retention
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,12 +32,12 @@ class ModelConfig:
     """How long a request may wait for its answer, in seconds; None: as long as it takes."""
     reject_non_finite: bool = False
     """Whether a request whose outputs hold NaN or inf fails, instead of being answered so."""
-    keep_last: int = 10
-    """Versions that `checkpoint` leaves on disk."""
+    retention: Retention = field(default_factory=Retention)
+    """Which versions `checkpoint` leaves on disk."""
 
     def __post_init__(self) -> None:
-        for field in ("max_batch_size", "max_queue_rows", "keep_last"):
-            _check_int(field, getattr(self, field), 1)
+        for name in ("max_batch_size", "max_queue_rows"):
+            _check_int(name, getattr(self, name), 1)
         _check_int("max_wait_us", self.max_wait_us, 0)
         timeout_s = self.timeout_s
         if timeout_s is not None and (isinstance(timeout_s, bool) or not timeout_s > 0):
@@ -45,6 +46,8 @@ class ModelConfig:
             raise ConfigError(
                 f"reject_non_finite: expected true or false, got {self.reject_non_finite!r}"
             )
+        if not isinstance(self.retention, Retention):
+            raise ConfigError(f"retention: expected a Retention, got {self.retention!r}")
         if not isinstance(self.pad_to, tuple | list):
             raise ConfigError(f"pad_to: expected batch sizes such as (8, 64), got {self.pad_to!r}")
         object.__setattr__(self, "pad_to", tuple(self.pad_to))

@@ -92,7 +92,7 @@ class Model:
         self._store = (
             None
             if directory is None
-            else VersionStore(Path(directory) / "versions", config.keep_last)
+            else VersionStore(Path(directory) / "versions", config.retention)
         )
         self._newest = definition.version
         current = Current(definition.version, weights)
@@ -223,6 +223,15 @@ class Model:
             self._executor.current = Current(version, weights)
         self._waiters.announce(version)
         return version
+
+    def pin(self, version: int, *, pinned: bool = True) -> None:
+        """Keep a version on disk whatever `retention` says, or no longer.
+
+        Raises:
+            VersionNotFoundError: it is not on disk; names those that are.
+            ConfigError: the model has no directory.
+        """
+        self._stored().pin(version, pinned)
 
     def clone(self, version: int = -1, name: str | None = None) -> Model:
         """Return a separate model of the same definition with the weights of `version`.

@@ -172,7 +172,7 @@ class RemoteModel:
             raise ConfigError(
                 f"model {self.name!r}: has no directory for versions: pass directory=..."
             )
-        store = VersionStore(blueprint.directory / "versions", blueprint.config.keep_last)
+        store = VersionStore(blueprint.directory / "versions", blueprint.config.retention)
         return store.save(*self.weights())
 
     def export(

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 from pathlib import Path
+from typing import NamedTuple
 
 import safetensors
 import safetensors.numpy
@@ -17,6 +19,7 @@ import safetensors.numpy
 from bray_core.errors import CodecError, VersionNotFoundError
 from bray_core.experiment import write_atomic
 from bray_core.protocols import Weights
+from bray_model.retention import Retention
 
 _FORMAT = 1
 _FILE = re.compile(r"(\d+)\.safetensors")
@@ -28,12 +31,12 @@ class VersionStore:
 
     Args:
         path: the folder; made on the first save.
-        keep_last: how many versions a save leaves.
+        retention: which versions a save leaves.
     """
 
-    def __init__(self, path: Path, keep_last: int) -> None:
+    def __init__(self, path: Path, retention: Retention) -> None:
         self.path = path
-        self._keep_last = keep_last
+        self._retention = retention
 
     def versions(self) -> list[int]:
         """Return the numbers of the versions on disk, ascending.
@@ -41,37 +44,39 @@ class VersionStore:
         Raises:
             CodecError: the index cannot be read.
         """
-        index = self.path / "index.json"
-        try:
-            text = index.read_text()
-        except FileNotFoundError:
-            return self._rebuilt()
-        try:
-            content = json.loads(text)
-            if content["format"] != _FORMAT:
-                raise CodecError(
-                    f"{index}: expected format {_FORMAT}, got {content['format']!r}: "
-                    "it was written by another version of bray-model"
-                )
-            return sorted(int(number) for number in content["versions"])
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            if isinstance(error, CodecError):
-                raise
-            raise CodecError(
-                f"{index}: not an index of versions ({error!r}): delete it to have it rebuilt"
-            ) from error
+        return sorted(self._read().saved_s)
+
+    def pinned(self) -> list[int]:
+        """Return the versions that stay whatever the rules say, ascending."""
+        return sorted(self._read().pinned)
+
+    def pin(self, version: int, pinned: bool = True) -> None:
+        """Let a version stay whatever the rules say, or no longer.
+
+        Raises:
+            VersionNotFoundError: it is not on disk; names those that are.
+        """
+        index = self._read()
+        if version not in index.saved_s:
+            raise self._not_found(version, sorted(index.saved_s))
+        change = index.pinned.add if pinned else index.pinned.discard
+        change(version)
+        self._write(index)
 
     def save(self, version: int, weights: Weights) -> Path:
-        """Write a version and drop the oldest beyond `keep_last`; return its file."""
+        """Write a version and drop those that the rules do not keep; return its file."""
         self.path.mkdir(parents=True, exist_ok=True)
-        everything = sorted({*self.versions(), version})
+        index = self._read()
         file = self._file(version)
         write_atomic(file, safetensors.numpy.save(dict(weights), {"version": str(version)}))
+        index.saved_s[version] = time.time()
         # The one just written stays even where it is not among the newest numbers.
-        kept = sorted({*everything[-self._keep_last :], version})
-        index = json.dumps({"format": _FORMAT, "versions": kept})
-        write_atomic(self.path / "index.json", index.encode())
-        for old in set(everything) - set(kept):
+        kept = {*self._retention.kept(index.saved_s, index.pinned), version}
+        dropped = set(index.saved_s) - kept
+        for old in dropped:
+            del index.saved_s[old]
+        self._write(index)
+        for old in dropped:
             self._file(old).unlink(missing_ok=True)
         return file
 
@@ -85,9 +90,7 @@ class VersionStore:
         known = self.versions()
         file = self._file(version)
         if version not in known or not file.is_file():
-            raise VersionNotFoundError(
-                f"version {version}: not in {self.path}; it has {known or 'none'}"
-            )
+            raise self._not_found(version, known)
         try:
             weights: Weights = safetensors.numpy.load(file.read_bytes())
         except safetensors.SafetensorError as error:
@@ -97,13 +100,61 @@ class VersionStore:
             ) from error
         return weights
 
-    def _rebuilt(self) -> list[int]:
-        """Without an index the file names tell: each file was written atomically."""
-        matches = [_FILE.fullmatch(file.name) for file in self.path.glob("*.safetensors")]
-        found = sorted(int(match[1]) for match in matches if match)
+    def _not_found(self, version: int, known: list[int]) -> VersionNotFoundError:
+        return VersionNotFoundError(
+            f"version {version}: not in {self.path}; it has {known or 'none'}"
+        )
+
+    def _read(self) -> _Index:
+        path = self.path / "index.json"
+        try:
+            text = path.read_text()
+        except FileNotFoundError:
+            return self._rebuilt()
+        try:
+            content = json.loads(text)
+            if content["format"] != _FORMAT:
+                raise CodecError(
+                    f"{path}: expected format {_FORMAT}, got {content['format']!r}: "
+                    "it was written by another version of bray-model"
+                )
+            saved_s = {int(number): float(at) for number, at in content["versions"].items()}
+            return _Index(saved_s, {int(number) for number in content["pinned"]})
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            if isinstance(error, CodecError):
+                raise
+            raise CodecError(
+                f"{path}: not an index of versions ({error!r}): delete it to have it rebuilt"
+            ) from error
+
+    def _write(self, index: _Index) -> None:
+        content = {
+            "format": _FORMAT,
+            "versions": {str(number): index.saved_s[number] for number in sorted(index.saved_s)},
+            "pinned": sorted(index.pinned & set(index.saved_s)),
+        }
+        write_atomic(self.path / "index.json", json.dumps(content).encode())
+
+    def _rebuilt(self) -> _Index:
+        """Without an index the files tell: each was written atomically."""
+        found = {
+            int(match[1]): file.stat().st_mtime
+            for file in self.path.glob("*.safetensors")
+            if (match := _FILE.fullmatch(file.name))
+        }
         if found:
-            _log.warning("%s: no index.json; found the versions %s by file name", self.path, found)
-        return found
+            _log.warning(
+                "%s: no index.json; found the versions %s by file name; none is pinned",
+                self.path,
+                sorted(found),
+            )
+        return _Index(found, set())
 
     def _file(self, version: int) -> Path:
         return self.path / f"{version}.safetensors"
+
+
+class _Index(NamedTuple):
+    saved_s: dict[int, float]
+    """Version → when it was saved, seconds since 1970."""
+    pinned: set[int]
