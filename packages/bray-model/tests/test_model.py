@@ -297,9 +297,10 @@ def test_versions_of_another_module_are_refused(model, tmp_path):
 
 def test_without_directory_there_is_no_checkpoint():
     with Model(Scale(), ROW[None]) as model:
-        for use in (model.checkpoint, lambda: model.load(0)):
+        assert model.checkpoint() is None
+        for use in (model.load, model.pin):
             with pytest.raises(ConfigError, match=r"model 'model': has no directory for versions"):
-                use()
+                use(0)
 
 
 def test_clone_is_separate(model):

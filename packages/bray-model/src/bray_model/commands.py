@@ -1,4 +1,4 @@
-"""`bray serve` and `bray export`."""
+"""`bray serve`, `bray export`, `bray validate` and `bray bench`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,16 @@ def _serve_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token-env", metavar="NAME", help="environment variable with the token to ask for"
     )
-    parser.add_argument("--max-batch-size", type=int, default=64, help="rows of one forward")
+    parser.add_argument(
+        "--max-batch-size",
+        type=int,
+        help="rows of one forward; by default what `bray bench` recommended, else 64",
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        help="threads of one forward; by default what `bray bench` recommended, else 1",
+    )
     parser.add_argument(
         "--max-wait-us", type=int, default=0, help="how long a row waits for company"
     )
@@ -51,9 +61,15 @@ def _serve(options: argparse.Namespace) -> int:
     from bray_server.memory import freeze_what_stays
 
     tokens = _tokens(options.token_env)
-    config = ModelConfig(max_batch_size=options.max_batch_size, max_wait_us=options.max_wait_us)
     export = find_export(options.path)
     manifest = Manifest.read(export)
+    found = manifest.recommended
+    size, threads = options.max_batch_size, options.threads
+    if size is None:
+        size = found.max_batch_size if found else 64
+    if threads is None:
+        threads = found.num_threads if found else 1
+    config = ModelConfig(max_batch_size=size, max_wait_us=options.max_wait_us, num_threads=threads)
     with Model(export, name=manifest.name, config=config) as model:
         server = _start(make_service(model, manifest.actor), options, tokens)
         freeze_what_stays()
@@ -152,6 +168,69 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
+def _validate_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "path", metavar="PATH", type=Path, help="an export, or a trial: its newest export"
+    )
+
+
+def _validate(options: argparse.Namespace) -> int:
+    from bray_model.export_folder import find_export, read_report
+    from bray_model.manifest import check_files
+    from bray_model.validate import validate
+
+    export = find_export(options.path)
+    manifest = check_files(export)
+    _say(f"{manifest.name} version {manifest.version} in {export}: all checksums match")
+    _say(f"compared with its module when it was made:\n{read_report(export).table()}")
+    for line in validate(export, manifest):
+        _say(line)
+    _say("valid")
+    return 0
+
+
+def _bench_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "path", metavar="PATH", type=Path, help="an export, or a trial: its newest export"
+    )
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="leave the manifest of the export as it is"
+    )
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from bray_core.experiment import write_atomic
+    from bray_model import bench as measuring
+    from bray_model.definition import open_definition
+    from bray_model.export_folder import find_export
+    from bray_model.manifest import MANIFEST, Manifest
+
+    if not options.seconds > 0:
+        raise ConfigError(f"--seconds: expected more than 0, got {options.seconds}")
+    export = find_export(options.path)
+    manifest = Manifest.read(export)
+    answering, others = [], []
+    for threads in measuring.thread_counts():
+        engine = open_definition(export, None, threads).engine
+        answering += measuring.measure(
+            engine, manifest.signature, "onnxruntime", threads, options.seconds
+        )
+        weights = engine.weights()
+        if weights is not None:
+            engine.load(weights)
+            others += measuring.measure(
+                engine, manifest.signature, "after a publish", threads, options.seconds
+            )
+    _say(measuring.table(answering + others))
+    found = measuring.recommend(answering)
+    _say(f"recommended here: --threads {found.num_threads} --max-batch-size {found.max_batch_size}")
+    if not options.dry_run:
+        write_atomic(export / MANIFEST, replace(manifest, recommended=found).to_json())
+        _say(f"`bray serve {options.path}` takes it from now on")
+    return 0
+
+
 def _say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
@@ -165,4 +244,16 @@ export = Command(
     "check a trial's newest ONNX export, show how exact it is, and copy it with --output",
     _export_arguments,
     _export,
+)
+validate = Command(
+    "validate",
+    "check an export without torch: checksums, shapes, batch sizes, exchanged weights",
+    _validate_arguments,
+    _validate,
+)
+bench = Command(
+    "bench",
+    "measure an export by threads and batch size, and note what to serve it with",
+    _bench_arguments,
+    _bench,
 )

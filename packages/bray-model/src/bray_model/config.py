@@ -25,6 +25,8 @@ class ModelConfig:
     """Batch sizes, ascending: a batch is padded to the next of them. Empty: not padded for size."""
     max_queue_rows: int = 16_384
     """Rows that may wait; beyond it a request is refused with `CapacityError`."""
+    num_threads: int = 1
+    """Threads of one forward of an export. For a torch module `torch.set_num_threads` counts."""
     inline: bool = False
     """Run the engine on the event loop instead of in a thread of its own: about 20 us quicker a
     forward, and the loop stands still meanwhile. For policies that take less than that."""
@@ -36,7 +38,7 @@ class ModelConfig:
     """Which versions `checkpoint` leaves on disk."""
 
     def __post_init__(self) -> None:
-        for name in ("max_batch_size", "max_queue_rows"):
+        for name in ("max_batch_size", "max_queue_rows", "num_threads"):
             _check_int(name, getattr(self, name), 1)
         _check_int("max_wait_us", self.max_wait_us, 0)
         timeout_s = self.timeout_s

@@ -37,8 +37,10 @@ class Definition:
         return replace(self, engine=engine, version=version)
 
 
-def open_definition(source: Source, example_inputs: Nested | None) -> Definition:
-    """Open a torch module, or the folder of an export.
+def open_definition(
+    source: Source, example_inputs: Nested | None, num_threads: int = 1
+) -> Definition:
+    """Open a torch module, or the folder of an export, which then runs in so many threads.
 
     Raises:
         ConfigError: the source is neither, or the example inputs are missing or needless.
@@ -50,10 +52,10 @@ def open_definition(source: Source, example_inputs: Nested | None) -> Definition
         return _open_module(source, example_inputs)
     if example_inputs is not None:
         raise ConfigError("example_inputs: an export has its own signature: leave them out")
-    return _open_export(Path(source))
+    return _open_export(Path(source), num_threads)
 
 
-def _open_export(path: Path) -> Definition:
+def _open_export(path: Path, num_threads: int) -> Definition:
     manifest = Manifest.read(path)
     graph = manifest.read_file(path, GRAPH)
     from bray_model.onnx_engine import OnnxEngine
@@ -62,7 +64,7 @@ def _open_export(path: Path) -> Definition:
     if EXCHANGE in manifest.files:
         exchange = manifest.read_file(path, EXCHANGE)
         weights = _read_weights(path, manifest)
-    engine = OnnxEngine(graph, manifest.signature, exchange, weights)
+    engine = OnnxEngine(graph, manifest.signature, exchange, weights, num_threads)
     return Definition(
         engine=engine, signature=manifest.signature, example=None, version=manifest.version
     )

@@ -17,7 +17,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,21 @@ REPORT = "report.json"
 MANIFEST = "manifest.json"
 
 _MAX_BYTES = 1024 * 1024
+_MAX_RECOMMENDED = 4096
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _DTYPES = frozenset(
     ["bool", "float16", "float32", "float64"]
     + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 )
 _KEYS = ("name", "version", "inputs", "outputs", "actor", "files")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recommendation:
+    """What `bray bench` found best to serve an export with, on the machine where it ran."""
+
+    num_threads: int
+    max_batch_size: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +63,8 @@ class Manifest:
     """`{"name": ..., "config": {...}}`: an installed entry point of `bray.actors`, or None."""
     files: Mapping[str, str]
     """File name → sha256."""
+    recommended: Recommendation | None = None
+    """What to serve it with."""
 
     def to_json(self) -> bytes:
         """Return the content of `manifest.json`."""
@@ -66,6 +77,8 @@ class Manifest:
             "actor": self.actor,
             "files": {name: {"sha256": digest} for name, digest in self.files.items()},
         }
+        if self.recommended is not None:
+            content["recommended"] = asdict(self.recommended)
         return json.dumps(content, indent=2).encode() + b"\n"
 
     @classmethod
@@ -114,6 +127,7 @@ class Manifest:
             signature=Signature(inputs, _spec_from_json(content["outputs"], "outputs")),
             actor=_checked_actor(actor),
             files=_checked_files(content["files"]),
+            recommended=_checked_recommendation(content.get("recommended")),
         )
 
     def read_file(self, export: Path, name: str) -> bytes:
@@ -167,6 +181,20 @@ def _checked_actor(actor: Any) -> Mapping[str, Any] | None:
             f'actor: expected null or {{"name": text, "config": {{...}}}}, got {actor!r}'
         )
     return actor
+
+
+def _checked_recommendation(given: Any) -> Recommendation | None:
+    if given is None:
+        return None
+    names = {"num_threads", "max_batch_size"}
+    if not isinstance(given, dict) or set(given) != names:
+        raise ValueError(f"recommended: expected {sorted(names)}, got {given!r}")
+    for name, number in given.items():
+        if type(number) is not int or not 1 <= number <= _MAX_RECOMMENDED:
+            raise ValueError(
+                f"recommended/{name}: expected 1 to {_MAX_RECOMMENDED}, got {number!r}"
+            )
+    return Recommendation(**given)
 
 
 def _checked_files(files: Any) -> Mapping[str, str]:

@@ -69,8 +69,9 @@ class Model:
         config: ModelConfig | None = None,
         directory: str | Path | None = None,
     ) -> None:
-        definition = open_definition(module, example_inputs)
-        self._set_up(definition, name, config or ModelConfig(), directory)
+        config = config or ModelConfig()
+        definition = open_definition(module, example_inputs, config.num_threads)
+        self._set_up(definition, name, config, directory)
         if self._store is not None and (versions := self._store.versions()):
             self.load(versions[-1])
 
@@ -192,13 +193,13 @@ class Model:
             raise self._fixed()
         return current.version, current.weights
 
-    def checkpoint(self) -> Path:
+    def checkpoint(self) -> Path | None:
         """Write the current version below `directory` and return its file.
 
-        Raises:
-            ConfigError: the model has no directory, or its weights are fixed (an export).
+        Returns:
+            None where the model has no directory: nothing is written.
         """
-        return self._stored().save(*self.weights())
+        return None if self._store is None else self._store.save(*self.weights())
 
     def load(self, version: int) -> int:
         """Make a version from disk current, under its own number, and return that.

@@ -165,13 +165,11 @@ class RemoteModel:
         """Return this replica's version and weights; do not write to them."""
         return self._local().model.weights()
 
-    def checkpoint(self) -> Path:
+    def checkpoint(self) -> Path | None:
         """Write this replica's version below the model's directory; as `Model.checkpoint`."""
         blueprint = self._local().blueprint
         if blueprint.directory is None:
-            raise ConfigError(
-                f"model {self.name!r}: has no directory for versions: pass directory=..."
-            )
+            return None
         store = VersionStore(blueprint.directory / "versions", blueprint.config.retention)
         return store.save(*self.weights())
 

@@ -1,0 +1,108 @@
+import json
+import re
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from bray_core.cli import main
+from bray_core.errors import ExportError
+from bray_model import Manifest, Model, bench
+from bray_model.bench import Measurement, recommend
+from bray_model.manifest import Recommendation, sha256
+from bray_model.validate import validate
+
+
+def measured(*rates):
+    """(threads, batch, rows/s), … as measurements."""
+    return [Measurement("x", t, b, b * 1e6 / rate) for t, b, rate in rates]
+
+
+@pytest.mark.parametrize(
+    ("rates", "threads", "batch"),
+    [
+        ([(1, 1, 10), (1, 8, 95), (1, 64, 100)], 1, 8),
+        ([(1, 1, 10), (1, 8, 80), (1, 64, 100)], 1, 64),
+        ([(1, 64, 100), (2, 64, 119)], 1, 64),
+        ([(1, 64, 100), (2, 64, 121)], 2, 64),
+        ([(1, 64, 100), (2, 64, 121), (4, 64, 140)], 2, 64),
+        ([(1, 64, 100), (2, 64, 121), (4, 64, 150)], 4, 64),
+    ],
+)
+def test_the_fewest_threads_and_the_smallest_batch_that_come_near(rates, threads, batch):
+    assert recommend(measured(*rates)) == Recommendation(num_threads=threads, max_batch_size=batch)
+
+
+def test_bench_notes_what_serve_then_takes(export_copy, capsys, monkeypatch):
+    monkeypatch.setattr(bench, "BATCH_SIZES", (1, 4))
+    before = (export_copy / "manifest.json").read_bytes()
+    assert main(["bench", str(export_copy), "--seconds", "0.001", "--dry-run"]) == 0
+    assert (export_copy / "manifest.json").read_bytes() == before
+    assert main(["bench", str(export_copy), "--seconds", "0.001"]) == 0
+    printed = capsys.readouterr().out
+    for backend in ("onnxruntime", "after a publish"):
+        assert re.search(rf"{backend} +1 +4 +[\d.,]+ +[\d,]+\n", printed)
+    found = re.search(r"recommended here: --threads (\d+) --max-batch-size (\d+)\n", printed)
+    recommended = Manifest.read(export_copy).recommended
+    assert recommended is not None
+    assert recommended.max_batch_size in (1, 4)
+    assert found is not None
+    with Model(export_copy) as model:  # the export is as good as before
+        assert model.version == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"num_threads": 1}, "recommended: expected"),
+        ({"num_threads": 0, "max_batch_size": 8}, "recommended/num_threads: expected 1 to 4096"),
+        ({"num_threads": 1, "max_batch_size": "8"}, "recommended/max_batch_size: expected 1"),
+        ([1], "recommended: expected"),
+    ],
+)
+def test_a_malformed_recommendation_is_refused(export_copy, given, message):
+    path = export_copy / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "recommended": given}))
+    with pytest.raises(ExportError, match=message):
+        Manifest.read(export_copy)
+
+
+def test_validate_says_what_holds(exported, capsys):
+    assert main(["validate", str(exported[0])]) == 0
+    printed = capsys.readouterr().out
+    assert "all checksums match" in printed
+    assert "batches of 1, 2, 7, 64 rows: the same result for each row" in printed
+    assert re.search(r"its \d+ weights can be exchanged: the same result", printed)
+    assert printed.endswith("valid\n")
+
+
+def replace_file(folder, name, data):
+    (folder / name).write_bytes(data)
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["files"][name]["sha256"] = sha256(data)
+    path.write_text(json.dumps(manifest))
+
+
+def test_validate_finds_a_graph_whose_rows_depend_on_each_other(tmp_path):
+    class Mean(torch.nn.Module):
+        def forward(self, x):
+            return x - x.mean(0, keepdim=True)
+
+    folder = tmp_path / "export"
+    with Model(Mean(), np.zeros((1, 3), np.float32)) as model:
+        model.export(folder)
+    with pytest.raises(ExportError, match="another result with 1 rows"):
+        list(validate(folder, Manifest.read(folder)))
+
+
+def test_validate_finds_weights_that_are_not_those_of_the_graph(export_copy, capsys):
+    graph = onnx.load_from_string((export_copy / "model.onnx").read_bytes())
+    for held in graph.graph.initializer:
+        if held.name == "module.logits.weight":
+            array = onnx.numpy_helper.to_array(held) * 2
+            held.CopyFrom(onnx.numpy_helper.from_array(array, held.name))
+    replace_file(export_copy, "model.onnx", graph.SerializeToString())
+    assert main(["validate", str(export_copy)]) == 2
+    assert "another result with its weights as inputs" in capsys.readouterr().err
