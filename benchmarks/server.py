@@ -7,7 +7,8 @@
 One server process each; a load generator in C++ (load.cpp, needs g++) in another: 64 keep-alive
 connections, one request under way on each. All echo the body. Measurements go in turns and the
 medians over the rounds are printed. A framework comes in an environment of its own
-(`uv run --with`). Part `workers`: two workers behind one port beside one, on ticks that compute
+(`uv run --with`); one that does not start or does not stand the load is printed as not run, with
+the reason. Part `workers`: two workers behind one port beside one, on ticks that compute
 for 0.2 ms, and what it adds to a tick that it is sent on to the worker that has its session.
 """
 
@@ -51,6 +52,12 @@ class Contender:
     name: str
     protocol: str
     port: int
+
+
+Found = dict[str, dict[int, list[tuple[dict, dict]]]]
+"""By contender and body size: its figures and the bare server's, a pair a round."""
+Absent = dict[str, str]
+"""Who was not measured, and why."""
 
 
 @contextlib.contextmanager
@@ -113,40 +120,80 @@ def await_echo(process: subprocess.Popen[str], port: int, timeout_s: float) -> N
 
 
 def load(program: Path, who: Contender, size: int, seconds: float, connections: int) -> dict:
-    """Run the load generator once."""
-    command = [str(program), who.protocol, str(who.port), str(connections), str(size)]
-    done = subprocess.run(
-        [*command, str(seconds)], capture_output=True, text=True, check=True, timeout=seconds + 60
-    )
+    """Run the load generator once; OSError if the server did not stand it."""
+    command = [str(program), who.protocol, str(who.port), str(connections), str(size), str(seconds)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)
+    except subprocess.TimeoutExpired as error:
+        raise OSError(f"{who.name}, {size} B: the load did not end") from error
+    if done.returncode:
+        raise OSError(f"{who.name}, {size} B: {done.stderr.strip()}")
     figures = json.loads(done.stdout)
-    if figures["errors"]:
-        raise SystemExit(f"{who.name}: {figures['errors']} errors")
+    if figures["errors"] or not figures["requests"]:
+        raise OSError(
+            f"{who.name}, {size} B: {figures['errors']} errors, {figures['requests']} replies"
+        )
     return figures
 
 
-def table(
-    program: Path, title: str, contenders: list[Contender], options: argparse.Namespace
-) -> None:
-    """Measure in turns and print; the first contender is what the others are compared with."""
-    found: dict[tuple[str, int], list[dict]] = {}
+def measure(
+    program: Path, contenders: list[Contender], options: argparse.Namespace, absent: Absent
+) -> Found:
+    """Measure in turns, each beside the first contender in the same turn.
+
+    Who does not stand the load is noted in `absent`; for the first contender it is an error.
+    """
+    found: Found = {}
     for _ in range(options.rounds):
-        for who in contenders:
-            for size in SIZES:
-                figures = load(program, who, size, options.seconds, CONNECTIONS)
-                found.setdefault((who.name, size), []).append(figures)
+        for size in SIZES:
+            bare = load(program, contenders[0], size, options.seconds, CONNECTIONS)
+            found.setdefault(contenders[0].name, {}).setdefault(size, []).append((bare, bare))
+            for who in contenders[1:]:
+                if who.name in absent:
+                    continue
+                try:
+                    mine = load(program, who, size, options.seconds, CONNECTIONS)
+                except OSError as error:
+                    absent[who.name] = str(error)
+                    found.pop(who.name, None)
+                    continue
+                found.setdefault(who.name, {}).setdefault(size, []).append((mine, bare))
+    return found
+
+
+def ratio(found: Found, name: str, size: int, key: str) -> float:
+    """Return the median of what a contender has over what the bare server had in its turn."""
+    return statistics.median(mine[key] / bare[key] for mine, bare in found[name][size])
+
+
+def show(title: str, found: Found, absent: Absent) -> None:
+    """Print a section of the table."""
     print(f"\n{title}: requests/s, ratio to the first line; p99 in us, ratio likewise (medians)")
     print(f"{'':28}" + "".join(f"{f'{size} B':>34}" for size in SIZES))
-    for who in contenders:
+    for name, figures in found.items():
         cells = ""
         for size in SIZES:
-            mine, first = found[who.name, size], found[contenders[0].name, size]
-            rate, p99 = (statistics.median(f[key] for f in mine) for key in ("per_s", "p99_us"))
-            of_rate, of_p99 = (
-                statistics.median(m[key] / f[key] for m, f in zip(mine, first, strict=True))
-                for key in ("per_s", "p99_us")
-            )
-            cells += f"{rate:10,.0f} {of_rate:6.3f} {p99:9,.0f} {of_p99:6.2f}"
-        print(f"{who.name:28}{cells}", flush=True)
+            for key, width in (("per_s", 10), ("p99_us", 9)):
+                median = statistics.median(mine[key] for mine, _ in figures[size])
+                cells += f"{median:{width},.0f} {ratio(found, name, size, key):6.3f} "
+        print(f"{name:28}{cells.rstrip()}")
+    for name, reason in absent.items():
+        print(f"{name:28}not run: {reason}", flush=True)
+
+
+def show_multiples(found: Found, ours: list[str]) -> None:
+    """Print how many times each framework's requests/s bray's are, both over the bare server's."""
+    frameworks = [name for name in found if name in FRAMEWORKS]
+    if not (frameworks and all(name in found for name in ours)):
+        return
+    print(f"\nrequests/s of {' / '.join(ours)}, in multiples of")
+    for name in frameworks:
+        cells = ""
+        for size in SIZES:
+            theirs = ratio(found, name, size, "per_s")
+            both = " / ".join(f"{ratio(found, o, size, 'per_s') / theirs:.1f}" for o in ours)
+            cells += f"{both:>34}"
+        print(f"{name:28}{cells}", flush=True)
 
 
 def python(name: str, *arguments: str) -> list[str]:
@@ -166,7 +213,9 @@ def tcp(program: Path, options: argparse.Namespace) -> None:
             Contender("bray, ticks of sessions", "tcp", told(ticks)[0]),
             Contender("bray, calls", "call", told(calls)[0]),
         ]
-        table(program, "TCP (goals: 0.60 of the bare echo, p99 under 3)", contenders, options)
+        absent: Absent = {}
+        found = measure(program, contenders, options, absent)
+    show("TCP (goals: 0.60 of the bare echo, p99 under 3)", found, absent)
 
 
 def http(program: Path, options: argparse.Namespace) -> None:
@@ -180,7 +229,8 @@ def http(program: Path, options: argparse.Namespace) -> None:
             Contender("bray, ticks of sessions", "http", told(ticks)[1]),
             Contender("bray, calls", "post", told(calls)[1]),
         ]
-        absent = {}
+        absent: Absent = {}
+        apart: Found = {}
         for name, (module, packages) in FRAMEWORKS.items():
             if options.peers is not None and module not in options.peers:
                 continue
@@ -196,21 +246,23 @@ def http(program: Path, options: argparse.Namespace) -> None:
                 with started(command, **variables) as process:
                     try:
                         await_echo(process, port, 180)
-                        alone = [contenders[0], Contender(name, "post", port)]
-                        table(program, f"HTTP, {name}", alone, options)
                     except OSError as error:
-                        absent[name] = error
+                        absent[name] = str(error)
+                        continue
+                    alone = [contenders[0], Contender(name, "post", port)]
+                    found = measure(program, alone, options, absent)
+                    apart.update({key: value for key, value in found.items() if key == name})
                 continue
             process = running.enter_context(started(command, **variables))
             try:
                 await_echo(process, port, 120)
             except OSError as error:
-                absent[name] = error
+                absent[name] = str(error)
                 continue
             contenders.append(Contender(name, "post", port))
-        table(program, "HTTP (goals: 0.60 of bare, 4x FastAPI, 10x Ray Serve)", contenders, options)
-        for name, error in absent.items():
-            print(f"{name:28}not run: {error}")
+        found = {**measure(program, contenders, options, absent), **apart}
+    show("HTTP (goals: 0.60 of bare, 4x FastAPI, 10x Ray Serve)", found, absent)
+    show_multiples(found, [who.name for who in contenders[1:3]])
 
 
 def workers(program: Path, options: argparse.Namespace) -> None:
@@ -257,11 +309,14 @@ def main() -> None:
     """Run the parts."""
     parts = {"tcp": tcp, "http": http, "workers": workers}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=parts)
     parser.add_argument("--peers", type=lambda text: text.split(","), help="of the frameworks")
     options = parser.parse_args()
+    known = sorted({module for module, _ in FRAMEWORKS.values()})
+    if unknown := set(options.peers or ()) - set(known):
+        parser.error(f"--peers: expected some of {', '.join(known)}, got {min(unknown)!r}")
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "load"
         subprocess.run(["g++", "-O2", "-o", str(program), str(HERE / "load.cpp")], check=True)

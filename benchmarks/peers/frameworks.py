@@ -90,7 +90,13 @@ def ray_serve(port: int) -> None:
         async def __call__(self, request: Request) -> Response:
             return Response(await request.body())
 
-    ray.init(include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
+    ray.init(
+        address="local",  # never a cluster that already runs here
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=100 << 20,
+        _node_ip_address="127.0.0.1",
+    )
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     serve.run(Echo.bind(), route_prefix="/step")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

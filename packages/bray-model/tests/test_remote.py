@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import uuid
 
 import numpy as np
@@ -45,6 +46,9 @@ class Player:
 
     def publish(self, value):
         return self.model.publish({"weight": np.full((2, 3), value, np.float32)})
+
+    def shares(self):
+        return self.model._local()._shared is not None
 
     def threads(self):
         return sum("follow" in thread.name for thread in threading.enumerate())
@@ -114,6 +118,10 @@ def test_workers_follow_what_is_published(make, players):
     model.publish(weights(1))
     pool = players(model)
     assert pool.call_all("infer") == [([3.0, 3.0], 1)] * 2
+    deadline = time.monotonic() + 10
+    while not all(pool.call_all("shares")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert all(pool.call_all("shares")), "they read the store's shared memory"
     for version in range(2, 6):
         assert model.publish(weights(version)) == version
         assert pool.call_all("wait_version", version) == [version] * 2

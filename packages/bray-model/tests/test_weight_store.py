@@ -5,6 +5,7 @@ import pytest
 
 from bray_core.errors import ConfigError
 from bray_model import ModelConfig
+from bray_model.shared_weights import WeightsReader
 from bray_model.weight_store import MAX_WAITING_POLLS, Blueprint, WeightStore
 
 BLUEPRINT = Blueprint(name="demo", uid="u", definition=b"", config=ModelConfig(), directory=None)
@@ -16,7 +17,33 @@ def block(value):
 
 @pytest.fixture
 def store():
-    return WeightStore(BLUEPRINT, 3, block(3))
+    store = WeightStore(BLUEPRINT, 3, block(3))
+    yield store
+    store.close()
+
+
+def test_what_is_published_lies_in_shared_memory_too(store):
+    reader = WeightsReader(store.shared())
+    for version in (3, 4):
+        if version > 3:
+            store.publish(version, block(version), "me")
+        got, copied = reader.read()
+        assert got == version
+        np.testing.assert_array_equal(copied, block(version))
+    reader.close()
+
+
+def test_without_room_in_shared_memory_replicas_ask(monkeypatch, caplog):
+    def full(nbytes):
+        raise ConfigError(f"weights: {nbytes} bytes of shared memory are needed")
+
+    monkeypatch.setattr("bray_model.weight_store.WeightsWriter", full)
+    store = WeightStore(BLUEPRINT, 3, block(3))
+    assert store.shared() is None
+    store.publish(4, block(4), "me")
+    assert store.poll(3, 0.0)[0] == 4
+    store.close()
+    assert "replicas ask over Ray instead: weights: 8 bytes" in caplog.text
 
 
 def test_a_new_replica_gets_the_current_weights_at_once(store):

@@ -1,7 +1,8 @@
 """A model on Ray: one store of weights, and a replica in every process that uses the handle.
 
 Inference never crosses Ray. A replica is a plain `Model`, made when a process first uses the
-handle; one background thread of it waits at the store for newer weights.
+handle; one background thread of it waits for newer weights: in shared memory on the store's node,
+else at the store.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,6 +34,7 @@ from bray_core.protocols import Answer, Weights
 from bray_core.remote import WorkerPool
 from bray_model.config import ModelConfig
 from bray_model.model import Model
+from bray_model.shared_weights import WeightsReader
 from bray_model.signature import Signature
 from bray_model.versions import VersionStore
 from bray_model.weight_store import NUM_THREADS, Blueprint, WeightStore
@@ -43,6 +46,9 @@ if TYPE_CHECKING:
     from bray_model.export_report import ExportReport
 
 _POLL_S = 10.0
+_LOOK_S = 0.001
+"""Between two looks into shared memory."""
+_CLOSE_S = 5.0
 _GRACE_S = 20.0
 _RETRY_S = 0.2
 _PUBLISH_S = 60.0
@@ -181,8 +187,10 @@ class RemoteModel:
 
     def close(self) -> None:
         """End the store for all processes, and this process's replica; again is harmless."""
-        self._pool.close()
         _replicas.remove(self._uid)
+        with contextlib.suppress(BrayError):  # it died, or Ray did
+            self._pool.call("close", timeout_s=_CLOSE_S)
+        self._pool.close()
 
     async def _attached(self) -> _Replica:
         if self._replica is None:
@@ -208,6 +216,8 @@ class _Replica:
         self._publishing = threading.Lock()
         self._applying = threading.Lock()
         self._stopped = threading.Event()
+        self._shared: WeightsReader | None = None
+        self._may_share = True  # until it was tried with this store
         self._thread = threading.Thread(
             target=self._follow, name=f"bray-model-{model.name}-follow", daemon=True
         )
@@ -242,6 +252,7 @@ class _Replica:
             try:
                 self._step()
             except (WorkerLostError, DeadlineError) as error:
+                self._may_share = True
                 logger.info("model %s: store not reached: %s", self.model.name, error)
                 if not self._store_exists():
                     return
@@ -253,14 +264,50 @@ class _Replica:
                 self._stopped.wait(_RETRY_S)
 
     def _step(self) -> None:
+        if self._may_share:
+            self._share()
         held = self.model.version
-        version, block = self._pool.call("poll", held, _POLL_S, timeout_s=_POLL_S + _GRACE_S)
+        if self._shared is not None and self._await_shared(held):
+            return
+        wait_s = _POLL_S if self._shared is None else 0.0
+        version, block = self._pool.call("poll", held, wait_s, timeout_s=wait_s + _GRACE_S)
         if block is not None:
             self._apply(version, block)
         elif version < held:
             self._restore_store()
-        elif version == held:
+        elif version == held and self._shared is None:
             self._stopped.wait(_RETRY_S)
+
+    def _share(self) -> None:
+        """Open the file of the store, if it is on this node."""
+        self._unshare()
+        path = self._pool.call("shared", timeout_s=_GRACE_S)
+        if path is not None:
+            with contextlib.suppress(NotFoundError):
+                self._shared = WeightsReader(path)
+        self._may_share = False
+
+    def _unshare(self) -> None:
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            shared.close()
+
+    def _await_shared(self, held: int) -> bool:
+        """Take newer weights from shared memory; False: nothing came, ask the store."""
+        shared = self._shared
+        assert shared is not None
+        until = time.monotonic() + _POLL_S
+        while not self._stopped.wait(_LOOK_S):
+            if shared.version > held:
+                self._apply(*shared.read())
+                return True
+            now = time.monotonic()
+            if shared.is_orphaned:  # the store died: ask the one that takes its place
+                self._may_share = True
+                return False
+            if now > until:
+                return False
+        return True
 
     def _restore_store(self) -> None:
         """The store was restarted with the weights it began with: give it ours."""
@@ -284,6 +331,8 @@ class _Replica:
         self.model.close()
         if self._thread is not threading.current_thread():
             self._thread.join(5.0)
+            if not self._thread.is_alive():
+                self._unshare()
 
 
 class _Replicas:

@@ -1,7 +1,11 @@
-"""Where the newest weights of a remote model lie; its replicas ask for newer ones and wait."""
+"""Where the newest weights of a remote model lie.
+
+Replicas on the store's node read them from shared memory; others ask for newer ones and wait.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +13,9 @@ from pathlib import Path
 from bray_core.errors import ConfigError
 from bray_core.layout import Block
 from bray_model.config import ModelConfig
+from bray_model.shared_weights import WeightsWriter
+
+logger = logging.getLogger(__name__)
 
 MAX_WAITING_POLLS = 48
 """Polls that wait at a time; further ones are answered at once and come again."""
@@ -44,6 +51,12 @@ class WeightStore:
         self._publisher = ""
         self._num_waiting = 0
         self._changed = threading.Condition()
+        self._shared: WeightsWriter | None = None
+        try:
+            self._shared = WeightsWriter(block.nbytes)
+            self._shared.publish(version, block)
+        except ConfigError as error:
+            logger.warning("model %s: replicas ask over Ray instead: %s", blueprint.name, error)
 
     def blueprint(self) -> Blueprint:
         """Return what a replica is built from."""
@@ -52,6 +65,15 @@ class WeightStore:
     def uid(self) -> str:
         """Return the model's uid."""
         return self._blueprint.uid
+
+    def shared(self) -> str | None:
+        """Return the file that replicas on this node read; None: there is none."""
+        return None if self._shared is None else str(self._shared.path)
+
+    def close(self) -> None:
+        """Remove the file."""
+        if self._shared is not None:
+            self._shared.close()
 
     def publish(self, version: int, block: Block, publisher: str) -> None:
         """Take new weights under the publisher's own number; again is harmless.
@@ -68,6 +90,8 @@ class WeightStore:
                     f"store of model {self._blueprint.name!r}: does another process publish too?"
                 )
             self._version, self._block, self._publisher = version, block, publisher
+            if self._shared is not None:
+                self._shared.publish(version, block)
             self._changed.notify_all()
 
     def poll(self, held: int, timeout_s: float) -> tuple[int, Block | None]:
