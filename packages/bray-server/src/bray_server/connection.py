@@ -81,7 +81,7 @@ class Connection(asyncio.Protocol, ABC):
         """Begin to serve."""
         self._transport = cast(asyncio.Transport, transport)
         connections = self.host.connections
-        if len(connections) >= self.limits.max_connections:
+        if not self.is_worker and len(connections) >= self.limits.max_connections:
             self.host.sessions.figures.refused_connections += 1
             self._transport.abort()
             return
@@ -108,6 +108,9 @@ class Connection(asyncio.Protocol, ABC):
     def is_closing(self) -> bool:
         """Whether nothing more can be answered."""
         return self._transport is None or self._transport.is_closing()
+
+    def session_ended(self, session: bytes) -> None:
+        """Forget a session that was started here; by default there is nothing to forget."""
 
     def write(self, data: bytes) -> None:
         """Send, if somebody is still there."""

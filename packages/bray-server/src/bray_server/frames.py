@@ -39,6 +39,9 @@ class Kind(IntEnum):
 _MIN_KIND, _MAX_KIND = int(min(Kind)), int(max(Kind))
 _MAY_HAVE_FLAG = frozenset({int(Kind.START), int(Kind.TICK), int(Kind.REPLY)})
 
+_DELTA_HEADER_BYTES = 9
+"""By which an encoded body may be longer than the body itself."""
+
 Frame: TypeAlias = tuple[int, int, int, bytes, bytes]
 """Kind, flags, request id, session, body. A plain tuple: it is made for every tick."""
 
@@ -113,7 +116,7 @@ class FrameParser:
                 magic != MAGIC
                 or not _MIN_KIND <= kind <= _MAX_KIND
                 or (flags and (flags != DELTA or kind not in _MAY_HAVE_FLAG))
-                or size > self._max_body
+                or size > self._max_body + (_DELTA_HEADER_BYTES if flags else 0)
                 or name_size > self._max_session
             ):
                 self.error = self._explain(magic, kind, flags, size, name_size, request_id)
@@ -138,7 +141,7 @@ class FrameParser:
             return FrameError("bad_frame", f"expected a frame of magic {MAGIC!r}, got {magic!r}")
         if not _MIN_KIND <= kind <= _MAX_KIND:
             return FrameError("bad_frame", f"expected a kind of 1 to 9, got {kind}", request_id)
-        if flags:
+        if flags and (flags != DELTA or kind not in _MAY_HAVE_FLAG):
             message = f"expected flags 0, or 1 in start and tick, got {flags} in kind {kind}"
             return FrameError("bad_frame", message, request_id)
         if size > self._max_body:

@@ -142,8 +142,12 @@ class Group:
         except ServiceError as error:
             if error.code not in ("connection_lost", "unreachable"):
                 raise
-            self._clear(claim, owner)
             name = session[:100].decode(errors="replace")
+            if self._is_alive(owner):
+                raise ServiceError(
+                    "overloaded", f"the worker of session {name!r} does not take its request"
+                ) from None
+            self._clear(claim, owner)
             raise ServiceError(
                 "worker_lost", f"session {name!r} is lost, its worker died: start it again"
             ) from None

@@ -26,7 +26,7 @@ class Limits:
     max_requests_per_connection: int = 1_024
     """Beyond it the connection is not read until one is answered."""
     max_connections: int = 10_000
-    """Connections open at a time, on each port."""
+    """Clients' connections open at a time, over all ports."""
     idle_timeout_s: float = 60.0
     """A session without a request for so long is ended, as is an idle HTTP connection."""
     tick_timeout_s: float = 60.0

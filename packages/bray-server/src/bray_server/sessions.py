@@ -2,10 +2,11 @@
 
 Errors are `ServiceError`s with one of these codes (HTTP status in brackets):
 
-    bad_request [400]      bad_session [400]       bad_delta [400]        unauthorized [401]
-    unknown_session [404]  not_found [404]         deadline [408]         session_exists [409]
-    busy [409]             worker_lost [410]       body_too_large [413]   too_many_sessions [429]
-    overloaded [429]       service_error [500]     draining [503]
+    bad_request [400]        bad_frame [400]          bad_session [400]      bad_delta [400]
+    unauthorized [401]       unknown_session [404]    not_found [404]        deadline [408]
+    method_not_allowed [405] session_exists [409]     busy [409]             worker_lost [410]
+    body_too_large [413]     too_many_sessions [429]  overloaded [429]       service_error [500]
+    headers_too_large [431]  draining [503]
 """
 
 from __future__ import annotations
@@ -74,6 +75,10 @@ class Owner(Protocol):
     """Whether another worker sent it on: it is not sent on to a third."""
     owns_sessions: bool
     """Whether sessions started on it end with it."""
+
+    def session_ended(self, session: bytes) -> None:
+        """Forget a session that was started on it."""
+        ...
 
 
 class Others(Protocol):
@@ -249,6 +254,8 @@ class Sessions:
         self._table[session] = entry
         try:
             reply = await self._bounded(entry.actor.start(body), waits)
+            if type(reply) is not bytes:
+                raise _not_bytes(reply)
         except BaseException:
             self._remove(session, entry)
             raise
@@ -329,6 +336,8 @@ class Sessions:
         if self._table.get(session) is not entry:
             return False
         del self._table[session]
+        if entry.owner is not None:
+            entry.owner.session_ended(session)
         self._release(session)
         return True
 

@@ -36,6 +36,8 @@ class TcpConnection(Connection):
         self._max_under_way = limits.max_requests_per_connection
         self._put = host.dispatcher.put
         self._decoders: dict[bytes, DeltaDecoder] = {}
+        self._refusal: tuple[int, str, str] | None = None
+        """The error frame to close with, once all that is under way is answered."""
 
     def data_received(self, data: bytes) -> None:
         """Start what the frames ask for; a bad one is answered, then the connection closes."""
@@ -99,6 +101,8 @@ class TcpConnection(Connection):
                 self.write(head + session + reply)
             else:
                 self.write_parts(head + session, reply)
+        if self._refusal is not None and not self.num_under_way:
+            self._refuse(*self._refusal)
         if self.host.access_log:
             log_request(
                 peer=self.peer,
@@ -138,12 +142,20 @@ class TcpConnection(Connection):
             return decoder.decode(body), 0
         return body, 0
 
+    def session_ended(self, session: bytes) -> None:
+        """Give its share of delta encoding to others."""
+        self._forget(session)
+
     def _forget(self, session: bytes) -> None:
         if self._decoders.pop(session, None) is not None:
             self.host.give_back_delta()
 
     def _refuse(self, request_id: int, code: str, message: str) -> None:
-        if not self.is_closing:
+        """Answer with an error and close, after the replies to what came before."""
+        if self.num_under_way and not self.is_closing:
+            self._refusal = self._refusal or (request_id, code, message)
+            self.set_reading()
+        elif not self.is_closing:
             self.host.sessions.figures.count_error(code)
             self.write(pack_error(request_id, b"", code, message))
             self.close()
@@ -156,7 +168,7 @@ class TcpConnection(Connection):
     @property
     def is_too_busy(self) -> bool:
         """Whether to read no more for now."""
-        return self.num_under_way >= self._max_under_way
+        return self.num_under_way >= self._max_under_way or self._refusal is not None
 
     @property
     def is_idle(self) -> bool:

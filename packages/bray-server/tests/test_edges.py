@@ -1,0 +1,97 @@
+"""What goes wrong at the edges of two parts at once."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from server_services import Counter
+
+from bray_core.errors import ServiceError
+from bray_server import AsyncClient, Client, Limits, Server, ServerThread
+from bray_server.frames import DELTA, FrameParser, Kind, pack, unpack_error
+
+
+def frames_of(address: str, data: bytes) -> list[Any]:
+    """Send bytes at once; return all frames until the server closes."""
+    host, port = address.removeprefix("tcp://").split(":")
+    parser, frames = FrameParser(1 << 24, 65535), []
+    with socket.create_connection((host, int(port)), timeout=10) as connected:
+        connected.sendall(data)
+        while received := connected.recv(65536):
+            frames += parser.feed(received)
+    return frames
+
+
+def test_frames_before_a_bad_one_are_answered_first() -> None:
+    server = ServerThread(Counter)
+    good = pack(Kind.START, 1, "s", b"") + pack(Kind.TICK, 2, "s", b"sleep 0.05")
+    frames = frames_of(server.addresses[0], good + b"this is no frame at all")
+    server.close(0)
+    assert [(frame[0], frame[2]) for frame in frames] == [
+        (Kind.REPLY, 1),
+        (Kind.REPLY, 2),
+        (Kind.ERROR, 0),
+    ]
+
+
+def test_an_encoded_body_beyond_the_limit_is_called_too_large() -> None:
+    server = ServerThread(Counter, limits=Limits(max_body_bytes=100))
+    (frame,) = frames_of(server.addresses[0], pack(Kind.TICK, 3, "s", bytes(110), DELTA))
+    assert unpack_error(frame[4])[0] == "body_too_large"
+    with Client(server.addresses[0], delta=True) as client:
+        client.start("s")
+        for body in (bytes(range(100)), bytes(range(100, 200)), bytes(100)):
+            client.tick("s", body)  # raw, it is longer by its header
+    server.close(0)
+
+
+class Wordless(Counter):
+    starts = 0
+
+    async def start(self, body: bytes) -> Any:
+        Wordless.starts += 1
+        return None if Wordless.starts == 1 else b"ready"
+
+
+def test_a_start_that_answers_nonsense_leaves_no_session(tmp_path: Path) -> None:
+    server = ServerThread(Wordless, group=tmp_path / "group")
+    with Client(server.addresses[0]) as client:
+        with pytest.raises(ServiceError, match="the service answered NoneType, expected bytes"):
+            client.start("s")
+        assert client.start("s") == b"ready"
+    server.close(0)
+
+
+async def test_an_aborted_session_gives_its_share_of_delta_encoding_back() -> None:
+    limits = Limits(max_delta_sessions=1, idle_timeout_s=0.2)
+    server = Server(Counter, limits=limits)
+    await server.start()
+    client = await AsyncClient.connect(server.addresses[0], delta=True)
+    await client.start("idle")
+    assert server._num_delta == 1
+    async with asyncio.timeout(10):
+        while server.num_sessions:  # noqa: ASYNC110  the server tells nobody
+            await asyncio.sleep(0.05)
+    assert server._num_delta == 0
+    await client.close()
+    await server.stop(0)
+
+
+async def test_a_worker_with_all_its_connections_taken_still_answers_the_others(
+    tmp_path: Path,
+) -> None:
+    limits = Limits(max_connections=1)
+    workers = [Server(Counter, limits=limits, group=tmp_path / "group") for _ in range(2)]
+    for worker in workers:
+        await worker.start()
+    clients = [await AsyncClient.connect(w.worker_addresses[0]) for w in workers]
+    await clients[0].start("s")
+    assert await clients[1].tick("s", b"") == b"1"
+    for client in clients:
+        await client.close()
+    for worker in workers:
+        await worker.stop(0)
