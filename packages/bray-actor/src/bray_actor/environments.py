@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from bray_actor.spaces import import_gymnasium, spec_of, to_action, to_arrays
+from bray_actor.spaces import check_spaces, import_gymnasium, to_action, to_arrays
 from bray_core.errors import ConfigError
 from bray_core.nested import Nested
 
@@ -56,7 +56,7 @@ class SingleEnvironments:
         self._seed = seed
         self._space = self._envs[0].observation_space
         self._action_space = self._envs[0].action_space
-        _check(self._space, self._action_space)
+        check_spaces(self._space, self._action_space)
 
     def reset(self) -> dict[int, Nested]:
         """Begin all."""
@@ -97,7 +97,7 @@ class VectorEnvironments:
         self._seed = seed
         self._space = environment.single_observation_space
         self._action_space = environment.single_action_space
-        _check(self._space, self._action_space)
+        check_spaces(self._space, self._action_space)
         self._mode = autoreset_mode(environment)
         self._num_envs: int = environment.num_envs
         self._resets = np.zeros(self._num_envs, bool)
@@ -106,21 +106,22 @@ class VectorEnvironments:
         self._actions = [self._action_space.sample() for _ in range(self._num_envs)]
         """The last action of each: also what those get that take none."""
 
-    def _each(self, observation: Any) -> list[Any]:
-        iterate = import_gymnasium().vector.utils.iterate
-        return list(iterate(self._env.observation_space, observation))
+    def _rows(self, observation: Any) -> list[Nested]:
+        """Return each environment's observation, of a batch that is converted once."""
+        batch = to_arrays(self._space, observation)
+        return [_row(batch, index) for index in range(self._num_envs)]
 
     def reset(self) -> dict[int, Nested]:
         """Begin all."""
         observation, _ = self._env.reset(seed=self._seed)
-        return {i: to_arrays(self._space, row) for i, row in enumerate(self._each(observation))}
+        return dict(enumerate(self._rows(observation)))
 
     def step(self, actions: Mapping[int, Nested]) -> tuple[dict[int, Outcome], dict[int, Nested]]:
         """Take the actions of some; the others repeat their last one, to no effect."""
         for index, action in actions.items():
             self._actions[index] = to_action(self._action_space, action)
         observation, reward, terminated, truncated, info = self._env.step(self._joined())
-        rows = [to_arrays(self._space, row) for row in self._each(observation)]
+        rows = self._rows(observation)
         begun = {int(index): rows[index] for index in np.nonzero(self._resets)[0]}
         ended = (np.asarray(terminated) | np.asarray(truncated)) & ~self._resets
         outcomes = {}
@@ -140,7 +141,7 @@ class VectorEnvironments:
     def _begun(self, ended: Any, rows: list[Nested]) -> dict[int, Nested]:
         if self._mode == "Disabled":
             observation, _ = self._env.reset(options={"reset_mask": ended})
-            rows = [to_arrays(self._space, row) for row in self._each(observation)]
+            rows = self._rows(observation)
         return {int(index): rows[index] for index in np.nonzero(ended)[0]}
 
     def _joined(self) -> Any:
@@ -192,15 +193,7 @@ def final_observation(info: Mapping[str, Any], index: int) -> Any:
 def _row(tree: Any, index: int) -> Any:
     if isinstance(tree, dict):
         return {name: _row(child, index) for name, child in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(_row(child, index) for child in tree)
-    return tree[index]
-
-
-def _check(observation_space: Any, action_space: Any) -> None:
-    """Refuse a space that has no arrays, saying which of the two it is."""
-    for name, space in (("observation_space", observation_space), ("action_space", action_space)):
-        try:
-            spec_of(space)
-        except ConfigError as error:
-            raise ConfigError(f"environment: {name}: {error}") from None
+    if isinstance(tree, list | tuple):
+        return [_row(child, index) for child in tree]
+    row = tree[index]  # a dict where each environment gives its own
+    return np.asarray(row) if isinstance(row, np.generic) else row

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bray_actor.exchange import connect, exchange_bodies
-from bray_actor.spaces import spec_of, to_action, to_arrays
+from bray_actor.spaces import check_spaces, to_action, to_arrays
 from bray_core import codec
 from bray_core.errors import ConfigError
 from bray_server import Client, Request
@@ -102,11 +102,7 @@ class _Seat:
     def __init__(self, env: Any, game: int, agent: str) -> None:
         self._space = env.observation_space(agent)
         self._action_space = env.action_space(agent)
-        for name, space in (("observation", self._space), ("action", self._action_space)):
-            try:
-                spec_of(space)
-            except ConfigError as error:
-                raise ConfigError(f"environment: {name}_space of {agent!r}: {error}") from None
+        check_spaces(self._space, self._action_space, agent)
         self._session = f"{game}/{agent}"
         self._start = codec.encode({"game": str(game), "agent": agent})
         self._message: dict[str, Any] = {}

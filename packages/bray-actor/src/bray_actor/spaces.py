@@ -81,6 +81,20 @@ def spec_of(space: Any) -> Nested:
     )
 
 
+def check_spaces(observation: Any, action: Any, agent: str = "") -> None:
+    """Refuse spaces that have no arrays.
+
+    Raises:
+        ConfigError: says which of the two, of which agent if one is named, and its kind.
+    """
+    of = f" of {agent!r}" if agent else ""
+    for name, space in (("observation_space", observation), ("action_space", action)):
+        try:
+            spec_of(space)
+        except ConfigError as error:
+            raise ConfigError(f"environment: {name}{of}: {error}") from None
+
+
 def to_arrays(space: Any, value: Any) -> Nested:
     """Return a value of a space as arrays of its spec, or a batch of values likewise."""
     spaces = import_gymnasium().spaces
