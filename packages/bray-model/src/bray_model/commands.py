@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import signal
 import sys
-import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from bray_core.nested import ArraySpec, Nested
     from bray_model.manifest import Manifest
     from bray_server import ServerThread
+    from bray_server.sessions import Service
 
 TCP_PORT = 7300
 HTTP_PORT = 7380
@@ -58,7 +58,6 @@ def _serve(options: argparse.Namespace) -> int:
     from bray_model.manifest import Manifest
     from bray_model.model import Model
     from bray_model.service import make_service
-    from bray_server.memory import freeze_what_stays
 
     tokens = _tokens(options.token_env)
     export = find_export(options.path)
@@ -70,30 +69,36 @@ def _serve(options: argparse.Namespace) -> int:
     if threads is None:
         threads = found.num_threads if found else 1
     config = ModelConfig(max_batch_size=size, max_wait_us=options.max_wait_us, num_threads=threads)
+
+    def say(server: ServerThread) -> None:
+        _say(f"serving {manifest.name} version {manifest.version} from {export}")
+        _say(f"listening on {' and '.join(server.addresses)}")
+        _say(f"try: {_example(manifest, server.addresses[0])}")
+
     with Model(export, name=manifest.name, config=config) as model:
-        server = _start(make_service(model, manifest.actor), options, tokens)
-        freeze_what_stays()
-        try:
-            _say(f"serving {manifest.name} version {manifest.version} from {export}")
-            _say(f"listening on {' and '.join(server.addresses)}")
-            _say(f"try: {_example(manifest, server.addresses[0])}")
-            _wait_for_signal()
-        finally:
-            server.close(_DRAIN_S)
+        _host(make_service(model, manifest.actor), options, tokens, say)
     _say("stopped")
     return 0
 
 
-def _start(service: object, options: argparse.Namespace, tokens: list[str]) -> ServerThread:
-    from bray_server import ServerThread
+def _host(
+    service: Service,
+    options: argparse.Namespace,
+    tokens: list[str],
+    on_start: Callable[[ServerThread], None],
+) -> None:
+    """Serve until a signal; a port that does not fit is named by its option."""
+    from bray_server import serve as host
 
     for option in ("tcp_port", "http_port"):
         if not 0 <= getattr(options, option) <= 65535:
             name = option.replace("_", "-")
             raise ConfigError(f"--{name}: expected 0 to 65535, got {getattr(options, option)}")
     try:
-        return ServerThread(
-            service,  # type: ignore[arg-type]
+        host(
+            service,
+            drain_s=_DRAIN_S,
+            on_start=on_start,
             host=options.host,
             tcp_port=options.tcp_port,
             http_port=options.http_port,
@@ -115,13 +120,6 @@ def _tokens(variable: str | None) -> list[str]:
     if not token:
         raise ConfigError(f"--token-env: environment variable {variable} is not set, or empty")
     return [token]
-
-
-def _wait_for_signal() -> None:
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    stop.wait()
 
 
 def _example(manifest: Manifest, address: str) -> str:
