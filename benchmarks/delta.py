@@ -25,39 +25,33 @@ from bray_server.delta import DeltaDecoder, DeltaEncoder
 LIMIT = 1 << 24
 
 
-def ram(ticks: int) -> Iterator[bytes]:
-    """Pong's 128 bytes."""
-    gymnasium.register_envs(ale_py)
-    environment = gymnasium.make("ALE/Pong-v5", obs_type="ram")
+def played(environment: gymnasium.Env, ticks: int) -> Iterator[np.ndarray]:
+    """Observations under random actions."""
     environment.action_space.seed(0)
     observation, _ = environment.reset(seed=0)
     for _ in range(ticks):
-        yield observation.tobytes()
+        yield observation
         observation, _, terminated, truncated, _ = environment.step(
             environment.action_space.sample()
         )
         if terminated or truncated:
             observation, _ = environment.reset()
     environment.close()
+
+
+def ram(ticks: int) -> Iterator[bytes]:
+    """Pong's 128 bytes."""
+    for observation in played(gymnasium.make("ALE/Pong-v5", obs_type="ram"), ticks):
+        yield observation.tobytes()
 
 
 def frames(ticks: int) -> Iterator[bytes]:
     """Pong's last four frames, 84 x 84 x 4 uint8."""
-    gymnasium.register_envs(ale_py)
     environment = gymnasium.make("ALE/Pong-v5", frameskip=1)
-    environment = gymnasium.wrappers.AtariPreprocessing(environment)
     stack = np.zeros((84, 84, 4), np.uint8)
-    environment.action_space.seed(0)
-    observation, _ = environment.reset(seed=0)
-    for _ in range(ticks):
+    for observation in played(gymnasium.wrappers.AtariPreprocessing(environment), ticks):
         stack = np.concatenate([stack[..., 1:], observation[..., None]], -1)
         yield stack.tobytes()
-        observation, _, terminated, truncated, _ = environment.step(
-            environment.action_space.sample()
-        )
-        if terminated or truncated:
-            observation, _ = environment.reset()
-    environment.close()
 
 
 def moba(ticks: int, share: float) -> Iterator[bytes]:
@@ -107,6 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ticks", type=int, default=2000)
     ticks = parser.parse_args().ticks
+    gymnasium.register_envs(ale_py)
     data = {
         "Pong RAM": ram(ticks),
         "Pong 84x84x4": frames(ticks),
