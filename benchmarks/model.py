@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 from bray_model.shared_weights import WeightsReader, WeightsWriter
+from bray_model.stamp import Stamp
 
 READERS = 4
 SIZES_MB = (7, 100)
@@ -43,7 +44,7 @@ def read(path: str) -> None:
         if reader.version <= last:
             time.sleep(_LOOK_S)
             continue
-        last, _ = reader.read(out)
+        (_, last, _), _ = reader.read(out)
         sys.stdout.write("r")
         sys.stdout.flush()
 
@@ -69,7 +70,7 @@ class Bray:
     def publish(self, block: np.ndarray) -> None:
         """Return when all have it."""
         self.version += 1
-        self.writer.publish(self.version, block)
+        self.writer.publish(Stamp(self.version, self.version, self.version), block)
         self._await()
 
     def close(self) -> None:

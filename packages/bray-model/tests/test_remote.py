@@ -13,7 +13,14 @@ import pytest
 import torch
 
 from bray_core import protocols
-from bray_core.errors import AlreadyExistsError, ClosedError, ConfigError, NotFoundError, SpecError
+from bray_core.errors import (
+    AlreadyExistsError,
+    ClosedError,
+    ConfigError,
+    NotFoundError,
+    SpecError,
+    VersionNotFoundError,
+)
 from bray_core.event_loop import EventLoopThread
 from bray_model import Model
 
@@ -47,8 +54,25 @@ class Player:
     def publish(self, value):
         return self.model.publish({"weight": np.full((2, 3), value, np.float32)})
 
+    def race(self, count):
+        """Publish as often as it succeeds, each version's weights equal to its number."""
+        won, lost = [], []
+        for _ in range(count):
+            weights = {"weight": np.full((2, 3), self.model.version + 1, np.float32)}
+            try:
+                won.append(self.model.publish(weights))
+            except ConfigError as error:
+                lost.append(str(error))
+        return won, lost
+
+    def load(self, version):
+        return self.model.load(version)
+
+    def version(self):
+        return self.model.version
+
     def shares(self):
-        return self.model._local()._shared is not None
+        return self.model._attached().replica().shares
 
     def threads(self):
         return sum("follow" in thread.name for thread in threading.enumerate())
@@ -161,12 +185,28 @@ def test_publish_checks_the_weights(make):
     assert model.version == 0
 
 
-def test_two_publishers_are_noticed(make):
+def test_a_publisher_that_was_overtaken_is_told(make):
     model = make()
-    model._pool.call("publish", 1, model._replica._layout.pack(weights(9)), "another")
-    replica = model._replica
-    with pytest.raises(ConfigError, match=r"version=1: expected more than 1, .* publish too\?"):
-        replica._send(1, replica._layout.pack(weights(1)))
+    replica = model._attached().replica()
+    seen = replica.stamp
+    assert model.publish(weights(9)) == 1
+    with pytest.raises(ConfigError, match=r"version=1: .* took version 1 meanwhile: .* publish"):
+        replica._link.call("put", seen.after_publish(), np.zeros(24, np.uint8), "another")
+
+
+def test_two_processes_that_publish_to_one_name_lose_nothing_and_mix_nothing(make, players):
+    """Each wins some versions; whoever is late is told, and no version is given twice."""
+    model = make()
+    pool = players(model)
+    (won, lost), (won_too, lost_too) = pool.call_all("race", 40, timeout_s=100)
+    assert not set(won) & set(won_too), "one number for two sets of weights"
+    numbers = sorted(won + won_too)
+    assert numbers == list(range(1, len(numbers) + 1)), "no number is left out"
+    assert all("does another process publish too?" in message for message in lost + lost_too)
+    assert pool.call_all("wait_version", numbers[-1]) == [numbers[-1]] * 2
+    for values, version in pool.call_all("infer"):
+        assert version == numbers[-1]
+        assert values[0] == values[1]
 
 
 def test_a_killed_store_comes_back_and_the_numbering_goes_on(make, players):
@@ -204,11 +244,35 @@ def test_checkpoints_resume(make, tmp_path):
     assert make().checkpoint() is None
 
 
+def test_load_goes_back_everywhere_and_the_numbering_goes_on(make, players, tmp_path):
+    model = make(directory=tmp_path)
+    pool = players(model)
+    for value in (1, 2, 3):
+        model.publish(weights(value))
+        model.checkpoint()
+    assert pool.call_all("wait_version", 3) == [3, 3]
+    assert model.load(1) == model.version == 1
+    assert model(ROW).tolist() == [3.0, 3.0]
+    deadline = time.monotonic() + 30
+    while pool.call_all("version") != [1, 1] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert pool.call_all("infer") == [([3.0, 3.0], 1)] * 2
+    assert pool.call("publish", 9, worker=0) == 4, "also from a process that did not load"
+    assert asyncio.run(model.wait_version(4, 30.0)) == 4
+    late = players(model, 1)
+    assert late.call("load", 2) == 2
+    assert late.call("infer") == ([6.0, 6.0], 2)
+    with pytest.raises(VersionNotFoundError, match=r"version 8: not in .*; it has \[1, 2, 3\]"):
+        model.load(8)
+    with pytest.raises(ConfigError, match="no directory for versions: pass directory"):
+        make().load(1)
+
+
 async def test_close_ends_the_replica_and_its_thread(make):
     from bray_model.remote import RemoteModel
 
     model = make()
-    thread = model._replica._thread
+    thread = model._attached().replica()._thread
     model.close()
     model.close()
     assert not thread.is_alive()

@@ -10,6 +10,7 @@ import pytest
 from bray_core.errors import ClosedError, ConfigError, NotFoundError, SpecError
 from bray_model import shared_weights
 from bray_model.shared_weights import WeightsReader, WeightsWriter, sweep
+from bray_model.stamp import Stamp
 
 NBYTES = 1_000_000
 
@@ -22,6 +23,10 @@ def writer():
     assert not writer.path.exists()
 
 
+def stamp(version):
+    return Stamp(version, version, version)
+
+
 def block(version, nbytes=NBYTES):
     return np.full(nbytes, version % 251, np.uint8)
 
@@ -32,10 +37,10 @@ def test_readers_get_the_newest_whole(writer):
     with pytest.raises(NotFoundError, match="nothing was published yet"):
         reader.read()
     for version in (0, 1, 7, 8, 300):
-        writer.publish(version, block(version))
+        writer.publish(stamp(version), block(version))
         assert reader.version == writer.version == version
         got, copied = reader.read()
-        assert got == version
+        assert got == stamp(version)
         np.testing.assert_array_equal(copied, block(version))
     out = np.empty(NBYTES, np.uint8)
     assert reader.read(out)[1] is out
@@ -53,7 +58,7 @@ last, reads, out = -1, 0, np.empty(reader.nbytes, np.uint8)
 while last < int(sys.argv[2]):
     if reader.version < 0:
         continue
-    version, block = reader.read(out)
+    (_, version, _), block = reader.read(out)
     assert version >= last, (version, last)
     assert (block == version % 251).all(), (version, np.unique(block))
     last, reads = version, reads + 1
@@ -70,7 +75,7 @@ def test_no_reader_ever_sees_a_mixture(writer):
         assert reader.stdout.readline() == "ready\n"
     blocks = [block(version) for version in range(251)]
     for version in range(2001):
-        writer.publish(version, blocks[version % 251])
+        writer.publish(stamp(version), blocks[version % 251])
     for reader in readers:
         out, _ = reader.communicate(timeout=60)
         assert reader.returncode == 0
@@ -78,9 +83,20 @@ def test_no_reader_ever_sees_a_mixture(writer):
     assert writer.version == 2000
 
 
+def test_an_older_version_under_a_later_sequence_is_newer(writer):
+    reader = WeightsReader(writer.path)
+    writer.publish(Stamp(8, 8, 8), block(8))
+    writer.publish(Stamp(9, 2, 8), block(2))
+    assert (reader.sequence, reader.version) == (9, 2)
+    got, copied = reader.read()
+    assert got == Stamp(9, 2, 8)
+    np.testing.assert_array_equal(copied, block(2))
+    reader.close()
+
+
 def test_a_reader_that_is_overtaken_takes_the_newer(writer, monkeypatch):
     reader = WeightsReader(writer.path)
-    writer.publish(1, block(1))
+    writer.publish(stamp(1), block(1))
     copy, overtaken = np.copyto, []
 
     def slow(out, source):
@@ -88,10 +104,10 @@ def test_a_reader_that_is_overtaken_takes_the_newer(writer, monkeypatch):
         if not overtaken:
             overtaken.append(True)
             for version in (2, 3, 4):  # the last goes where the reader reads
-                writer.publish(version, block(version))
+                writer.publish(stamp(version), block(version))
 
     monkeypatch.setattr(shared_weights.np, "copyto", slow)
-    version, got = reader.read()
+    (version, _, _), got = reader.read()
     monkeypatch.undo()
     assert version == 4
     np.testing.assert_array_equal(got, block(4))
@@ -101,7 +117,8 @@ def test_a_reader_that_is_overtaken_takes_the_newer(writer, monkeypatch):
 def test_readers_outlive_a_writer_that_is_killed():
     script = (
         "import time, numpy as np\nfrom bray_model.shared_weights import WeightsWriter\n"
-        "w = WeightsWriter(4096)\nw.publish(5, np.full(4096, 5, np.uint8))\n"
+        "from bray_model.stamp import Stamp\n"
+        "w = WeightsWriter(4096)\nw.publish(Stamp(5, 5, 5), np.full(4096, 5, np.uint8))\n"
         "print(w.path, flush=True)\ntime.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
@@ -117,7 +134,7 @@ def test_readers_outlive_a_writer_that_is_killed():
         sweep()
     assert not reader.path.exists(), "what a crash left is removed"
     assert reader.is_orphaned
-    version, got = reader.read()
+    (_, version, _), got = reader.read()
     assert (version, got.sum()) == (5, 5 * 4096)
     reader.close()
 
@@ -126,10 +143,10 @@ def test_nonsense_is_refused(writer, tmp_path):
     with pytest.raises(ConfigError, match="nbytes: expected 1 or more, got 0"):
         WeightsWriter(0)
     with pytest.raises(SpecError, match="block: expected 1000000 bytes, got 10"):
-        writer.publish(1, block(1, 10))
-    writer.publish(3, block(3))
-    with pytest.raises(ConfigError, match="version=3: expected more than 3"):
-        writer.publish(3, block(3))
+        writer.publish(stamp(1), block(1, 10))
+    writer.publish(stamp(3), block(3))
+    with pytest.raises(ConfigError, match=r"stamp=Stamp\(.*\): expected a sequence above 3"):
+        writer.publish(stamp(3), block(3))
     with pytest.raises(NotFoundError, match="No such file"):
         WeightsReader(tmp_path / "none")
     for content in (b"", b"something else", os.urandom(8192)):
@@ -145,7 +162,7 @@ def test_a_closed_writer_publishes_no_more():
     writer.close()
     assert reader.is_orphaned
     with pytest.raises(ClosedError, match="the writer was closed"):
-        writer.publish(1, block(1, 10))
+        writer.publish(stamp(1), block(1, 10))
     reader.close()
 
 

@@ -3,12 +3,68 @@ import threading
 import numpy as np
 import pytest
 
-from bray_core.errors import ConfigError
+from bray_core.errors import (
+    AlreadyExistsError,
+    ConfigError,
+    NotFoundError,
+    VersionNotFoundError,
+    WorkerLostError,
+)
+from bray_core.nested import ArraySpec
 from bray_model import ModelConfig
+from bray_model.blueprint import Blueprint, CloneEntry
+from bray_model.retention import Retention
 from bray_model.shared_weights import WeightsReader
-from bray_model.weight_store import MAX_WAITING_POLLS, Blueprint, WeightStore
+from bray_model.signature import Signature
+from bray_model.stamp import Stamp
+from bray_model.versions import VersionStore
+from bray_model.weight_board import MAX_WAITING_POLLS
+from bray_model.weight_store import WeightStore
 
-BLUEPRINT = Blueprint(name="demo", uid="u", definition=b"", config=ModelConfig(), directory=None)
+FLOAT = ArraySpec(np.dtype(np.float32), (1,))
+
+
+def blueprint(directory=None):
+    return Blueprint(
+        name="demo",
+        uid="u",
+        definition=b"",
+        signature=Signature((FLOAT,), FLOAT),
+        config=ModelConfig(),
+        directory=directory,
+    )
+
+
+class FakeRelay:
+    def __init__(self, name):
+        self.name = name
+        self.calls = []
+        self.closed = False
+
+    def call(self, method, *args, timeout_s=60.0):
+        self.calls.append(method)
+        raise WorkerLostError("gone")
+
+    def close(self):
+        self.closed = True
+
+
+class FakeMaker:
+    here = "home"
+
+    def __init__(self):
+        self.made = []
+        self.error = None
+
+    def make(self, node):
+        if self.error:
+            raise self.error
+        self.made.append(FakeRelay(f"{node}-{len(self.made)}"))
+        return self.made[-1]
+
+
+def stamp(version, sequence=None):
+    return Stamp(version if sequence is None else sequence, version, version)
 
 
 def block(value):
@@ -16,42 +72,59 @@ def block(value):
 
 
 @pytest.fixture
-def store():
-    store = WeightStore(BLUEPRINT, 3, block(3))
-    yield store
-    store.close()
+def maker():
+    return FakeMaker()
+
+
+@pytest.fixture
+def make(maker):
+    made = []
+
+    def make(**options):
+        directory = options.pop("directory", None)
+        made.append(WeightStore(blueprint(directory), stamp(3), block(3), maker, **options))
+        return made[-1]
+
+    yield make
+    for store in made:
+        store.close()
+
+
+@pytest.fixture
+def store(make):
+    return make()
 
 
 def test_what_is_published_lies_in_shared_memory_too(store):
     reader = WeightsReader(store.shared())
     for version in (3, 4):
         if version > 3:
-            store.publish(version, block(version), "me")
+            store.put(stamp(version), block(version), "me")
         got, copied = reader.read()
-        assert got == version
+        assert got == stamp(version)
         np.testing.assert_array_equal(copied, block(version))
     reader.close()
 
 
-def test_without_room_in_shared_memory_replicas_ask(monkeypatch, caplog):
+def test_without_room_in_shared_memory_replicas_ask(make, monkeypatch, caplog):
     def full(nbytes):
         raise ConfigError(f"weights: {nbytes} bytes of shared memory are needed")
 
-    monkeypatch.setattr("bray_model.weight_store.WeightsWriter", full)
-    store = WeightStore(BLUEPRINT, 3, block(3))
+    monkeypatch.setattr("bray_model.weight_board.WeightsWriter", full)
+    store = make()
     assert store.shared() is None
-    store.publish(4, block(4), "me")
-    assert store.poll(3, 0.0)[0] == 4
-    store.close()
+    store.put(stamp(4), block(4), "me")
+    assert store.poll(3, 0.0)[0] == stamp(4)
     assert "replicas ask over Ray instead: weights: 8 bytes" in caplog.text
 
 
 def test_a_new_replica_gets_the_current_weights_at_once(store):
-    version, got = store.poll(-1, 0.0)
-    assert version == 3
-    np.testing.assert_array_equal(got, block(3))
-    assert store.blueprint() is BLUEPRINT
+    got, copied = store.poll(-1, 0.0)
+    assert got == store.stamp() == stamp(3)
+    np.testing.assert_array_equal(copied, block(3))
+    assert store.blueprint().name == "demo"
     assert store.uid() == "u"
+    assert store.stats() == {"blocks_sent": 1, "relays": 0, "clones": 0}
 
 
 def test_polls_wait_for_a_publish(store):
@@ -61,31 +134,109 @@ def test_polls_wait_for_a_publish(store):
     ]
     for thread in threads:
         thread.start()
-    store.publish(4, block(4), "me")
+    store.put(stamp(4), block(4), "me")
     for thread in threads:
         thread.join(10)
-    assert [version for version, _ in results] == [4] * 4
+    assert [got for got, _ in results] == [stamp(4)] * 4
 
 
 def test_a_poll_that_waited_in_vain_has_no_block(store):
-    assert store.poll(3, 0.01) == (3, None)
+    assert store.poll(3, 0.01) == (stamp(3), None)
 
 
 def test_who_holds_newer_weights_is_told_at_once(store):
-    assert store.poll(9, 30.0) == (3, None)
+    assert store.poll(9, 30.0) == (stamp(3), None)
 
 
 def test_too_many_polls_do_not_wait(store):
-    store._num_waiting = MAX_WAITING_POLLS
-    assert store.poll(3, 30.0) == (3, None)
+    store._board._num_waiting = MAX_WAITING_POLLS
+    assert store.poll(3, 30.0) == (stamp(3), None)
 
 
 def test_publishing_again_is_harmless_and_older_is_refused(store):
-    store.publish(4, block(4), "me")
-    store.publish(4, block(4), "me")
+    store.put(stamp(4), block(4), "me")
+    store.put(stamp(4), block(4), "me")
     for version, publisher in ((4, "other"), (3, "me")):
         with pytest.raises(
-            ConfigError, match=rf"version={version}: expected more than 4, the newest in the store"
+            ConfigError,
+            match=rf"version={version}: model 'demo' took version 4 meanwhile: .* publish too\?",
         ):
-            store.publish(version, block(0), publisher)
+            store.put(stamp(version), block(0), publisher)
     assert store.poll(-1, 0.0)[1][0] == 4
+
+
+def test_an_old_version_under_a_later_sequence_is_newer(store):
+    store.put(Stamp(4, 1, 3), block(1), "me")
+    got, copied = store.poll(3, 0.0)
+    assert got == Stamp(4, 1, 3)
+    assert copied[0] == 1
+    assert got.after_publish() == Stamp(5, 4, 4)
+    assert Stamp(5, 4, 4).after_load(2, 9) == Stamp(6, 2, 9)
+
+
+def test_clones_are_kept_and_names_are_taken_once(store):
+    entry = CloneEntry(name="old", version=2, block=block(2))
+    assert store.add_clone(entry)
+    assert store.clone("old") is entry
+    assert store.clone_version("old") == 2
+    with pytest.raises(AlreadyExistsError, match="'demo' has a clone 'old' already: get_clone"):
+        store.add_clone(entry)
+    with pytest.raises(NotFoundError, match=r"'demo' has no clone 'new'; it has \['old'\]"):
+        store.clone("new")
+    store.remove_clone("old")
+    store.remove_clone("old")
+    with pytest.raises(NotFoundError, match="it has none"):
+        store.clone("old")
+
+
+def test_a_clone_without_weights_must_be_on_disk(make, tmp_path):
+    entry = CloneEntry(name="old", version=2, block=None)
+    without = make()
+    assert not without.add_clone(entry)
+    with pytest.raises(VersionNotFoundError, match="version 2: model 'demo' has no directory"):
+        without.read_version(2)
+    store = make(directory=tmp_path)
+    assert not store.add_clone(entry)
+    weights = {"w": np.arange(2, dtype=np.float32)}
+    VersionStore(tmp_path / "versions", Retention()).save(2, weights)
+    assert store.add_clone(entry)
+    np.testing.assert_array_equal(store.read_version(2)["w"], weights["w"])
+
+
+def test_a_node_has_one_relay_whoever_asks(store, maker):
+    home = store.outlet("home")
+    assert (home.is_here, home.relay) == (True, None)
+    with_threads: list = []
+    threads = [
+        threading.Thread(target=lambda: with_threads.append(store.outlet("far"))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert {outlet.relay for outlet in with_threads} == {"far-0"}
+    assert len(maker.made) == 1
+    assert store.outlet("farther").relay == "farther-1"
+
+
+def test_a_relay_that_is_missed_is_replaced_once(store, maker):
+    assert store.outlet("far").relay == "far-0"
+    assert store.outlet("far", lost="far-0").relay == "far-1"
+    assert store.outlet("far", lost="far-0").relay == "far-1", "the second who misses it"
+    assert maker.made[0].closed
+    assert maker.made[0].calls == ["close"]
+
+
+def test_without_a_relay_replicas_ask_the_store(store, maker, caplog):
+    maker.error = WorkerLostError("no such node")
+    outlet = store.outlet("far")
+    assert (outlet.is_here, outlet.relay) == (False, None)
+    assert "no relay: no such node" in caplog.text
+
+
+def test_relays_are_told_whom_to_ask(make):
+    store = make(width=1)
+    assert store.join("a") is None
+    assert store.join("b") == "a"
+    assert store.join("b", lost="a") is None
+    assert store.join("a") == "b"

@@ -25,6 +25,7 @@ if (Path.home() / ".ray" / "auth_token").is_file():
 
 import ray
 import ray.exceptions
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from bray_core import metrics, orphans
 from bray_core.balance import Balance, Strategy
@@ -201,6 +202,7 @@ class WorkerPool:
         num_cpus: CPUs that each worker claims from Ray.
         max_concurrency: calls that one worker runs at a time, in threads.
         restart: whether a dead worker is started again.
+        node: id of the node that all workers run on; None leaves it to Ray.
 
     Raises:
         AlreadyExistsError: the cluster has a pool of that name.
@@ -219,6 +221,7 @@ class WorkerPool:
         num_cpus: float = 0.0,
         max_concurrency: int = 1,
         restart: bool = True,
+        node: str | None = None,
     ) -> None:
         if not name:
             raise ConfigError("name: expected at least one character, got ''")
@@ -235,6 +238,8 @@ class WorkerPool:
             "max_concurrency": max_concurrency,
             "max_restarts": -1 if restart else 0,
         }
+        if node is not None:
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
         self._adopt(name, [])
         try:
             for i in range(num_workers):

@@ -225,6 +225,20 @@ class Model:
         self._waiters.announce(version)
         return version
 
+    def adopt(self, weights: Weights, version: int) -> None:
+        """Make a copy of another model's weights current under its number, older or newer.
+
+        Raises:
+            SpecError: a name, shape or dtype differs; names the parameter.
+            ConfigError: the weights are fixed (an export).
+        """
+        copied = self._checked_weights(weights)
+        with self._lock:
+            self._check_open()
+            self._newest = max(self._newest, version)
+            self._executor.current = Current(version, copied)
+        self._waiters.announce(version)
+
     def pin(self, version: int, *, pinned: bool = True) -> None:
         """Keep a version on disk whatever `retention` says, or no longer.
 

@@ -2,7 +2,7 @@
 
 A file below /dev/shm, mapped by all:
 
-    header    magic, nbytes, and for each of three slots: version, begun, done
+    header    magic, nbytes, and for each of three slots: its stamp, begun, done
     slots     a version's packed block each
 
 The writer takes the slots in turn. It counts a publish in the slot's `begun`, copies, and counts it
@@ -29,10 +29,11 @@ import numpy as np
 
 from bray_core.errors import ClosedError, ConfigError, NotFoundError, SpecError
 from bray_core.layout import Block
+from bray_model.stamp import Stamp
 
 _FOLDER = Path("/dev/shm")
 _PREFIX = "bray-weights-"
-_MAGIC = b"BRAYWT01"
+_MAGIC = b"BRAYWT02"
 _SLOTS = 3
 _PAGE = 4096
 _HEADER = struct.Struct("<8sQ")
@@ -50,11 +51,11 @@ class _Mapped:
         self._map = mmap.mmap(file, size, mmap.MAP_SHARED, protection)
         self._file = file
         whole = np.frombuffer(self._map, np.uint8)
-        counters = whole[_HEADER.size : _HEADER.size + 8 + _SLOTS * 24].view(np.int64)
+        counters = whole[_HEADER.size : _HEADER.size + 8 * (1 + 5 * _SLOTS)].view(np.int64)
         self._newest: Any = counters[:1]
-        self._versions: Any = counters[1 : 1 + _SLOTS]
-        self._begun: Any = counters[1 + _SLOTS : 1 + 2 * _SLOTS]
-        self._done: Any = counters[1 + 2 * _SLOTS :]
+        self._stamps: Any = counters[1 : 1 + 3 * _SLOTS].reshape(_SLOTS, 3)
+        self._begun: Any = counters[1 + 3 * _SLOTS : 1 + 4 * _SLOTS]
+        self._done: Any = counters[1 + 4 * _SLOTS :]
         self._slots = [
             whole[start : start + nbytes]
             for start in range(_PAGE, size, _up_to_page(nbytes))
@@ -63,15 +64,23 @@ class _Mapped:
 
     @property
     def version(self) -> int:
-        """The newest version; -1 before the first publish. Costs a read of memory."""
+        """The newest stamp's version; -1 before the first publish. Costs a read of memory."""
+        return self._of_newest(1)
+
+    @property
+    def sequence(self) -> int:
+        """The newest stamp's sequence; -1 before the first publish. Costs a read of memory."""
+        return self._of_newest(0)
+
+    def _of_newest(self, field: int) -> int:
         count = int(self._newest[0])
-        return int(self._versions[count % _SLOTS]) if count else -1
+        return int(self._stamps[count % _SLOTS, field]) if count else -1
 
     def close(self) -> None:
         """Unmap the file; again is harmless."""
         if self._file < 0:
             return
-        self._newest = self._versions = self._begun = self._done = None
+        self._newest = self._stamps = self._begun = self._done = None
         self._slots = []
         os.close(self._file)
         self._file = -1
@@ -109,12 +118,12 @@ class WeightsWriter(_Mapped):
         atexit.register(self.close)
         self._map[: _HEADER.size] = _HEADER.pack(_MAGIC, nbytes)
 
-    def publish(self, version: int, block: Block) -> None:
+    def publish(self, stamp: Stamp, block: Block) -> None:
         """Make a block the newest.
 
         Raises:
             SpecError: it has another size.
-            ConfigError: the version is not newer.
+            ConfigError: the stamp is not newer.
             ClosedError: the writer was closed.
         """
         if block.nbytes != self.nbytes:
@@ -122,14 +131,14 @@ class WeightsWriter(_Mapped):
         with self._lock:
             if self._file < 0:
                 raise ClosedError("weights: the writer was closed")
-            if version <= self.version:
-                raise ConfigError(f"version={version}: expected more than {self.version}")
+            if stamp.sequence <= self.sequence:
+                raise ConfigError(f"stamp={stamp}: expected a sequence above {self.sequence}")
             count = int(self._newest[0]) + 1
             slot = count % _SLOTS
             self._begun[slot] = count
             _fence()
             np.copyto(self._slots[slot], block.reshape(-1))
-            self._versions[slot] = version
+            self._stamps[slot] = stamp
             _fence()
             self._done[slot] = count
             _fence()
@@ -180,8 +189,8 @@ class WeightsReader(_Mapped):
         fcntl.flock(self._file, fcntl.LOCK_UN)
         return True
 
-    def read(self, out: Block | None = None) -> tuple[int, Block]:
-        """Copy the newest version.
+    def read(self, out: Block | None = None) -> tuple[Stamp, Block]:
+        """Copy the newest block; return it with its stamp.
 
         Args:
             out: where to; by default a new block.
@@ -197,11 +206,11 @@ class WeightsReader(_Mapped):
                 raise NotFoundError(f"weights: {self.path}: nothing was published yet")
             slot = count % _SLOTS
             _fence()
-            version = int(self._versions[slot])
+            stamp = Stamp(*self._stamps[slot].tolist())
             np.copyto(out, self._slots[slot])
             _fence()
             if int(self._begun[slot]) == count == int(self._done[slot]):
-                return version, out
+                return stamp, out
         raise NotFoundError(f"weights: {self.path}: overtaken {_TRIES} times in a row")
 
 

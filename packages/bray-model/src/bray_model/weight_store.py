@@ -1,62 +1,75 @@
-"""Where the newest weights of a remote model lie.
+"""Where the newest weights of a remote model lie, and what every process asks about it.
 
-Replicas on the store's node read them from shared memory; others ask for newer ones and wait.
+Replicas on the store's node read the weights from shared memory; every other node that has replicas
+has one relay, which gets each version once, from the store or from another relay.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
-from pathlib import Path
+import uuid
+from typing import NamedTuple
 
-from bray_core.errors import ConfigError
+from bray_core.errors import (
+    AlreadyExistsError,
+    BrayError,
+    ConfigError,
+    NotFoundError,
+    VersionNotFoundError,
+)
 from bray_core.layout import Block
-from bray_model.config import ModelConfig
-from bray_model.shared_weights import WeightsWriter
+from bray_core.protocols import Weights
+from bray_model.blueprint import Blueprint, CloneEntry
+from bray_model.relay_tree import WIDTH, RelayTree
+from bray_model.stamp import Stamp
+from bray_model.store_link import Relay, RelayMaker
+from bray_model.versions import VersionStore
+from bray_model.weight_board import WeightBoard
 
 logger = logging.getLogger(__name__)
 
-MAX_WAITING_POLLS = 48
-"""Polls that wait at a time; further ones are answered at once and come again."""
-NUM_THREADS = MAX_WAITING_POLLS + 16
-"""Calls that the store's worker must run at a time: the rest is for publishers."""
 
+class Outlet(NamedTuple):
+    """Where the replicas of a node get new weights."""
 
-@dataclass(frozen=True, kw_only=True)
-class Blueprint:
-    """All that a process needs to build a replica, but the weights."""
-
-    name: str
-    uid: str
-    """Tells a model from a later one of the same name."""
-    definition: bytes
-    """The module and its example inputs, pickled: the store itself needs no torch."""
-    config: ModelConfig
-    directory: Path | None
+    incarnation: str
+    """Differs after the store was restarted."""
+    is_here: bool
+    """Whether the store itself is on that node."""
+    relay: str | None
+    """The node's relay; None: ask the store."""
 
 
 class WeightStore:
-    """Holds one version of a model's weights as a packed block. Thread-safe.
+    """One model's newest weights, clones and relays. Thread-safe.
 
     Args:
         blueprint: for replicas.
-        version, block: what to begin with, also when the store's worker is restarted.
+        stamp, block: what to begin with, also when the store's worker is restarted.
+        relays: how to make one.
+        width: of the tree of relays.
     """
 
-    def __init__(self, blueprint: Blueprint, version: int, block: Block) -> None:
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        stamp: Stamp,
+        block: Block,
+        relays: RelayMaker,
+        width: int = WIDTH,
+    ) -> None:
         self._blueprint = blueprint
-        self._version = version
-        self._block = block
-        self._publisher = ""
-        self._num_waiting = 0
-        self._changed = threading.Condition()
-        self._shared: WeightsWriter | None = None
-        try:
-            self._shared = WeightsWriter(block.nbytes)
-            self._shared.publish(version, block)
-        except ConfigError as error:
-            logger.warning("model %s: replicas ask over Ray instead: %s", blueprint.name, error)
+        self._board = WeightBoard(blueprint.name, stamp, block)
+        self._incarnation = uuid.uuid4().hex
+        self._putting = threading.Lock()
+        self._last_put = (stamp, "")
+        self._clones: dict[str, CloneEntry] = {}
+        self._maker = relays
+        self._tree = RelayTree(width)
+        self._lock = threading.Lock()  # the clones, the tree, the locks of nodes
+        self._relays: dict[str, Relay] = {}
+        self._node_locks: dict[str, threading.Lock] = {}
 
     def blueprint(self) -> Blueprint:
         """Return what a replica is built from."""
@@ -66,43 +79,150 @@ class WeightStore:
         """Return the model's uid."""
         return self._blueprint.uid
 
+    def stamp(self) -> Stamp:
+        """Return the stamp of the newest weights."""
+        return self._board.stamp
+
     def shared(self) -> str | None:
         """Return the file that replicas on this node read; None: there is none."""
-        return None if self._shared is None else str(self._shared.path)
+        return self._board.shared()
 
-    def close(self) -> None:
-        """Remove the file."""
-        if self._shared is not None:
-            self._shared.close()
+    def poll(self, held: int, timeout_s: float) -> tuple[Stamp, Block | None]:
+        """Wait for other weights than those held: see `WeightBoard.poll`."""
+        return self._board.poll(held, timeout_s)
 
-    def publish(self, version: int, block: Block, publisher: str) -> None:
-        """Take new weights under the publisher's own number; again is harmless.
+    def stats(self) -> dict[str, int]:
+        """Return the number of blocks sent, of relays and of clones."""
+        return {
+            "blocks_sent": self._board.num_sent,
+            "relays": len(self._relays),
+            "clones": len(self._clones),
+        }
+
+    def put(self, stamp: Stamp, block: Block, publisher: str) -> None:
+        """Take new weights under the publisher's own stamp; again is harmless.
 
         Raises:
-            ConfigError: the number is not newer, so another process publishes too.
+            ConfigError: the stamp is not newer, so another process publishes too.
         """
-        with self._changed:
-            if (version, publisher) == (self._version, self._publisher):
+        with self._putting:
+            if (stamp, publisher) == self._last_put:
                 return
-            if version <= self._version:
+            if not self._board.put(stamp, block):
                 raise ConfigError(
-                    f"version={version}: expected more than {self._version}, the newest in the "
-                    f"store of model {self._blueprint.name!r}: does another process publish too?"
+                    f"version={stamp.version}: model {self._blueprint.name!r} took version "
+                    f"{self._board.stamp.version} meanwhile: does another process publish too?"
                 )
-            self._version, self._block, self._publisher = version, block, publisher
-            if self._shared is not None:
-                self._shared.publish(version, block)
-            self._changed.notify_all()
+            self._last_put = (stamp, publisher)
 
-    def poll(self, held: int, timeout_s: float) -> tuple[int, Block | None]:
-        """Wait for another version than the one `held`; return the store's, and its block.
+    def add_clone(self, entry: CloneEntry) -> bool:
+        """Keep a clone for all processes; False: the store needs its weights, they are not on disk.
 
-        The block is None if the store has nothing newer: nothing came within `timeout_s`, too
-        many wait, or the store was restarted and the caller holds newer weights than it.
+        Raises:
+            AlreadyExistsError: the model has a clone of that name.
         """
-        with self._changed:
-            if self._version == held and self._num_waiting < MAX_WAITING_POLLS:
-                self._num_waiting += 1
-                self._changed.wait_for(lambda: self._version != held, timeout_s)
-                self._num_waiting -= 1
-            return self._version, self._block if self._version > held else None
+        with self._lock:
+            if entry.name in self._clones:
+                raise AlreadyExistsError(
+                    f"name: model {self._blueprint.name!r} has a clone {entry.name!r} already: "
+                    "get_clone looks it up"
+                )
+            if entry.block is None and not self._is_on_disk(entry.version):
+                return False
+            self._clones[entry.name] = entry
+        return True
+
+    def clone(self, name: str) -> CloneEntry:
+        """Look up a clone.
+
+        Raises:
+            NotFoundError: there is none; names those that there are.
+        """
+        with self._lock:
+            if name not in self._clones:
+                raise NotFoundError(
+                    f"name: model {self._blueprint.name!r} has no clone {name!r}; "
+                    f"it has {sorted(self._clones) or 'none'}"
+                )
+            return self._clones[name]
+
+    def clone_version(self, name: str) -> int:
+        """Return a clone's version; raises as `clone` does."""
+        return self.clone(name).version
+
+    def remove_clone(self, name: str) -> None:
+        """Forget a clone; again is harmless."""
+        with self._lock:
+            self._clones.pop(name, None)
+
+    def read_version(self, version: int) -> Weights:
+        """Read a version from disk, for a process that does not see the model's directory.
+
+        Raises:
+            VersionNotFoundError: it is not there.
+        """
+        if (store := self._versions()) is None:
+            raise VersionNotFoundError(
+                f"version {version}: model {self._blueprint.name!r} has no directory"
+            )
+        return store.load(version)
+
+    def _versions(self) -> VersionStore | None:
+        directory = self._blueprint.directory
+        if directory is None:
+            return None
+        return VersionStore(directory / "versions", self._blueprint.config.retention)
+
+    def _is_on_disk(self, version: int) -> bool:
+        store = self._versions()
+        return store is not None and version in store.versions()
+
+    def outlet(self, node: str, lost: str | None = None) -> Outlet:
+        """Return where replicas of a node get new weights; the first one there starts its relay.
+
+        Args:
+            node: the replica's.
+            lost: the relay that it does not reach: it is replaced.
+        """
+        if node == self._maker.here:
+            return Outlet(self._incarnation, True, None)
+        with self._lock:
+            making = self._node_locks.setdefault(node, threading.Lock())
+        with making:  # one relay a node, whoever asks at the same time
+            if lost is not None and node in self._relays and self._relays[node].name == lost:
+                self._end(self._relays.pop(node))
+            if node not in self._relays:
+                try:
+                    self._relays[node] = self._maker.make(node)
+                except BrayError as error:
+                    logger.warning("model %s: no relay: %s", self._blueprint.name, error)
+                    return Outlet(self._incarnation, False, None)
+            return Outlet(self._incarnation, False, self._relays[node].name)
+
+    def join(self, relay: str, lost: str | None = None) -> str | None:
+        """Return which relay a relay shall ask for new weights; None: the store.
+
+        Args:
+            relay: who asks.
+            lost: its parent, if that is not reached any more.
+        """
+        with self._lock:
+            if lost is not None:
+                self._tree.leave(lost)
+            return self._tree.join(relay)
+
+    def _end(self, relay: Relay) -> None:
+        with self._lock:
+            self._tree.leave(relay.name)
+        try:
+            relay.call("close", timeout_s=2.0)
+        except BrayError as error:  # it died, which is why it ends
+            logger.info("relay %s: %s", relay.name, error)
+        relay.close()
+
+    def close(self) -> None:
+        """End the relays and remove the file."""
+        for relay in list(self._relays.values()):
+            self._end(relay)
+        self._relays.clear()
+        self._board.close()

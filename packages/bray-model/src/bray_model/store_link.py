@@ -1,0 +1,83 @@
+"""What the parts of a remote model need of the cluster; `bray_model.remote` gives it with Ray."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Source(Protocol):
+    """A store or a relay, seen from another process."""
+
+    def call(self, method: str, *args: Any, timeout_s: float = 60.0) -> Any:
+        """Call a method of it.
+
+        Raises:
+            WorkerLostError: it died.
+            DeadlineError: no answer in time.
+        """
+        ...
+
+
+class StoreLink(Source, Protocol):
+    """A model's store, seen from another process."""
+
+    @property
+    def node(self) -> str:
+        """The node of this process."""
+        ...
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether this process is still part of the cluster."""
+        ...
+
+    def exists(self) -> bool:
+        """Return whether the model was not closed; a store that is being restarted exists."""
+        ...
+
+    def wait_ready(self, timeout_s: float) -> None:
+        """Wait until a store that died is back. Raises DeadlineError."""
+        ...
+
+    def relay(self, name: str) -> Source:
+        """Look up a relay. Raises NotFoundError."""
+        ...
+
+    def unpickle(self, data: bytes) -> Any:
+        """Read a blueprint's definition."""
+        ...
+
+    def worker(self, index: int) -> str:
+        """Return the address of an inference worker; waits for one that is being replaced.
+
+        Raises:
+            WorkerLostError: it was not in time.
+            ClosedError: the model was closed.
+        """
+        ...
+
+
+class RelayMaker(Protocol):
+    """How a store makes relays."""
+
+    @property
+    def here(self) -> str:
+        """The node of the store."""
+        ...
+
+    def make(self, node: str) -> Relay:
+        """Start a relay on a node and wait for it."""
+        ...
+
+
+class Relay(Source, Protocol):
+    """A relay, seen from the store that made it."""
+
+    @property
+    def name(self) -> str:
+        """What `StoreLink.relay` looks it up by."""
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...

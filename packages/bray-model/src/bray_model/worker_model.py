@@ -1,0 +1,172 @@
+"""Stand-ins for `Model` in a process whose rows are computed in inference workers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from bray_core.errors import ClosedError
+from bray_core.nested import Nested
+from bray_core.protocols import Answer
+from bray_model.batcher import Batcher
+from bray_model.blueprint import Blueprint
+from bray_model.executor import Request
+from bray_model.inference_wire import encode_request, output_leaves
+from bray_model.inference_workers import InferenceWorkers
+from bray_model.signature import Signature
+
+
+class WorkerModel:
+    """Sends each request to a worker, which joins it with those of others. Thread-safe.
+
+    Args:
+        blueprint: of the model.
+        workers: as this process calls them.
+        clone: name of a clone; None: the model itself.
+        frozen: the clone's version.
+    """
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        workers: InferenceWorkers,
+        clone: str | None,
+        frozen: int | None,
+    ) -> None:
+        self._blueprint = blueprint
+        self._workers = workers
+        self._clone = clone
+        self._frozen = frozen
+        self._closed = False
+
+    @property
+    def signature(self) -> Signature:
+        """What the model takes and gives."""
+        return self._blueprint.signature
+
+    @property
+    def version(self) -> int:
+        """The newest version that this process has published or been answered with."""
+        return self._workers.version if self._frozen is None else self._frozen
+
+    async def infer(self, *inputs: Nested, batch: bool = False) -> Answer:
+        """Answer one row, or with `batch` rows `[B, ...]`; as `Model.infer`."""
+        request = self._request(inputs, batch)
+        leaves, version = await self._workers.elsewhere(self._compute(request))
+        return Answer(self.signature.output_tree.build(leaves), version)
+
+    def __call__(self, *inputs: Nested, batch: bool = False) -> Nested:
+        """Wait for the answer in this thread; as `Model.__call__`."""
+        leaves, _ = self._workers.run(self._compute(self._request(inputs, batch)))
+        return self.signature.output_tree.build(leaves)
+
+    async def wait_version(self, version: int, timeout_s: float | None = None) -> int:
+        """Wait until a worker has reached `version`; as `Model.wait_version`."""
+        return int(await self._workers.elsewhere(self._workers.wait(version, timeout_s)))
+
+    def close(self) -> None:
+        """Refuse further use; again is harmless."""
+        self._closed = True
+
+    def _request(self, inputs: tuple[Nested, ...], batch: bool) -> Request:
+        if self._closed:
+            raise ClosedError(f"model {self._blueprint.name!r}: closed")
+        if batch:
+            leaves, rows = self.signature.input_tree.batch(inputs)
+            return Request(leaves, rows, True)
+        return Request(self.signature.input_tree.row(inputs))
+
+    async def _compute(self, request: Request) -> tuple[list[np.ndarray[Any, Any]], int]:
+        """Return the output leaves and the version; runs on the workers' loop."""
+        sequence = 0 if self._clone else self._workers.sequence
+        reply = await self._workers.ask(encode_request(request, self._clone, sequence))
+        if not self._clone:
+            self._workers.saw(reply["sequence"], reply["version"])
+        return output_leaves(reply, self.signature), reply["version"]
+
+
+class ProxyModel(WorkerModel):
+    """Joins the requests of this process into batches and sends each batch as one request."""
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        workers: InferenceWorkers,
+        clone: str | None,
+        frozen: int | None,
+    ) -> None:
+        super().__init__(blueprint, workers, clone, frozen)
+        self._lock = threading.Lock()
+        self._batchers: dict[asyncio.AbstractEventLoop, Batcher] = {}
+        self._pool = ThreadPoolExecutor(
+            blueprint.num_workers, thread_name_prefix=f"bray-model-{blueprint.name}-proxy"
+        )
+
+    async def infer(self, *inputs: Nested, batch: bool = False) -> Answer:
+        """Answer one row, or with `batch` rows `[B, ...]`; as `Model.infer`."""
+        request = self._request(inputs, batch)
+        return await self._batcher(asyncio.get_running_loop()).answer(request)
+
+    def _batcher(self, loop: asyncio.AbstractEventLoop) -> Batcher:
+        with self._lock:
+            if loop not in self._batchers:
+                for other in [other for other in self._batchers if other.is_closed()]:
+                    del self._batchers[other]
+                config, name = self._blueprint.config, self._blueprint.name
+                self._batchers[loop] = Batcher(loop, self._run, config, self._pool, name)
+            return self._batchers[loop]
+
+    def _run(self, requests: Sequence[Request]) -> list[Answer | Exception]:
+        """Answer a batch; if the worker refuses it, each request goes alone, as in `Executor`."""
+        try:
+            return self._run_joined(requests)
+        except Exception:
+            if len(requests) == 1:
+                raise
+        answers: list[Answer | Exception] = []
+        for request in requests:
+            try:
+                answers += self._run_joined([request])
+            except Exception as error:  # noqa: BLE001  a request boundary: passed to its caller
+                answers.append(error)
+        return answers
+
+    def _run_joined(self, requests: Sequence[Request]) -> list[Answer | Exception]:
+        outputs, version = self._workers.run(self._compute(_joined(requests)))
+        if len(requests) == 1 and not requests[0].batch:
+            return [Answer(self.signature.output_tree.build(outputs), version)]
+        answers: list[Answer | Exception] = []
+        start = 0
+        for request in requests:
+            stop = start + request.rows
+            part: Any = slice(start, stop) if request.batch else (start, ...)
+            leaves = [leaf[part] for leaf in outputs]
+            answers.append(Answer(self.signature.output_tree.build(leaves), version))
+            start = stop
+        return answers
+
+    def close(self) -> None:
+        """Fail those who wait with ClosedError and refuse further use; again is harmless."""
+        super().close()
+        with self._lock:
+            batchers = list(self._batchers.values())
+        for batcher in batchers:
+            batcher.close_soon()
+        self._pool.shutdown(wait=False)
+
+
+def _joined(requests: Sequence[Request]) -> Request:
+    if len(requests) == 1:
+        return requests[0]
+    columns = zip(*[_rows(request) for request in requests], strict=True)
+    leaves = [np.concatenate(column) for column in columns]
+    return Request(leaves, sum(request.rows for request in requests), True)
+
+
+def _rows(request: Request) -> list[np.ndarray[Any, Any]]:
+    return request.leaves if request.batch else [leaf[None] for leaf in request.leaves]
