@@ -17,6 +17,7 @@ from bray_core.errors import (
     AlreadyExistsError,
     ClosedError,
     ConfigError,
+    DeadlineError,
     NotFoundError,
     SpecError,
     VersionNotFoundError,
@@ -51,6 +52,10 @@ class Player:
 
         return RemoteModel.get(name).version
 
+    def clone_infer(self, name):
+        answer = self.loop.run(self.model.get_clone(name).infer(ROW), 30)
+        return answer.outputs.tolist(), answer.version
+
     def publish(self, value):
         return self.model.publish({"weight": np.full((2, 3), value, np.float32)})
 
@@ -64,6 +69,33 @@ class Player:
             except ConfigError as error:
                 lost.append(str(error))
         return won, lost
+
+    def watch(self, last, num_threads):
+        """Infer in threads until `last` answers; return forwards, failures and mixed answers."""
+        done = []
+
+        def watch():
+            forwards, failures, mixed, newest = 0, [], [], -1
+            loop = EventLoopThread("watch")
+            while newest < last and len(failures) < 10:
+                try:
+                    answer = loop.run(self.model.infer(ROW), 60)
+                except Exception as error:  # noqa: BLE001  reported to the test
+                    failures.append(repr(error))
+                    continue
+                forwards += 1
+                if answer.outputs.tolist() != [3.0 * answer.version] * 2 or answer.version < newest:
+                    mixed.append((answer, newest))
+                newest = answer.version
+            loop.stop()
+            done.append((forwards, failures, mixed))
+
+        threads = [threading.Thread(target=watch) for _ in range(num_threads)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return done
 
     def load(self, version):
         return self.model.load(version)
@@ -242,6 +274,54 @@ def test_checkpoints_resume(make, tmp_path):
     assert again(ROW).tolist() == [6.0, 6.0]
     assert again.publish(weights(5)) == 3
     assert make().checkpoint() is None
+
+
+def test_publishes_under_full_load_fail_nothing_and_mix_nothing(make, players):
+    """Every weight is its version's number, so an answer tells whether one version made it."""
+    model = make()
+    pool = players(model)
+    pool.call_all("infer")
+    watching = [pool.submit("watch", 200, 2, worker=worker) for worker in range(2)]
+    for version in range(1, 201):
+        assert model.publish(weights(version)) == version
+        assert model(ROW).tolist() == [3.0 * version] * 2
+    for ref in watching:
+        for forwards, failures, mixed in pool.result(ref):
+            assert (failures, mixed) == ([], [])
+            assert forwards > 0
+
+
+def test_clones_are_frozen_found_by_name_and_closed(make, players):
+    model = make()
+    pool = players(model)
+    model.publish(weights(1))
+    first = model.clone(name="first")
+    model.publish(weights(2))
+    again = first.clone(name="again")
+    assert (first.version, again.version, model.version) == (1, 1, 2)
+    assert first(ROW).tolist() == [3.0, 3.0]
+    assert asyncio.run(again.infer(ROW)).version == 1
+    assert first.signature == model.signature
+    assert pool.call("clone_infer", "first") == ([3.0, 3.0], 1)
+    followed = players(first, 1)
+    assert followed.call("infer") == ([3.0, 3.0], 1)
+    assert model.get_clone("again").name == "again"
+    assert first.weights()[0] == 1
+    assert first.checkpoint() is None
+    for refuses in (lambda: first.publish(weights(3)), lambda: first.load(1)):
+        with pytest.raises(ConfigError, match=r"'first' is a clone, frozen at version 1: .* to"):
+            refuses()
+    with pytest.raises(DeadlineError, match="version 2: 'first' stays at 1"):
+        asyncio.run(first.wait_version(2, 60.0))
+    assert asyncio.run(first.wait_version(1)) == 1
+    with pytest.raises(AlreadyExistsError, match="has a clone 'first' already: get_clone"):
+        model.clone(name="first")
+    first.close()
+    first.close()
+    with pytest.raises(NotFoundError, match=r"has no clone 'first'; it has \['again'\]"):
+        model.get_clone("first")
+    assert again(ROW).tolist() == [3.0, 3.0]
+    assert model(ROW).tolist() == [6.0, 6.0], "closing a clone leaves its model alone"
 
 
 def test_load_goes_back_everywhere_and_the_numbering_goes_on(make, players, tmp_path):

@@ -5,6 +5,7 @@ import pytest
 
 from bray_core.errors import (
     AlreadyExistsError,
+    ClosedError,
     ConfigError,
     NotFoundError,
     VersionNotFoundError,
@@ -240,3 +241,22 @@ def test_relays_are_told_whom_to_ask(make):
     assert store.join("b") == "a"
     assert store.join("b", lost="a") is None
     assert store.join("a") == "b"
+
+
+def test_a_closed_store_wakes_who_waits_and_makes_no_relay(make):
+    store = make()
+    raised = []
+
+    def wait():
+        try:
+            store.poll(3, 30.0)
+        except ClosedError as error:
+            raised.append(str(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    store.close()
+    thread.join(10)
+    assert raised == ["model 'demo': closed"]
+    with pytest.raises(ClosedError, match="model 'demo': closed"):
+        store.outlet("far")

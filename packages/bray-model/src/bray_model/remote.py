@@ -161,11 +161,11 @@ class RemoteModel(ModelHandle["RemoteModel"]):
                 self._pool.call("remove_clone", self._clone, timeout_s=_CLOSE_S)
                 self._attached().drop_clone(self._clone)
             return
-        _attachments.remove(self._uid)
-        with contextlib.suppress(NotFoundError, ClosedError):
-            _close_workers(self._workers or WorkerPool.get(_workers_name(self._root)))
         with contextlib.suppress(BrayError):  # it died, or Ray did
             self._pool.call("close", timeout_s=_CLOSE_S)
+        _attachments.remove(self._uid)
+        with contextlib.suppress(BrayError):
+            _close_workers(self._workers or WorkerPool.get(_workers_name(self._root)))
         self._pool.close()
 
     def _attach(self) -> Attachment:

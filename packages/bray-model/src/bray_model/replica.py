@@ -11,6 +11,7 @@ from collections import deque
 from bray_core.errors import (
     AlreadyExistsError,
     BrayError,
+    ClosedError,
     ConfigError,
     DeadlineError,
     VersionNotFoundError,
@@ -262,7 +263,7 @@ class Replica:
         while not self._stopped.is_set() and self._link.is_connected:
             try:
                 self._step()
-            except (WorkerLostError, DeadlineError) as error:
+            except (WorkerLostError, DeadlineError, ClosedError) as error:
                 self._feed.detach()
                 logger.info("model %s: store not reached: %s", self.model.name, error)
                 if not self._link.exists():

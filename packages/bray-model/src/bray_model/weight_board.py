@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from bray_core.errors import ConfigError
+from bray_core.errors import ClosedError, ConfigError
 from bray_core.layout import Block
 from bray_model.shared_weights import WeightsWriter
 from bray_model.stamp import Stamp
@@ -29,6 +29,8 @@ class WeightBoard:
     def __init__(self, name: str, stamp: Stamp, block: Block) -> None:
         self._stamp = stamp
         self._block = block
+        self._name = name
+        self._closed = False
         self._num_waiting = 0
         self._num_sent = 0
         self._changed = threading.Condition()
@@ -69,18 +71,28 @@ class WeightBoard:
 
         The block is None if there is nothing newer: nothing came within `timeout_s`, too many
         wait, or the store was restarted and the caller holds newer weights than it.
+
+        Raises:
+            ClosedError: it was closed.
         """
         with self._changed:
             if self._stamp.sequence == held and self._num_waiting < MAX_WAITING_POLLS:
                 self._num_waiting += 1
-                self._changed.wait_for(lambda: self._stamp.sequence != held, timeout_s)
+                self._changed.wait_for(
+                    lambda: self._closed or self._stamp.sequence != held, timeout_s
+                )
                 self._num_waiting -= 1
+            if self._closed:
+                raise ClosedError(f"model {self._name!r}: closed")
             if self._stamp.sequence <= held:
                 return self._stamp, None
             self._num_sent += 1
             return self._stamp, self._block
 
     def close(self) -> None:
-        """Remove the file."""
+        """Wake who waits and remove the file."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
         if self._shared is not None:
             self._shared.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from bray_core.errors import BrayError, DeadlineError, WorkerLostError
+from bray_core.errors import BrayError, ClosedError, DeadlineError, WorkerLostError
 from bray_core.layout import Block
 from bray_model.stamp import Stamp
 from bray_model.store_link import Source, StoreLink
@@ -96,7 +96,7 @@ class WeightRelay:
         while not self._stopped.is_set() and self._link.is_connected:
             try:
                 self._step()
-            except (WorkerLostError, DeadlineError) as error:
+            except (WorkerLostError, DeadlineError, ClosedError) as error:
                 logger.info("relay %s: store not reached: %s", self._name, error)
                 self._stopped.wait(_RETRY_S)
             except Exception:  # the thread's boundary: it must go on

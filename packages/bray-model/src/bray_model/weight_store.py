@@ -14,6 +14,7 @@ from typing import NamedTuple
 from bray_core.errors import (
     AlreadyExistsError,
     BrayError,
+    ClosedError,
     ConfigError,
     NotFoundError,
     VersionNotFoundError,
@@ -61,6 +62,7 @@ class WeightStore:
     ) -> None:
         self._blueprint = blueprint
         self._board = WeightBoard(blueprint.name, stamp, block)
+        self._closed = False
         self._incarnation = uuid.uuid4().hex
         self._putting = threading.Lock()
         self._last_put = (stamp, "")
@@ -183,7 +185,12 @@ class WeightStore:
         Args:
             node: the replica's.
             lost: the relay that it does not reach: it is replaced.
+
+        Raises:
+            ClosedError: the model was closed.
         """
+        if self._closed:
+            raise ClosedError(f"model {self._blueprint.name!r}: closed")
         if node == self._maker.here:
             return Outlet(self._incarnation, True, None)
         with self._lock:
@@ -221,7 +228,8 @@ class WeightStore:
         relay.close()
 
     def close(self) -> None:
-        """End the relays and remove the file."""
+        """End the relays, wake who waits and remove the file."""
+        self._closed = True
         for relay in list(self._relays.values()):
             self._end(relay)
         self._relays.clear()
