@@ -1,6 +1,7 @@
 """Replicas, relays and their store, each as on a node of its own, in one process without Ray."""
 
 import asyncio
+import dataclasses
 import threading
 import time
 
@@ -57,19 +58,19 @@ class Cluster:
         self.block = Layout(weights_spec(first.weights()[1])).pack(first.weights()[1])
         self.store = self.new_store()
 
-    def model(self, directory=None):
+    def model(self):
         module = torch.nn.Linear(3, 2, bias=False)
         torch.nn.init.zeros_(module.weight)
-        model = Model(module, ROW[None], name="demo", config=CONFIG, directory=directory)
+        model = Model(module, ROW[None], name="demo", config=CONFIG)
         self.models.append(model)
         return model
 
     def new_store(self):
         return WeightStore(self.blueprint, self.stamp, self.block, Maker(self), self.width)
 
-    def replica(self, node="home", stamp=None, directory=None):
-        model = self.model(directory)
-        self.replicas.append(Replica(self.blueprint, model, Link(self, node), stamp))
+    def replica(self, node="home", stamp=None, **changes):
+        blueprint = dataclasses.replace(self.blueprint, **changes)
+        self.replicas.append(Replica(blueprint, self.model(), Link(self, node), stamp))
         return self.replicas[-1]
 
     def kill_store(self):
@@ -278,11 +279,11 @@ def test_without_shared_memory_replicas_wait_at_the_store_or_their_relay(make, m
 
 def test_load_is_an_update_and_newest_travels_with_it(make, tmp_path):
     cluster = make(directory=tmp_path)
-    one = cluster.replica(stamp=cluster.stamp, directory=tmp_path)
+    one = cluster.replica(stamp=cluster.stamp)
     far = cluster.replica("far")
     for version in (1, 2, 3):
         one.publish(weights(version))
-        one.model.checkpoint()
+        one.checkpoint()
     assert one.load(2) == Stamp(4, 2, 3)
     until(holds(far, 2))
     assert far.model(ROW).tolist() == [6.0, 6.0]
@@ -295,20 +296,19 @@ def test_load_is_an_update_and_newest_travels_with_it(make, tmp_path):
 
 def test_clones_of_versions_on_disk_are_pinned_and_read_from_there(make, tmp_path):
     cluster = make(directory=tmp_path)
-    one = cluster.replica(stamp=cluster.stamp, directory=tmp_path)
+    one = cluster.replica(stamp=cluster.stamp)
     one.publish(weights(1))
-    one.model.checkpoint()
+    one.checkpoint()
     entry = one.clone(1, None)
     assert (entry.name, entry.block) == ("demo-v1", None)
     for version in range(2, 6):  # keep_last is 2
         one.publish(weights(version))
-        one.model.checkpoint()
-    other = cluster.replica("far", directory=tmp_path)
+        one.checkpoint()
+    other = cluster.replica("far")
     assert one.clone_model("demo-v1")(ROW).tolist() == [3.0, 3.0]
     assert other.clone_model("demo-v1")(ROW).tolist() == [3.0, 3.0]
     assert not [call for call in cluster.calls if call[1] == "read_version"]
-    blind = cluster.replica("blind")  # does not see the directory
-    blind.model._store = None
+    blind = cluster.replica("blind", directory=tmp_path / "not on this node")
     clone = blind.clone_model("demo-v1")
     assert (clone.version, clone(ROW).tolist()) == (1, [3.0, 3.0])
     assert ("blind", "read_version") in cluster.calls

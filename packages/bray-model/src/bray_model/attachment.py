@@ -49,7 +49,7 @@ class Attachment:
                     example_inputs,
                     name=blueprint.name,
                     config=blueprint.config,
-                    directory=blueprint.directory,
+                    state=blueprint.signature.state,
                 )
                 self._replica = Replica(blueprint, model, self._link, None)
             return self._replica

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -232,12 +232,7 @@ class Model:
             SpecError: a name, shape or dtype differs; names the parameter.
             ConfigError: the weights are fixed (an export).
         """
-        copied = self._checked_weights(weights)
-        with self._lock:
-            self._check_open()
-            self._newest = max(self._newest, version)
-            self._executor.current = Current(version, copied)
-        self._waiters.announce(version)
+        self._versions.adopt(weights, version)
 
     def pin(self, version: int, *, pinned: bool = True) -> None:
         """Keep a version on disk whatever `retention` says, or no longer.
@@ -278,6 +273,19 @@ class Model:
             return clone
 
         return self._clones.create(name, f"{self.name}-v{number}", make)
+
+    def clone_reading(self, read: Callable[[], Weights], version: int, name: str) -> Model:
+        """Return a clone whose weights come from elsewhere than this model's directory.
+
+        It shares this model's thread and engines as other clones do, but `get_clone` does not find
+        it, and closing this model does not close it.
+
+        Args:
+            read: gives the weights, whenever an engine needs them.
+            version: their number.
+            name: for messages.
+        """
+        return self._derive(name, self._versions.reading(version, read), None)
 
     def get_clone(self, name: str) -> Model:
         """Look up a clone; one that is only on disk is reopened with its newest version.

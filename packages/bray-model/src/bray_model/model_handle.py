@@ -155,11 +155,11 @@ class ModelHandle(Generic[H]):
 
     def checkpoint(self) -> Path | None:
         """Write this process's version below the model's directory; as `Model.checkpoint`."""
-        return self._local().checkpoint()
+        return self._attached().replica().checkpoint() if self._clone is None else None
 
     def pin(self, version: int, *, pinned: bool = True) -> None:
         """Keep a version on disk whatever `retention` says, or no longer; as `Model.pin`."""
-        self._attached().replica().model.pin(version, pinned=pinned)
+        self._attached().replica().pin(version, pinned)
 
     def export(
         self, directory: str | Path, *, actor: Mapping[str, Any] | None = None

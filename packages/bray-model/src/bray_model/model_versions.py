@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,15 @@ class ModelVersions:
             self._executor.current = Current(number, copied)
         self._waiters.announce(number)
         return number
+
+    def adopt(self, weights: Weights, version: int) -> None:
+        """See `Model.adopt`."""
+        copied = self._copied(weights)
+        with self._lock:
+            self._check_open()
+            self._newest = max(self._newest, version)
+            self._executor.current = Current(version, copied)
+        self._waiters.announce(version)
 
     async def wait(self, version: int, timeout_s: float | None) -> int:
         """See `Model.wait_version`."""
@@ -124,6 +134,16 @@ class ModelVersions:
     def on_disk(self, version: int, store: VersionStore) -> Current:
         """Return a version that is read whenever an engine needs it."""
         return Current(version, None, partial(self._read, store, version))
+
+    def reading(self, version: int, read: Callable[[], Weights]) -> Current:
+        """Return a version that `read` gives whenever an engine needs it."""
+
+        def checked() -> Weights:
+            weights = read()
+            self._check(weights)
+            return weights
+
+        return Current(version, None, checked)
 
     def stored(self) -> VersionStore:
         """Return the store.

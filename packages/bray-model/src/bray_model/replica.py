@@ -7,6 +7,9 @@ import logging
 import threading
 import uuid
 from collections import deque
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 from bray_core.errors import (
     AlreadyExistsError,
@@ -115,19 +118,30 @@ class Replica:
 
     def load(self, version: int) -> Stamp:
         """Make a version from disk current everywhere; errors as in `Model.load`, `publish`."""
-        store = self._versions(version)
+        store = self._versions()
         weights = store.load(version)
         check_weights(weights, self._spec)
         block = self._layout.pack(dict(weights))
         with self._updating:
             return self._update(self._stamp.after_load(version, store.versions()[-1]), block)
 
-    def _versions(self, version: int) -> VersionStore:
+    def checkpoint(self) -> Path | None:
+        """Write this replica's version; None where the model has no directory."""
+        return None if self.blueprint.directory is None else self._versions().save(*self.held())
+
+    def pin(self, version: int, pinned: bool) -> None:
+        """Keep a version on disk whatever `retention` says, or no longer; as `Model.pin`."""
+        self._versions().pin(version, pinned)
+
+    def held(self) -> tuple[int, Weights]:
+        """Return this replica's version and weights."""
+        return self.model.weights()
+
+    def _versions(self) -> VersionStore:
         directory = self.blueprint.directory
         if directory is None:
             raise ConfigError(
-                f"version {version}: model {self.blueprint.name!r} has no directory for versions: "
-                "pass directory=..."
+                f"model {self.blueprint.name!r}: has no directory for versions: pass directory=..."
             )
         return VersionStore(directory / "versions", self.blueprint.config.retention)
 
@@ -193,7 +207,7 @@ class Replica:
             raise self._not_found(version, current)
         if not pinned or not self._link.call("add_clone", entry):
             if version != current:
-                weights = self._versions(version).load(version)
+                weights = self._versions().load(version)
             entry = self._with_block(entry, weights)
             self._link.call("add_clone", entry)
         self._entries[entry.name] = entry
@@ -209,7 +223,7 @@ class Replica:
         if self.blueprint.directory is None:
             return False
         try:
-            self._versions(version).pin(version)
+            self._versions().pin(version)
         except VersionNotFoundError:
             return False
         return True
@@ -217,7 +231,7 @@ class Replica:
     def _not_found(self, version: int, current: int) -> VersionNotFoundError:
         on_disk: list[int] = []
         if self.blueprint.directory is not None:
-            on_disk = self._versions(version).versions()
+            on_disk = self._versions().versions()
         return VersionNotFoundError(
             f"version {version}: model {self.blueprint.name!r} holds version {current}, and on "
             f"disk {on_disk or 'none'}"
@@ -239,17 +253,20 @@ class Replica:
         return entry
 
     def _build(self, entry: CloneEntry) -> Model:
-        if entry.block is not None:
-            return self._build_from(entry, dict(self._layout.views(entry.block)))
-        try:
-            return self.model.clone(entry.version, entry.name)
-        except VersionNotFoundError:  # the directory is not on a file system of this node
-            return self._build_from(entry, self._link.call("read_version", entry.version))
+        block = entry.block
+        read: Callable[[], Weights]
+        if block is None:
+            read = partial(self._read, entry.version)
+        else:
+            read = partial(self._layout.views, block)
+        return self.model.clone_reading(read, entry.version, entry.name)
 
-    def _build_from(self, entry: CloneEntry, weights: Weights) -> Model:
-        clone = self.model.clone(-1, entry.name)
-        clone.adopt(weights, entry.version)
-        return clone
+    def _read(self, version: int) -> Weights:
+        try:
+            return self._versions().load(version)
+        except VersionNotFoundError:  # the directory is not on a file system of this node
+            weights: Weights = self._link.call("read_version", version)
+            return weights
 
     def drop_clone(self, name: str) -> None:
         """Close a clone's model of this process, if there is one."""
@@ -302,7 +319,7 @@ class Replica:
         """Stop following; close the model and its clones."""
         self._stopped.set()
         with self._cloning:
-            models = [self.model, *self._clones.values()]
+            models = [*self._clones.values(), self.model]
             self._clones.clear()
         for model in models:
             model.close()
