@@ -57,6 +57,7 @@ class Cluster:
         self.stamp = Stamp(0, first.version, first.version)
         self.block = Layout(weights_spec(first.weights()[1])).pack(first.weights()[1])
         self.store = self.new_store()
+        self.store.begin(self.blueprint, self.stamp, self.block)
 
     def model(self):
         module = torch.nn.Linear(3, 2, bias=False)
@@ -66,7 +67,7 @@ class Cluster:
         return model
 
     def new_store(self):
-        return WeightStore(self.blueprint, self.stamp, self.block, Maker(self), self.width)
+        return WeightStore("demo", Maker(self), self.width)
 
     def replica(self, node="home", stamp=None, **changes):
         blueprint = dataclasses.replace(self.blueprint, **changes)

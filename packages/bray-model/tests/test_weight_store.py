@@ -83,7 +83,8 @@ def make(maker):
 
     def make(**options):
         directory = options.pop("directory", None)
-        made.append(WeightStore(blueprint(directory), stamp(3), block(3), maker, **options))
+        made.append(WeightStore("demo", maker, **options))
+        assert made[-1].begin(blueprint(directory), stamp(3), block(3))
         return made[-1]
 
     yield make
@@ -260,3 +261,22 @@ def test_a_closed_store_wakes_who_waits_and_makes_no_relay(make):
     assert raised == ["model 'demo': closed"]
     with pytest.raises(ClosedError, match="model 'demo': closed"):
         store.outlet("far")
+
+
+def test_an_empty_store_waits_for_what_it_begins_with(maker, monkeypatch):
+    store = WeightStore("demo", maker)
+    waiting = threading.Thread(target=lambda: got.append(store.poll(-1, 0.0)))
+    got: list = []
+    waiting.start()
+    assert store.begin(blueprint(), stamp(5), block(5))
+    waiting.join(10)
+    assert got[0][0] == stamp(5)
+    assert not store.begin(blueprint(), stamp(6), block(6))
+    assert store.stamp() == stamp(5)
+    store.close()
+    monkeypatch.setattr("bray_model.weight_store._BEGIN_S", 0.01)
+    empty = WeightStore("demo", maker)
+    assert empty.incarnation() != store.incarnation()
+    with pytest.raises(WorkerLostError, match="restarted, and no replica gave it its weights"):
+        empty.put(stamp(5), block(5), "me")
+    empty.close()

@@ -285,18 +285,21 @@ _attachments = _Attachments()
 def _start_store(blueprint: Blueprint, model: Model) -> WorkerPool:
     version, weights = model.weights()
     block = Layout(weights_spec(weights)).pack(dict(weights))
-    stamp = Stamp(0, version, version)
+    name = blueprint.name
     try:
-        return WorkerPool(
-            _pool_name(blueprint.name),
+        pool = WorkerPool(
+            _pool_name(name),
             WeightStore,
-            args=(blueprint, stamp, block, _RelayMaker(blueprint.name), WIDTH),
+            args=(name, _RelayMaker(name), WIDTH),
             max_concurrency=NUM_THREADS,
+            node=ray.get_runtime_context().get_node_id(),  # with the publisher, most likely
         )
     except AlreadyExistsError:
         raise AlreadyExistsError(
-            f"name: a model named {blueprint.name!r} exists already: RemoteModel.get looks it up"
+            f"name: a model named {name!r} exists already: RemoteModel.get looks it up"
         ) from None
+    pool.call("begin", blueprint, Stamp(0, version, version), block)
+    return pool
 
 
 def _start_workers(blueprint: Blueprint, pool: WorkerPool, host: str | None) -> WorkerPool:

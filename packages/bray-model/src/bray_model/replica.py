@@ -67,7 +67,8 @@ class Replica:
         self._feed = WeightFeed(link, self._stopped)
         self._incarnation = ""
         if stamp is None:
-            self._incarnation = self._feed.attach()
+            self._incarnation = link.call("incarnation")
+            self._feed.attach()
             stamp, block = self._feed.first()
             model.adopt(self._layout.views(block), stamp.version)
         self._stamp = stamp
@@ -294,23 +295,29 @@ class Replica:
 
     def _step(self) -> None:
         if not self._feed.is_attached:
-            incarnation = self._feed.attach()
+            incarnation = self._link.call("incarnation")
             if incarnation != self._incarnation:
                 self._restore_store()
             self._incarnation = incarnation
+            self._feed.attach()
         if update := self._feed.next(self._stamp.sequence):
             self._apply(*update)
 
     def _restore_store(self) -> None:
-        """A store that was restarted has what it began with: give it what is held here."""
+        """A store that was restarted is empty: give it what is held here."""
+        with self._applying:  # weights and stamp of one moment
+            stamp, (_, weights) = self._stamp, self.model.weights()
+        block = self._layout.pack(dict(weights))
+        if not self._link.call("begin", self.blueprint, stamp, block, timeout_s=_PUBLISH_S):
+            self._give(stamp, block)
         for entry in list(self._entries.values()):
             with contextlib.suppress(AlreadyExistsError):
                 self._link.call("add_clone", entry)
-        with self._applying:  # weights and stamp of one moment
-            stamp, (_, weights) = self._stamp, self.model.weights()
+
+    def _give(self, stamp: Stamp, block: Block) -> None:
+        """Let the store have weights that are newer than its own."""
         if self._link.call("stamp")[0] < stamp.sequence:
             try:
-                block = self._layout.pack(dict(weights))
                 self._link.call("put", stamp, block, self._id, timeout_s=_PUBLISH_S)
             except ConfigError as error:
                 logger.info("model %s: another replica was quicker: %s", self.model.name, error)

@@ -48,8 +48,8 @@ class WeightFeed:
         """Whether it reads shared memory."""
         return self._reader is not None
 
-    def attach(self) -> str:
-        """Find out where to look; return which incarnation of the store said so.
+    def attach(self) -> None:
+        """Find out where to look.
 
         Raises:
             WorkerLostError: the store died.
@@ -61,7 +61,6 @@ class WeightFeed:
             with contextlib.suppress(NotFoundError):  # its writer died just now: ask
                 self._reader = WeightsReader(path)
         self._source = source
-        return outlet.incarnation
 
     def _find(self) -> tuple[Outlet, Source]:
         """Return the outlet of this node, once it answers."""
@@ -77,7 +76,7 @@ class WeightFeed:
                 lost = outlet.relay
                 continue
             return outlet, relay
-        return Outlet(outlet.incarnation, False, None), self._link
+        return Outlet(False, None), self._link
 
     def next(self, held: int) -> tuple[Stamp, Block] | None:
         """Wait for weights of a later sequence than `held`; None: there was nothing for a while.

@@ -18,6 +18,7 @@ from bray_core.errors import (
     ConfigError,
     NotFoundError,
     VersionNotFoundError,
+    WorkerLostError,
 )
 from bray_core.layout import Block
 from bray_core.protocols import Weights
@@ -28,14 +29,14 @@ from bray_model.store_link import Relay, RelayMaker
 from bray_model.versions import VersionStore
 from bray_model.weight_board import WeightBoard
 
+_BEGIN_S = 30.0
+
 logger = logging.getLogger(__name__)
 
 
 class Outlet(NamedTuple):
     """Where the replicas of a node get new weights."""
 
-    incarnation: str
-    """Differs after the store was restarted."""
     is_here: bool
     """Whether the store itself is on that node."""
     relay: str | None
@@ -45,27 +46,22 @@ class Outlet(NamedTuple):
 class WeightStore:
     """One model's newest weights, clones and relays. Thread-safe.
 
+    It is empty until `begin`, also after a restart: Ray cannot restart a worker whose factory has
+    large arguments. Until then the other methods wait.
+
     Args:
-        blueprint: for replicas.
-        stamp, block: what to begin with, also when the store's worker is restarted.
+        name: of the model.
         relays: how to make one.
         width: of the tree of relays.
     """
 
-    def __init__(
-        self,
-        blueprint: Blueprint,
-        stamp: Stamp,
-        block: Block,
-        relays: RelayMaker,
-        width: int = WIDTH,
-    ) -> None:
-        self._blueprint = blueprint
-        self._board = WeightBoard(blueprint.name, stamp, block)
+    def __init__(self, name: str, relays: RelayMaker, width: int = WIDTH) -> None:
+        self._name = name
+        self._began = threading.Event()
         self._closed = False
         self._incarnation = uuid.uuid4().hex
         self._putting = threading.Lock()
-        self._last_put = (stamp, "")
+        self._last_put: tuple[Stamp, str] | None = None
         self._clones: dict[str, CloneEntry] = {}
         self._maker = relays
         self._tree = RelayTree(width)
@@ -73,30 +69,54 @@ class WeightStore:
         self._relays: dict[str, Relay] = {}
         self._node_locks: dict[str, threading.Lock] = {}
 
+    def begin(self, blueprint: Blueprint, stamp: Stamp, block: Block) -> bool:
+        """Take what there is to begin with; False: that was done already."""
+        with self._putting:
+            if self._began.is_set():
+                return False
+            self._blueprint = blueprint
+            self._board = WeightBoard(self._name, stamp, block)
+            self._began.set()
+        return True
+
+    def incarnation(self) -> str:
+        """Return what differs after the store was restarted."""
+        return self._incarnation
+
+    def _wait_begun(self) -> None:
+        if not self._began.wait(_BEGIN_S):
+            raise WorkerLostError(
+                f"model {self._name!r}: its store was restarted, and no replica gave it its weights"
+            )
+
     def blueprint(self) -> Blueprint:
         """Return what a replica is built from."""
+        self._wait_begun()
         return self._blueprint
 
     def uid(self) -> str:
         """Return the model's uid."""
-        return self._blueprint.uid
+        return self.blueprint().uid
 
     def stamp(self) -> Stamp:
         """Return the stamp of the newest weights."""
+        self._wait_begun()
         return self._board.stamp
 
     def shared(self) -> str | None:
         """Return the file that replicas on this node read; None: there is none."""
+        self._wait_begun()
         return self._board.shared()
 
     def poll(self, held: int, timeout_s: float) -> tuple[Stamp, Block | None]:
         """Wait for other weights than those held: see `WeightBoard.poll`."""
+        self._wait_begun()
         return self._board.poll(held, timeout_s)
 
     def stats(self) -> dict[str, int]:
         """Return the number of blocks sent, of relays and of clones."""
         return {
-            "blocks_sent": self._board.num_sent,
+            "blocks_sent": self._board.num_sent if self._began.is_set() else 0,
             "relays": len(self._relays),
             "clones": len(self._clones),
         }
@@ -107,12 +127,13 @@ class WeightStore:
         Raises:
             ConfigError: the stamp is not newer, so another process publishes too.
         """
+        self._wait_begun()
         with self._putting:
             if (stamp, publisher) == self._last_put:
                 return
             if not self._board.put(stamp, block):
                 raise ConfigError(
-                    f"version={stamp.version}: model {self._blueprint.name!r} took version "
+                    f"version={stamp.version}: model {self._name!r} took version "
                     f"{self._board.stamp.version} meanwhile: does another process publish too?"
                 )
             self._last_put = (stamp, publisher)
@@ -123,10 +144,11 @@ class WeightStore:
         Raises:
             AlreadyExistsError: the model has a clone of that name.
         """
+        self._wait_begun()
         with self._lock:
             if entry.name in self._clones:
                 raise AlreadyExistsError(
-                    f"name: model {self._blueprint.name!r} has a clone {entry.name!r} already: "
+                    f"name: model {self._name!r} has a clone {entry.name!r} already: "
                     "get_clone looks it up"
                 )
             if entry.block is None and not self._is_on_disk(entry.version):
@@ -143,7 +165,7 @@ class WeightStore:
         with self._lock:
             if name not in self._clones:
                 raise NotFoundError(
-                    f"name: model {self._blueprint.name!r} has no clone {name!r}; "
+                    f"name: model {self._name!r} has no clone {name!r}; "
                     f"it has {sorted(self._clones) or 'none'}"
                 )
             return self._clones[name]
@@ -164,16 +186,15 @@ class WeightStore:
             VersionNotFoundError: it is not there.
         """
         if (store := self._versions()) is None:
-            raise VersionNotFoundError(
-                f"version {version}: model {self._blueprint.name!r} has no directory"
-            )
+            raise VersionNotFoundError(f"version {version}: model {self._name!r} has no directory")
         return store.load(version)
 
     def _versions(self) -> VersionStore | None:
-        directory = self._blueprint.directory
+        blueprint = self.blueprint()
+        directory = blueprint.directory
         if directory is None:
             return None
-        return VersionStore(directory / "versions", self._blueprint.config.retention)
+        return VersionStore(directory / "versions", blueprint.config.retention)
 
     def _is_on_disk(self, version: int) -> bool:
         store = self._versions()
@@ -190,9 +211,9 @@ class WeightStore:
             ClosedError: the model was closed.
         """
         if self._closed:
-            raise ClosedError(f"model {self._blueprint.name!r}: closed")
+            raise ClosedError(f"model {self._name!r}: closed")
         if node == self._maker.here:
-            return Outlet(self._incarnation, True, None)
+            return Outlet(True, None)
         with self._lock:
             making = self._node_locks.setdefault(node, threading.Lock())
         with making:  # one relay a node, whoever asks at the same time
@@ -202,9 +223,9 @@ class WeightStore:
                 try:
                     self._relays[node] = self._maker.make(node)
                 except BrayError as error:
-                    logger.warning("model %s: no relay: %s", self._blueprint.name, error)
-                    return Outlet(self._incarnation, False, None)
-            return Outlet(self._incarnation, False, self._relays[node].name)
+                    logger.warning("model %s: no relay: %s", self._name, error)
+                    return Outlet(False, None)
+            return Outlet(False, self._relays[node].name)
 
     def join(self, relay: str, lost: str | None = None) -> str | None:
         """Return which relay a relay shall ask for new weights; None: the store.
@@ -233,4 +254,5 @@ class WeightStore:
         for relay in list(self._relays.values()):
             self._end(relay)
         self._relays.clear()
-        self._board.close()
+        if self._began.is_set():
+            self._board.close()
