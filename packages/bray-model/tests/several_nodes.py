@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from ray.cluster_utils import Cluster
 
+from bray_core import orphans
 from bray_core.errors import BrayError
 from bray_core.event_loop import EventLoopThread
 from bray_core.remote import WorkerPool, init_ray, shutdown_ray
@@ -72,6 +73,7 @@ def is_parent(model, nodes, node):
 
 
 def main():
+    orphans.adopt()  # of a raylet that is killed
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False}
     )
@@ -124,6 +126,7 @@ def main():
         print("done: closed", flush=True)
     shutdown_ray()
     cluster.shutdown()
+    orphans.end(lambda command: command.startswith("ray::"))
 
 
 if __name__ == "__main__":
