@@ -13,7 +13,6 @@ import logging
 from collections import deque
 from typing import Any, Protocol, TypeAlias
 
-from bray_core.errors import ServiceError
 from bray_server.sessions import Owner, Sessions
 
 logger = logging.getLogger(__name__)
@@ -26,7 +25,7 @@ class Caller(Owner, Protocol):
     is_lost: bool
     waiting: set[asyncio.Task[None]]
 
-    def reply(self, item: Item, reply: bytes | ServiceError) -> None:
+    def reply(self, item: Item, reply: Any) -> None:
         """Send the answer of one of its requests."""
         ...
 
@@ -39,8 +38,9 @@ class Caller(Owner, Protocol):
         ...
 
 
-Item: TypeAlias = tuple[Caller, int, bytes, bytes, Any, float]
-"""Caller, kind, session, body, what the caller needs for the reply, time received."""
+Item: TypeAlias = tuple[Caller, int, bytes, Any, Any, float]
+"""Caller, kind, session, body (bytes; for a page its request), what the caller needs for the reply,
+time received."""
 
 
 class Dispatcher:

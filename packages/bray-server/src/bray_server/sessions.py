@@ -25,6 +25,7 @@ from bray_server.bounded import bounded, go_on
 from bray_server.figures import BUCKETS_S, Figures
 from bray_server.frames import Kind
 from bray_server.limits import Limits
+from bray_server.pages import PAGE, PageReply, PageRequest, Pages
 
 logger = logging.getLogger(__name__)
 
@@ -117,16 +118,24 @@ class Sessions:
         service: see `Service`.
         limits: bounds.
         others: the workers that share the port with this one.
+        pages: what answers requests of the kind PAGE.
 
     Raises:
         ConfigError: the service is neither a factory nor an object with an async `tick`.
     """
 
-    def __init__(self, service: Service, limits: Limits, others: Others | None = None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        limits: Limits,
+        others: Others | None = None,
+        pages: Pages | None = None,
+    ) -> None:
         self._factory, self._stateless = _kind_of(service)
         self._limits = limits
         self._max_requests = limits.max_requests
         self._others = others
+        self._pages = pages
         self._table: dict[bytes, _Session] = {}
         self._running = 0
         self._changed = asyncio.Event()
@@ -145,17 +154,17 @@ class Sessions:
         self,
         kind: int,
         session: bytes,
-        body: bytes,
+        body: Any,
         owner: Owner | None = None,
         waits: Waits | None = None,
         received_s: float = 0.0,
-    ) -> bytes | ServiceError:
-        """Answer one request, with a body or an error; never raises one.
+    ) -> Any:
+        """Answer one request: return a body or a ServiceError, never raise one.
 
         Args:
-            kind: START, TICK, END or CALL of `frames.Kind`.
-            session: its id in UTF-8; not used for CALL.
-            body: opaque.
+            kind: START, TICK, END or CALL of `frames.Kind`, or PAGE.
+            session: its id in UTF-8; not used for CALL and PAGE.
+            body: opaque bytes; for PAGE a `PageRequest`, answered by a `PageReply`.
             owner: the connection that it came on.
             waits: called when the answer waits for the first time, if it does.
             received_s: when the request was there, by `time.monotonic`.
@@ -185,7 +194,7 @@ class Sessions:
                     entry.last_used = time.monotonic()
             else:
                 reply = await self._other(kind, session, body, entry, owner, waits)
-            if type(reply) is not bytes:
+            if type(reply) is not bytes and not isinstance(reply, PageReply):
                 raise _not_bytes(reply)
             figures.bytes_out += len(reply)
             return reply
@@ -205,12 +214,14 @@ class Sessions:
         self,
         kind: int,
         session: bytes,
-        body: bytes,
+        body: Any,
         entry: _Session | None,
         owner: Owner | None,
         waits: Waits | None,
-    ) -> bytes:
+    ) -> bytes | PageReply:
         """Answer all but the tick of a session that is here and free."""
+        if kind == PAGE:
+            return await self._page(body, waits)
         if kind == _CALL:
             return await self._call(body, waits)
         if kind == _START:
@@ -237,6 +248,15 @@ class Sessions:
         if self.draining:
             raise ServiceError("draining", "the server is shutting down")
         return await self._bounded(self._stateless.tick(body), waits)
+
+    async def _page(self, request: PageRequest, waits: Waits | None) -> PageReply:
+        assert self._pages is not None
+        if self.draining:
+            raise ServiceError("draining", "the server is shutting down")
+        reply: PageReply = await bounded(
+            self._pages.answer(request), self._limits.tick_timeout_s, waits
+        )
+        return reply
 
     async def _start(
         self, session: bytes, body: bytes, owner: Owner | None, waits: Waits | None
