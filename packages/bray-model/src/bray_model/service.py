@@ -8,8 +8,7 @@ from typing import Any
 
 from bray_core.codec import decode, encode
 from bray_core.errors import CapacityError, CodecError, NotFoundError, ServiceError, SpecError
-from bray_core.protocols import Actor
-from bray_model.model import Model
+from bray_core.protocols import Actor, Model
 
 _GROUP = "bray.actors"
 
