@@ -16,7 +16,7 @@ import inspect
 import logging
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from bray_core.errors import BrayError, ConfigError, ServiceError
@@ -62,8 +62,16 @@ class Stateless(Protocol):
         ...
 
 
-Service = Callable[[str], Actor] | Stateless
-"""Stateful: called with a session id, returns what answers it. Stateless: an object with `tick`."""
+class Batched(Stateless, Protocol):
+    """A service without sessions that rather answers several calls together."""
+
+    async def ticks(self, bodies: Sequence[bytes]) -> Sequence[bytes | ServiceError]:
+        """Answer each of the calls that came in one turn of the event loop, in their order."""
+        ...
+
+
+Service = Callable[[str], Actor] | Stateless | Batched
+"""Stateful: called with a session id, returns what answers it. Else an object with `tick`."""
 
 Waits = Callable[[], None]
 """What a connection does when a request of it waits for the first time."""
@@ -132,6 +140,7 @@ class Sessions:
         pages: Pages | None = None,
     ) -> None:
         self._factory, self._stateless = _kind_of(service)
+        self._ticks = getattr(self._stateless, "ticks", None)
         self._limits = limits
         self._max_requests = limits.max_requests
         self._others = others
@@ -144,6 +153,11 @@ class Sessions:
 
     def __len__(self) -> int:
         return len(self._table)
+
+    @property
+    def answers_calls_together(self) -> bool:
+        """Whether calls are for `answer_calls`."""
+        return self._ticks is not None
 
     @property
     def num_running(self) -> int:
@@ -248,6 +262,55 @@ class Sessions:
         if self.draining:
             raise ServiceError("draining", "the server is shutting down")
         return await self._bounded(self._stateless.tick(body), waits)
+
+    async def answer_calls(
+        self, bodies: Sequence[bytes], received_s: float
+    ) -> Sequence[bytes | ServiceError]:
+        """Answer stateless calls together: each with a body or an error; never raises one.
+
+        Args:
+            bodies: opaque.
+            received_s: when the first of them was there, by `time.monotonic`.
+        """
+        figures = self.figures
+        count = len(bodies)
+        figures.requests[_CALL] += count
+        figures.bytes_in += sum(map(len, bodies))
+        room = max(0, self._max_requests - self._running)
+        self._running += count
+        try:
+            replies = await self._answer_calls(bodies[:room])
+            if room < count:
+                full = ServiceError("overloaded", f"{self._running - count} requests are under way")
+                replies = [*replies, *[full] * (count - room)]
+            for reply in replies:
+                if type(reply) is bytes:
+                    figures.bytes_out += len(reply)
+                else:
+                    assert isinstance(reply, ServiceError)
+                    figures.count_error(reply.code)
+            return replies
+        finally:
+            elapsed_s = time.monotonic() - received_s
+            figures.latency[bisect_left(BUCKETS_S, elapsed_s)] += count
+            figures.latency_s += elapsed_s * count
+            self._running -= count
+            if self.draining:
+                self._changed.set()
+
+    async def _answer_calls(self, bodies: Sequence[bytes]) -> Sequence[bytes | ServiceError]:
+        assert self._ticks is not None
+        try:
+            if self.draining:
+                raise ServiceError("draining", "the server is shutting down")
+            if not bodies:
+                return []
+            replies = list(await bounded(self._ticks(bodies), self._limits.tick_timeout_s))
+            if len(replies) != len(bodies):
+                raise ValueError(f"expected {len(bodies)} replies, got {len(replies)}")
+            return [r if isinstance(r, bytes | ServiceError) else _not_bytes(r) for r in replies]
+        except Exception as error:  # noqa: BLE001  the requests' edge: it becomes their reply
+            return [self._failed(error, b"")] * len(bodies)
 
     async def _page(self, request: PageRequest, waits: Waits | None) -> PageReply:
         assert self._pages is not None
