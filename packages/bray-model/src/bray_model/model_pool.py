@@ -142,9 +142,9 @@ class ModelPool(Generic[Member]):
 
     def probabilities(self) -> dict[str, float]:
         """Return name → probability of being drawn next."""
-        weights = {name: results.weight for name, results in self._results.items()}
-        scores = {name: weights[name] * self._factor(r) for name, r in self._results.items()}
-        scores = scores if sum(scores.values()) > 0 else weights
+        scores = {name: r.weight * self._factor(r) for name, r in self._results.items()}
+        if not any(scores.values()):
+            scores = {name: r.weight for name, r in self._results.items()}
         total = sum(scores.values())
         return {name: score / total for name, score in scores.items()}
 
