@@ -36,11 +36,24 @@ class ModelConfig:
     """Whether a request whose outputs hold NaN or inf fails, instead of being answered so."""
     retention: Retention = field(default_factory=Retention)
     """Which versions `checkpoint` leaves on disk."""
+    cache_bytes: int = 1024**3
+    """Weights in the engines of all clones together, besides the model's own; the least recently
+    used are loaded again when they are asked for. At least one version is held. Typical: 20 to
+    200 versions."""
+    max_sessions: int = 10_000
+    """Sessions whose recurrent state is kept; beyond it a new one is refused with
+    `CapacityError`."""
+    session_idle_s: float = 600.0
+    """A session that asks nothing for so many seconds may be dropped; it then begins anew."""
 
     def __post_init__(self) -> None:
-        for name in ("max_batch_size", "max_queue_rows", "num_threads"):
+        for name in ("max_batch_size", "max_queue_rows", "num_threads", "max_sessions"):
             _check_int(name, getattr(self, name), 1)
-        _check_int("max_wait_us", self.max_wait_us, 0)
+        for name in ("max_wait_us", "cache_bytes"):
+            _check_int(name, getattr(self, name), 0)
+        idle_s = self.session_idle_s
+        if isinstance(idle_s, bool) or not isinstance(idle_s, int | float) or not idle_s > 0:
+            raise ConfigError(f"session_idle_s: expected more than 0, got {idle_s!r}")
         timeout_s = self.timeout_s
         if timeout_s is not None and (isinstance(timeout_s, bool) or not timeout_s > 0):
             raise ConfigError(f"timeout_s: expected more than 0 or None, got {timeout_s!r}")

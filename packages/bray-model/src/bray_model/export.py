@@ -149,7 +149,7 @@ def _exchanges_weights(graph: bytes, exchange: bytes, definition: Definition) ->
     weights = module.weights()
     assert weights is not None
     others = {
-        name: array * np.asarray(1.1, array.dtype) if array.dtype.kind == "f" else array
+        name: np.asarray(array * 1.1, array.dtype) if array.dtype.kind == "f" else array
         for name, array in weights.items()
     }
     module.load(others)
