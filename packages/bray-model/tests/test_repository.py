@@ -40,7 +40,7 @@ def copy(source, target):
 
 
 def open_at(path):
-    return Repository(path, lambda manifest: ModelConfig(inline=True))
+    return Repository(path, lambda manifest: ModelConfig())
 
 
 def answer(repository, name="constant"):
