@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bray_model.export_report import ExportReport, OutputError
     from bray_model.manifest import Manifest
     from bray_model.model import Model
+    from bray_model.model_pool import ModelPool
     from bray_model.retention import Retention
     from bray_model.signature import Signature
 
@@ -22,6 +23,7 @@ __all__ = [
     "Manifest",
     "Model",
     "ModelConfig",
+    "ModelPool",
     "OutputError",
     "Retention",
     "Signature",
@@ -35,6 +37,7 @@ __getattr__, __dir__ = lazy.attach(
         "Manifest": "bray_model.manifest",
         "Model": "bray_model.model",
         "ModelConfig": "bray_model.config",
+        "ModelPool": "bray_model.model_pool",
         "OutputError": "bray_model.export_report",
         "Retention": "bray_model.retention",
         "Signature": "bray_model.signature",

@@ -79,11 +79,7 @@ class Model:
         current = Current(definition.version, weights)
         executor = Executor(definition.engine, definition.signature, config, current)
         spec = None if weights is None else weights_spec(weights)
-        pool = (
-            None
-            if config.inline
-            else ThreadPoolExecutor(1, thread_name_prefix=f"bray-model-{name}")
-        )
+        pool = ThreadPoolExecutor(1, thread_name_prefix=f"bray-model-{name}")
         self._parent: Model | None = None
         self._set_up(name, config, definition, executor, pool, spec, directory)
         self._versions.load_newest()
@@ -94,7 +90,7 @@ class Model:
         config: ModelConfig,
         definition: Definition,
         executor: Executor,
-        pool: ThreadPoolExecutor | None,
+        pool: ThreadPoolExecutor,
         spec: Nested | None,
         directory: str | Path | None,
     ) -> None:
@@ -337,7 +333,7 @@ class Model:
         if self._parent is not None:
             self._executor.close()
             self._parent._clones.remove(self)
-        elif self._pool is not None:
+        else:
             self._pool.shutdown(wait=False)
         if self._is_temporary and self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)

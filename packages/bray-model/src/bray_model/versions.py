@@ -154,7 +154,7 @@ class VersionStore:
         if version not in known:
             raise self._not_found(version, known)
         try:
-            weights: Weights = safetensors.numpy.load(file.read_bytes())
+            weights: Weights = safetensors.numpy.load_file(file)
         except safetensors.SafetensorError as error:
             raise CodecError(
                 f"{file}: not a whole safetensors file ({error}): "

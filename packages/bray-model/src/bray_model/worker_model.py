@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from bray_core.errors import ClosedError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer
-from bray_model.batcher import Batcher
+from bray_model.batchers import Batchers
 from bray_model.blueprint import Blueprint
 from bray_model.executor import Request
 from bray_model.inference_wire import encode_request, output_leaves
@@ -101,25 +100,15 @@ class ProxyModel(WorkerModel):
         frozen: int | None,
     ) -> None:
         super().__init__(blueprint, workers, clone, frozen)
-        self._lock = threading.Lock()
-        self._batchers: dict[asyncio.AbstractEventLoop, Batcher] = {}
+        config = replace(blueprint.config, inline_below_us=0)  # the loop must not wait for a worker
         self._pool = ThreadPoolExecutor(
             blueprint.num_workers, thread_name_prefix=f"bray-model-{blueprint.name}-proxy"
         )
+        self._batchers = Batchers(self._run, config, self._pool, blueprint.name)
 
     async def infer(self, *inputs: Nested, batch: bool = False) -> Answer:
         """Answer one row, or with `batch` rows `[B, ...]`; as `Model.infer`."""
-        request = self._request(inputs, batch)
-        return await self._batcher(asyncio.get_running_loop()).answer(request)
-
-    def _batcher(self, loop: asyncio.AbstractEventLoop) -> Batcher:
-        with self._lock:
-            if loop not in self._batchers:
-                for other in [other for other in self._batchers if other.is_closed()]:
-                    del self._batchers[other]
-                config, name = self._blueprint.config, self._blueprint.name
-                self._batchers[loop] = Batcher(loop, self._run, config, self._pool, name)
-            return self._batchers[loop]
+        return await self._batchers.answer(self._request(inputs, batch))
 
     def _run(self, requests: Sequence[Request]) -> list[Answer | Exception]:
         """Answer a batch; if the worker refuses it, each request goes alone, as in `Executor`."""
@@ -153,10 +142,7 @@ class ProxyModel(WorkerModel):
     def close(self) -> None:
         """Fail those who wait with ClosedError and refuse further use; again is harmless."""
         super().close()
-        with self._lock:
-            batchers = list(self._batchers.values())
-        for batcher in batchers:
-            batcher.close_soon()
+        self._batchers.close()
         self._pool.shutdown(wait=False)
 
 
