@@ -70,7 +70,7 @@ class Bray:
     def publish(self, block: np.ndarray) -> None:
         """Return when all have it."""
         self.version += 1
-        self.writer.publish(Stamp(self.version, self.version, self.version), block)
+        self.writer.publish(Stamp.of(self.version), block)
         self._await()
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ def writer():
 
 
 def stamp(version):
-    return Stamp(version, version, version)
+    return Stamp.of(version)
 
 
 def block(version, nbytes=NBYTES):

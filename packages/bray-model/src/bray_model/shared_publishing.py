@@ -21,6 +21,7 @@ from bray_model.export_folder import find_exports
 from bray_model.manifest import EXCHANGE, Manifest
 from bray_model.repository import Repository
 from bray_model.shared_weights import WeightsReader, WeightsWriter
+from bray_model.stamp import Stamp
 from bray_model.weights import check_weights, weights_spec
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class SharedPublisher:
             version = max(manifest.version, -1 if writer is None else writer.version) + 1
             if writer is None:
                 writer = self._writers[key] = WeightsWriter(layout.nbytes)
-            writer.publish(version, layout.pack(dict(weights)))
+            writer.publish(Stamp.of(version), layout.pack(dict(weights)))
             with contextlib.suppress(FileExistsError):
                 (self._folder / key).symlink_to(writer.path)
         return version
@@ -120,8 +121,8 @@ class SharedFollower:
             self._readers[key] = WeightsReader(os.readlink(link)), layout
         reader, layout = self._readers[key]
         if reader.version > model.version:
-            version, block = reader.read()
-            model.publish(layout.views(block), version=version)
+            stamp, block = reader.read()
+            model.publish(layout.views(block), version=stamp.version)
 
     def close(self) -> None:
         """Stop."""

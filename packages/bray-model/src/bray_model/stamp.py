@@ -15,6 +15,11 @@ class Stamp(NamedTuple):
     newest: int
     """The largest version ever used: the next publish takes the one after it."""
 
+    @classmethod
+    def of(cls, version: int) -> Stamp:
+        """Return the stamp of a version where none is ever gone back to."""
+        return cls(version, version, version)
+
     def after_publish(self) -> Stamp:
         """Return the stamp of a publish that follows this one."""
         return Stamp(self.sequence + 1, self.newest + 1, self.newest + 1)
