@@ -80,6 +80,9 @@ class Cluster:
             relay.kill()
         old._board.close()
 
+    def store_stamp(self):
+        return self.store.stamp() if self.store._began.is_set() else None
+
     def close(self):
         if self.store is not None:
             self.store.close()
@@ -236,7 +239,7 @@ def test_a_store_that_was_restarted_gets_all_back(make):
     until(holds(far, 2))
     cluster.kill_store()
     cluster.store = cluster.new_store()
-    until(lambda: cluster.store.stamp() == Stamp(2, 2, 2))
+    until(lambda: cluster.store_stamp() == Stamp(2, 2, 2))
     until(lambda: "two" in cluster.store._clones)
     one.publish(weights(5))
     until(holds(far, 3))
@@ -249,7 +252,7 @@ def test_the_only_replica_may_be_on_another_node_when_the_store_dies(make):
     far.publish(weights(2))
     cluster.kill_store()
     cluster.store = cluster.new_store()
-    until(lambda: cluster.store.stamp() == Stamp(1, 1, 1))
+    until(lambda: cluster.store_stamp() == Stamp(1, 1, 1))
     late = cluster.replica("home")
     assert late.model(ROW).tolist() == [6.0, 6.0]
 

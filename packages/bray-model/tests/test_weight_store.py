@@ -265,12 +265,15 @@ def test_a_closed_store_wakes_who_waits_and_makes_no_relay(make):
 
 def test_an_empty_store_waits_for_what_it_begins_with(maker, monkeypatch):
     store = WeightStore("demo", maker)
-    waiting = threading.Thread(target=lambda: got.append(store.poll(-1, 0.0)))
+    for ask in (store.stamp, store.shared, lambda: store.poll(0, 9), lambda: store.outlet("home")):
+        with pytest.raises(WorkerLostError, match="'demo': its store was restarted and is empty"):
+            ask()
+    waiting = threading.Thread(target=lambda: got.append(store.uid()))
     got: list = []
     waiting.start()
     assert store.begin(blueprint(), stamp(5), block(5))
     waiting.join(10)
-    assert got[0][0] == stamp(5)
+    assert got == ["u"]
     assert not store.begin(blueprint(), stamp(6), block(6))
     assert store.stamp() == stamp(5)
     store.close()

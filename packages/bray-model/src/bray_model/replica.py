@@ -67,6 +67,7 @@ class Replica:
         self._feed = WeightFeed(link, self._stopped)
         self._incarnation = ""
         if stamp is None:
+            link.call("uid")  # it waits until a store that was restarted has its weights
             self._incarnation = link.call("incarnation")
             self._feed.attach()
             stamp, block = self._feed.first()

@@ -47,7 +47,8 @@ class WeightStore:
     """One model's newest weights, clones and relays. Thread-safe.
 
     It is empty until `begin`, also after a restart: Ray cannot restart a worker whose factory has
-    large arguments. Until then the other methods wait.
+    large arguments. Until then those who publish wait, and replicas are told to come again: one of
+    them has what there is to begin with.
 
     Args:
         name: of the model.
@@ -89,6 +90,11 @@ class WeightStore:
                 f"model {self._name!r}: its store was restarted, and no replica gave it its weights"
             )
 
+    def _check_begun(self) -> WeightBoard:
+        if not self._began.is_set():
+            raise WorkerLostError(f"model {self._name!r}: its store was restarted and is empty yet")
+        return self._board
+
     def blueprint(self) -> Blueprint:
         """Return what a replica is built from."""
         self._wait_begun()
@@ -100,18 +106,15 @@ class WeightStore:
 
     def stamp(self) -> Stamp:
         """Return the stamp of the newest weights."""
-        self._wait_begun()
-        return self._board.stamp
+        return self._check_begun().stamp
 
     def shared(self) -> str | None:
         """Return the file that replicas on this node read; None: there is none."""
-        self._wait_begun()
-        return self._board.shared()
+        return self._check_begun().shared()
 
     def poll(self, held: int, timeout_s: float) -> tuple[Stamp, Block | None]:
         """Wait for other weights than those held: see `WeightBoard.poll`."""
-        self._wait_begun()
-        return self._board.poll(held, timeout_s)
+        return self._check_begun().poll(held, timeout_s)
 
     def stats(self) -> dict[str, int]:
         """Return the number of blocks sent, of relays and of clones."""
@@ -212,6 +215,7 @@ class WeightStore:
         """
         if self._closed:
             raise ClosedError(f"model {self._name!r}: closed")
+        self._check_begun()
         if node == self._maker.here:
             return Outlet(True, None)
         with self._lock:
