@@ -72,6 +72,17 @@ class Fatal(Net):
         return super().forward(x, index)
 
 
+class Sum(torch.nn.Module):
+    """Adds up what a session brings."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x, total):
+        return {"y": self.scale * x + total, "total": self.scale * x + total}
+
+
 class Player:
     """What an actor worker does with a handle."""
 
@@ -102,13 +113,14 @@ def make(ray_cluster):
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     made = []
 
-    def make(placement, num_workers=1, module=None, **config):
+    def make(placement, num_workers=1, module=None, example=None, state=None, **config):
         config = ModelConfig(max_batch_size=8, reject_non_finite=True, **config)
         made.append(
             RemoteModel(
                 f"m-{uuid.uuid4().hex[:8]}",
                 module or Net(),
-                (np.zeros((1, 3), np.float32), np.zeros(1, np.int64)),
+                example or (np.zeros((1, 3), np.float32), np.zeros(1, np.int64)),
+                state=state,
                 config=config,
                 placement=placement,
                 num_workers=num_workers,
@@ -322,6 +334,36 @@ def test_a_request_whose_worker_dies_over_it_is_tried_once_more(make, tmp_path):
     with pytest.raises(WorkerLostError, match="inference worker 0 died"):
         model(*fatal)
     assert model(*fatal)["y"].tolist() == [3.0, 3.0], "later requests are answered"
+
+
+def test_a_session_stays_with_the_worker_that_has_its_state(make):
+    example = np.zeros((1, 1), np.float32), np.zeros((1, 1), np.float32)
+    state = {"inputs[1]": "outputs/total"}
+    model = make("proxy", 2, Sum(), example, state)
+    x = np.ones(1, np.float32)
+    names = [f"s{i}" for i in range(6)]
+
+    def add(name, handle=model):
+        return float(asyncio.run(handle.infer(x, session=name)).outputs["y"][0])
+
+    for turn in (1, 2, 3):
+        assert [add(name) for name in names] == [turn] * 6
+    assert model(x, session="s0")["y"].tolist() == [4.0]
+    clone = model.clone()
+    assert [add("s0", clone), add("s0", clone), add("s0")] == [1, 2, 5]
+    model.end_session("s0")
+    model.end_session("nobody")
+    assert add("s0") == 1
+    with pytest.raises(ConfigError, match="session='s1': a session asks one row at a time"):
+        model(x[None], batch=True, session="s1")
+    with pytest.raises(SpecError, match=r"inputs\[0\]: expected float32 \(1,\)"):
+        model(np.zeros(2, np.float32), session="s1")
+    for pid in model.pids():
+        os.kill(pid, signal.SIGKILL)
+    for name in names:
+        with pytest.raises(WorkerLostError, match=f"state of session '{name}': its next call"):
+            add(name)
+    assert [add(name) for name in names] == [1] * 6
 
 
 def test_a_deadline_holds_while_a_worker_stands_still(make):

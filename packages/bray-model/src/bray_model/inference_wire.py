@@ -10,6 +10,7 @@ import numpy as np
 from bray_core import errors
 from bray_core.codec import decode, encode
 from bray_core.errors import CodecError, ServiceError, SpecError
+from bray_core.nested import Nested
 from bray_core.protocols import Answer
 from bray_model.executor import NonFiniteError, Request
 from bray_model.signature import Signature
@@ -40,8 +41,17 @@ def encode_request(request: Request, clone: str | None, sequence: int) -> bytes:
     )
 
 
+def encode_turn(
+    session: str, inputs: tuple[Nested, ...], clone: str | None, sequence: int
+) -> bytes:
+    """Encode one row of a session; the worker, which has its state, checks it."""
+    content = {"turn": list(inputs), "session": session, "clone": clone, "sequence": sequence}
+    return encode(content)
+
+
 def encode_order(**order: Any) -> bytes:
-    """Encode what is no request for rows: `wait=version, timeout_s=...`, or `drop=clone`."""
+    """Encode what is no request for rows: `wait=version, timeout_s=...`, `drop=clone`, or
+    `end=session, clone=...`."""
     return encode(order)
 
 

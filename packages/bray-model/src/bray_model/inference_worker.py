@@ -41,14 +41,17 @@ class InferenceService:
         """Answer one call."""
         try:
             content = decode_body(body)
-            if "inputs" in content:
+            if "inputs" in content or "turn" in content:
                 return await self._infer(content)
             if "wait" in content:
                 return await self._wait(content)
             if "drop" in content:
                 await asyncio.to_thread(self._replica.drop_clone, str(content["drop"]))
                 return self._state()
-            raise CodecError(f"body: expected inputs, wait or drop, got {sorted(content)}")
+            if "end" in content:
+                (await self._model(content.get("clone"))).end_session(str(content["end"]))
+                return self._state()
+            raise CodecError(f"body: expected inputs, wait, drop or end, got {sorted(content)}")
         except Exception as error:
             if not isinstance(error, BrayError):
                 logger.exception("model %s: a request failed", self._replica.model.name)
@@ -58,14 +61,18 @@ class InferenceService:
         replica = self._replica
         model = await self._model(content.get("clone"))
         await replica.wait_sequence(int(content["sequence"]), _BEHIND_S)
+        answer = await self._answer(model, content)
+        sequence = 0 if content.get("clone") else replica.sequence_of(answer.version)
+        return encode_answer(answer, model.signature, sequence)
+
+    async def _answer(self, model: Model, content: dict[str, Any]) -> Answer:
+        if "turn" in content:
+            return await model.infer(*content["turn"], session=str(content["session"]))
         tree = model.signature.input_tree
         leaves = content["inputs"]
         if not isinstance(leaves, list) or len(leaves) != len(tree.paths):
             raise CodecError(f"inputs: expected the leaves {tree.paths}, got something else")
-        inputs = tree.build(leaves)
-        answer: Answer = await model.infer(*inputs, batch=bool(content["batch"]))
-        sequence = 0 if content.get("clone") else replica.sequence_of(answer.version)
-        return encode_answer(answer, model.signature, sequence)
+        return await model.infer(*tree.build(leaves), batch=bool(content["batch"]))
 
     async def _model(self, clone: Any) -> Model:
         if clone is None:

@@ -6,10 +6,11 @@ import asyncio
 import logging
 import random
 import threading
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from bray_core.balance import Balance
 from bray_core.errors import BrayError, DeadlineError, ServiceError, WorkerLostError
 from bray_core.event_loop import EventLoopThread
 from bray_model.inference_wire import decode_reply, encode_order
@@ -19,6 +20,7 @@ _GONE = ("unreachable", "connection_lost", "unauthorized", "draining")
 """Errors of a worker that is no more; another process may listen there by now."""
 _ANSWER_S = 60.0
 _GRACE_S = 5.0
+_MAX_SESSIONS = 100_000
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +57,9 @@ class InferenceWorkers:
         self._opening = [asyncio.Lock() for _ in range(size)]
         self._in_flight: Counter[int] = Counter()
         self._away: set[int] = set()
+        self._keepers = Balance(size)
+        self._sessions: OrderedDict[str, AsyncClient] = OrderedDict()
+        """Session → the connection that its first call took: another one is another worker's."""
         self._lock = threading.Lock()
         self._sequence = 0
         self._version: int | None = None
@@ -101,6 +106,41 @@ class InferenceWorkers:
             logger.warning("model %s: %s; asking again", self._name, error)
         return decode_reply(await self._ask(self._choose(), body, self._timeout_s))
 
+    async def ask_keeper(self, session: str, body: bytes) -> dict[str, Any]:
+        """Let the worker answer that has the state of a session; nothing is sent twice.
+
+        Raises:
+            WorkerLostError: it died, and the state with it; the next call begins anew.
+            Exception: as in `ask`.
+        """
+        index = self._keepers.choose("hash", session)
+        try:
+            return decode_reply(await self._ask(index, body, self._timeout_s, session))
+        except WorkerLostError as error:
+            self._sessions.pop(session, None)
+            raise WorkerLostError(
+                f"{error}, and with it the state of session {session.partition('/')[2]!r}: its "
+                "next call begins with zeros"
+            ) from error
+
+    def _check_keeper(self, index: int, session: str, client: AsyncClient) -> None:
+        if self._sessions.setdefault(session, client) is not client:
+            raise WorkerLostError(f"model {self._name!r}: inference worker {index} died")
+        while len(self._sessions) > _MAX_SESSIONS:  # those that nobody ended
+            self._sessions.popitem(last=False)
+
+    def end_session(self, session: str, body: bytes) -> None:
+        """Tell the worker that has a session's state, without waiting for it."""
+        self._thread.submit(self._end_session(session, body))
+
+    async def _end_session(self, session: str, body: bytes) -> None:
+        if self._sessions.pop(session, None) is None:
+            return
+        try:
+            await self._ask(self._keepers.choose("hash", session), body, self._timeout_s)
+        except BrayError as error:  # then the state is gone too
+            logger.info("model %s: %s", self._name, error)
+
     async def wait(self, version: int, timeout_s: float | None) -> int:
         """Wait until a worker has reached `version`; return which it has. Raises DeadlineError."""
         body = encode_order(wait=version, timeout_s=timeout_s)
@@ -129,12 +169,16 @@ class InferenceWorkers:
         among = live or list(range(self._size))
         return min(random.sample(among, min(2, len(among))), key=lambda i: self._in_flight[i])
 
-    async def _ask(self, index: int, body: bytes, timeout_s: float) -> bytes:
+    async def _ask(
+        self, index: int, body: bytes, timeout_s: float, session: str | None = None
+    ) -> bytes:
         self._in_flight[index] += 1
         client = None
         try:
             async with asyncio.timeout(timeout_s):
                 client = await self._client(index)
+                if session is not None:
+                    self._check_keeper(index, session, client)
                 return await client.call(body)
         except DeadlineError:
             raise

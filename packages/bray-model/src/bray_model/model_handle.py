@@ -55,24 +55,35 @@ class ModelHandle(Generic[H]):
         """What the model takes and gives."""
         return self._attached().blueprint.signature
 
-    async def infer(self, *inputs: Nested, batch: bool = False) -> Answer:
+    async def infer(
+        self, *inputs: Nested, batch: bool = False, session: str | None = None
+    ) -> Answer:
         """Answer where `placement` says; as `Model.infer`.
 
+        A session stays with one inference worker, which keeps its state.
+
         Raises:
-            WorkerLostError: an inference worker died, and so did the one asked instead.
+            WorkerLostError: an inference worker died, and so did the one asked instead; or it had
+                the state of the session, whose next call begins with zeros.
         """
         model = self._model
         if model is None:
             model = await asyncio.to_thread(self._answering)
-        return await model.infer(*inputs, batch=batch)
+        return await model.infer(*inputs, batch=batch, session=session)
 
-    async def forward(self, *inputs: Nested, batch: bool = False) -> Nested:
+    async def forward(
+        self, *inputs: Nested, batch: bool = False, session: str | None = None
+    ) -> Nested:
         """`infer` without the version."""
-        return (await self.infer(*inputs, batch=batch)).outputs
+        return (await self.infer(*inputs, batch=batch, session=session)).outputs
 
-    def __call__(self, *inputs: Nested, batch: bool = False) -> Nested:
+    def __call__(self, *inputs: Nested, batch: bool = False, session: str | None = None) -> Nested:
         """Compute at once, without an event loop; as `Model.__call__`."""
-        return self._answering()(*inputs, batch=batch)
+        return self._answering()(*inputs, batch=batch, session=session)
+
+    def end_session(self, session: str) -> None:
+        """Drop the state of a session, soon; one that is unknown is harmless."""
+        self._answering().end_session(session)
 
     async def wait_version(self, version: int, timeout_s: float | None = None) -> int:
         """Wait until `self.version >= version`; as `Model.wait_version`."""

@@ -12,6 +12,7 @@ import secrets
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,7 @@ class RemoteModel(ModelHandle["RemoteModel"]):
 
     Args:
         name: unique in the cluster.
-        module, example_inputs, config: as for `Model`; the module must be picklable.
+        module, example_inputs, config, state: as for `Model`; the module must be picklable.
         directory: where `checkpoint` writes; the newest version there is taken up.
         placement: where rows are computed. `caller`: in a replica in each process that uses the
             handle. `workers`: in inference workers, reached over TCP; those need the module, the
@@ -85,13 +86,16 @@ class RemoteModel(ModelHandle["RemoteModel"]):
         *,
         config: ModelConfig | None = None,
         directory: str | Path | None = None,
+        state: Mapping[str, str] | None = None,
         placement: Placement = "caller",
         num_workers: int = 1,
         host: str | None = "127.0.0.1",
     ) -> None:
         check_placement(placement, num_workers)
         config = config or ModelConfig()
-        model = Model(module, example_inputs, name=name, config=config, directory=directory)
+        model = Model(
+            module, example_inputs, name=name, config=config, directory=directory, state=state
+        )
         blueprint = Blueprint(
             name=name,
             uid=uuid.uuid4().hex,

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from bray_core.errors import ClosedError
+from bray_core.errors import ClosedError, ConfigError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer
 from bray_model.batchers import Batchers
 from bray_model.blueprint import Blueprint
 from bray_model.executor import Request
-from bray_model.inference_wire import encode_request, output_leaves
+from bray_model.inference_wire import encode_order, encode_request, encode_turn, output_leaves
 from bray_model.inference_workers import InferenceWorkers
 from bray_model.signature import Signature
+
+_Computed: TypeAlias = tuple[list[np.ndarray[Any, Any]], int]
+"""Output leaves and version."""
 
 
 class WorkerModel:
@@ -53,16 +56,23 @@ class WorkerModel:
         """The newest version that this process has published or been answered with."""
         return self._workers.version if self._frozen is None else self._frozen
 
-    async def infer(self, *inputs: Nested, batch: bool = False) -> Answer:
+    async def infer(
+        self, *inputs: Nested, batch: bool = False, session: str | None = None
+    ) -> Answer:
         """Answer one row, or with `batch` rows `[B, ...]`; as `Model.infer`."""
-        request = self._request(inputs, batch)
-        leaves, version = await self._workers.elsewhere(self._compute(request))
+        work = self._work(inputs, batch, session)
+        leaves, version = await self._workers.elsewhere(work)
         return Answer(self.signature.output_tree.build(leaves), version)
 
-    def __call__(self, *inputs: Nested, batch: bool = False) -> Nested:
+    def __call__(self, *inputs: Nested, batch: bool = False, session: str | None = None) -> Nested:
         """Wait for the answer in this thread; as `Model.__call__`."""
-        leaves, _ = self._workers.run(self._compute(self._request(inputs, batch)))
+        leaves, _ = self._workers.run(self._work(inputs, batch, session))
         return self.signature.output_tree.build(leaves)
+
+    def end_session(self, session: str) -> None:
+        """Drop the state of a session, soon; as `Model.end_session`."""
+        order = encode_order(end=session, clone=self._clone)
+        self._workers.end_session(self._key(session), order)
 
     async def wait_version(self, version: int, timeout_s: float | None = None) -> int:
         """Wait until a worker has reached `version`; as `Model.wait_version`."""
@@ -72,21 +82,49 @@ class WorkerModel:
         """Refuse further use; again is harmless."""
         self._closed = True
 
+    def _work(
+        self, inputs: tuple[Nested, ...], batch: bool, session: str | None
+    ) -> Coroutine[Any, Any, _Computed]:
+        if session is None:
+            return self._compute(self._request(inputs, batch))
+        self._check_open()
+        if batch:
+            raise ConfigError(f"session={session!r}: a session asks one row at a time: no batch")
+        return self._compute_in(session, inputs)
+
     def _request(self, inputs: tuple[Nested, ...], batch: bool) -> Request:
-        if self._closed:
-            raise ClosedError(f"model {self._blueprint.name!r}: closed")
+        self._check_open()
         if batch:
             leaves, rows = self.signature.input_tree.batch(inputs)
             return Request(leaves, rows, True)
         return Request(self.signature.input_tree.row(inputs))
 
-    async def _compute(self, request: Request) -> tuple[list[np.ndarray[Any, Any]], int]:
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"model {self._blueprint.name!r}: closed")
+
+    async def _compute(self, request: Request) -> _Computed:
         """Return the output leaves and the version; runs on the workers' loop."""
-        sequence = 0 if self._clone else self._workers.sequence
-        reply = await self._workers.ask(encode_request(request, self._clone, sequence))
+        return self._taken(
+            await self._workers.ask(encode_request(request, self._clone, self._sequence))
+        )
+
+    async def _compute_in(self, session: str, inputs: tuple[Nested, ...]) -> _Computed:
+        """The same where a worker has the state."""
+        body = encode_turn(session, inputs, self._clone, self._sequence)
+        return self._taken(await self._workers.ask_keeper(self._key(session), body))
+
+    @property
+    def _sequence(self) -> int:
+        return 0 if self._clone else self._workers.sequence
+
+    def _taken(self, reply: dict[str, Any]) -> _Computed:
         if not self._clone:
             self._workers.saw(reply["sequence"], reply["version"])
         return output_leaves(reply, self.signature), reply["version"]
+
+    def _key(self, session: str) -> str:
+        return f"{self._clone or ''}/{session}"
 
 
 class ProxyModel(WorkerModel):
@@ -106,8 +144,12 @@ class ProxyModel(WorkerModel):
         )
         self._batchers = Batchers(self._run, config, self._pool, blueprint.name)
 
-    async def infer(self, *inputs: Nested, batch: bool = False) -> Answer:
+    async def infer(
+        self, *inputs: Nested, batch: bool = False, session: str | None = None
+    ) -> Answer:
         """Answer one row, or with `batch` rows `[B, ...]`; as `Model.infer`."""
+        if session is not None:
+            return await super().infer(*inputs, batch=batch, session=session)
         return await self._batchers.answer(self._request(inputs, batch))
 
     def _run(self, requests: Sequence[Request]) -> list[Answer | Exception]:
