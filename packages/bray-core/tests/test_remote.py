@@ -187,6 +187,21 @@ def test_a_closed_pool_says_so() -> None:
         handle.call("add", 1, timeout_s=30)
 
 
+def test_a_pool_is_placed_on_a_node_that_exists() -> None:
+    import ray
+
+    from bray_core.remote import WorkerPool
+
+    here = ray.get_runtime_context().get_node_id()
+    placed = WorkerPool("placed", Adder, args=(1,), node=here)
+    assert placed.near() == [0]
+    placed.close()
+    with pytest.raises(WorkerLostError, match="pool nowhere: the worker died"):
+        WorkerPool("nowhere", Adder, args=(1,), node="0" * len(here))
+    with pytest.raises(NotFoundError):
+        WorkerPool.get("nowhere")
+
+
 def test_without_restart_a_dead_worker_stays_dead() -> None:
     from bray_core.remote import WorkerPool
 

@@ -46,6 +46,7 @@ _START_TIMEOUT_S = 120.0
 _CONNECT_TIMEOUT_S = 30.0
 _LOST = (
     ray.exceptions.RayActorError,
+    ray.exceptions.ActorUnschedulableError,
     ray.exceptions.WorkerCrashedError,
     ray.exceptions.NodeDiedError,
     ray.exceptions.OwnerDiedError,
@@ -206,7 +207,8 @@ class WorkerPool:
 
     Raises:
         AlreadyExistsError: the cluster has a pool of that name.
-        WorkerLostError: a worker died while it started; quotes what the factory raised.
+        WorkerLostError: a worker died while it started; quotes what the factory raised. Or the
+            node does not exist.
         ClosedError: Ray is not running.
     """
 
