@@ -383,6 +383,29 @@ def test_a_deadline_holds_while_a_worker_stands_still(make):
         model(np.ones(3, np.float32), np.array(0))
 
 
+async def test_closing_fails_those_who_wait(make):
+    model = make("workers")
+    row = np.ones(3, np.float32), np.array(0)
+    await model.infer(*row)
+    os.kill(model.pids()[0], signal.SIGSTOP)  # ended by the close
+    waiting = [
+        asyncio.ensure_future(model.infer(*row)),
+        asyncio.ensure_future(asyncio.to_thread(model, *row)),
+        asyncio.ensure_future(model.wait_version(9)),
+    ]
+    cancelled = asyncio.ensure_future(model.infer(*row))
+    workers = model._attached().workers()
+    while workers._in_flight[0] < 4:  # noqa: ASYNC110  no event tells
+        await asyncio.sleep(0.01)
+    cancelled.cancel()
+    await asyncio.to_thread(model.close)
+    for error in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(error, ClosedError)
+        assert str(error) == f"model {model.name!r}: closed"
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+
+
 def test_nonsense_is_refused(make):
     with pytest.raises(ConfigError, match="placement: expected one of caller, workers, proxy, got"):
         make("here")

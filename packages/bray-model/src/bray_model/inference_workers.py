@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import random
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from bray_core.balance import Balance
-from bray_core.errors import BrayError, DeadlineError, ServiceError, WorkerLostError
+from bray_core.errors import BrayError, ClosedError, DeadlineError, ServiceError, WorkerLostError
 from bray_core.event_loop import EventLoopThread
 from bray_model.inference_wire import decode_reply, encode_order
 from bray_server import AsyncClient
@@ -24,6 +25,7 @@ _MAX_SESSIONS = 100_000
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Locate = Callable[[int], str]
 """Return the address of a worker; blocks while a worker that died is being replaced."""
 
@@ -83,13 +85,26 @@ class InferenceWorkers:
             if self._version is None or sequence >= self._sequence:
                 self._sequence, self._version = sequence, version
 
-    def run(self, work: Any) -> Any:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run one of the coroutines below from a thread without an event loop."""
-        return self._thread.run(work)
+        try:
+            return self._thread.run(work)
+        except concurrent.futures.CancelledError:
+            raise self._closed_error() from None
 
-    async def elsewhere(self, work: Any) -> Any:
+    async def elsewhere(self, work: Coroutine[Any, Any, T]) -> T:
         """Await one of the coroutines below on any event loop."""
-        return await asyncio.wrap_future(self._thread.submit(work))
+        future = self._thread.submit(work)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # the caller was cancelled, and the request with it
+            raise self._closed_error() from None
+
+    def _closed_error(self) -> ClosedError:
+        return ClosedError(f"model {self._name!r}: closed")
 
     async def ask(self, body: bytes) -> dict[str, Any]:
         """Let a worker answer.
@@ -151,6 +166,9 @@ class InferenceWorkers:
                 break
             except WorkerLostError as error:
                 logger.info("model %s: %s; waiting at another", self._name, error)
+            except DeadlineError:
+                if timeout_s is not None:
+                    raise
         self.saw(reply["sequence"], reply["version"])
         return int(reply["version"])
 
