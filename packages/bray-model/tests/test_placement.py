@@ -248,7 +248,7 @@ def test_a_worker_checks_what_comes_and_who_asks(model):
         ask(encode_request(Request([np.zeros(2, np.float32), np.array(0)]), None, 0))
     with pytest.raises(CodecError, match="inputs: expected the leaves"):
         ask(encode_request(Request([np.zeros(3, np.float32)]), None, 0))
-    with pytest.raises(CodecError, match="expected inputs, wait or drop"):
+    with pytest.raises(CodecError, match="expected inputs, wait, drop or end"):
         ask(encode_order(nonsense=1))
     with pytest.raises(NotFoundError, match="has no clone 'nobody'"):
         ask(encode_request(Request([np.zeros(3, np.float32), np.array(0)]), "nobody", 0))
