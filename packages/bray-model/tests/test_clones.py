@@ -135,7 +135,7 @@ def test_clones_share_one_thread_and_the_memory_for_engines(make):
 @pytest.mark.parametrize("inline", [False, True])
 def test_batches_never_mix_versions(make, inline):
     """Two loops ask the model and its clones; two of them are published to all the while."""
-    model = make(cache_bytes=3 * NBYTES, inline=inline, max_batch_size=8)
+    model = make(cache_bytes=3 * NBYTES, inline_below_us=10**9 if inline else 0, max_batch_size=8)
     clones = [model.clone(number, f"v{number}") for number in range(1, 6)]
     done = threading.Event()
     answered = []

@@ -10,6 +10,7 @@ from bray_model import ModelConfig
         ({"max_batch_size": 0}, "max_batch_size: expected an integer of 1 or more, got 0"),
         ({"max_batch_size": 2.0}, "max_batch_size: expected an integer of 1 or more, got 2.0"),
         ({"max_wait_us": -1}, "max_wait_us: expected an integer of 0 or more, got -1"),
+        ({"inline_below_us": -1}, "inline_below_us: expected an integer of 0 or more, got -1"),
         ({"max_queue_rows": True}, "max_queue_rows: expected an integer of 1 or more, got True"),
         ({"timeout_s": 0}, "timeout_s: expected more than 0 or None, got 0"),
         ({"reject_non_finite": 1}, "reject_non_finite: expected true or false, got 1"),

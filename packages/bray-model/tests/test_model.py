@@ -135,7 +135,7 @@ def test_publish_under_a_given_version_must_be_newer(model):
 @pytest.mark.parametrize("inline", [False, True])
 def test_publishing_under_load_never_mixes_versions(inline):
     """Two loops ask while a thread publishes; each answer shows one version, its own."""
-    config = ModelConfig(max_batch_size=8, inline=inline)
+    config = ModelConfig(max_batch_size=8, inline_below_us=10**9 if inline else 0)
     model = Model(Scale(), ROW[None], config=config)
     done = threading.Event()
     answered = []

@@ -20,9 +20,7 @@ class Batchers:
         run, config, pool, name: as for a `Batcher`.
     """
 
-    def __init__(
-        self, run: Run, config: ModelConfig, pool: ThreadPoolExecutor | None, name: str
-    ) -> None:
+    def __init__(self, run: Run, config: ModelConfig, pool: ThreadPoolExecutor, name: str) -> None:
         self._run = run
         self._config = config
         self._pool = pool

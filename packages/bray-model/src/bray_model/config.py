@@ -27,9 +27,10 @@ class ModelConfig:
     """Rows that may wait; beyond it a request is refused with `CapacityError`."""
     num_threads: int = 1
     """Threads of one forward of an export. For a torch module `torch.set_num_threads` counts."""
-    inline: bool = False
-    """Run the engine on the event loop instead of in a thread of its own: about 20 us quicker a
-    forward, and the loop stands still meanwhile. For policies that take less than that."""
+    inline_below_us: int = 300
+    """A batch runs on the event loop if those before it took less than so many microseconds, else
+    in a thread of its own, so that the loop goes on: handing a batch over costs about 20 us, and up
+    to 5 ms where the loop is busy. 0 never runs one on the loop."""
     timeout_s: float | None = None
     """How long a request may wait for its answer, in seconds; None: as long as it takes."""
     reject_non_finite: bool = False
@@ -49,7 +50,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name in ("max_batch_size", "max_queue_rows", "num_threads", "max_sessions"):
             _check_int(name, getattr(self, name), 1)
-        for name in ("max_wait_us", "cache_bytes"):
+        for name in ("max_wait_us", "inline_below_us", "cache_bytes"):
             _check_int(name, getattr(self, name), 0)
         idle_s = self.session_idle_s
         if isinstance(idle_s, bool) or not isinstance(idle_s, int | float) or not idle_s > 0:

@@ -63,14 +63,19 @@ def _open_export(path: Path, num_threads: int) -> Definition:
     exchange, weights = None, None
     if EXCHANGE in manifest.files:
         exchange = manifest.read_file(path, EXCHANGE)
-        weights = _read_weights(path, manifest)
+        weights = read_weights(path, manifest)
     engine = OnnxEngine(graph, manifest.signature, exchange, weights, num_threads)
     return Definition(
         engine=engine, signature=manifest.signature, example=None, version=manifest.version
     )
 
 
-def _read_weights(path: Path, manifest: Manifest) -> Weights:
+def read_weights(path: Path, manifest: Manifest) -> Weights:
+    """Read the weights that an export holds beside its graphs.
+
+    Raises:
+        ExportError: its file is absent or broken.
+    """
     import safetensors.numpy
 
     try:

@@ -38,15 +38,10 @@ class Worker:
         current = Current(definition.version, weights)
         self.executor = Executor(definition.engine, definition.signature, config, current)
         """The root's; a clone has one made from it."""
-        self.pool = (
-            None
-            if config.inline
-            else ThreadPoolExecutor(1, thread_name_prefix=f"bray-model-{name}")
-        )
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix=f"bray-model-{name}")
         self.is_closed = False
 
     def close(self) -> None:
         """Let the thread end after the batches that it has."""
         self.is_closed = True
-        if self.pool is not None:
-            self.pool.shutdown(wait=False)
+        self.pool.shutdown(wait=False)
