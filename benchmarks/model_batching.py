@@ -1,10 +1,11 @@
 """256 callers of a row each, beside the bare engine called with full batches.
 
-    uv run python benchmarks/model.py --only batching
+    uv run python benchmarks/model_batching.py
 
 The callers run on one event loop, each waiting for its answer before it asks again. Full batch: 128
-rows, so that one half of the callers is asked while the other is computed. `inline` computes on the
-event loop. In each round the bare engine is measured right before and after; medians of the rounds.
+rows, so that one half of the callers is asked while the other is computed. `on the loop` is what
+`ModelConfig` chooses by itself for quick forwards. In each round the bare engine is measured right
+before and after; medians of the rounds.
 """
 
 from __future__ import annotations
@@ -59,18 +60,51 @@ def bare(export: Path, rows: np.ndarray, seconds: float) -> float:
     return statistics.median(times)
 
 
-def batching(options: argparse.Namespace) -> None:
+async def futures(seconds: float) -> float:
+    """Return how many rows/s callers could get who wait for nothing but a future of the loop."""
+    waiting: list[asyncio.Future[None]] = []
+    loop = asyncio.get_running_loop()
+    count = 0
+    until = time.perf_counter() + seconds
+
+    def settle() -> None:
+        batch = waiting.copy()
+        waiting.clear()
+        for future in batch:
+            future.set_result(None)
+
+    async def caller() -> None:
+        nonlocal count
+        while time.perf_counter() < until:
+            future = loop.create_future()
+            waiting.append(future)
+            if len(waiting) == FULL:
+                loop.call_soon(settle)
+            await future
+            count += 1
+        if waiting:
+            loop.call_soon(settle)
+
+    await asyncio.gather(*(caller() for _ in range(CALLERS)))
+    return count / seconds
+
+
+def main() -> None:
     """Print the table."""
-    print(f"\n{CALLERS} callers, a row each, full batch {FULL}; goals: 0.85 of the bare engine's")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
+    options = parser.parse_args()
+    print(f"{CALLERS} callers, a row each, full batch {FULL}; goals: 0.85 of the bare engine's")
     print("rows/s, p99 under 3 full batches")
-    print(f"{'':18}{'bare rows/s':>14}{'rows/s':>12}{'ratio':>8}{'us a row':>10}{'p99/batch':>12}")
+    print(f"{'':22}{'bare rows/s':>14}{'rows/s':>12}{'ratio':>8}{'us a row':>10}{'p99/batch':>11}")
     with tempfile.TemporaryDirectory() as folder:
         for name in ("small", "cnn"):
             export, rows = exported(name, Path(folder))
-            for inline in (False, True):
+            for where, below_us in (("in a thread", 0), ("on the loop", 10**9)):
+                config = ModelConfig(max_batch_size=FULL, inline_below_us=below_us)
                 found = []
                 for _ in range(options.rounds):
-                    config = ModelConfig(max_batch_size=FULL, inline=inline)
                     with Model(export, config=config) as model:
                         before = bare(export, rows, options.seconds / 4)
                         rate, latencies = uvloop.run(ask(model, rows[0], options.seconds))
@@ -78,9 +112,14 @@ def batching(options: argparse.Namespace) -> None:
                     p99 = float(np.quantile(latencies, 0.99))
                     found.append((FULL / full_s, rate, rate * full_s / FULL, p99 / full_s))
                 rows_s, rate, ratio, p99 = (statistics.median(c) for c in zip(*found, strict=True))
-                overhead_us = 1e6 / rate - 1e6 / rows_s
                 print(
-                    f"{name + (', inline' if inline else ''):18}{rows_s:14,.0f}{rate:12,.0f}"
-                    f"{ratio:8.2f}{overhead_us:10.1f}{p99:12.1f}",
+                    f"{f'{name}, {where}':22}{rows_s:14,.0f}{rate:12,.0f}{ratio:8.2f}"
+                    f"{1e6 / rate - 1e6 / rows_s:10.1f}{p99:11.1f}",
                     flush=True,
                 )
+    bound = statistics.median(uvloop.run(futures(options.seconds)) for _ in range(options.rounds))
+    print(f"the same callers waiting for bare futures of the loop, no model at all: {bound:,.0f}/s")
+
+
+if __name__ == "__main__":
+    main()

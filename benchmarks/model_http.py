@@ -1,7 +1,7 @@
 """The same ONNX model over HTTP: `bray serve`, mosec, LitServe and Ray Serve with `@serve.batch`.
 
-    uv run python benchmarks/model.py --only http
-    unshare -n sh -c 'ip link set lo up; exec .venv/bin/python benchmarks/model.py --only http'
+    uv run python benchmarks/model_http.py
+    unshare -n sh -c 'ip link set lo up; exec .venv/bin/python benchmarks/model_http.py'
 
 64 keep-alive connections of a load generator in C++ (needs g++), a row a request. Each server has
 one process that computes, with one thread; mosec has its server in Rust beside it, LitServe and Ray
@@ -121,7 +121,9 @@ def servers(name: str, export: Path, rows: np.ndarray, peers: list[str]) -> list
     ]
 
 
-def await_answer(process: subprocess.Popen[str], port: int, request: bytes) -> None:
+def await_answer(
+    process: subprocess.Popen[str], port: int, request: bytes, every_s: float = 0.1
+) -> None:
     """Wait until the request is answered with 200."""
     head, _, body = request.partition(b"\r\n\r\n")
     path = head.split()[1].decode()
@@ -137,7 +139,7 @@ def await_answer(process: subprocess.Popen[str], port: int, request: bytes) -> N
         except OSError as error:
             if time.monotonic() > deadline:
                 raise OSError(f"no answer within {_START_S:g} s: {error}") from None
-        time.sleep(0.1)
+        time.sleep(every_s)
 
 
 def measure(server: Server, program: Path, folder: Path, seconds: float) -> dict:
@@ -153,8 +155,13 @@ def measure(server: Server, program: Path, folder: Path, seconds: float) -> dict
         return load(program, who, f"@{file}", seconds, CONNECTIONS)
 
 
-def http(options: argparse.Namespace) -> None:
-    """Print the table."""
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
+    parser.add_argument("--only", choices=NETWORKS, help="one of the networks")
+    options = parser.parse_args()
     alone = len(socket.if_nameindex()) == 1
     peers = [module for module in PACKAGES if module != "ray_serve" or alone]
     if not alone:
@@ -163,7 +170,7 @@ def http(options: argparse.Namespace) -> None:
         folder = Path(temporary)
         program = folder / "load"
         subprocess.run(["g++", "-O2", "-o", str(program), str(HERE / "load.cpp")], check=True)
-        for name in NETWORKS:
+        for name in NETWORKS if options.only is None else (options.only,):
             export, rows = exported(name, folder)
             contenders = servers(name, export, rows, peers)
             found: dict[str, list[dict]] = {server.name: [] for server in contenders}
@@ -196,3 +203,7 @@ def show(name: str, found: dict[str, list[dict]]) -> None:
             f"{figures['p99_us']:10,.0f}{p99:10.2f}",
             flush=True,
         )
+
+
+if __name__ == "__main__":
+    main()
