@@ -96,9 +96,7 @@ class InferRequest:
         tree = signature.input_tree if self.sequence is None else signature.given_tree
         leaves = _read_inputs(message.inputs, body, size, tree.paths, tree.specs)
         if self.sequence is not None:
-            leaves = [
-                self._only_row(path, leaf) for path, leaf in zip(tree.paths, leaves, strict=True)
-            ]
+            leaves = [_only_row(path, leaf) for path, leaf in zip(tree.paths, leaves, strict=True)]
         self.inputs: tuple[Nested, ...] = tree.build(leaves)
         """The model's, leaves `[B, ...]`; those of a sequence `[...]`, without its state."""
 
