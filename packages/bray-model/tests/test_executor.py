@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from bray_core import metrics, nested
-from bray_core.errors import SpecError
+from bray_core.errors import ClosedError, SpecError
 from bray_model import ModelConfig, Signature
 from bray_model.executor import Current, Executor, NonFiniteError, Request
 from bray_model.torch_engine import TorchEngine
@@ -84,6 +84,16 @@ def test_new_weights_take_effect_with_the_next_batch():
     answer = executor.run([request(1)])[0]
     assert answer.version == 2
     np.testing.assert_array_equal(answer.outputs, rows(1) * 5)
+
+
+def test_a_batch_that_runs_after_its_clone_was_closed_fails():
+    executor = make(Doubler())
+    clone = executor.clone(executor.current)
+    np.testing.assert_array_equal(clone.run([request(1)])[0].outputs, rows(1) * 2)
+    clone.close()
+    with pytest.raises(ClosedError, match="the model was closed before this batch ran"):
+        clone.run([request(1)])
+    np.testing.assert_array_equal(executor.run([request(1)])[0].outputs, rows(1) * 2)
 
 
 @pytest.mark.parametrize(

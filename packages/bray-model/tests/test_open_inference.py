@@ -7,11 +7,12 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+import torch
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
 from bray_core import nested
-from bray_model import ModelConfig
+from bray_model import Model, ModelConfig
 from bray_model.inference_pages import InferencePages
 from bray_model.repository import Repository
 from bray_model.service import make_service
@@ -133,6 +134,81 @@ def test_what_does_not_fit_is_named(client, observations):
     wide.set_data_from_numpy(np.zeros((2, 5), np.float32))
     with pytest.raises(InferenceServerException, match=r"units: expected FP32 \['B', 4\]"):
         client.infer("policy", [good[0], wide, good[2]])
+
+
+class Recurrent(torch.nn.Module):
+    """A GRU cell; its state is an input and an output."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = torch.nn.GRUCell(3, 4)
+
+    def forward(self, row, state):
+        state = self.cell(row, state)
+        return {"sum": state.sum(-1), "state": state}
+
+
+@pytest.fixture(scope="module")
+def recurrent(tmp_path_factory):
+    """A client of a served recurrent policy, and its module."""
+    torch.manual_seed(0)
+    module = Recurrent()
+    example = (np.zeros((1, 3), np.float32), np.zeros((1, 4), np.float32))
+    folder = tmp_path_factory.mktemp("recurrent") / "export"
+    with Model(module, example, name="gru", state={"inputs[1]": "outputs/state"}) as model:
+        model.export(folder)
+    repository = Repository(folder, lambda manifest: ModelConfig())
+    service = make_service(repository.get("gru"), None)
+    server = ServerThread(service, tcp_port=None, http_port=0, pages=InferencePages(repository))
+    client = triton.InferenceServerClient(urlsplit(server.addresses[0]).netloc)
+    yield client, module
+    client.close()
+    server.close(0)
+    repository.close()
+
+
+def rows_of(seed):
+    return np.random.default_rng(seed).standard_normal((4, 3)).astype(np.float32)
+
+
+def ask_row(client, row, **options):
+    tensor = triton.InferInput("inputs[0]", [1, 3], "FP32")
+    tensor.set_data_from_numpy(row[None])
+    return client.infer("gru", [tensor], **options).as_numpy("outputs/sum")
+
+
+def test_sequences_keep_their_state_on_the_server(recurrent):
+    client, module = recurrent
+    got = {1: [], "two": []}
+    for step in range(4):
+        for name, sums in got.items():
+            row = rows_of(seed=len(str(name)))[step]
+            sums.append(
+                ask_row(
+                    client, row, sequence_id=name, sequence_start=step == 0, sequence_end=step == 3
+                )
+            )
+    for name, sums in got.items():
+        state = torch.zeros(1, 4)
+        for row, answer in zip(rows_of(seed=len(str(name))), sums, strict=True):
+            with torch.no_grad():
+                state = module.cell(torch.from_numpy(row[None]), state)
+            np.testing.assert_allclose(answer, state.sum(-1).numpy(), rtol=1e-4, atol=1e-5)
+    begins_anew = ask_row(client, rows_of(seed=1)[0], sequence_id=1)
+    np.testing.assert_array_equal(begins_anew, got[1][0])
+    again = ask_row(client, rows_of(seed=1)[0], sequence_id=1, sequence_start=True)
+    np.testing.assert_array_equal(again, got[1][0])
+
+
+def test_sequences_that_cannot_be(recurrent, client, observations):
+    with pytest.raises(InferenceServerException, match=r"bad_request: session='7'.*has no state"):
+        client.infer("policy", tensors(observations(1), True), sequence_id=7)
+    two = triton.InferInput("inputs[0]", [2, 3], "FP32")
+    two.set_data_from_numpy(np.zeros((2, 3), np.float32))
+    with pytest.raises(InferenceServerException, match="expected one row of a sequence, got 2"):
+        recurrent[0].infer("gru", [two], sequence_id=7)
+    with pytest.raises(InferenceServerException, match=r"inputs\[1\]: missing"):
+        ask_row(recurrent[0], np.zeros(3, np.float32))
 
 
 def post(address, path, body, **headers):

@@ -6,6 +6,7 @@ import logging
 import shutil
 import threading
 import weakref
+from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ import torch
 
 from bray_core.errors import ConfigError, ExportError, NotFoundError, VersionNotFoundError
 from bray_model import Model, ModelConfig
+from bray_model import service as service_module
 from bray_model.repository import Repository
+from bray_model.serve_command import _service as service_of
 
 ROW = np.ones(2, np.float32)
 
@@ -170,4 +173,40 @@ def test_it_follows_by_itself(exports, tmp_path):
     copy(exports / "2", tmp_path / "e")
     assert taken.wait(30)
     assert answer(repository) == (2.0, 2)
+    repository.close()
+
+
+class Greeter:
+    """A stand-in for an installed actor class."""
+
+    @classmethod
+    def from_export(cls, config, model):
+        return lambda session: (session, config["word"], model)
+
+
+def test_sessions_follow_the_newest_export(exports, tmp_path, monkeypatch):
+    entry = EntryPoint("greeter", "somewhere:Greeter", "bray.actors")
+    monkeypatch.setattr(EntryPoint, "load", lambda self: Greeter)
+    monkeypatch.setattr(service_module, "entry_points", lambda group: [entry])
+
+    def serve(number, word):
+        copy(exports / number, tmp_path / "e")
+        manifest = tmp_path / "e/manifest.json"
+        content = json.loads(manifest.read_text())
+        content["actor"] = {"name": "greeter", "config": {"word": word}}
+        manifest.write_text(json.dumps(content))
+
+    serve("1", "hello")
+    repository = open_at(tmp_path / "e")
+    sessions = service_of(repository, None)
+    _, _, first = sessions("a")
+    serve("2", "hello")
+    repository.scan()
+    _, word, model = sessions("b")
+    assert (word, model is first, first.version) == ("hello", True, 2), "both with the new one"
+    serve("3", "goodbye")
+    repository.scan()
+    _, word, model = sessions("c")
+    assert (word, model.version) == ("goodbye", 3)
+    assert first.version == 2, "a session of another actor goes on as it was"
     repository.close()

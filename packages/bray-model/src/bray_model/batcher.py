@@ -76,21 +76,20 @@ class Batcher:
             Exception: whatever the forward raised.
         """
         limit_s = self._config.timeout_s
-        if limit_s is None:
-            return await self._answer(request)
-        try:
-            async with asyncio.timeout(limit_s):
-                return await self._answer(request)
-        except TimeoutError:
-            raise DeadlineError(f"model {self._name!r}: no answer within {limit_s:g} s") from None
-
-    async def _answer(self, request: Request) -> Answer:
         waiter = self._enqueue(request)
         try:
-            return await waiter.future
+            if limit_s is None:
+                return await waiter.future
+            async with asyncio.timeout(limit_s):
+                return await waiter.future
         except asyncio.CancelledError:
             self._drop(waiter)
             raise
+        except TimeoutError:
+            self._drop(waiter)
+            if limit_s is None or not waiter.future.cancelled():
+                raise  # the forward's own
+            raise DeadlineError(f"model {self._name!r}: no answer within {limit_s:g} s") from None
 
     def close(self) -> None:
         """Fail all who wait and refuse further requests; a batch that runs is answered."""

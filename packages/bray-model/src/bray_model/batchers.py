@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from bray_core.errors import ClosedError
 from bray_core.protocols import Answer
@@ -32,10 +34,10 @@ class Batchers:
     def __len__(self) -> int:
         return len(self._by_loop)
 
-    async def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> Coroutine[Any, Any, Answer]:
         """Answer in a batch with others of this loop; see `Batcher.answer`."""
         batcher = self._by_loop.get(asyncio.get_running_loop()) or self._new()
-        return await batcher.answer(request)
+        return batcher.answer(request)
 
     def close(self) -> None:
         """Fail those who wait, on any loop, and refuse further requests."""

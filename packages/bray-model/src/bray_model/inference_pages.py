@@ -12,11 +12,13 @@ import msgspec
 from bray_core.errors import (
     BrayError,
     CapacityError,
+    ConfigError,
     DeadlineError,
     NotFoundError,
     ServiceError,
     SpecError,
 )
+from bray_core.protocols import Answer
 from bray_model.model import Model
 from bray_model.open_inference import HEADER, InferRequest, model_config, model_metadata
 from bray_model.repository import Repository
@@ -28,6 +30,7 @@ _INDEX = "/v2/repository/index"
 _EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository(index)"]
 _CODES: dict[type[BrayError], str] = {
     SpecError: "bad_request",
+    ConfigError: "bad_request",
     NotFoundError: "not_found",
     CapacityError: "overloaded",
     DeadlineError: "deadline",
@@ -108,7 +111,7 @@ class InferencePages:
 
 async def _infer(name: str, model: Model | ServedModel, request: PageRequest) -> PageReply:
     asked = InferRequest(request.body, request.headers.get(HEADER), model.signature)
-    body, json_bytes = asked.reply(name, await model.infer(*asked.inputs, batch=True))
+    body, json_bytes = asked.reply(name, await _answer(model, asked))
     if json_bytes is None:
         return PageReply(body)
     size = b"%d" % json_bytes
@@ -117,6 +120,18 @@ async def _infer(name: str, model: Model | ServedModel, request: PageRequest) ->
         content_type=b"application/octet-stream",
         headers={b"Inference-Header-Content-Length": size},
     )
+
+
+async def _answer(model: Model | ServedModel, asked: InferRequest) -> Answer:
+    sequence = asked.sequence
+    if sequence is None:
+        return await model.infer(*asked.inputs, batch=True)
+    if sequence.is_first:
+        model.end_session(sequence.name)
+    answer = await model.infer(*asked.inputs, session=sequence.name)
+    if sequence.is_last:
+        model.end_session(sequence.name)
+    return answer
 
 
 def _expect(request: PageRequest, method: str) -> None:

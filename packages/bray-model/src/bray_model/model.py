@@ -5,24 +5,23 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bray_core.errors import ClosedError, ConfigError, ExportError, MissingExtraError
+from bray_core.errors import ClosedError, ExportError, MissingExtraError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer, Weights
 from bray_model.batchers import Batchers
 from bray_model.clones import Clones
 from bray_model.config import ModelConfig
-from bray_model.definition import Definition, open_definition
+from bray_model.definition import open_definition
 from bray_model.engine_cache import Current
 from bray_model.executor import Executor, Request
 from bray_model.model_versions import ModelVersions
 from bray_model.session_states import SessionStates
 from bray_model.versions import VersionStore
-from bray_model.weights import weights_spec
+from bray_model.worker import Worker
 
 if TYPE_CHECKING:
     from bray_model.definition import Source
@@ -73,38 +72,29 @@ class Model:
         if state is not None:
             signature = replace(definition.signature, state=state)
             definition = replace(definition, signature=signature)
-        weights = definition.engine.weights()
-        if weights is None and directory is not None:
-            raise ConfigError("directory: the weights of an export are fixed: leave it out")
-        current = Current(definition.version, weights)
-        executor = Executor(definition.engine, definition.signature, config, current)
-        spec = None if weights is None else weights_spec(weights)
-        pool = ThreadPoolExecutor(1, thread_name_prefix=f"bray-model-{name}")
-        self._parent: Model | None = None
-        self._set_up(name, config, definition, executor, pool, spec, directory)
+        worker = Worker(definition, config, name, directory=directory is not None)
+        self._set_up(name, worker, worker.executor, directory, None)
         self._versions.load_newest()
 
     def _set_up(
         self,
         name: str,
-        config: ModelConfig,
-        definition: Definition,
+        worker: Worker,
         executor: Executor,
-        pool: ThreadPoolExecutor,
-        spec: Nested | None,
         directory: str | Path | None,
+        parent: Model | None,
     ) -> None:
         self.name = name
-        self.config = config
-        self.signature = definition.signature
-        self._definition = definition
+        self.config = worker.config
+        self.signature = worker.definition.signature
+        self._worker = worker
         self._executor = executor
-        self._pool = pool
+        self._parent = parent
         self._directory = None if directory is None else Path(directory)
         store = self._store_below(self._directory)
-        self._versions = ModelVersions(name, executor, spec, store)
-        self._batchers = Batchers(executor.run, config, pool, name)
-        self._sessions = SessionStates(self.signature, config, name)
+        self._versions = ModelVersions(name, executor, worker.weights_spec, store)
+        self._batchers = Batchers(executor.run, self.config, worker.pool, name)
+        self._sessions = SessionStates(self.signature, self.config, name)
         self._clones = Clones(name, self._directory)
         self._is_temporary = False
         self._lock = threading.Lock()  # closing
@@ -245,7 +235,7 @@ class Model:
         Clones share this model's thread and memory for engines (`ModelConfig.cache_bytes`); a
         version on disk is read when it is first asked, and again where another took its place.
         Its file stays, in the clone's own directory, when it is dropped here. What is not on disk
-        is shared in memory. Closing this model closes its clones.
+        is shared in memory. A clone is there until it, or this model, is closed.
 
         Args:
             version: -1 is the current one; any other than the current is on disk.
@@ -311,14 +301,14 @@ class Model:
             ExportError: the module cannot be exported, or differs beyond tolerance.
             AlreadyExistsError: the folder holds something else.
         """
-        if self._definition.example is None:
+        if self._worker.definition.example is None:
             raise ExportError(f"model {self.name!r}: is an export itself: copy its folder")
         try:
             from bray_model.export import export
         except ImportError as error:
             raise MissingExtraError("Model.export", "bray-model", "torch") from error
         current = self._versions.current
-        definition = self._definition.copy(current.version, current.held())
+        definition = self._worker.definition.copy(current.version, current.held())
         return export(definition, Path(directory), name=self.name, actor=actor)
 
     def close(self) -> None:
@@ -327,14 +317,15 @@ class Model:
             if self._closed:
                 return
             self._closed = True
+        if self._parent is None:
+            self._worker.close()
         self._clones.close()
         self._batchers.close()
         self._versions.close()
         if self._parent is not None:
-            self._executor.close()
             self._parent._clones.remove(self)
-        else:
-            self._pool.shutdown(wait=False)
+            if not self._worker.is_closed:
+                self._executor.close()
         if self._is_temporary and self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -350,12 +341,7 @@ class Model:
     def _derive(self, name: str, current: Current, directory: Path | None) -> Model:
         """Return a model that shares this one's worker."""
         clone = object.__new__(Model)
-        clone._parent = self
-        definition = replace(self._definition, version=current.version)
-        executor = self._executor.clone(current)
-        clone._set_up(
-            name, self.config, definition, executor, self._pool, self._versions.spec, directory
-        )
+        clone._set_up(name, self._worker, self._executor.clone(current), directory, self)
         return clone
 
     def _store_below(self, directory: Path | None) -> VersionStore | None:

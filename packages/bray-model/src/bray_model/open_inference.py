@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -59,6 +59,14 @@ class _Message(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Message)
 
 
+class SequenceStep(NamedTuple):
+    """Where a request stands among those of its session."""
+
+    name: str
+    is_first: bool
+    is_last: bool
+
+
 class InferRequest:
     """A request for inference, checked against a signature.
 
@@ -83,15 +91,21 @@ class InferRequest:
         self.parameters = message.parameters
         self._signature = signature
         self._outputs = _wanted(message, signature)
-        tree = signature.input_tree
+        self.sequence = _sequence(message.parameters)
+        """The session that it belongs to, with its state here; None: none."""
+        tree = signature.input_tree if self.sequence is None else signature.given_tree
         leaves = _read_inputs(message.inputs, body, size, tree.paths, tree.specs)
+        if self.sequence is not None:
+            leaves = [_only_row(path, leaf) for path, leaf in zip(tree.paths, leaves, strict=True)]
         self.inputs: tuple[Nested, ...] = tree.build(leaves)
-        """The model's, leaves `[B, ...]`."""
+        """The model's, leaves `[B, ...]`; those of a sequence `[...]`, without its state."""
 
     def reply(self, name: str, answer: Answer) -> tuple[bytes, int | None]:
         """Return the body of the reply, and how much of it is JSON; None: all."""
         leaves = self._signature.output_tree.leaves(answer.outputs)
         assert leaves is not None
+        if self.sequence is not None:
+            leaves = [leaf[None, ...] for leaf in leaves]
         entries: list[dict[str, Any]] = []
         tail: list[bytes] = []
         for index, is_binary in self._outputs:
@@ -124,6 +138,24 @@ def _json_size(given: bytes | None, total: int) -> int:
             f"got {given[:20].decode(errors='replace')!r}"
         )
     return size
+
+
+def _sequence(parameters: Mapping[str, Any]) -> SequenceStep | None:
+    """Return the sequence by Triton's parameters; its number 0 and the empty name mean none."""
+    name = parameters.get("sequence_id", 0)
+    if not isinstance(name, int | str) or isinstance(name, bool):
+        raise SpecError(f"sequence_id: expected a number or text, got {name!r}")
+    if name in (0, ""):
+        return None
+    first, last = (parameters.get(f"sequence_{key}", False) is True for key in ("start", "end"))
+    return SequenceStep(str(name), first, last)
+
+
+def _only_row(path: str, leaf: Leaf) -> Leaf:
+    if len(leaf) != 1:
+        raise SpecError(f"{path}: expected one row of a sequence, got {len(leaf)}")
+    row: Leaf = leaf[0, ...]
+    return row
 
 
 def _wanted(message: _Message, signature: Signature) -> list[tuple[int, bool]]:

@@ -47,9 +47,15 @@ class ServedModel:
         """What it takes and gives."""
         return self.model.signature
 
-    async def infer(self, *inputs: Nested, batch: bool = False) -> Answer:
-        """As `Model.infer`."""
-        return await self.model.infer(*inputs, batch=batch)
+    async def infer(
+        self, *inputs: Nested, batch: bool = False, session: str | None = None
+    ) -> Answer:
+        """As `Model.infer`; a session's state does not outlive the model that kept it."""
+        return await self.model.infer(*inputs, batch=batch, session=session)
+
+    def end_session(self, session: str) -> None:
+        """As `Model.end_session`."""
+        self.model.end_session(session)
 
     async def forward(self, *inputs: Nested, batch: bool = False) -> Nested:
         """As `Model.forward`."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
 from bray_core.errors import CapacityError, ConfigError
-from bray_core.nested import ArraySpec, Nested
+from bray_core.nested import Nested
 from bray_model.config import ModelConfig
 from bray_model.executor import Request
 from bray_model.signature import Signature
-from bray_model.tree_spec import Leaves, TreeSpec
+from bray_model.tree_spec import Leaves
 
 
 @dataclass(slots=True, eq=False)
@@ -62,8 +62,7 @@ class SessionStates:
         self._is_state = [False] * len(tree.paths)
         for index, _ in signature.state_leaves:
             self._is_state[index] = True
-        state = {path for path, is_one in zip(tree.paths, self._is_state, strict=True) if is_one}
-        self._given = TreeSpec(_without(signature.inputs, "inputs", state), "inputs")
+        self._given = signature.given_tree
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -149,18 +148,3 @@ class SessionStates:
         """Put both in the order of all inputs; that of `state_leaves` is the same."""
         leaves, states = iter(given), iter(state)
         return [next(states if is_state else leaves) for is_state in self._is_state]
-
-
-def _without(node: Nested, path: str, dropped: Set[str]) -> Nested:
-    """Return a spec without some leaves, nor the containers that held no other; None: all gone."""
-    if isinstance(node, ArraySpec):
-        return None if path in dropped else node
-    if isinstance(node, dict):
-        named = {key: _without(child, f"{path}/{key}", dropped) for key, child in node.items()}
-        kept = {key: child for key, child in named.items() if child is not None}
-        return kept if kept or not node else None
-    children = [_without(child, f"{path}[{i}]", dropped) for i, child in enumerate(node)]
-    left = [child for child in children if child is not None]
-    if node and not left:
-        return None
-    return left if isinstance(node, list) else tuple(left)

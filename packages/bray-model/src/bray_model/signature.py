@@ -11,7 +11,7 @@ import numpy as np
 from bray_core import nested
 from bray_core.errors import SpecError
 from bray_core.nested import Nested
-from bray_model.state_paths import state_leaves
+from bray_model.state_paths import state_leaves, without
 from bray_model.tree_spec import TreeSpec, unbatched
 
 Run = Callable[[tuple[Nested, ...]], Nested]
@@ -41,6 +41,8 @@ class Signature:
     state_leaves: tuple[tuple[int, int], ...] = field(init=False, repr=False, compare=False)
     """The same as numbers of leaves, ascending by input."""
     input_tree: TreeSpec = field(init=False, repr=False, compare=False)
+    given_tree: TreeSpec = field(init=False, repr=False, compare=False)
+    """Of the inputs that are no state: what a call of a session gives."""
     output_tree: TreeSpec = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -48,6 +50,9 @@ class Signature:
         object.__setattr__(self, "output_tree", TreeSpec(self.outputs, "outputs"))
         pairs = state_leaves(self.state, self.input_tree, self.output_tree)
         object.__setattr__(self, "state_leaves", pairs)
+        kept = {self.input_tree.paths[i] for i, _ in pairs}
+        given = TreeSpec(without(self.inputs, "inputs", kept), "inputs")
+        object.__setattr__(self, "given_tree", given)
         object.__setattr__(self, "state", dict(self.state))
 
     def __reduce__(self) -> tuple[type[Signature], tuple[Any, ...]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from bray_core.errors import SpecError
+from bray_core.nested import ArraySpec, Nested
 from bray_model.tree_spec import TreeSpec
 
 
@@ -65,3 +66,18 @@ def _below(path: str, tree: TreeSpec) -> dict[str, int]:
 
 def _full(path: str, rests: Mapping[str, int]) -> list[str]:
     return [path + rest for rest in rests]
+
+
+def without(node: Nested, path: str, dropped: Set[str]) -> Nested:
+    """Return a spec without some leaves, nor the containers that held no other; None: all gone."""
+    if isinstance(node, ArraySpec):
+        return None if path in dropped else node
+    if isinstance(node, dict):
+        named = {key: without(child, f"{path}/{key}", dropped) for key, child in node.items()}
+        kept = {key: child for key, child in named.items() if child is not None}
+        return kept if kept or not node else None
+    children = [without(child, f"{path}[{i}]", dropped) for i, child in enumerate(node)]
+    left = [child for child in children if child is not None]
+    if node and not left:
+        return None
+    return left if isinstance(node, list) else tuple(left)
