@@ -234,7 +234,7 @@ def test_a_store_that_was_restarted_gets_all_back(make):
     one = cluster.replica(stamp=cluster.stamp)
     far = cluster.replica("far")
     one.publish(weights(2))
-    one.clone(-1, "two")
+    one.clones.clone(-1, "two")
     one.publish(weights(3))
     until(holds(far, 2))
     cluster.kill_store()
@@ -243,7 +243,7 @@ def test_a_store_that_was_restarted_gets_all_back(make):
     until(lambda: "two" in cluster.store._clones)
     one.publish(weights(5))
     until(holds(far, 3))
-    assert far.clone_model("two")(ROW).tolist() == [6.0, 6.0]
+    assert far.clones.model("two")(ROW).tolist() == [6.0, 6.0]
 
 
 def test_the_only_replica_may_be_on_another_node_when_the_store_dies(make):
@@ -303,17 +303,17 @@ def test_clones_of_versions_on_disk_are_pinned_and_read_from_there(make, tmp_pat
     one = cluster.replica(stamp=cluster.stamp)
     one.publish(weights(1))
     one.checkpoint()
-    entry = one.clone(1, None)
+    entry = one.clones.clone(1, None)
     assert (entry.name, entry.block) == ("demo-v1", None)
     for version in range(2, 6):  # keep_last is 2
         one.publish(weights(version))
         one.checkpoint()
     other = cluster.replica("far")
-    assert one.clone_model("demo-v1")(ROW).tolist() == [3.0, 3.0]
-    assert other.clone_model("demo-v1")(ROW).tolist() == [3.0, 3.0]
+    assert one.clones.model("demo-v1")(ROW).tolist() == [3.0, 3.0]
+    assert other.clones.model("demo-v1")(ROW).tolist() == [3.0, 3.0]
     assert not [call for call in cluster.calls if call[1] == "read_version"]
     blind = cluster.replica("blind", directory=tmp_path / "not on this node")
-    clone = blind.clone_model("demo-v1")
+    clone = blind.clones.model("demo-v1")
     assert (clone.version, clone(ROW).tolist()) == (1, [3.0, 3.0])
     assert ("blind", "read_version") in cluster.calls
 
@@ -322,34 +322,34 @@ def test_clones_without_a_directory_are_kept_by_the_store(make):
     cluster = make()
     one = cluster.replica(stamp=cluster.stamp)
     one.publish(weights(1))
-    assert one.clone(-1, "first").version == 1
+    assert one.clones.clone(-1, "first").version == 1
     one.publish(weights(2))
-    assert one.clone_of("first", -1, "again").version == 1
-    assert one.clone_of("again", -1, None).name == "again-v1"
+    assert one.clones.clone_of("first", -1, "again").version == 1
+    assert one.clones.clone_of("again", -1, None).name == "again-v1"
     far = cluster.replica("far")
     for name in ("first", "again", "again-v1"):
-        clone = far.clone_model(name)
-        assert clone is far.clone_model(name)
+        clone = far.clones.model(name)
+        assert clone is far.clones.model(name)
         assert (clone.version, clone(ROW).tolist()) == (1, [3.0, 3.0])
     assert far.model(ROW).tolist() == [6.0, 6.0]
-    assert far.clone_of("first", 2, "second").version == 2
+    assert far.clones.clone_of("first", 2, "second").version == 2
     with pytest.raises(AlreadyExistsError, match="has a clone 'first' already"):
-        one.clone(-1, "first")
+        one.clones.clone(-1, "first")
     with pytest.raises(VersionNotFoundError, match=r"version 1: .* holds version 2, .* disk none"):
-        one.clone(1, "old")
+        one.clones.clone(1, "old")
     with pytest.raises(NotFoundError, match="has no clone 'nobody'"):
-        one.clone_model("nobody")
-    far.drop_clone("first")
-    assert far.clone_model("first") is not clone
+        one.clones.model("nobody")
+    far.clones.drop("first")
+    assert far.clones.model("first") is not clone
 
 
 def test_a_first_use_by_many_threads_builds_one(make):
     cluster = make()
     one = cluster.replica(stamp=cluster.stamp)
-    one.clone(-1, "first")
+    one.clones.clone(-1, "first")
     found = []
     threads = [
-        threading.Thread(target=lambda: found.append(one.clone_model("first"))) for _ in range(8)
+        threading.Thread(target=lambda: found.append(one.clones.model("first"))) for _ in range(8)
     ]
     for thread in threads:
         thread.start()

@@ -66,7 +66,7 @@ class Attachment:
         """
         if self.blueprint.placement == "caller":
             replica = self.replica()
-            return replica.model if clone is None else replica.clone_model(clone)
+            return replica.model if clone is None else replica.clones.model(clone)
         with self._lock:
             self._check_open()
             if clone not in self._stand_ins:
@@ -105,7 +105,7 @@ class Attachment:
             stand_in = self._stand_ins.pop(name, None)
             replica = self._replica
         if replica is not None:
-            replica.drop_clone(name)
+            replica.clones.drop(name)
         if stand_in is not None:
             stand_in.close()
         if self.blueprint.placement != "caller":

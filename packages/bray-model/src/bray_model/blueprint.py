@@ -10,6 +10,7 @@ from bray_core.errors import ConfigError
 from bray_core.layout import Block
 from bray_model.config import ModelConfig
 from bray_model.signature import Signature
+from bray_model.versions import VersionStore
 
 Placement: TypeAlias = Literal["caller", "workers", "proxy"]
 """Where rows are computed: in the process that calls; in inference workers; in those, but joined
@@ -34,6 +35,18 @@ class Blueprint:
     num_workers: int = 1
     token: str = ""
     """Of the inference workers."""
+
+    def versions(self) -> VersionStore:
+        """Return the versions on disk.
+
+        Raises:
+            ConfigError: the model has no directory.
+        """
+        if self.directory is None:
+            raise ConfigError(
+                f"model {self.name!r}: has no directory for versions: pass directory=..."
+            )
+        return VersionStore(self.directory / "versions", self.config.retention)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,7 +46,7 @@ class InferenceService:
             if "wait" in content:
                 return await self._wait(content)
             if "drop" in content:
-                await asyncio.to_thread(self._replica.drop_clone, str(content["drop"]))
+                await asyncio.to_thread(self._replica.clones.drop, str(content["drop"]))
                 return self._state()
             if "end" in content:
                 (await self._model(content.get("clone"))).end_session(str(content["end"]))
@@ -77,7 +77,7 @@ class InferenceService:
     async def _model(self, clone: Any) -> Model:
         if clone is None:
             return self._replica.model
-        return await asyncio.to_thread(self._replica.clone_model, str(clone))
+        return await asyncio.to_thread(self._replica.clones.model, str(clone))
 
     async def _wait(self, content: dict[str, Any]) -> bytes:
         timeout_s = content.get("timeout_s")

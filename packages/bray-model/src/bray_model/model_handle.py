@@ -147,9 +147,9 @@ class ModelHandle(Generic[H]):
         """
         replica = self._attached().replica()
         if self._clone is None:
-            entry = replica.clone(version, name)
+            entry = replica.clones.clone(version, name)
         else:
-            entry = replica.clone_of(self._clone, version, name)
+            entry = replica.clones.clone_of(self._clone, version, name)
         return self._clone_handle(entry.name, entry.version)
 
     def get_clone(self, name: str) -> H:
@@ -190,4 +190,4 @@ class ModelHandle(Generic[H]):
 
     def _local(self) -> Model:
         replica = self._attached().replica()
-        return replica.model if self._clone is None else replica.clone_model(self._clone)
+        return replica.model if self._clone is None else replica.clones.model(self._clone)

@@ -7,26 +7,22 @@ import logging
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from bray_core.errors import (
-    AlreadyExistsError,
     BrayError,
     ClosedError,
     ConfigError,
     DeadlineError,
-    VersionNotFoundError,
     WorkerLostError,
 )
 from bray_core.layout import Block, Layout
 from bray_core.protocols import Weights
-from bray_model.blueprint import Blueprint, CloneEntry
+from bray_model.blueprint import Blueprint
 from bray_model.model import Model
+from bray_model.replica_clones import ReplicaClones
 from bray_model.stamp import Stamp
 from bray_model.store_link import StoreLink
-from bray_model.versions import VersionStore
 from bray_model.waiters import VersionWaiters
 from bray_model.weight_feed import WeightFeed
 from bray_model.weights import check_weights, weights_spec
@@ -59,9 +55,7 @@ class Replica:
         self._id = uuid.uuid4().hex
         self._updating = threading.Lock()
         self._applying = threading.Lock()
-        self._cloning = threading.Lock()
-        self._clones: dict[str, Model] = {}
-        self._entries: dict[str, CloneEntry] = {}
+        self.clones = ReplicaClones(blueprint, model, link, self._layout)
         self._arrivals = VersionWaiters()
         self._stopped = threading.Event()
         self._feed = WeightFeed(link, self._stopped)
@@ -120,7 +114,7 @@ class Replica:
 
     def load(self, version: int) -> Stamp:
         """Make a version from disk current everywhere; errors as in `Model.load`, `publish`."""
-        store = self._versions()
+        store = self.blueprint.versions()
         weights = store.load(version)
         check_weights(weights, self._spec)
         block = self._layout.pack(dict(weights))
@@ -129,23 +123,13 @@ class Replica:
 
     def checkpoint(self) -> Path | None:
         """Write this replica's version; None where the model has no directory."""
-        return None if self.blueprint.directory is None else self._versions().save(*self.held())
+        if self.blueprint.directory is None:
+            return None
+        return self.blueprint.versions().save(*self.model.weights())
 
     def pin(self, version: int, pinned: bool) -> None:
         """Keep a version on disk whatever `retention` says, or no longer; as `Model.pin`."""
-        self._versions().pin(version, pinned)
-
-    def held(self) -> tuple[int, Weights]:
-        """Return this replica's version and weights."""
-        return self.model.weights()
-
-    def _versions(self) -> VersionStore:
-        directory = self.blueprint.directory
-        if directory is None:
-            raise ConfigError(
-                f"model {self.blueprint.name!r}: has no directory for versions: pass directory=..."
-            )
-        return VersionStore(directory / "versions", self.blueprint.config.retention)
+        self.blueprint.versions().pin(version, pinned)
 
     def _update(self, stamp: Stamp, block: Block) -> Stamp:
         try:
@@ -174,109 +158,6 @@ class Replica:
             self.model.adopt(self._layout.views(block), stamp.version)
             self._stamp = stamp
         self._arrivals.announce(stamp.sequence)
-
-    def clone_of(self, parent: str, version: int, name: str | None) -> CloneEntry:
-        """Make a clone of a clone: of its version, or as `clone` of another."""
-        held = self._entry(parent)
-        name = name or f"{parent}-v{held.version if version == -1 else version}"
-        if version not in (-1, held.version):
-            return self.clone(version, name)
-        entry = CloneEntry(name=name, version=held.version, block=held.block)
-        self._link.call("add_clone", entry)
-        self._entries[name] = entry
-        return entry
-
-    def clone(self, version: int, name: str | None) -> CloneEntry:
-        """Make a frozen clone known to the store; no process builds it before its first use.
-
-        Args:
-            version: -1 is the current one; any other than the current is read from disk.
-            name: by default `<model>-v<version>`.
-
-        Raises:
-            AlreadyExistsError: the model has a clone of that name.
-            VersionNotFoundError: it is neither current nor on disk.
-        """
-        with self._applying:
-            current, weights = self.model.weights()
-        if version == -1:
-            version = current
-        entry = CloneEntry(
-            name=name or f"{self.blueprint.name}-v{version}", version=version, block=None
-        )
-        pinned = self._pin(version)
-        if not pinned and version != current:
-            raise self._not_found(version, current)
-        if not pinned or not self._link.call("add_clone", entry):
-            if version != current:
-                weights = self._versions().load(version)
-            entry = self._with_block(entry, weights)
-            self._link.call("add_clone", entry)
-        self._entries[entry.name] = entry
-        return entry
-
-    def _with_block(self, entry: CloneEntry, weights: Weights) -> CloneEntry:
-        check_weights(weights, self._spec)
-        block = self._layout.pack(dict(weights))
-        return CloneEntry(name=entry.name, version=entry.version, block=block)
-
-    def _pin(self, version: int) -> bool:
-        """Keep a version on disk, whatever the retention; False: it is not there."""
-        if self.blueprint.directory is None:
-            return False
-        try:
-            self._versions().pin(version)
-        except VersionNotFoundError:
-            return False
-        return True
-
-    def _not_found(self, version: int, current: int) -> VersionNotFoundError:
-        on_disk: list[int] = []
-        if self.blueprint.directory is not None:
-            on_disk = self._versions().versions()
-        return VersionNotFoundError(
-            f"version {version}: model {self.blueprint.name!r} holds version {current}, and on "
-            f"disk {on_disk or 'none'}"
-        )
-
-    def clone_model(self, name: str) -> Model:
-        """Return a clone's model of this process; built when first asked for.
-
-        Raises:
-            NotFoundError: the model has no such clone.
-        """
-        with self._cloning:
-            if name not in self._clones:
-                self._clones[name] = self._build(self._entry(name))
-            return self._clones[name]
-
-    def _entry(self, name: str) -> CloneEntry:
-        entry: CloneEntry = self._entries.get(name) or self._link.call("clone", name)
-        return entry
-
-    def _build(self, entry: CloneEntry) -> Model:
-        block = entry.block
-        read: Callable[[], Weights]
-        if block is None:
-            read = partial(self._read, entry.version)
-        else:
-            read = partial(self._layout.views, block)
-        return self.model.clone_reading(read, entry.version, entry.name)
-
-    def _read(self, version: int) -> Weights:
-        try:
-            return self._versions().load(version)
-        except VersionNotFoundError:  # the directory is not on a file system of this node
-            weights: Weights = self._link.call("read_version", version)
-            return weights
-
-    def drop_clone(self, name: str) -> None:
-        """Close a clone's model of this process, if there is one."""
-        with self._cloning:
-            self._entries.pop(name, None)
-            clone = self._clones.pop(name, None)
-        if clone is not None:
-            clone.close()
 
     def _follow(self) -> None:
         while not self._stopped.is_set() and self._link.is_connected:
@@ -311,9 +192,7 @@ class Replica:
         block = self._layout.pack(dict(weights))
         if not self._link.call("begin", self.blueprint, stamp, block, timeout_s=_PUBLISH_S):
             self._give(stamp, block)
-        for entry in list(self._entries.values()):
-            with contextlib.suppress(AlreadyExistsError):
-                self._link.call("add_clone", entry)
+        self.clones.restore()
 
     def _give(self, stamp: Stamp, block: Block) -> None:
         """Let the store have weights that are newer than its own."""
@@ -326,11 +205,8 @@ class Replica:
     def close(self) -> None:
         """Stop following; close the model and its clones."""
         self._stopped.set()
-        with self._cloning:
-            models = [*self._clones.values(), self.model]
-            self._clones.clear()
-        for model in models:
-            model.close()
+        self.clones.close()
+        self.model.close()
         if self._thread is not threading.current_thread():
             self._thread.join(5.0)
             if not self._thread.is_alive():

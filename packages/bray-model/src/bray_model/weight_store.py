@@ -194,10 +194,7 @@ class WeightStore:
 
     def _versions(self) -> VersionStore | None:
         blueprint = self.blueprint()
-        directory = blueprint.directory
-        if directory is None:
-            return None
-        return VersionStore(directory / "versions", blueprint.config.retention)
+        return None if blueprint.directory is None else blueprint.versions()
 
     def _is_on_disk(self, version: int) -> bool:
         store = self._versions()
