@@ -10,9 +10,10 @@ from bray_core import lazy
 if TYPE_CHECKING:
     from bray_model.config import ModelConfig
     from bray_model.engine import Engine
-    from bray_model.export_report import ExportReport, OutputError
+    from bray_model.export_report import ExportReport
     from bray_model.manifest import Manifest
     from bray_model.model import Model
+    from bray_model.output_error import OutputError
     from bray_model.retention import Retention
     from bray_model.signature import Signature
 
@@ -35,7 +36,7 @@ __getattr__, __dir__ = lazy.attach(
         "Manifest": "bray_model.manifest",
         "Model": "bray_model.model",
         "ModelConfig": "bray_model.config",
-        "OutputError": "bray_model.export_report",
+        "OutputError": "bray_model.output_error",
         "Retention": "bray_model.retention",
         "Signature": "bray_model.signature",
     },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from bray_model.batcher import Batcher
 from bray_model.config import ModelConfig
 from bray_model.definition import Definition, open_definition
 from bray_model.executor import Current, Executor, Request
+from bray_model.manifest import QUANTIZED
 from bray_model.versions import VersionStore
 from bray_model.waiters import VersionWaiters
 from bray_model.weights import check_weights, weights_spec
@@ -70,7 +71,7 @@ class Model:
         directory: str | Path | None = None,
     ) -> None:
         config = config or ModelConfig()
-        definition = open_definition(module, example_inputs, config.num_threads)
+        definition = open_definition(module, example_inputs, config)
         self._set_up(definition, name, config, directory)
         if self._store is not None and (versions := self._store.versions()):
             self.load(versions[-1])
@@ -259,16 +260,23 @@ class Model:
         return clone
 
     def export(
-        self, directory: str | Path, *, actor: Mapping[str, Any] | None = None
+        self,
+        directory: str | Path,
+        *,
+        actor: Mapping[str, Any] | None = None,
+        random_outputs: Sequence[str] = (),
     ) -> ExportReport:
         """Write the current version as an ONNX export and compare it with the module.
 
         Args:
             directory: the folder to make; an older export there is replaced when all went well.
             actor: `{"name": ..., "config": {...}}`: what `bray serve` shall answer with.
+            random_outputs: names of outputs that the module draws at random, or computes from
+                what it drew, such as `("outputs/action",)`: they are not compared.
 
         Raises:
             ExportError: the module cannot be exported, or differs beyond tolerance.
+            ConfigError: `actor` is malformed, or `random_outputs` names no output.
             AlreadyExistsError: the folder holds something else.
         """
         if self._definition.example is None:
@@ -279,7 +287,9 @@ class Model:
         except ImportError as error:
             raise MissingExtraError("Model.export", "bray-model", "torch") from error
         definition = self._definition.copy(*current)
-        return export(definition, Path(directory), name=self.name, actor=actor)
+        return export(
+            definition, Path(directory), name=self.name, actor=actor, random_outputs=random_outputs
+        )
 
     def close(self) -> None:
         """Fail those who wait with ClosedError and refuse further use; again is harmless."""
@@ -333,6 +343,11 @@ class Model:
         return self._store
 
     def _fixed(self) -> ConfigError:
+        if self.config.backend in QUANTIZED:
+            return ConfigError(
+                f"model {self.name!r}: the weights of backend={self.config.backend!r} are fixed: "
+                "its graph was made for them; export the new ones and quantize that"
+            )
         return ConfigError(
             f"model {self.name!r}: the weights of this export are fixed (its graph computes with "
             "them while it is made): publish to the model of the torch module and export that again"
