@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
+from onnx.reference import ReferenceEvaluator
 from onnxruntime.quantization import (
     QuantFormat,
     QuantType,
@@ -17,6 +19,8 @@ from onnxruntime.quantization import (
 )
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
+from bray_core.nested import Nested
+from bray_model.signature import Signature
 from bray_model.tree_spec import Leaf
 
 Feed = dict[str, Leaf]
@@ -54,13 +58,34 @@ def half(graph: bytes) -> bytes:
     """Return the graph in float16, its inputs and outputs as they were."""
     path = list(sys.path)
     try:
-        from onnxruntime.transformers.float16 import convert_float_to_float16
+        from onnxruntime.transformers.onnx_model import OnnxModel
     finally:
         sys.path[:] = path  # that package adds its own folder, full of modules with plain names
-    converted: bytes = convert_float_to_float16(
-        _without_shapes(graph), keep_io_types=True
-    ).SerializeToString()
+    model = OnnxModel(_without_shapes(graph))
+    model.convert_float_to_float16(use_symbolic_shape_infer=False, keep_io_types=True)
+    model.topological_sort()
+    converted: bytes = model.model.SerializeToString()
     return converted
+
+
+class HalfReference:
+    """Runs a float16 graph as it is written, slowly.
+
+    onnxruntime computes such a graph in float32 on a CPU, and so hides how it rounds and
+    overflows on a GPU.
+    """
+
+    def __init__(self, graph: bytes, signature: Signature) -> None:
+        self._evaluator = ReferenceEvaluator(onnx.load_from_string(graph))
+        self._signature = signature
+
+    def run(self, inputs: tuple[Nested, ...]) -> Nested:
+        """Compute outputs, leaves `[B, ...]`."""
+        tree = self._signature.input_tree
+        feed = dict(zip(tree.paths, tree.batch(inputs)[0], strict=True))
+        with np.errstate(all="ignore"):  # what overflows shows in the result
+            outputs = self._evaluator.run(list(self._signature.output_tree.paths), feed)
+        return self._signature.output_tree.build(outputs)
 
 
 class _Reader:
@@ -75,8 +100,9 @@ class _Reader:
 
 def _prepared(graph: bytes, folder: str) -> Path:
     """Optimise the graph and infer its shapes: without, onnxruntime cannot quantise it."""
-    target = Path(folder) / "prepared.onnx"
-    quant_pre_process(_without_shapes(graph), target, skip_symbolic_shape=True)
+    source, target = Path(folder) / "source.onnx", Path(folder) / "prepared.onnx"
+    onnx.save(_without_shapes(graph), source)
+    quant_pre_process(source, target, skip_symbolic_shape=True)
     return target
 
 
