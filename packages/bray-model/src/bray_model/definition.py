@@ -74,8 +74,10 @@ def _open_export(path: Path, manifest: Manifest, config: ModelConfig) -> Engine:
         exchange = manifest.read_file(path, EXCHANGE)
         weights = _read_weights(path, manifest)
     if config.backend == "tensorrt":
-        from bray_model.tensorrt_engine import TensorRTEngine
-
+        try:
+            from bray_model.tensorrt_engine import TensorRTEngine
+        except ImportError as error:
+            raise MissingExtraError("backend='tensorrt'", "bray-model", "tensorrt") from error
         return TensorRTEngine(graph, manifest.signature, exchange, weights, config.max_batch_size)
     from bray_model.onnx_engine import OnnxEngine
 
