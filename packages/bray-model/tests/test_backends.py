@@ -1,5 +1,7 @@
 """What computes, and where: chosen by the config, never something else in silence."""
 
+import asyncio
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -45,9 +47,10 @@ def test_a_compiled_module_answers_as_it_does_eagerly_and_is_compiled_twice(
                     inputs = observations(rows, seed=rows)
                     want = eager(*inputs, batch=True)
                     for one in (model, clone):
+                        got = asyncio.run(one.forward(*inputs, batch=True))  # in its own thread
                         nested.map(
                             lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5),
-                            one(*inputs, batch=True),
+                            got,
                             want,
                         )
         assert counted() == compiled, "once for one row, once for more; not for a publish or clone"

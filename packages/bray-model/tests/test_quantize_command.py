@@ -1,13 +1,16 @@
 import re
 import subprocess
 import sys
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from bray_core.cli import main
 from bray_model import Manifest, Model, ModelConfig, bench
+from bray_model.config import Backend
 from bray_model.export_folder import read_report
+from bray_model.manifest import QUANTIZED
 
 
 @pytest.fixture
@@ -111,3 +114,10 @@ def test_the_command_itself_loads_none_of_the_packages_logic():
         name for name in run.stdout.split() if name.startswith(("bray_model", "numpy", "onnx"))
     }
     assert loaded == {"bray_model", "bray_model.quantize_command"}
+
+
+def test_it_offers_what_there_is():
+    from bray_model.quantize_command import _KINDS
+
+    assert tuple(QUANTIZED) == _KINDS
+    assert set(_KINDS) < set(get_args(Backend))

@@ -14,7 +14,7 @@ from bray_core.protocols import Weights
 from bray_model.config import Device
 from bray_model.manifest import EXCHANGE, GRAPH
 from bray_model.signature import Signature
-from bray_model.tree_spec import TreeSpec
+from bray_model.tree_spec import Leaf, TreeSpec
 
 WEIGHT_PREFIX = "weights/"
 """Of an input that takes a weight; inputs of the signature begin with `inputs`."""
@@ -127,8 +127,14 @@ class _Exchange:
             name = tensor.name.removeprefix(WEIGHT_PREFIX)
             if name not in weights:
                 raise ExportError(f"{EXCHANGE}: expected the weight {name!r}, got none")
-            feed[tensor.name] = weights[name]
+            feed[tensor.name] = self._placed(weights[name])
         return feed
+
+    def _placed(self, weight: Leaf) -> Any:
+        """Copy a weight to the GPU once, where it would otherwise travel with every forward."""
+        if self._options.device == "cpu":
+            return weight
+        return onnxruntime.OrtValue.ortvalue_from_numpy(weight, self._options.device, 0)
 
 
 def _session(graph: bytes, where: _Options, signature: Signature, file: str) -> Any:

@@ -26,7 +26,7 @@ from bray_model.tree_spec import Leaf
 Feed = dict[str, Leaf]
 """Inputs `[B, ...]` by their names in the graph."""
 
-# Not Conv: quantised at run time it takes 5 times as long as in float32 (measured, Atari CNN).
+# Not Conv: quantised at run time it takes several times as long as in float32 (an Atari CNN).
 _DYNAMIC_OPERATORS = ["MatMul", "Gemm", "LSTM"]
 
 
