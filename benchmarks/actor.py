@@ -55,7 +55,7 @@ def policy() -> Any:
     torch.set_num_threads(1)
     module = PolicyValueMLP(4, 2, hidden=(64, 64))
     example = np.zeros((1, 4), np.float32)
-    return Model(module, example, config=ModelConfig(max_batch_size=64, inline=True))
+    return Model(module, example, config=ModelConfig(max_batch_size=64))
 
 
 def serve(stage: str) -> None:

@@ -7,6 +7,7 @@
 //           call  bray's binary protocol: stateless calls
 //           http  POST /step, a session for each connection, ticks
 //           post  POST /step without sessions
+//           whole BODY_BYTES is an HTTP request as it is
 // BODY_BYTES: a number, or @FILE for the contents of a file.
 // Prints one JSON line: requests, seconds, per_s, p50_us, p99_us, errors.
 #include <arpa/inet.h>
@@ -148,6 +149,7 @@ int main(int argc, char** argv) {
     if (protocol == "call") c.request = frame(4, "", body);
     if (protocol == "http") c.start = post("start", session, ""), c.request = post("tick", session, body);
     if (protocol == "post") c.request = post(nullptr, "", body);
+    if (protocol == "whole") c.request = body;
     c.is_started = c.start.empty();
     c.in.resize(std::max<size_t>(body.size() + 4096, 65536));
     send_all(c, c.is_started ? c.request : c.start);

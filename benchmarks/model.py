@@ -1,159 +1,29 @@
-"""How long new weights take to reach four readers on a node.
+"""All that is measured of bray-model, part by part; each part is a script with options of its own.
 
-    uv run python benchmarks/model.py
-
-One process publishes, four others read into memory of their own; the time runs until the last has
-it. Beside it, in the same round: the block copied once in and once out for each reader by one
-thread (what cannot be avoided, one after another), `torch.save` and four times `torch.load` of the
-state dict, and `ray.put` and four times `ray.get` with a copy out. Medians of the rounds.
+uv run python benchmarks/model.py                   # all, about 20 minutes
+uv run python benchmarks/model.py --only batching   # or: benchmarks/model_batching.py --rounds 3
 """
 
 from __future__ import annotations
 
 import argparse
-import io
-import os
-import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
-from functools import partial
+from pathlib import Path
 
-os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
-
-import numpy as np
-import torch
-
-from bray_model.shared_weights import WeightsReader, WeightsWriter
-
-READERS = 4
-SIZES_MB = (7, 100)
-_LOOK_S = 0.0002
-
-
-def read(path: str) -> None:
-    """Follow a writer; say so after each version."""
-    reader = WeightsReader(path)
-    out = np.zeros(reader.nbytes, np.uint8)
-    last = -1
-    sys.stdout.write("r")
-    sys.stdout.flush()
-    while True:
-        if reader.version <= last:
-            time.sleep(_LOOK_S)
-            continue
-        last, _ = reader.read(out)
-        sys.stdout.write("r")
-        sys.stdout.flush()
-
-
-class Bray:
-    """A writer and its readers."""
-
-    def __init__(self, nbytes: int) -> None:
-        self.writer = WeightsWriter(nbytes)
-        command = [sys.executable, __file__, "--read", str(self.writer.path)]
-        self.readers = [
-            subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0) for _ in range(READERS)
-        ]
-        self.version = -1
-        self._await()
-
-    def _await(self) -> None:
-        for reader in self.readers:
-            assert reader.stdout is not None
-            if reader.stdout.read(1) != b"r":
-                raise SystemExit("a reader died")
-
-    def publish(self, block: np.ndarray) -> None:
-        """Return when all have it."""
-        self.version += 1
-        self.writer.publish(self.version, block)
-        self._await()
-
-    def close(self) -> None:
-        """End all."""
-        for reader in self.readers:
-            reader.kill()
-            reader.communicate()
-        self.writer.close()
-
-
-def copies(outs: list[np.ndarray], block: np.ndarray) -> None:
-    """Copy a block to each."""
-    for out in outs:
-        np.copyto(out, block)
-
-
-def by_torch(state: dict[str, torch.Tensor]) -> None:
-    """Save once, load once for each reader."""
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    for _ in range(READERS):
-        buffer.seek(0)
-        torch.load(buffer, weights_only=True)
-
-
-def by_ray(arrays: dict[str, np.ndarray], outs: dict[str, np.ndarray]) -> None:
-    """Put once; get and copy out once for each reader."""
-    import ray
-
-    reference = ray.put(arrays)
-    for _ in range(READERS):
-        for name, array in ray.get(reference).items():
-            np.copyto(outs[name], array)
-
-
-def timed(work: Callable[[], None]) -> float:
-    """Return the milliseconds of one call."""
-    began = time.perf_counter()
-    work()
-    return (time.perf_counter() - began) * 1e3
+PARTS = ("batching", "http", "publish", "load", "clones", "start")
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the parts one after the other, each in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--read", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.read:
-        read(options.read)
-        return
-    import ray
-
-    ray.init(include_dashboard=False, log_to_driver=False, object_store_memory=1 << 30)
-    print(f"ms until {READERS} readers have new weights (medians of {options.rounds} rounds)")
-    for size_mb in SIZES_MB:
-        parts = 20
-        each = size_mb * 1_000_000 // 4 // parts
-        arrays = {f"layer{i}": np.random.rand(each).astype(np.float32) for i in range(parts)}
-        block = np.concatenate([array.view(np.uint8) for array in arrays.values()])
-        state = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        outs = {name: np.zeros_like(array) for name, array in arrays.items()}
-        spare = [np.zeros_like(block) for _ in range(READERS + 1)]
-        bray = Bray(block.nbytes)
-        ways: dict[str, Callable[[], None]] = {
-            "copies alone": partial(copies, spare, block),
-            "bray, shared memory": partial(bray.publish, block),
-            "torch.save, torch.load": partial(by_torch, state),
-            "ray.put, ray.get": partial(by_ray, arrays, outs),
-        }
-        found: dict[str, list[float]] = {name: [] for name in ways}
-        for round_ in range(options.rounds + 3):
-            for name, work in ways.items():
-                spent = timed(work)
-                if round_ >= 3:  # the first touch memory that is new
-                    found[name].append(spent)
-        bray.close()
-        print(f"\n{size_mb} MB{'':20}{'ms':>10}{'of the copies':>15}")
-        for name, times in found.items():
-            ratio = statistics.median(
-                t / c for t, c in zip(times, found["copies alone"], strict=True)
-            )
-            print(f"{name:25}{statistics.median(times):10.2f}{ratio:14.2f}x")
-    ray.shutdown()
+    parser.add_argument("--only", choices=PARTS)
+    only = parser.parse_args().only
+    for part in PARTS if only is None else (only,):
+        print(f"\n== {part}", flush=True)
+        subprocess.run(
+            [sys.executable, str(Path(__file__).with_name(f"model_{part}.py"))], check=True
+        )
 
 
 if __name__ == "__main__":

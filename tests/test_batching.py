@@ -42,7 +42,7 @@ def test_ticks_of_many_sessions_are_few_forwards(inline: bool) -> None:
         async def on_tick(self, state: State) -> Any:
             return await state.wait("policy")
 
-    config = ModelConfig(max_batch_size=SESSIONS, inline=inline)
+    config = ModelConfig(max_batch_size=SESSIONS, inline_below_us=10**9 if inline else 0)
     with Model(Counting(), np.zeros((1, 4), np.float32), config=config) as model:
         server = ServerThread(lambda s: AgentActor({"policy": Policy(), "follower": Follower()}))
         names = [str(number) for number in range(SESSIONS)]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from bray_core.errors import CapacityError, ClosedError, DeadlineError
 from bray_core.protocols import Answer
 from bray_model import ModelConfig
+from bray_model import batcher as batcher_module
 from bray_model.batcher import Batcher
 from bray_model.executor import Request
 
@@ -48,7 +49,8 @@ def pool():
 
 def make(engine, pool, **settings):
     loop = asyncio.get_running_loop()
-    return Batcher(loop, engine, ModelConfig(**settings), pool, "demo")
+    config = ModelConfig(**{"inline_below_us": 0, **settings})  # the engine waits for the loop
+    return Batcher(loop, engine, config, pool, "demo")
 
 
 def ask(batcher, value, rows=1):
@@ -214,11 +216,39 @@ async def test_a_pool_that_was_shut_down_fails_the_callers(engine, pool):
         await asyncio.wait_for(ask(batcher, 0), 10)
 
 
-async def test_inline_runs_on_the_loop(engine):
-    batcher = make(engine, None, max_batch_size=2, max_wait_us=LONG_US)
-    answers = await asyncio.gather(*(ask(batcher, i) for i in range(6)))
-    assert [answer.outputs for answer in answers] == list(range(6))
-    assert engine.batches == [[0, 1], [2, 3], [4, 5]]
+@pytest.fixture
+def where(pool, monkeypatch):
+    """Function: microseconds that batches take → whether each ran on the loop, below 100 us."""
+    clock = [0.0]
+    monkeypatch.setattr(batcher_module.time, "perf_counter", lambda: clock[0])
+
+    async def ask_all(times_us):
+        threads = []
+
+        def run(requests):
+            threads.append(threading.current_thread())
+            clock[0] += requests[0].leaves[0] * 1e-6
+            return [Answer(0, 0)]
+
+        config = ModelConfig(inline_below_us=100)
+        batcher = Batcher(asyncio.get_running_loop(), run, config, pool, "demo")
+        for time_us in times_us:
+            await ask(batcher, time_us)
+        return [thread is threading.current_thread() for thread in threads]
+
+    return ask_all
+
+
+async def test_batches_run_on_the_loop_after_quick_ones(where):
+    assert await where([20] * 5) == [False, True, True, True, True]
+    assert await where([200] * 5) == [False] * 5
+
+
+async def test_a_slow_batch_sends_the_next_ones_to_the_thread_until_it_is_forgotten(where):
+    on_loop = await where([20, 20, 1000, *[20] * 10])
+    assert on_loop[:4] == [False, True, True, False]
+    assert on_loop[4:] == sorted(on_loop[4:])
+    assert on_loop[-1]
 
 
 steps = st.lists(
@@ -237,7 +267,8 @@ def test_every_caller_gets_its_own_row_under_any_interleaving(steps, size, wait_
         return [Answer(request.leaves[0] * 2, 0) for request in requests]
 
     async def main(pool):
-        config = ModelConfig(max_batch_size=size, max_wait_us=wait_us)
+        below_us = 10**9 if inline else 0
+        config = ModelConfig(max_batch_size=size, max_wait_us=wait_us, inline_below_us=below_us)
         batcher = Batcher(asyncio.get_running_loop(), run, config, pool, "demo")
         tasks = []
         for number, (rows, cancel, turns) in enumerate(steps):
@@ -256,8 +287,5 @@ def test_every_caller_gets_its_own_row_under_any_interleaving(steps, size, wait_
                 np.testing.assert_array_equal(answer.outputs, np.full(rows, 2 * number))
         assert (batcher._rows, len(batcher._queue)) == (0, 0)
 
-    if inline:
-        asyncio.run(main(None))
-    else:
-        with ThreadPoolExecutor(1) as pool:
-            asyncio.run(main(pool))
+    with ThreadPoolExecutor(1) as pool:
+        asyncio.run(main(pool))

@@ -1,7 +1,9 @@
+import re
 from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
+import torch
 
 from bray_core.codec import decode, encode
 from bray_core.errors import CapacityError, NotFoundError, ServiceError
@@ -55,6 +57,51 @@ async def test_a_full_queue_is_busy(model, observations, row, monkeypatch):
     monkeypatch.setattr(model, "infer", full)
     with pytest.raises(ServiceError, match=r"busy: 5 rows wait"):
         await ModelService(model).tick(encode(list(row(observations(1), 0))))
+
+
+class OddIndex(torch.nn.Module):
+    """Refuses a row whose index is beyond its table."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(4, 2)
+
+    def forward(self, index, scale):
+        return self.table(index) * scale
+
+
+async def test_calls_together_get_the_answers_of_each_alone():
+    sizes = []
+    model = Model(OddIndex(), (np.zeros(1, np.int64), np.ones((1, 1), np.float32)))
+    run = model._executor.engine.run
+    model._executor.engine.run = lambda inputs: (sizes.append(len(inputs[0])), run(inputs))[1]
+    service = ModelService(model)
+    rows = [[np.int64(i % 4), np.float32([i])] for i in range(10)]
+    bodies = [encode(row) for row in rows]
+    replies = await service.ticks(bodies)
+    assert sizes == [16], "one batch, padded to a multiple of 8"
+    assert list(replies) == [await service.tick(body) for body in bodies]
+    assert await service.ticks([]) == []
+    for bad, words in [
+        (b"nonsense", "bad_request: decode"),
+        (encode([np.int64(1)]), r"bad_request: inputs\[1\]: missing"),
+        (encode([np.int64(9), np.float32([0])]), "service_error: IndexError"),
+    ]:
+        mixed = [*bodies[:3], bad, *bodies[3:]]
+        answers = list(await service.ticks(mixed))
+        error = answers.pop(3)
+        assert answers == list(replies), "only the bad one fails"
+        assert isinstance(error, ServiceError)
+        assert re.match(words, str(error))
+
+
+async def test_calls_together_are_busy_together(model, observations, row, monkeypatch):
+    async def full(*inputs, batch):
+        raise CapacityError("5 rows wait")
+
+    monkeypatch.setattr(model, "infer", full)
+    bodies = [encode(list(row(observations(3), i))) for i in range(3)]
+    assert [str(r) for r in await ModelService(model).ticks(bodies)] == ["busy: 5 rows wait"] * 3
 
 
 def test_an_actor_is_looked_up_among_installed_entry_points(model, monkeypatch):

@@ -82,6 +82,7 @@ class PortInUseError(BrayError, OSError):
 
     def __init__(self, host: str, port: int, cure: str) -> None:
         super().__init__(f"port {port} on {host} is already in use: {cure}")
+        self.port = port
         self._arguments = (host, port, cure)
 
     def __reduce__(self) -> tuple[type[PortInUseError], tuple[str, int, str]]:

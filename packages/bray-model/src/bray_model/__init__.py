@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bray_model.export_report import ExportReport
     from bray_model.manifest import Manifest
     from bray_model.model import Model
+    from bray_model.model_pool import ModelPool
     from bray_model.output_error import OutputError
     from bray_model.retention import Retention
     from bray_model.signature import Signature
@@ -23,6 +24,7 @@ __all__ = [
     "Manifest",
     "Model",
     "ModelConfig",
+    "ModelPool",
     "OutputError",
     "Retention",
     "Signature",
@@ -36,6 +38,7 @@ __getattr__, __dir__ = lazy.attach(
         "Manifest": "bray_model.manifest",
         "Model": "bray_model.model",
         "ModelConfig": "bray_model.config",
+        "ModelPool": "bray_model.model_pool",
         "OutputError": "bray_model.output_error",
         "Retention": "bray_model.retention",
         "Signature": "bray_model.signature",

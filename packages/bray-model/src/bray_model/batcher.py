@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +15,9 @@ from bray_core.errors import CapacityError, ClosedError, DeadlineError
 from bray_core.protocols import Answer
 from bray_model.config import ModelConfig
 from bray_model.executor import Request
+
+_TRUST = 0.3
+"""Of a measurement, against those before it."""
 
 Run = Callable[[Sequence[Request]], list[Answer | Exception]]
 
@@ -29,14 +34,14 @@ class Batcher:
     its event loop.
 
     A batch runs as soon as `max_batch_size` rows wait, else `max_wait_us` after its first row
-    came. While one runs the next collects. A forward that fails fails its callers with the error;
-    a bad request among good ones fails alone.
+    came. While one runs the next collects. Quick ones run on the loop, others in the pool. A
+    forward that fails fails its callers with the error; a bad request among good ones fails alone.
 
     Args:
         loop: where callers wait.
         run: answers requests, blocking.
         config: batch size, wait, queue bound.
-        pool: the thread that runs `run`; None runs it on the loop.
+        pool: the thread that runs `run`, where that is not quick enough for the loop.
         name: of the model, for messages.
     """
 
@@ -45,7 +50,7 @@ class Batcher:
         loop: asyncio.AbstractEventLoop,
         run: Run,
         config: ModelConfig,
-        pool: ThreadPoolExecutor | None,
+        pool: ThreadPoolExecutor,
         name: str,
     ) -> None:
         self.loop = loop
@@ -56,6 +61,8 @@ class Batcher:
         self._queue: deque[_Waiter] = deque()
         self._rows = 0
         self._running = False
+        self._run_us = math.inf
+        """What batches take of late."""
         self._timer: asyncio.Handle | None = None
         self._closed = False
 
@@ -151,7 +158,7 @@ class Batcher:
             return
         batch = self._take()
         self._running = True
-        if self._pool is None:
+        if self._run_us < self._config.inline_below_us:
             self._done(batch, *self._attempt(batch))
         else:
             try:
@@ -170,10 +177,18 @@ class Batcher:
         return batch
 
     def _attempt(self, batch: list[_Waiter]) -> tuple[list[Answer | Exception], Exception | None]:
+        began = time.perf_counter()
         try:
             return self._run([waiter.request for waiter in batch]), None
         except Exception as error:  # noqa: BLE001 a request boundary: passed to every waiter
             return [], error
+        finally:
+            self._note((time.perf_counter() - began) * 1e6)
+
+    def _note(self, run_us: float) -> None:
+        """Believe a slow batch at once, and quick ones by and by."""
+        before = self._run_us if self._run_us < math.inf else run_us
+        self._run_us = max(run_us, before + _TRUST * (run_us - before))
 
     def _work(self, batch: list[_Waiter]) -> None:
         """Runs in the pool's thread."""

@@ -39,20 +39,34 @@ class ModelConfig:
     """Where it computes. `cuda`: the first NVIDIA GPU; an error if there is none."""
     compile: bool = False
     """Whether a torch module runs through `torch.compile`: seconds at the start, then quicker."""
-    inline: bool = False
-    """Run the engine on the event loop instead of in a thread of its own: about 20 us quicker a
-    forward, and the loop stands still meanwhile. For policies that take less than that."""
+    inline_below_us: int = 300
+    """A batch runs on the event loop if those before it took less than so many microseconds, else
+    in a thread of its own, so that the loop goes on: handing a batch over costs about 20 us, and up
+    to 5 ms where the loop is busy. 0 never runs one on the loop."""
     timeout_s: float | None = None
     """How long a request may wait for its answer, in seconds; None: as long as it takes."""
     reject_non_finite: bool = False
     """Whether a request whose outputs hold NaN or inf fails, instead of being answered so."""
     retention: Retention = field(default_factory=Retention)
     """Which versions `checkpoint` leaves on disk."""
+    cache_bytes: int = 1024**3
+    """Weights in the engines of all clones together, besides the model's own; the least recently
+    used are loaded again when they are asked for. At least one version is held. Typical: 20 to
+    200 versions."""
+    max_sessions: int = 10_000
+    """Sessions whose recurrent state is kept; beyond it a new one is refused with
+    `CapacityError`."""
+    session_idle_s: float = 600.0
+    """A session that asks nothing for so many seconds may be dropped; it then begins anew."""
 
     def __post_init__(self) -> None:
-        for name in ("max_batch_size", "max_queue_rows", "num_threads"):
+        for name in ("max_batch_size", "max_queue_rows", "num_threads", "max_sessions"):
             _check_int(name, getattr(self, name), 1)
-        _check_int("max_wait_us", self.max_wait_us, 0)
+        for name in ("max_wait_us", "inline_below_us", "cache_bytes"):
+            _check_int(name, getattr(self, name), 0)
+        idle_s = self.session_idle_s
+        if isinstance(idle_s, bool) or not isinstance(idle_s, int | float) or not idle_s > 0:
+            raise ConfigError(f"session_idle_s: expected more than 0, got {idle_s!r}")
         _check_choice("backend", self.backend, get_args(Backend))
         _check_choice("device", self.device, get_args(Device))
         if self.backend == "tensorrt" and self.device != "cuda":

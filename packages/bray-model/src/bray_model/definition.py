@@ -72,7 +72,7 @@ def _open_export(path: Path, manifest: Manifest, config: ModelConfig) -> Engine:
     exchange, weights = None, None
     if EXCHANGE in manifest.files:
         exchange = manifest.read_file(path, EXCHANGE)
-        weights = _read_weights(path, manifest)
+        weights = read_weights(path, manifest)
     if config.backend == "tensorrt":
         try:
             from bray_model.tensorrt_engine import TensorRTEngine
@@ -104,7 +104,12 @@ def _open_quantized(path: Path, manifest: Manifest, config: ModelConfig) -> Engi
     )
 
 
-def _read_weights(path: Path, manifest: Manifest) -> Weights:
+def read_weights(path: Path, manifest: Manifest) -> Weights:
+    """Read the weights that an export holds beside its graphs.
+
+    Raises:
+        ExportError: its file is absent or broken.
+    """
     import safetensors.numpy
 
     try:

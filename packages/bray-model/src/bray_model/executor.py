@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from bray_core import metrics
-from bray_core.errors import BrayError, SpecError
-from bray_core.protocols import Answer, Weights
+from bray_core.errors import BrayError, ClosedError, SpecError
+from bray_core.protocols import Answer
 from bray_model.config import ModelConfig
 from bray_model.engine import Engine
+from bray_model.engine_cache import Current, EngineCache
 from bray_model.signature import Signature
 from bray_model.tree_spec import Leaf, Leaves, TreeSpec
 
@@ -34,35 +36,43 @@ class Request:
     batch: bool = False
 
 
-class Current(NamedTuple):
-    """A version with its weights; None where they are fixed. Never changed, only replaced."""
-
-    version: int
-    weights: Weights | None
-
-
 class Executor:
-    """The engine, its input block and the weights to use next. Thread-safe, blocking.
+    """The version to use next, and what it runs on. Thread-safe, blocking.
 
     Args:
         engine: owned from now on; holds the weights of `current`.
         signature: what the engine takes and gives.
-        config: batch size and padding.
+        config: batch size, padding, memory for versions.
         current: what the engine holds.
     """
 
     def __init__(
         self, engine: Engine, signature: Signature, config: ModelConfig, current: Current
     ) -> None:
-        self.engine = engine
         self.current = current
         """Assign to change the weights: it takes effect before the next batch."""
-        self._loaded = current
+        self._is_root = True
+        self._closed = False
+        self._engines = EngineCache(engine, current, config.cache_bytes)
         self._lock = threading.Lock()
         self._config = config
         self._outputs = signature.output_tree
+        self._row_multiple = engine.row_multiple
         capacity = _up_to_multiple(config.max_batch_size, engine.row_multiple)
         self._block = _InputBlock(signature.input_tree, capacity)
+
+    def clone(self, current: Current) -> Executor:
+        """Return one for another version: engines, input block and lock are shared."""
+        clone = copy.copy(self)
+        clone.current = current
+        clone._is_root = False
+        return clone
+
+    def close(self) -> None:
+        """Keep no engine for this clone, refuse further use; waits for the batch that runs."""
+        with self._lock:
+            self._closed = True
+            self._engines.leave(self)
 
     def run(self, requests: Sequence[Request]) -> list[Answer | Exception]:
         """Answer requests in one batch, or one request that is larger than a batch in several.
@@ -88,28 +98,30 @@ class Executor:
 
     def _run(self, requests: Sequence[Request]) -> list[Answer | Exception]:
         with self._lock:
+            if self._closed:
+                raise ClosedError("the model was closed before this batch ran")
             current = self.current
-            if current is not self._loaded:
-                assert current.weights is not None
-                self.engine.load(current.weights)
-                self._loaded = current
-            outputs = self._run_rows(requests)
+            if self._is_root:
+                engine = self._engines.root_engine(current)
+            else:
+                engine = self._engines.engine(self, current)
+            outputs = self._run_rows(engine, requests)
         return self._answers(requests, outputs, current.version)
 
-    def _run_rows(self, requests: Sequence[Request]) -> Leaves:
+    def _run_rows(self, engine: Engine, requests: Sequence[Request]) -> Leaves:
         size = self._config.max_batch_size
         if len(requests) == 1 and requests[0].rows > size:
-            parts = [self._step([part]) for part in _split(requests[0], size)]
+            parts = [self._step(engine, [part]) for part in _split(requests[0], size)]
             return [np.concatenate(column) for column in zip(*parts, strict=True)]
-        return self._step(requests)
+        return self._step(engine, requests)
 
-    def _step(self, requests: Sequence[Request]) -> Leaves:
+    def _step(self, engine: Engine, requests: Sequence[Request]) -> Leaves:
         """Run one batch; returns the output leaves `[B, ...]` without padding."""
         started = time.perf_counter()
         rows = self._block.fill(requests)
         size = self._padded(rows)
         tree = self._outputs
-        leaves = tree.leaves(self.engine.run(self._block.inputs(rows, size)))
+        leaves = tree.leaves(engine.run(self._block.inputs(rows, size)))
         if leaves is None:
             raise SpecError(f"outputs: expected the leaves {tree.paths}, got another structure")
         for path, spec, leaf in zip(tree.paths, tree.specs, leaves, strict=True):
@@ -127,7 +139,7 @@ class Executor:
             if size >= rows:
                 rows = size
                 break
-        return rows if rows == 1 else _up_to_multiple(rows, self.engine.row_multiple)
+        return rows if rows == 1 else _up_to_multiple(rows, self._row_multiple)
 
     def _answers(
         self, requests: Sequence[Request], outputs: Leaves, version: int

@@ -164,7 +164,7 @@ def _exchanges_weights(
     weights = module.weights()
     assert weights is not None
     others = {
-        name: array * np.asarray(1.1, array.dtype) if array.dtype.kind == "f" else array
+        name: np.asarray(array * 1.1, array.dtype) if array.dtype.kind == "f" else array
         for name, array in weights.items()
     }
     module.load(others)

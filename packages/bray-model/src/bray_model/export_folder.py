@@ -33,6 +33,29 @@ def find_export(path: Path) -> Path:
     return max(manifests, key=lambda file: (file.stat().st_mtime_ns, file)).parent
 
 
+def find_exports(path: Path) -> list[Path]:
+    """Return what is served from `path`: an export, a trial's newest one, or a folder's.
+
+    A folder of exports holds them as `EXPORT/` or `NAME/VERSION/`, whatever they are called.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    try:
+        return [find_export(path)]
+    except NotFoundError:
+        found = [*path.glob(f"*/{MANIFEST}"), *path.glob(f"*/*/{MANIFEST}")]
+        exports = sorted(file.parent for file in found if _is_visible(file.relative_to(path)))
+        if not exports:
+            raise
+    return exports
+
+
+def _is_visible(path: Path) -> bool:
+    """Whether no part of a path begins with a dot, as do folders that are being written."""
+    return not any(part.startswith(".") for part in path.parts)
+
+
 def copy_export(source: Path, target: Path) -> None:
     """Copy an export, its checksums compared on the way.
 

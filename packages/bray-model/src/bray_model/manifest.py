@@ -83,6 +83,8 @@ class Manifest:
             "actor": self.actor,
             "files": {name: {"sha256": digest} for name, digest in self.files.items()},
         }
+        if self.signature.state:
+            content["state"] = dict(self.signature.state)
         if self.recommended is not None:
             content["recommended"] = asdict(self.recommended)
         return json.dumps(content, indent=2).encode() + b"\n"
@@ -127,10 +129,11 @@ class Manifest:
         inputs = _spec_from_json(content["inputs"], "inputs")
         if not isinstance(inputs, tuple):
             raise ValueError("inputs: expected a tuple, one entry per argument")
+        outputs = _spec_from_json(content["outputs"], "outputs")
         return cls(
             name=name,
             version=version,
-            signature=Signature(inputs, _spec_from_json(content["outputs"], "outputs")),
+            signature=Signature(inputs, outputs, content.get("state", {})),
             actor=_checked_actor(actor),
             files=_checked_files(content["files"]),
             recommended=_checked_recommendation(content.get("recommended")),

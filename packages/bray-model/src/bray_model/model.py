@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
+import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from bray_core.errors import (
-    ClosedError,
-    ConfigError,
-    ExportError,
-    MissingExtraError,
-    SpecError,
-    VersionNotFoundError,
-)
+from bray_core.errors import ClosedError, ConfigError, ExportError, MissingExtraError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer, Weights
-from bray_model.batcher import Batcher
+from bray_model.batchers import Batchers
+from bray_model.clones import Clones
 from bray_model.config import ModelConfig
 from bray_model.definition import Definition, open_definition
-from bray_model.executor import Current, Executor, Request
-from bray_model.manifest import QUANTIZED
+from bray_model.engine_cache import Current
+from bray_model.executor import Executor, Request
+from bray_model.model_versions import ModelVersions
+from bray_model.session_states import SessionStates
 from bray_model.versions import VersionStore
-from bray_model.waiters import VersionWaiters
-from bray_model.weights import check_weights, weights_spec
+from bray_model.weights import weights_spec
 
 if TYPE_CHECKING:
     from bray_model.definition import Source
@@ -46,12 +40,15 @@ class Model:
         example_inputs: for a module: the tuple of its arguments (or its only argument), nested
             arrays or tensors with batch dimension `[B, ...]`.
         name: for messages, threads and exports.
-        config: batching and retention.
-        directory: where `checkpoint` writes, below `versions/`. The newest version there is
-            taken up, and the numbering goes on from it.
+        config: batching, memory and retention.
+        directory: where `checkpoint` writes, below `versions/`, and clones below `clones/<name>/`.
+            The newest version there is taken up, and the numbering goes on from it.
+        state: recurrent inputs that the model keeps for a session: input → the output that it
+            comes from, such as `{"inputs[1]": "outputs/state"}`. An export brings its own.
 
     Raises:
-        SpecError: the example inputs do not fit the module, or the stored weights do not.
+        SpecError: the example inputs do not fit the module, or the stored weights do not, or an
+            input of the state is unlike its output.
         ExportError: the export is broken.
         MissingExtraError: a module without torch installed.
 
@@ -69,85 +66,106 @@ class Model:
         name: str = "model",
         config: ModelConfig | None = None,
         directory: str | Path | None = None,
+        state: Mapping[str, str] | None = None,
     ) -> None:
         config = config or ModelConfig()
         definition = open_definition(module, example_inputs, config)
-        self._set_up(definition, name, config, directory)
-        if self._store is not None and (versions := self._store.versions()):
-            self.load(versions[-1])
+        if state is not None:
+            signature = replace(definition.signature, state=state)
+            definition = replace(definition, signature=signature)
+        weights = definition.engine.weights()
+        if weights is None and directory is not None:
+            raise ConfigError("directory: the weights of an export are fixed: leave it out")
+        current = Current(definition.version, weights)
+        executor = Executor(definition.engine, definition.signature, config, current)
+        spec = None if weights is None else weights_spec(weights)
+        pool = ThreadPoolExecutor(1, thread_name_prefix=f"bray-model-{name}")
+        self._parent: Model | None = None
+        self._set_up(name, config, definition, executor, pool, spec, directory)
+        self._versions.load_newest()
 
     def _set_up(
         self,
-        definition: Definition,
         name: str,
         config: ModelConfig,
-        directory: str | Path | None = None,
+        definition: Definition,
+        executor: Executor,
+        pool: ThreadPoolExecutor,
+        spec: Nested | None,
+        directory: str | Path | None,
     ) -> None:
         self.name = name
         self.config = config
         self.signature = definition.signature
         self._definition = definition
-        weights = definition.engine.weights()
-        self._weights_spec = None if weights is None else weights_spec(weights)
-        if weights is None and directory is not None:
-            raise ConfigError("directory: the weights of an export are fixed: leave it out")
-        self._store = (
-            None
-            if directory is None
-            else VersionStore(Path(directory) / "versions", config.retention)
-        )
-        self._newest = definition.version
-        current = Current(definition.version, weights)
-        self._executor = Executor(definition.engine, definition.signature, config, current)
-        self._pool = (
-            None
-            if config.inline
-            else ThreadPoolExecutor(1, thread_name_prefix=f"bray-model-{name}")
-        )
-        self._lock = threading.Lock()  # the newest number, the batchers, closing
-        self._batchers: dict[asyncio.AbstractEventLoop, Batcher] = {}
-        self._waiters = VersionWaiters()
+        self._executor = executor
+        self._pool = pool
+        self._directory = None if directory is None else Path(directory)
+        store = self._store_below(self._directory)
+        self._versions = ModelVersions(name, executor, spec, store, config.backend)
+        self._batchers = Batchers(executor.run, config, pool, name)
+        self._sessions = SessionStates(self.signature, config, name)
+        self._clones = Clones(name, self._directory)
+        self._is_temporary = False
+        self._lock = threading.Lock()  # closing
         self._closed = False
 
     @property
     def version(self) -> int:
         """The version that the next batch will be answered with; 0 before the first publish."""
-        return self._executor.current.version
+        return self._versions.current.version
 
-    async def infer(self, *inputs: Nested, batch: bool = False) -> Answer:
+    async def infer(
+        self, *inputs: Nested, batch: bool = False, session: str | None = None
+    ) -> Answer:
         """Answer one row, or with `batch` rows `[B, ...]`, in a batch with other callers' rows.
 
         The inputs are read until the answer is there. More than `max_batch_size` rows are
         split, answered by one version, and joined.
 
+        With `session` the inputs of the state are left out: zeros take their place in its first
+        call, then what its last answer brought. A failed call leaves the state as it was.
+
         Raises:
             SpecError: an input does not fit the signature; names its path.
             NonFiniteError: an output is not finite, and `reject_non_finite` is set; names it.
-            CapacityError: too many rows wait.
+            CapacityError: too many rows or sessions, or the session has a request under way.
             DeadlineError: no answer within `timeout_s` of the config.
             ClosedError: the model was closed.
         """
         self._check_open()
-        request = self._request(inputs, batch)
-        batcher = self._batchers.get(asyncio.get_running_loop()) or self._new_batcher()
-        return await batcher.answer(request)
+        if session is None:
+            return await self._batchers.answer(self._request(inputs, batch))
+        with self._sessions.turn(session, inputs, batch) as turn:
+            answer = await self._batchers.answer(turn.request)
+            turn.keep(answer.outputs)
+        return answer
 
-    async def forward(self, *inputs: Nested, batch: bool = False) -> Nested:
+    async def forward(
+        self, *inputs: Nested, batch: bool = False, session: str | None = None
+    ) -> Nested:
         """`infer` without the version."""
-        return (await self.infer(*inputs, batch=batch)).outputs
+        return (await self.infer(*inputs, batch=batch, session=session)).outputs
 
-    def __call__(self, *inputs: Nested, batch: bool = False) -> Nested:
+    def __call__(self, *inputs: Nested, batch: bool = False, session: str | None = None) -> Nested:
         """Compute at once in this thread, without an event loop and apart from other callers.
 
         Raises:
             SpecError: an input does not fit the signature; names its path.
+            CapacityError: too many sessions, or the session has a request under way.
             ClosedError: the model was closed.
         """
         self._check_open()
-        (answer,) = self._executor.run([self._request(inputs, batch)])
-        if isinstance(answer, Exception):
-            raise answer
-        return answer.outputs
+        if session is None:
+            return self._run(self._request(inputs, batch))
+        with self._sessions.turn(session, inputs, batch) as turn:
+            outputs = self._run(turn.request)
+            turn.keep(outputs)
+        return outputs
+
+    def end_session(self, session: str) -> None:
+        """Drop the state of a session; one that is unknown is harmless."""
+        self._sessions.end(session)
 
     def publish(self, weights: Weights, *, version: int | None = None) -> int:
         """Make a copy of `weights` current from the next batch on, and return its version.
@@ -160,18 +178,7 @@ class Model:
             SpecError: a name, shape or dtype differs; names the parameter.
             ConfigError: the version is not newer, or the weights are fixed (an export).
         """
-        copied = self._checked_weights(weights)
-        with self._lock:
-            self._check_open()
-            number = self._newest + 1 if version is None else version
-            if number <= self._newest:
-                raise ConfigError(
-                    f"version={number}: expected more than {self._newest}, the newest so far"
-                )
-            self._newest = number
-            self._executor.current = Current(number, copied)
-        self._waiters.announce(number)
-        return number
+        return self._versions.publish(weights, version)
 
     async def wait_version(self, version: int, timeout_s: float | None = None) -> int:
         """Wait until `self.version >= version` and return it.
@@ -181,7 +188,7 @@ class Model:
             ClosedError: the model was closed.
         """
         self._check_open()
-        return await self._waiters.wait(version, lambda: self.version, timeout_s)
+        return await self._versions.wait(version, timeout_s)
 
     def weights(self) -> tuple[int, Weights]:
         """Return the current version and its weights; they are shared: do not write to them.
@@ -189,18 +196,18 @@ class Model:
         Raises:
             ConfigError: the weights are fixed (an export).
         """
-        current = self._executor.current
-        if current.weights is None:
-            raise self._fixed()
-        return current.version, current.weights
+        return self._versions.weights()
 
     def checkpoint(self) -> Path | None:
         """Write the current version below `directory` and return its file.
 
         Returns:
             None where the model has no directory: nothing is written.
+
+        Raises:
+            CheckpointError: it cannot be written, such as on a full disk; what was there stays.
         """
-        return None if self._store is None else self._store.save(*self.weights())
+        return self._versions.checkpoint()
 
     def load(self, version: int) -> int:
         """Make a version from disk current, under its own number, and return that.
@@ -210,21 +217,9 @@ class Model:
         Raises:
             VersionNotFoundError: it is not on disk; names those that are.
             SpecError: its weights are not this module's.
+            CodecError: its file is broken.
         """
-        store = self._stored()
-        try:
-            weights = self._checked_weights(store.load(version))
-        except SpecError as error:
-            raise SpecError(
-                f"version {version} in {store.path} is of another module: {error}; "
-                "use another directory or trial"
-            ) from None
-        with self._lock:
-            self._check_open()
-            self._newest = max(self._newest, version, *store.versions())
-            self._executor.current = Current(version, weights)
-        self._waiters.announce(version)
-        return version
+        return self._versions.load(version)
 
     def pin(self, version: int, *, pinned: bool = True) -> None:
         """Keep a version on disk whatever `retention` says, or no longer.
@@ -233,31 +228,53 @@ class Model:
             VersionNotFoundError: it is not on disk; names those that are.
             ConfigError: the model has no directory.
         """
-        self._stored().pin(version, pinned)
+        self._versions.stored().pin(version, pinned)
 
     def clone(self, version: int = -1, name: str | None = None) -> Model:
-        """Return a separate model of the same definition with the weights of `version`.
+        """Return a model of the same network with the weights of `version`, at once.
+
+        Clones share this model's thread and memory for engines (`ModelConfig.cache_bytes`); a
+        version on disk is read when it is first asked, and again where another took its place.
+        Its file stays, in the clone's own directory, when it is dropped here. What is not on disk
+        is shared in memory. Closing this model closes its clones.
 
         Args:
-            version: -1 is the current one; any other than the current is read from disk.
-            name: of the clone; by default `<name>-v<version>`.
+            version: -1 is the current one; any other than the current is on disk.
+            name: unique among the clones of this model; what the clone has on disk stays, and
+                `get_clone` finds it, also after a restart. None: `<name>-v<version>`, and what it
+                has on disk goes when it is closed.
 
         Raises:
             VersionNotFoundError: it is neither current nor on disk.
+            AlreadyExistsError: there is a clone of that name; `get_clone` looks it up.
+            ConfigError: the name is not plain letters, digits, `.`, `_` and `-`.
         """
-        self._check_open()
-        number, weights = self._executor.current
-        if version not in (-1, number):
-            if self._store is None:
-                raise VersionNotFoundError(
-                    f"version {version}: model {self.name!r} holds version {number} only, and "
-                    "has no directory to read others from"
-                )
-            number, weights = version, self._checked_weights(self._store.load(version))
-        clone = object.__new__(Model)
-        definition = self._definition.copy(number, weights)
-        clone._set_up(definition, name or f"{self.name}-v{number}", self.config)
-        return clone
+        current = self._versions.current
+        number = current.version if version == -1 else version
+
+        def make(chosen: str, directory: Path | None) -> Model:
+            into = self._store_below(directory)
+            lent = self._versions.lend(number, current, into, named=name is not None)
+            clone = self._derive(chosen, lent, directory)
+            clone._is_temporary = name is None
+            return clone
+
+        return self._clones.create(name, f"{self.name}-v{number}", make)
+
+    def get_clone(self, name: str) -> Model:
+        """Look up a clone; one that is only on disk is reopened with its newest version.
+
+        Raises:
+            NotFoundError: there is none of that name; names those that are.
+        """
+
+        def reopen(name: str, directory: Path | None) -> Model:
+            store = self._store_below(directory)
+            assert store is not None
+            newest = self._versions.on_disk(store.versions()[-1], store)
+            return self._derive(name, newest, directory)
+
+        return self._clones.get(name, reopen)
 
     def export(
         self,
@@ -281,28 +298,32 @@ class Model:
         """
         if self._definition.example is None:
             raise ExportError(f"model {self.name!r}: is an export itself: copy its folder")
-        current = self._executor.current
         try:
             from bray_model.export import export
         except ImportError as error:
             raise MissingExtraError("Model.export", "bray-model", "torch") from error
-        definition = self._definition.copy(*current)
+        current = self._versions.current
+        definition = self._definition.copy(current.version, current.held())
         return export(
             definition, Path(directory), name=self.name, actor=actor, random_outputs=random_outputs
         )
 
     def close(self) -> None:
-        """Fail those who wait with ClosedError and refuse further use; again is harmless."""
+        """Fail those who wait with ClosedError, close the clones, refuse use; again is harmless."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            batchers = list(self._batchers.values())
-        for batcher in batchers:
-            batcher.close_soon()
-        self._waiters.fail(self._closed_error())
-        if self._pool is not None:
+        self._clones.close()
+        self._batchers.close()
+        self._versions.close()
+        if self._parent is not None:
+            self._executor.close()
+            self._parent._clones.remove(self)
+        else:
             self._pool.shutdown(wait=False)
+        if self._is_temporary and self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
 
     def __enter__(self) -> Model:
         return self
@@ -313,49 +334,34 @@ class Model:
     def __repr__(self) -> str:
         return f"Model({self.name!r}, version={self.version})"
 
+    def _derive(self, name: str, current: Current, directory: Path | None) -> Model:
+        """Return a model that shares this one's worker."""
+        clone = object.__new__(Model)
+        clone._parent = self
+        definition = replace(self._definition, version=current.version)
+        executor = self._executor.clone(current)
+        clone._set_up(
+            name, self.config, definition, executor, self._pool, self._versions.spec, directory
+        )
+        return clone
+
+    def _store_below(self, directory: Path | None) -> VersionStore | None:
+        if directory is None:
+            return None
+        return VersionStore(directory / "versions", self.config.retention)
+
+    def _run(self, request: Request) -> Nested:
+        (answer,) = self._executor.run([request])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer.outputs
+
     def _request(self, inputs: tuple[Nested, ...], batch: bool) -> Request:
         if batch:
             leaves, rows = self.signature.input_tree.batch(inputs)
             return Request(leaves, rows, True)
         return Request(self.signature.input_tree.row(inputs))
 
-    def _new_batcher(self) -> Batcher:
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            self._check_open()
-            for other in [other for other in self._batchers if other.is_closed()]:
-                del self._batchers[other]
-            batcher = Batcher(loop, self._executor.run, self.config, self._pool, self.name)
-            self._batchers[loop] = batcher
-        return batcher
-
-    def _checked_weights(self, weights: Weights) -> dict[str, np.ndarray[Any, Any]]:
-        if self._weights_spec is None:
-            raise self._fixed()
-        check_weights(weights, self._weights_spec)
-        return {name: np.array(array, order="C") for name, array in weights.items()}
-
-    def _stored(self) -> VersionStore:
-        if self._store is None:
-            raise ConfigError(
-                f"model {self.name!r}: has no directory for versions: pass directory=..."
-            )
-        return self._store
-
-    def _fixed(self) -> ConfigError:
-        if self.config.backend in QUANTIZED:
-            return ConfigError(
-                f"model {self.name!r}: the weights of backend={self.config.backend!r} are fixed: "
-                "its graph was made for them; export the new ones and quantize that"
-            )
-        return ConfigError(
-            f"model {self.name!r}: the weights of this export are fixed (its graph computes with "
-            "them while it is made): publish to the model of the torch module and export that again"
-        )
-
     def _check_open(self) -> None:
         if self._closed:
-            raise self._closed_error()
-
-    def _closed_error(self) -> ClosedError:
-        return ClosedError(f"model {self.name!r}: closed")
+            raise ClosedError(f"model {self.name!r}: closed")

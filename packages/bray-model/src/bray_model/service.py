@@ -2,49 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from bray_core.codec import decode, encode
 from bray_core.errors import CapacityError, CodecError, NotFoundError, ServiceError, SpecError
-from bray_core.protocols import Actor
+from bray_core.nested import Nested
+from bray_core.protocols import Actor, Answer
 from bray_model.model import Model
+from bray_model.served_model import ServedModel
+from bray_model.tree_spec import Leaves
+
+logger = logging.getLogger(__name__)
 
 _GROUP = "bray.actors"
+
+Served: TypeAlias = Model | ServedModel
 
 
 class ModelService:
     """Answers stateless calls with the bare model.
 
     A call's body is the codec's encoding of the list of the model's inputs, one row without
-    batch dimension; the reply is that of `{"outputs": ..., "version": n}`.
+    batch dimension; the reply is that of `{"outputs": ..., "version": n}`. An error is
+    `bad_request` for a body that does not fit, and `busy` where too many wait.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Served) -> None:
         self._model = model
 
     async def tick(self, body: bytes) -> bytes:
-        """Answer one call.
+        """Answer one call. Raises ServiceError."""
+        return await self._answer(self._row(body))
 
-        Raises:
-            ServiceError: `bad_request` for a body that does not fit; `busy` if too many wait.
-        """
+    async def ticks(self, bodies: Sequence[bytes]) -> Sequence[bytes | ServiceError]:
+        """Answer several calls in one batch, but those that do not fit."""
+        replies: list[bytes | ServiceError | None] = []
+        rows: list[Leaves] = []
+        for body in bodies:
+            try:
+                rows.append(self._row(body))
+                replies.append(None)
+            except ServiceError as error:
+                replies.append(error)
+        answers = iter(await self._answers(rows))
+        return [next(answers) if reply is None else reply for reply in replies]
+
+    def _row(self, body: bytes) -> Leaves:
+        """Return the leaves of the row that a call holds."""
         try:
             inputs = decode(body)
             if not isinstance(inputs, list):
                 got = type(inputs).__name__
                 raise SpecError(f"body: expected the list of the model's inputs, got {got}")
-            answer = await self._model.infer(*inputs)
+            return self._model.signature.input_tree.row(inputs)
         except (CodecError, SpecError) as error:
+            raise ServiceError("bad_request", str(error)) from error
+
+    async def _answer(self, row: Leaves) -> bytes:
+        model = self._model
+        try:
+            answer = await model.infer(*model.signature.input_tree.build(row))
+        except SpecError as error:
             raise ServiceError("bad_request", str(error)) from error
         except CapacityError as error:
             raise ServiceError("busy", str(error)) from error
-        return encode({"outputs": answer.outputs, "version": answer.version})
+        return _encoded(answer.outputs, answer.version)
+
+    async def _answers(self, rows: Sequence[Leaves]) -> Sequence[bytes | ServiceError]:
+        if len(rows) < 2:
+            return [await self._answer_or_error(row) for row in rows]
+        model = self._model
+        signature = model.signature
+        batch = signature.input_tree.build([np.stack(c) for c in zip(*rows, strict=True)])
+        try:
+            answer: Answer = await model.infer(*batch, batch=True)
+        except CapacityError as error:
+            return [ServiceError("busy", str(error))] * len(rows)
+        except Exception as error:  # noqa: BLE001  a bad row among them fails alone
+            logger.debug("%d calls failed together: %s", len(rows), error)
+            return [await self._answer_or_error(row) for row in rows]
+        leaves = signature.output_tree.leaves(answer.outputs)
+        assert leaves is not None
+        build, version = signature.output_tree.build, answer.version
+        return [
+            _encoded(build([leaf[i, ...] for leaf in leaves]), version) for i in range(len(rows))
+        ]
+
+    async def _answer_or_error(self, row: Leaves) -> bytes | ServiceError:
+        try:
+            return await self._answer(row)
+        except ServiceError as error:
+            return error
+        except Exception as error:  # a request boundary: it becomes a reply
+            logger.exception("a call failed")
+            return ServiceError("service_error", f"{type(error).__name__}: {error}")
+
+
+def _encoded(outputs: Nested, version: int) -> bytes:
+    return encode({"outputs": outputs, "version": version})
 
 
 def make_service(
-    model: Model, actor: Mapping[str, Any] | None
+    model: Served, actor: Mapping[str, Any] | None
 ) -> Callable[[str], Actor] | ModelService:
     """Return what `bray_server.Server` serves for an export.
 

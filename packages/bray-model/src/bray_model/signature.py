@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from bray_core import nested
 from bray_core.errors import SpecError
 from bray_core.nested import Nested
+from bray_model.state_paths import state_leaves
 from bray_model.tree_spec import TreeSpec, unbatched
 
 Run = Callable[[tuple[Nested, ...]], Nested]
@@ -26,20 +27,31 @@ class Signature:
 
     A leaf's path, such as `inputs[0]/units` or `outputs/logits`, is its name in error messages
     and in an export.
+
+    Raises:
+        SpecError: the state's inputs and outputs do not match; names both.
     """
 
     inputs: tuple[Nested, ...]
     """One tree per positional argument."""
     outputs: Nested
+    state: Mapping[str, str] = field(default_factory=dict)
+    """Input → the output that it comes from in a session's next call; paths of leaves, or of
+    trees of the same structure: `{"inputs[1]": "outputs/state"}`."""
+    state_leaves: tuple[tuple[int, int], ...] = field(init=False, repr=False, compare=False)
+    """The same as numbers of leaves, ascending by input."""
     input_tree: TreeSpec = field(init=False, repr=False, compare=False)
     output_tree: TreeSpec = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "input_tree", TreeSpec(self.inputs, "inputs"))
         object.__setattr__(self, "output_tree", TreeSpec(self.outputs, "outputs"))
+        pairs = state_leaves(self.state, self.input_tree, self.output_tree)
+        object.__setattr__(self, "state_leaves", pairs)
+        object.__setattr__(self, "state", dict(self.state))
 
-    def __reduce__(self) -> tuple[type[Signature], tuple[tuple[Nested, ...], Nested]]:
-        return Signature, (self.inputs, self.outputs)
+    def __reduce__(self) -> tuple[type[Signature], tuple[Any, ...]]:
+        return Signature, (self.inputs, self.outputs, self.state)
 
     @classmethod
     def probe(cls, run: Run, example: tuple[Nested, ...]) -> Signature:

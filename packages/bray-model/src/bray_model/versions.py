@@ -6,8 +6,11 @@ versions that the index names whole.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import logging
+import os
 import re
 import time
 from pathlib import Path
@@ -16,14 +19,27 @@ from typing import NamedTuple
 import safetensors
 import safetensors.numpy
 
-from bray_core.errors import CodecError, VersionNotFoundError
+from bray_core.errors import BrayError, CodecError, VersionNotFoundError
 from bray_core.experiment import write_atomic
 from bray_core.protocols import Weights
 from bray_model.retention import Retention
 
 _FORMAT = 1
 _FILE = re.compile(r"(\d+)\.safetensors")
+_CURES = {
+    errno.ENOSPC: "free space or keep fewer versions (retention)",
+    errno.EDQUOT: "free space within the quota or keep fewer versions (retention)",
+    errno.EROFS: "choose a directory that can be written",
+    errno.EACCES: "choose a directory that this user can write",
+}
+_NO_LINKS = (errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.EMLINK)
+"""What a file system says that has no hard links, or too many of one file."""
+_ABANDONED_S = 3600.0
 _log = logging.getLogger(__name__)
+
+
+class CheckpointError(BrayError, OSError):
+    """A version could not be written to disk; those that were there are as they were."""
 
 
 class VersionStore:
@@ -64,21 +80,67 @@ class VersionStore:
         self._write(index)
 
     def save(self, version: int, weights: Weights) -> Path:
-        """Write a version and drop those that the rules do not keep; return its file."""
+        """Write a version and drop those that the rules do not keep; return its file.
+
+        Raises:
+            CheckpointError: it cannot be written, such as on a full disk. The versions that were
+                there are still there.
+        """
+        file = self._file(version)
+        try:
+            self._save(version, safetensors.numpy.save(dict(weights), {"version": str(version)}))
+        except OSError as error:
+            raise _cannot_write(file, version, error) from error
+        return file
+
+    def _save(self, version: int, data: bytes) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         index = self._read()
-        file = self._file(version)
-        write_atomic(file, safetensors.numpy.save(dict(weights), {"version": str(version)}))
+        write_atomic(self._file(version), data)
+        is_new = version not in index.saved_s
         index.saved_s[version] = time.time()
         # The one just written stays even where it is not among the newest numbers.
         kept = {*self._retention.kept(index.saved_s, index.pinned), version}
         dropped = set(index.saved_s) - kept
         for old in dropped:
             del index.saved_s[old]
-        self._write(index)
+        if is_new:
+            self._write_or_remove(index, version)
+        else:
+            self._write(index)
         for old in dropped:
             self._file(old).unlink(missing_ok=True)
-        return file
+        self._sweep(index)
+
+    def link(self, version: int, into: VersionStore) -> None:
+        """Put a version into another store as well, without a copy of its file.
+
+        There it stays when it is dropped here.
+
+        Raises:
+            VersionNotFoundError: it is not on disk; names those that are.
+            CheckpointError: the other store cannot be written.
+        """
+        index = self._read()
+        if version not in index.saved_s:
+            raise self._not_found(version, sorted(index.saved_s))
+        file = into._file(version)
+        try:
+            into.path.mkdir(parents=True, exist_ok=True)
+            self._link(version, file)
+            into._write_or_remove(_Index({version: index.saved_s[version]}, set()), version)
+        except OSError as error:
+            raise _cannot_write(file, version, error) from error
+
+    def _link(self, version: int, file: Path) -> None:
+        try:
+            os.link(self._file(version), file)
+        except FileNotFoundError:  # dropped a moment ago
+            raise self._not_found(version, self.versions()) from None
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            write_atomic(file, self._file(version).read_bytes())
 
     def load(self, version: int) -> Weights:
         """Read one version.
@@ -89,10 +151,10 @@ class VersionStore:
         """
         known = self.versions()
         file = self._file(version)
-        if version not in known or not file.is_file():
+        if version not in known:
             raise self._not_found(version, known)
         try:
-            weights: Weights = safetensors.numpy.load(file.read_bytes())
+            weights: Weights = safetensors.numpy.load_file(file)
         except safetensors.SafetensorError as error:
             raise CodecError(
                 f"{file}: not a whole safetensors file ({error}): "
@@ -118,7 +180,9 @@ class VersionStore:
                     f"{path}: expected format {_FORMAT}, got {content['format']!r}: "
                     "it was written by another version of bray-model"
                 )
-            saved_s = {int(number): float(at) for number, at in content["versions"].items()}
+            named = {int(number): float(at) for number, at in content["versions"].items()}
+            # A user may have deleted a file, as the message about a broken one says.
+            saved_s = {number: at for number, at in named.items() if self._file(number).is_file()}
             return _Index(saved_s, {int(number) for number in content["pinned"]})
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             if isinstance(error, CodecError):
@@ -134,6 +198,23 @@ class VersionStore:
             "pinned": sorted(index.pinned & set(index.saved_s)),
         }
         write_atomic(self.path / "index.json", json.dumps(content).encode())
+
+    def _write_or_remove(self, index: _Index, version: int) -> None:
+        """Write the index; where that fails remove the new version, which none then names."""
+        try:
+            self._write(index)
+        except OSError:
+            self._file(version).unlink(missing_ok=True)
+            raise
+
+    def _sweep(self, index: _Index) -> None:
+        """Remove what processes left that were killed while they wrote, not what one writes now."""
+        for file in self.path.iterdir():
+            match = _FILE.fullmatch(file.name)
+            if file.name.startswith(".") or (match and int(match[1]) not in index.saved_s):
+                with contextlib.suppress(FileNotFoundError):  # another process was quicker
+                    if time.time() - file.stat().st_mtime > _ABANDONED_S:
+                        file.unlink()
 
     def _rebuilt(self) -> _Index:
         """Without an index the files tell: each was written atomically."""
@@ -158,3 +239,11 @@ class _Index(NamedTuple):
     saved_s: dict[int, float]
     """Version → when it was saved, seconds since 1970."""
     pinned: set[int]
+
+
+def _cannot_write(file: Path, version: int, error: OSError) -> CheckpointError:
+    cure = _CURES.get(error.errno or 0, "look after the disk")
+    return CheckpointError(
+        f"{file}: version {version} cannot be written ({error.strerror or error}): {cure}, "
+        "then try again; what was there is as it was"
+    )

@@ -7,6 +7,7 @@ import logging
 
 from bray_core.errors import ServiceError
 from bray_server.figures import KINDS
+from bray_server.pages import PageReply
 
 logger = logging.getLogger("bray_server.access")
 
@@ -17,8 +18,9 @@ def log_request(
     request_id: str,
     kind: int,
     session: bytes,
+    path: str,
     received_bytes: int,
-    reply: bytes | ServiceError,
+    reply: bytes | PageReply | ServiceError,
     elapsed_s: float,
 ) -> None:
     """Write a request and its outcome to the logger `bray_server.access`, at level INFO."""
@@ -33,4 +35,6 @@ def log_request(
         "code": reply.code if isinstance(reply, ServiceError) else "ok",
         "elapsed_ms": round(elapsed_s * 1e3, 3),
     }
+    if path:
+        line["path"] = path
     logger.info("%s", json.dumps(line, ensure_ascii=False))

@@ -9,10 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from typing import Any, Protocol, cast
 
-from bray_core.errors import ServiceError
 from bray_server.auth import Tokens
 from bray_server.dispatcher import Dispatcher, Item
 from bray_server.limits import Limits
+from bray_server.pages import Pages
 from bray_server.sessions import Sessions
 
 _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
@@ -27,6 +27,7 @@ class Host(Protocol):
     sessions: Sessions
     dispatcher: Dispatcher
     access_log: bool
+    pages: Pages | None
     connections: set[Connection]
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -196,7 +197,7 @@ class Connection(asyncio.Protocol, ABC):
         """Answer a request that does not become whole, and close."""
 
     @abstractmethod
-    def reply(self, item: Item, reply: bytes | ServiceError) -> None:
+    def reply(self, item: Item, reply: Any) -> None:
         """Send the answer to a request that was put into the dispatcher."""
 
     @abstractmethod

@@ -3,7 +3,7 @@
 One task serves them in the order in which they came, as long as none of them waits. One that waits
 keeps its task to itself, and those behind it get a task each. So a tick that needs not wait costs
 no task of its own, one that does delays nobody, and ticks that wait for one model reach it in the
-same turn of the event loop, as one batch.
+same turn of the event loop, as one batch. Stateless calls go to a service that wants it together.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ import logging
 from collections import deque
 from typing import Any, Protocol, TypeAlias
 
-from bray_core.errors import ServiceError
+from bray_server.frames import Kind
 from bray_server.sessions import Owner, Sessions
 
 logger = logging.getLogger(__name__)
+
+_CALL = int(Kind.CALL)
+_MAX_TOGETHER = 256
+"""Calls that a service is given at once."""
 
 
 class Caller(Owner, Protocol):
@@ -26,7 +30,7 @@ class Caller(Owner, Protocol):
     is_lost: bool
     waiting: set[asyncio.Task[None]]
 
-    def reply(self, item: Item, reply: bytes | ServiceError) -> None:
+    def reply(self, item: Item, reply: Any) -> None:
         """Send the answer of one of its requests."""
         ...
 
@@ -39,8 +43,9 @@ class Caller(Owner, Protocol):
         ...
 
 
-Item: TypeAlias = tuple[Caller, int, bytes, bytes, Any, float]
-"""Caller, kind, session, body, what the caller needs for the reply, time received."""
+Item: TypeAlias = tuple[Caller, int, bytes, Any, Any, float]
+"""Caller, kind, session, body (bytes; for a page its request), what the caller needs for the reply,
+time received."""
 
 
 class Dispatcher:
@@ -52,6 +57,8 @@ class Dispatcher:
         self._task: asyncio.Task[None] | None = None
         self._item: Item | None = None
         """What `_serve` answers now."""
+        self._together: set[asyncio.Task[None]] = set()
+        """Keeps the tasks alive that answer calls together."""
 
     def put(self, item: Item) -> None:
         """Answer a request soon."""
@@ -65,7 +72,11 @@ class Dispatcher:
         me = self._task
         assert me is not None
         while queue:
-            item = self._item = queue.popleft()
+            item = queue.popleft()
+            if item[1] == _CALL and self._sessions.answers_calls_together:
+                self._put_calls(item)
+                continue
+            self._item = item
             caller = item[0]
             if caller.is_lost:
                 continue
@@ -82,6 +93,39 @@ class Dispatcher:
                 caller.waiting.discard(me)
                 return
         self._task = None
+
+    def _put_calls(self, first: Item) -> None:
+        """Let the calls that wait be answered together, each connection's in their order."""
+        calls, others = [first], list[Item]()
+        for item in self._queue:
+            (calls if item[1] == _CALL else others).append(item)
+        self._queue.clear()
+        self._queue.extend(others)
+        create_task = asyncio.get_running_loop().create_task
+        for start in range(0, len(calls), _MAX_TOGETHER):
+            task = create_task(self._serve_calls(calls[start : start + _MAX_TOGETHER]))
+            self._together.add(task)
+            task.add_done_callback(self._together.discard)
+
+    async def _serve_calls(self, calls: list[Item]) -> None:
+        answered = []
+        for item in calls:
+            if item[0].is_blocked:
+                item[0].hold(item)
+            elif not item[0].is_lost:
+                answered.append(item)
+        if not answered:
+            return
+        bodies = [item[3] for item in answered]
+        replies = await self._sessions.answer_calls(bodies, answered[0][5])
+        for item, reply in zip(answered, replies, strict=True):
+            if item[0].is_lost:
+                continue
+            try:
+                item[0].reply(item, reply)
+            except Exception:  # as above
+                logger.exception("connection closed by a fault")
+                item[0].abort()
 
     def _step_aside(self) -> None:
         """The request at hand waits: serve those behind it, each by itself."""

@@ -9,8 +9,8 @@ BUCKETS_S = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0
 )  # fmt: skip
 """Upper bounds of the latency histogram."""
-KINDS = {1: "start", 2: "tick", 3: "end", 4: "call"}
-"""Names of the kinds of requests, as in `frames.Kind`."""
+KINDS = {1: "start", 2: "tick", 3: "end", 4: "call", 0: "page"}
+"""Names of the kinds of requests, as in `frames.Kind`; 0: `pages.PAGE`."""
 
 
 class Figures:

@@ -16,6 +16,7 @@ from bray_server.access_log import log_request
 from bray_server.connection import Connection, Host
 from bray_server.dispatcher import Item
 from bray_server.frames import Kind
+from bray_server.pages import HEADERS, PAGE, PageReply, PageRequest
 from bray_server.sessions import STATUS
 
 _KINDS = {
@@ -25,7 +26,7 @@ _KINDS = {
     b"stop": int(Kind.END),
 }
 _CALL = int(Kind.CALL)
-_WANTED = frozenset({b"session", b"step_kind", b"authorization", b"x-request-id"})
+_WANTED = HEADERS | {b"session", b"step_kind", b"authorization", b"x-request-id"}
 _PAGES = (b"/health", b"/ready", b"/metrics")
 _MAX_PIPELINED = 64
 _MAX_REQUEST_ID_BYTES = 128
@@ -38,8 +39,7 @@ class _Request:
     """One request, as it is put together."""
 
     __slots__ = (
-        "body", "error", "headers", "keep_alive", "method", "page", "parts", "received_s", "size",
-        "url",
+        "error", "headers", "is_page", "keep_alive", "method", "parts", "received_s", "size", "url",
     )  # fmt: skip
 
     def __init__(self, url: bytes) -> None:
@@ -50,6 +50,7 @@ class _Request:
         self.keep_alive = False
         self.method = b""
         self.error: ServiceError | None = None
+        self.is_page = False
         self.received_s = 0.0
 
 
@@ -180,8 +181,10 @@ class HttpConnection(Connection):
                     raise request.error
                 if path == b"/step":
                     self._put(request)
-                else:
+                elif path in _PAGES or self.host.pages is None:
                     self._page(request, path)
+                else:
+                    self._put_page(request, path)
             except ServiceError as error:
                 self.host.sessions.figures.count_error(error.code)
                 self._reply_error(request, error)
@@ -212,6 +215,20 @@ class HttpConnection(Connection):
         self.num_under_way = 1
         self.host.dispatcher.put((self, kind, session, body, request, request.received_s))
 
+    def _put_page(self, request: _Request, path: bytes) -> None:
+        """Hand a page of the service to the dispatcher. Raises ServiceError: it is refused."""
+        request.is_page = True
+        if self.host.tokens.required:
+            self._check_token(request)
+        page = PageRequest(
+            request.method.decode("ascii", "replace"),
+            path.decode("ascii", "replace"),
+            {name: value for name, value in request.headers.items() if name in HEADERS},
+            b"".join(request.parts),
+        )
+        self.num_under_way = 1
+        self.host.dispatcher.put((self, PAGE, b"", page, request, request.received_s))
+
     def _check_token(self, request: _Request) -> None:
         if not self.host.tokens.accept_header(request.headers.get(b"authorization", b"")):
             raise _UNAUTHORIZED
@@ -234,12 +251,14 @@ class HttpConnection(Connection):
         self._reply(request, 200, b"text/plain; version=0.0.4", text.encode())
         self._next()
 
-    def reply(self, item: Item, reply: bytes | ServiceError) -> None:
+    def reply(self, item: Item, reply: bytes | PageReply | ServiceError) -> None:
         """Send the answer to a request that was put into the dispatcher."""
         request: _Request = item[4]
         self.num_under_way = 0
         if isinstance(reply, ServiceError):
             self._reply_error(request, reply)
+        elif isinstance(reply, PageReply):
+            self._reply_page(request, reply)
         else:
             self._reply(request, 200, b"application/octet-stream", reply)
         if self.host.access_log:
@@ -248,6 +267,7 @@ class HttpConnection(Connection):
                 request_id=_request_id(request).decode(),
                 kind=item[1],
                 session=item[2],
+                path=item[3].path if isinstance(item[3], PageRequest) else "",
                 received_bytes=len(item[3]),
                 reply=reply,
                 elapsed_s=time.monotonic() - item[5],
@@ -255,8 +275,14 @@ class HttpConnection(Connection):
         if self._queue:
             self._next()
 
+    def _reply_page(self, request: _Request, reply: PageReply, extra: bytes = b"") -> None:
+        for name, value in reply.headers.items():
+            extra += b"%b: %b\r\n" % (name, value)
+        self._reply(request, reply.status, reply.content_type, reply.body, extra)
+
     def _reply_error(self, request: _Request, error: ServiceError) -> None:
         body = json.dumps({"error": {"code": error.code, "message": error.message}}).encode()
+        status = STATUS.get(error.code, 500)
         extra = b""
         if error.code in _RETRY_LATER:
             extra = b"Retry-After: 1\r\n"
@@ -265,7 +291,11 @@ class HttpConnection(Connection):
         elif error.code == "method_not_allowed":
             extra = b"Allow: POST\r\n" if b"/step" in request.url else b"Allow: GET, HEAD\r\n"
         request.headers.setdefault(b"x-request-id", secrets.token_hex(8).encode())
-        self._reply(request, STATUS.get(error.code, 500), b"application/json", body, extra)
+        if request.is_page:
+            assert self.host.pages is not None
+            self._reply_page(request, self.host.pages.error(error, status), extra)
+        else:
+            self._reply(request, status, b"application/json", body, extra)
 
     def _reply(
         self, request: _Request, status: int, content_type: bytes, body: bytes, extra: bytes = b""

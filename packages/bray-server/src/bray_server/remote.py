@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import inspect
 import logging
 import shutil
-import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ from bray_core.balance import STRATEGIES, Balance, Strategy
 from bray_core.errors import (
     ConfigError,
     DeadlineError,
-    PortInUseError,
     ServiceError,
     WorkerLostError,
 )
@@ -27,6 +24,7 @@ from bray_core.remote import WorkerPool
 from bray_server.client import Client
 from bray_server.limits import Limits
 from bray_server.memory import freeze_what_stays
+from bray_server.reserved_port import reserved_port
 from bray_server.server_thread import ServerThread
 from bray_server.sessions import Service
 from bray_server.tls import Tls
@@ -89,9 +87,9 @@ class RemoteServer:
         self._folder = Path(tempfile.mkdtemp(prefix="bray-server-"))
         with contextlib.ExitStack() as undo:
             undo.callback(shutil.rmtree, self._folder, ignore_errors=True)
-            self._reserved = {
-                "tcp_port": undo.enter_context(_reserve(host, "tcp_port", tcp_port)),
-                "http_port": undo.enter_context(_reserve(host, "http_port", http_port)),
+            ports = {
+                "tcp_port": undo.enter_context(reserved_port(host, "tcp_port", tcp_port)),
+                "http_port": undo.enter_context(reserved_port(host, "http_port", http_port)),
             }
             options = {
                 "host": host,
@@ -100,7 +98,7 @@ class RemoteServer:
                 "tls": tls,
                 "access_log": access_log,
                 "group": self._folder,
-                **{key: sock and sock.getsockname()[1] for key, sock in self._reserved.items()},
+                **ports,
             }
             self._pool = WorkerPool(
                 name,
@@ -208,34 +206,6 @@ class RemoteServer:
         for client in self._clients.__dict__.pop("all", {}).values():
             client.close()
         self._undo.close()
-
-
-@contextlib.contextmanager
-def _reserve(host: str, name: str, port: int | None) -> Iterator[socket.socket | None]:
-    """Hold a port, without listening, so that the workers and nobody else may listen on it.
-
-    With SO_REUSEPORT any process of this user could listen there too and be given half of the
-    connections. So a port on which somebody listens already is refused here.
-    """
-    if port is None:
-        yield None
-        return
-    if not 0 <= port <= 65535:
-        raise ConfigError(f"{name}: expected 0 to 65535, got {port}")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as alone, socket.socket(family) as held:
-        try:
-            alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            alone.bind((host, port))
-            alone.close()
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            held.bind((host, port))
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            cure = f"choose another {name.replace('_', ' ')}, or 0 for any free one"
-            raise PortInUseError(host, port, cure) from error
-        yield held
 
 
 class _Worker:

@@ -20,6 +20,7 @@ from bray_server.group import Group
 from bray_server.http import HttpConnection
 from bray_server.limits import Limits
 from bray_server.memory import keep_freed_memory
+from bray_server.pages import Pages
 from bray_server.sessions import Service, Sessions
 from bray_server.tcp import TcpConnection
 from bray_server.tls import Tls
@@ -45,6 +46,7 @@ class Server:
         access_log: write a JSON line for each request to the logger `bray_server.access`.
         group: a folder that all workers share which answer on the same ports; each finds the
             sessions of the others. None: the ports are this server's alone.
+        pages: what answers over HTTP beside `/step` and the server's own pages; None: nothing.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -62,6 +64,7 @@ class Server:
         tls: Tls | None = None,
         access_log: bool = False,
         group: Path | None = None,
+        pages: Pages | None = None,
     ) -> None:
         if tcp_port is None and http_port is None:
             raise ConfigError("tcp_port: expected a port here or in http_port, got None in both")
@@ -75,7 +78,8 @@ class Server:
         self.access_log = access_log
         self._tls: ssl.SSLContext | None = tls.context() if tls is not None else None
         self._group = Group(group, self.limits.idle_timeout_s) if group is not None else None
-        self.sessions = Sessions(service, self.limits, self._group)
+        self.pages = pages
+        self.sessions = Sessions(service, self.limits, self._group, pages)
         """The table of sessions with its figures."""
         self.dispatcher = Dispatcher(self.sessions)
         self.connections: set[Connection] = set()

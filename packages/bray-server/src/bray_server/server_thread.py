@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bray_core.event_loop import EventLoopThread
@@ -88,6 +89,22 @@ def serve(
     Raises:
         PortInUseError: names the port.
     """
+
+    def start() -> Callable[[], None]:
+        server = ServerThread(service, **options)
+        freeze_what_stays()
+        if on_start is not None:
+            on_start(server)
+        return partial(server.close, drain_s)
+
+    until_signal(start)
+
+
+def until_signal(start: Callable[[], Callable[[], None]]) -> None:
+    """Call `start`, wait for SIGTERM or SIGINT, then call what it returned, which stops.
+
+    A second signal ends the wait for that. Call it from the main thread.
+    """
     first, second = threading.Event(), threading.Event()
 
     def note(*_: object) -> None:
@@ -96,12 +113,9 @@ def serve(
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.signal(number, note) for number in numbers}
     try:
-        server = ServerThread(service, **options)
-        freeze_what_stays()
-        if on_start is not None:
-            on_start(server)
+        stop = start()
         first.wait()
-        closing = threading.Thread(target=server.close, args=(drain_s,), daemon=True)
+        closing = threading.Thread(target=stop, daemon=True)
         closing.start()
         while closing.is_alive() and not second.is_set():
             closing.join(0.05)

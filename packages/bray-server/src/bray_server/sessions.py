@@ -16,7 +16,7 @@ import inspect
 import logging
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from bray_core.errors import BrayError, ConfigError, ServiceError
@@ -25,6 +25,7 @@ from bray_server.bounded import bounded, go_on
 from bray_server.figures import BUCKETS_S, Figures
 from bray_server.frames import Kind
 from bray_server.limits import Limits
+from bray_server.pages import PAGE, PageReply, PageRequest, Pages
 
 logger = logging.getLogger(__name__)
 
@@ -61,8 +62,16 @@ class Stateless(Protocol):
         ...
 
 
-Service = Callable[[str], Actor] | Stateless
-"""Stateful: called with a session id, returns what answers it. Stateless: an object with `tick`."""
+class Batched(Stateless, Protocol):
+    """A service without sessions that rather answers several calls together."""
+
+    async def ticks(self, bodies: Sequence[bytes]) -> Sequence[bytes | ServiceError]:
+        """Answer each of the calls that came in one turn of the event loop, in their order."""
+        ...
+
+
+Service = Callable[[str], Actor] | Stateless | Batched
+"""Stateful: called with a session id, returns what answers it. Else an object with `tick`."""
 
 Waits = Callable[[], None]
 """What a connection does when a request of it waits for the first time."""
@@ -117,16 +126,25 @@ class Sessions:
         service: see `Service`.
         limits: bounds.
         others: the workers that share the port with this one.
+        pages: what answers requests of the kind PAGE.
 
     Raises:
         ConfigError: the service is neither a factory nor an object with an async `tick`.
     """
 
-    def __init__(self, service: Service, limits: Limits, others: Others | None = None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        limits: Limits,
+        others: Others | None = None,
+        pages: Pages | None = None,
+    ) -> None:
         self._factory, self._stateless = _kind_of(service)
+        self._ticks = getattr(self._stateless, "ticks", None)
         self._limits = limits
         self._max_requests = limits.max_requests
         self._others = others
+        self._pages = pages
         self._table: dict[bytes, _Session] = {}
         self._running = 0
         self._changed = asyncio.Event()
@@ -137,6 +155,11 @@ class Sessions:
         return len(self._table)
 
     @property
+    def answers_calls_together(self) -> bool:
+        """Whether calls are for `answer_calls`."""
+        return self._ticks is not None
+
+    @property
     def num_running(self) -> int:
         """Requests under way."""
         return self._running
@@ -145,17 +168,17 @@ class Sessions:
         self,
         kind: int,
         session: bytes,
-        body: bytes,
+        body: Any,
         owner: Owner | None = None,
         waits: Waits | None = None,
         received_s: float = 0.0,
-    ) -> bytes | ServiceError:
-        """Answer one request, with a body or an error; never raises one.
+    ) -> Any:
+        """Answer one request: return a body or a ServiceError, never raise one.
 
         Args:
-            kind: START, TICK, END or CALL of `frames.Kind`.
-            session: its id in UTF-8; not used for CALL.
-            body: opaque.
+            kind: START, TICK, END or CALL of `frames.Kind`, or PAGE.
+            session: its id in UTF-8; not used for CALL and PAGE.
+            body: opaque bytes; for PAGE a `PageRequest`, answered by a `PageReply`.
             owner: the connection that it came on.
             waits: called when the answer waits for the first time, if it does.
             received_s: when the request was there, by `time.monotonic`.
@@ -185,7 +208,7 @@ class Sessions:
                     entry.last_used = time.monotonic()
             else:
                 reply = await self._other(kind, session, body, entry, owner, waits)
-            if type(reply) is not bytes:
+            if type(reply) is not bytes and not isinstance(reply, PageReply):
                 raise _not_bytes(reply)
             figures.bytes_out += len(reply)
             return reply
@@ -205,12 +228,14 @@ class Sessions:
         self,
         kind: int,
         session: bytes,
-        body: bytes,
+        body: Any,
         entry: _Session | None,
         owner: Owner | None,
         waits: Waits | None,
-    ) -> bytes:
+    ) -> bytes | PageReply:
         """Answer all but the tick of a session that is here and free."""
+        if kind == PAGE:
+            return await self._page(body, waits)
         if kind == _CALL:
             return await self._call(body, waits)
         if kind == _START:
@@ -237,6 +262,64 @@ class Sessions:
         if self.draining:
             raise ServiceError("draining", "the server is shutting down")
         return await self._bounded(self._stateless.tick(body), waits)
+
+    async def answer_calls(
+        self, bodies: Sequence[bytes], received_s: float
+    ) -> Sequence[bytes | ServiceError]:
+        """Answer stateless calls together: each with a body or an error; never raises one.
+
+        Args:
+            bodies: opaque.
+            received_s: when the first of them was there, by `time.monotonic`.
+        """
+        figures = self.figures
+        count = len(bodies)
+        figures.requests[_CALL] += count
+        figures.bytes_in += sum(map(len, bodies))
+        room = max(0, self._max_requests - self._running)
+        self._running += count
+        try:
+            replies = await self._answer_calls(bodies[:room])
+            if room < count:
+                full = ServiceError("overloaded", f"{self._running - count} requests are under way")
+                replies = [*replies, *[full] * (count - room)]
+            for reply in replies:
+                if type(reply) is bytes:
+                    figures.bytes_out += len(reply)
+                else:
+                    assert isinstance(reply, ServiceError)
+                    figures.count_error(reply.code)
+            return replies
+        finally:
+            elapsed_s = time.monotonic() - received_s
+            figures.latency[bisect_left(BUCKETS_S, elapsed_s)] += count
+            figures.latency_s += elapsed_s * count
+            self._running -= count
+            if self.draining:
+                self._changed.set()
+
+    async def _answer_calls(self, bodies: Sequence[bytes]) -> Sequence[bytes | ServiceError]:
+        assert self._ticks is not None
+        try:
+            if self.draining:
+                raise ServiceError("draining", "the server is shutting down")
+            if not bodies:
+                return []
+            replies = list(await bounded(self._ticks(bodies), self._limits.tick_timeout_s))
+            if len(replies) != len(bodies):
+                raise ValueError(f"expected {len(bodies)} replies, got {len(replies)}")
+            return [r if isinstance(r, bytes | ServiceError) else _not_bytes(r) for r in replies]
+        except Exception as error:  # noqa: BLE001  the requests' edge: it becomes their reply
+            return [self._failed(error, b"")] * len(bodies)
+
+    async def _page(self, request: PageRequest, waits: Waits | None) -> PageReply:
+        assert self._pages is not None
+        if self.draining:
+            raise ServiceError("draining", "the server is shutting down")
+        reply: PageReply = await bounded(
+            self._pages.answer(request), self._limits.tick_timeout_s, waits
+        )
+        return reply
 
     async def _start(
         self, session: bytes, body: bytes, owner: Owner | None, waits: Waits | None

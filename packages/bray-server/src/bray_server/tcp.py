@@ -109,6 +109,7 @@ class TcpConnection(Connection):
                 request_id=str(request_id),
                 kind=kind,
                 session=session,
+                path="",
                 received_bytes=len(body),
                 reply=reply,
                 elapsed_s=time.monotonic() - received_s,

@@ -1,0 +1,336 @@
+"""`bray serve`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bray_core.cli import Command
+from bray_core.errors import ConfigError, PortInUseError
+
+if TYPE_CHECKING:
+    from bray_core.nested import ArraySpec, Nested
+    from bray_core.protocols import Actor, Weights
+    from bray_model.admin_pages import Publish
+    from bray_model.config import ModelConfig
+    from bray_model.manifest import Manifest
+    from bray_model.repository import Repository
+    from bray_model.served_model import ServedModel
+    from bray_server.sessions import Service
+
+TCP_PORT = 7300
+HTTP_PORT = 7380
+
+_PORTS = ("tcp_port", "http_port", "admin_port")
+_BATCH_SIZE = 64
+_STOP_S = 5.0
+"""What ending the workers may take beyond the drain."""
+_MAX_WEIGHTS_BYTES = 4 * 1024**3
+_HARMLESS = re.compile(r"[A-Za-z0-9_.\[\](){},: '-]*")
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "path",
+        metavar="PATH",
+        type=Path,
+        help="an export, a trial (its newest export), or a folder of exports",
+    )
+    add("--host", default="127.0.0.1", help="address to listen on")
+    add("--tcp-port", type=int, default=TCP_PORT, help="0 takes any free port")
+    add("--http-port", type=int, default=HTTP_PORT, help="0 takes any free port")
+    add("--admin-port", type=int, help="HTTP port that takes new weights; by default there is none")
+    add("--model", metavar="NAME", help="which of several models answers the sessions")
+    add("--workers", type=int, default=1, help="processes that share the ports")
+    add("--token-env", metavar="NAME", help="environment variable with the token to ask for")
+    add("--tls-certificate", metavar="FILE", help="PEM file: turns all ports to TLS")
+    add("--tls-key", metavar="FILE", help="PEM file of its private key")
+    add("--drain-s", type=float, default=3.0, help="how long sessions may go on after a signal")
+    add(
+        "--max-batch-size",
+        type=int,
+        help=f"rows of one forward; by default what `bray bench` recommended, else {_BATCH_SIZE}",
+    )
+    add(
+        "--threads",
+        type=int,
+        help="threads of one forward; by default what `bray bench` recommended, else 1",
+    )
+    add("--max-wait-us", type=int, default=0, help="how long a row waits for company")
+    add("--group", type=Path, help=argparse.SUPPRESS)  # says to a worker where the others are
+
+
+def _serve(options: argparse.Namespace) -> int:
+    _check(options)
+    if options.workers > 1:
+        _serve_by_workers(options)
+    else:
+        _serve_here(options)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    for option in _PORTS:
+        port = getattr(options, option)
+        if port is not None and not 0 <= port <= 65535:
+            raise ConfigError(f"--{option.replace('_', '-')}: expected 0 to 65535, got {port}")
+    if options.workers < 1:
+        raise ConfigError(f"--workers: expected 1 or more, got {options.workers}")
+    if not options.drain_s >= 0:
+        raise ConfigError(f"--drain-s: expected 0 or more, got {options.drain_s}")
+    if (options.tls_certificate is None) != (options.tls_key is None):
+        raise ConfigError("--tls-certificate and --tls-key: expected both or none")
+
+
+def _serve_here(options: argparse.Namespace) -> None:
+    """Serve in this process, which may be one of several."""
+    from bray_model.inference_pages import InferencePages
+    from bray_model.repository import Repository
+    from bray_model.shared_publishing import SharedFollower
+    from bray_model.workers import say_ready
+    from bray_server import ServerThread
+    from bray_server.memory import freeze_what_stays
+    from bray_server.server_thread import until_signal
+
+    security = _security(options)
+
+    def start() -> Callable[[], None]:
+        with contextlib.ExitStack() as started:
+            repository = Repository(options.path, lambda manifest: _config(options, manifest))
+            started.callback(repository.close)
+            if options.group is not None:
+                started.callback(SharedFollower(repository, options.group).close)
+            server = ServerThread(
+                _service(repository, options.model),
+                host=options.host,
+                tcp_port=options.tcp_port,
+                http_port=options.http_port,
+                pages=InferencePages(repository),
+                group=options.group,
+                **security,
+            )
+            started.callback(server.close, options.drain_s)
+            repository.follow()
+            if options.group is not None:
+                say_ready(server.addresses)
+            else:
+                publish = partial(_publish, repository)
+                admin = started.enter_context(_admin(options, publish, security))
+                _introduce(repository.exports(), server.addresses + admin)
+            freeze_what_stays()
+            return started.pop_all().close
+
+    with _ports_named(options):
+        until_signal(start)
+    if options.group is None:
+        _say("stopped")
+
+
+def _serve_by_workers(options: argparse.Namespace) -> None:
+    """Start several processes on the same ports and watch over them."""
+    from bray_model.export_folder import find_exports
+    from bray_model.manifest import Manifest
+    from bray_model.shared_publishing import SharedPublisher
+    from bray_model.workers import Workers
+    from bray_server.reserved_port import reserved_port
+    from bray_server.server_thread import until_signal
+
+    security = _security(options)
+    exports = {export: Manifest.read(export) for export in find_exports(options.path)}
+
+    def start() -> Callable[[], None]:
+        with contextlib.ExitStack() as started:
+            folder = Path(started.enter_context(tempfile.TemporaryDirectory(prefix="bray-serve-")))
+            ports = {
+                name: started.enter_context(
+                    reserved_port(options.host, name.replace("_", " "), getattr(options, name))
+                )
+                for name in ("tcp_port", "http_port")
+            }
+            arguments = _worker_arguments({**vars(options), **ports, "group": folder})
+            workers = Workers(arguments, options.workers)
+            started.callback(workers.close, options.drain_s + _STOP_S)
+            publisher = SharedPublisher(options.path, folder)
+            started.callback(publisher.close)
+            admin = started.enter_context(_admin(options, publisher.publish, security))
+            _introduce(exports, workers.addresses + admin)
+            return started.pop_all().close
+
+    with _ports_named(options):
+        until_signal(start)
+    _say("stopped")
+
+
+_FORWARDED = (
+    "host", "tcp_port", "http_port", "model", "token_env", "tls_certificate", "tls_key", "drain_s",
+    "max_batch_size", "threads", "max_wait_us", "group",
+)  # fmt: skip
+
+
+def _worker_arguments(values: Mapping[str, Any]) -> list[str]:
+    """Return the command line of a worker."""
+    given = [name for name in _FORWARDED if values[name] is not None]
+    options = [f"--{name.replace('_', '-')}={values[name]}" for name in given]
+    return ["serve", *options, "--", str(values["path"])]
+
+
+def _publish(repository: Repository, name: str, weights: Weights) -> int:
+    return repository.get(name).publish(weights)
+
+
+def _config(options: argparse.Namespace, manifest: Manifest) -> ModelConfig:
+    from bray_model.config import ModelConfig
+
+    found = manifest.recommended
+    size, threads = options.max_batch_size, options.threads
+    if size is None:
+        size = found.max_batch_size if found else _BATCH_SIZE
+    if threads is None:
+        threads = found.num_threads if found else 1
+    return ModelConfig(max_batch_size=size, max_wait_us=options.max_wait_us, num_threads=threads)
+
+
+def _security(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what all ports ask for, as options of a server."""
+    from bray_server import Tls
+
+    security: dict[str, Any] = {"tokens": _tokens(options.token_env)}
+    if options.tls_certificate is not None:
+        tls = Tls(certificate=options.tls_certificate, key=options.tls_key)
+        tls.context()  # what is wrong with the files is told before anything starts
+        security["tls"] = tls
+    return security
+
+
+def _tokens(variable: str | None) -> list[str]:
+    if variable is None:
+        return []
+    token = os.environ.get(variable, "")
+    if not token:
+        raise ConfigError(f"--token-env: environment variable {variable} is not set, or empty")
+    return [token]
+
+
+def _service(repository: Repository, name: str | None) -> Service:
+    """Return what answers sessions and stateless calls, by one model."""
+    from bray_model.admin_pages import NoService
+    from bray_model.service import make_service
+
+    if name is None:
+        if len(repository.names) > 1:
+            return NoService(
+                f"several models are served, {repository.names}: "
+                "start with --model NAME, or ask /v2/models/NAME/infer"
+            )
+        name = repository.names[0]
+    served = repository.get(name)
+    if served.manifest.actor is None:
+        return make_service(served, None)
+    return _Sessions(repository, name)
+
+
+class _Sessions:
+    """Makes the actors of sessions, by the newest export of a name."""
+
+    def __init__(self, repository: Repository, name: str) -> None:
+        self._repository = repository
+        self._name = name
+        self._made = self._make()
+
+    def _make(self) -> tuple[ServedModel, Any]:
+        from bray_model.service import make_service
+
+        served = self._repository.get(self._name)
+        return served, make_service(served, served.manifest.actor)
+
+    def __call__(self, session: str) -> Actor:
+        if self._repository.get(self._name) is not self._made[0]:
+            self._made = self._make()  # its sessions could not go on with the new export
+        actor: Actor = self._made[1](session)
+        return actor
+
+
+@contextlib.contextmanager
+def _admin(
+    options: argparse.Namespace, publish: Publish, security: Mapping[str, Any]
+) -> Iterator[list[str]]:
+    """Serve the admin port, if one is asked for; yields its address."""
+    if options.admin_port is None:
+        yield []
+        return
+    from bray_model.admin_pages import AdminPages, NoService
+    from bray_server import Limits, ServerThread
+
+    server = ServerThread(
+        NoService("this port takes PUT /models/NAME/weights"),
+        host=options.host,
+        tcp_port=None,
+        http_port=options.admin_port,
+        pages=AdminPages(publish),
+        limits=Limits(max_body_bytes=_MAX_WEIGHTS_BYTES, max_connections=16),
+        **security,
+    )
+    try:
+        yield [f"{server.addresses[0]} (admin)"]
+    finally:
+        server.close(0.0)
+
+
+@contextlib.contextmanager
+def _ports_named(options: argparse.Namespace) -> Iterator[None]:
+    """Let an error say which option chose a port that is in use."""
+    try:
+        yield
+    except PortInUseError as error:
+        option = next((o for o in _PORTS if getattr(options, o) == error.port), "tcp_port")
+        cure = f"choose another with --{option.replace('_', '-')}, or 0 for any free one"
+        raise PortInUseError(options.host, error.port, cure) from error
+
+
+def _introduce(exports: Mapping[Path, Manifest], addresses: Sequence[str]) -> None:
+    for export, manifest in exports.items():
+        _say(f"serving {manifest.name} version {manifest.version} from {export}")
+    _say(f"listening on {' and '.join(addresses)}")
+    _say(f"try: {_example(next(iter(exports.values())), addresses[0])}")
+
+
+def _example(manifest: Manifest, address: str) -> str:
+    if manifest.actor is not None:
+        return f"bray play ENVIRONMENT --address {address}"
+    inputs = ", ".join(_zeros(tree) for tree in manifest.signature.inputs)
+    if not _HARMLESS.fullmatch(inputs):  # names from a file, and users paste what they read
+        inputs = "inputs"
+    return (
+        'python -c "import numpy as np; from bray_core.codec import decode, encode; '
+        f"from bray_server import Client; print(decode(Client('{address}')"
+        f'.call(encode([{inputs}]))))"'
+    )
+
+
+def _zeros(tree: Nested) -> str:
+    """Return a Python expression of zeros of a spec."""
+    if isinstance(tree, dict):
+        return "{" + ", ".join(f"{key!r}: {_zeros(child)}" for key, child in tree.items()) + "}"
+    if isinstance(tree, list | tuple):
+        return "[" + ", ".join(_zeros(child) for child in tree) + "]"
+    leaf: ArraySpec = tree
+    return f"np.zeros({leaf.shape}, {leaf.dtype.name!r})"
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+serve = Command(
+    "serve", "answer requests with exported policies, without torch", _arguments, _serve
+)

@@ -1,0 +1,135 @@
+"""Weights for several serving processes: one publishes, the others follow, in shared memory.
+
+What is published belongs to an export: a folder that the processes share has a link by the digest
+of its manifest, to the file of its weights. So no process gives an export the weights of another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import threading
+from pathlib import Path
+
+from bray_core.errors import BrayError, ConfigError, NotFoundError
+from bray_core.layout import Layout
+from bray_core.protocols import Weights
+from bray_model.definition import read_weights
+from bray_model.export_folder import find_exports
+from bray_model.manifest import EXCHANGE, Manifest
+from bray_model.repository import Repository
+from bray_model.shared_weights import WeightsReader, WeightsWriter
+from bray_model.weights import check_weights, weights_spec
+
+logger = logging.getLogger(__name__)
+
+_LOOK_S = 0.005
+
+
+class SharedPublisher:
+    """Publishes to the processes that follow.
+
+    Args:
+        path: what they serve.
+        folder: shared with them.
+    """
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self._path = path
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._writers: dict[str, WeightsWriter] = {}
+
+    def publish(self, name: str, weights: Weights) -> int:
+        """Make a copy of `weights` current in all processes, soon, and return its version.
+
+        Raises:
+            NotFoundError: no model of that name is served.
+            ConfigError: its weights are fixed.
+            SpecError: a name, shape or dtype differs; names the parameter.
+        """
+        with self._lock:
+            export, manifest = self._newest(name)
+            if EXCHANGE not in manifest.files:
+                raise ConfigError(f"model {name!r}: the weights of this export are fixed")
+            spec = weights_spec(read_weights(export, manifest))
+            check_weights(weights, spec)
+            layout = Layout(spec)
+            key = _digest(manifest)
+            writer = self._writers.get(key)
+            version = max(manifest.version, -1 if writer is None else writer.version) + 1
+            if writer is None:
+                writer = self._writers[key] = WeightsWriter(layout.nbytes)
+            writer.publish(version, layout.pack(dict(weights)))
+            with contextlib.suppress(FileExistsError):
+                (self._folder / key).symlink_to(writer.path)
+        return version
+
+    def _newest(self, name: str) -> tuple[Path, Manifest]:
+        manifests = [(export, Manifest.read(export)) for export in find_exports(self._path)]
+        mine = [found for found in manifests if found[1].name == name]
+        if not mine:
+            served = sorted({manifest.name for _, manifest in manifests})
+            raise NotFoundError(f"model {name[:100]!r}: not served; served: {served}")
+        return max(mine, key=lambda found: found[1].version)
+
+    def close(self) -> None:
+        """Remove the files."""
+        for writer in self._writers.values():
+            writer.close()
+
+
+class SharedFollower:
+    """Gives the models of a repository what is published for them: at once, then in a thread.
+
+    Args:
+        repository: its newest models follow.
+        folder: the publisher's.
+    """
+
+    def __init__(self, repository: Repository, folder: Path) -> None:
+        self._repository = repository
+        self._folder = folder
+        self._readers: dict[str, tuple[WeightsReader, Layout]] = {}
+        self._stopped = threading.Event()
+        self._look_at_all()
+        self._thread = threading.Thread(target=self._follow, name="bray-follower", daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        while not self._stopped.wait(_LOOK_S):
+            self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        for name in self._repository.names:
+            try:
+                self._look(name)
+            except (BrayError, OSError) as error:
+                logger.warning("model %s: what was published was not taken: %s", name, error)
+
+    def _look(self, name: str) -> None:
+        model, manifest = self._repository.get(name).current
+        key = _digest(manifest)
+        if key not in self._readers:
+            link = self._folder / key
+            if not link.is_symlink():
+                return
+            layout = Layout(weights_spec(model.weights()[1]))
+            self._readers[key] = WeightsReader(os.readlink(link)), layout
+        reader, layout = self._readers[key]
+        if reader.version > model.version:
+            version, block = reader.read()
+            model.publish(layout.views(block), version=version)
+
+    def close(self) -> None:
+        """Stop."""
+        self._stopped.set()
+        self._thread.join()
+        for reader, _ in self._readers.values():
+            reader.close()
+
+
+def _digest(manifest: Manifest) -> str:
+    return hashlib.blake2b(manifest.to_json(), digest_size=16).hexdigest()

@@ -1,0 +1,173 @@
+"""Exports that come, change and go below a served folder."""
+
+import gc
+import json
+import logging
+import shutil
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+from bray_core.errors import ConfigError, ExportError, NotFoundError, VersionNotFoundError
+from bray_model import Model, ModelConfig
+from bray_model.repository import Repository
+
+ROW = np.ones(2, np.float32)
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory):
+    """number → an export whose output is that number, and whose version is it."""
+    folder = tmp_path_factory.mktemp("exports")
+    with Model(torch.nn.Linear(2, 1), np.zeros((1, 2), np.float32), name="constant") as model:
+        for number in (1, 2, 3):
+            weights = {"weight": np.zeros((1, 2), np.float32), "bias": np.float32([number])}
+            model.publish(weights)
+            model.export(folder / str(number))
+    with Model(torch.nn.Linear(3, 1), np.zeros((1, 3), np.float32), name="constant") as model:
+        model.export(folder / "wider")
+    return folder
+
+
+def copy(source, target):
+    """As a user may: beside it, then renamed."""
+    if target.exists():
+        shutil.rmtree(target)
+    shutil.copytree(source, target)
+
+
+def open_at(path):
+    return Repository(path, lambda manifest: ModelConfig())
+
+
+def answer(repository, name="constant"):
+    model, _ = repository.get(name).current
+    return float(model(ROW)[0]), model.version
+
+
+def test_an_export_is_replaced(exports, tmp_path):
+    copy(exports / "1", tmp_path / "e")
+    repository = open_at(tmp_path / "e")
+    served = repository.get("constant")
+    assert answer(repository) == (1.0, 1)
+    old = weakref.ref(served.model)
+    copy(exports / "2", tmp_path / "e")
+    repository.scan()
+    assert answer(repository) == (2.0, 2)
+    assert repository.get("constant") is served, "sessions that hold it go on with the new one"
+    gc.collect()
+    assert old() is None, "the old one is freed"
+    copy(exports / "1", tmp_path / "e")
+    repository.scan()
+    assert answer(repository) == (1.0, 1), "also back to an older one"
+    repository.close()
+
+
+def test_versions_and_names_stand_side_by_side(exports, tmp_path):
+    for number in ("1", "2"):
+        copy(exports / number, tmp_path / "constant" / number)
+    copy(exports / "wider", tmp_path / "other")
+    manifest = tmp_path / "other/manifest.json"
+    manifest.write_text(manifest.read_text().replace('"constant"', '"other"'))
+    repository = open_at(tmp_path)
+    assert repository.names == ["constant", "other"]
+    assert answer(repository) == (2.0, 2)
+    assert float(repository.version("constant", "1")(ROW)[0]) == 1.0
+    with pytest.raises(VersionNotFoundError, match=r"version '9' is not served; served: \[1, 2\]"):
+        repository.version("constant", "9")
+    with pytest.raises(
+        NotFoundError, match=r"model 'x': not served; served: \['constant', 'other'\]"
+    ):
+        repository.get("x")
+    copy(exports / "3", tmp_path / "constant/3")
+    repository.scan()
+    assert answer(repository) == (3.0, 3)
+    shutil.rmtree(tmp_path / "constant/3")
+    repository.scan()
+    assert answer(repository) == (3.0, 3), "it may be away only to be replaced"
+    repository.scan()
+    assert answer(repository) == (2.0, 2)
+    for _ in range(2):
+        shutil.rmtree(tmp_path / "constant", ignore_errors=True)
+        repository.scan()
+    repository.scan()
+    assert answer(repository) == (2.0, 2), "the last of a name stays"
+    repository.close()
+
+
+def test_what_cannot_be_opened_changes_nothing(exports, tmp_path, caplog):
+    copy(exports / "1", tmp_path / "e")
+    repository = open_at(tmp_path / "e")
+    copy(exports / "2", tmp_path / "new")
+    graph = (tmp_path / "new/model.onnx").read_bytes()
+    (tmp_path / "new/model.onnx").write_bytes(graph[:100])
+    shutil.rmtree(tmp_path / "e")
+    (tmp_path / "new").rename(tmp_path / "e")
+    with caplog.at_level(logging.WARNING):
+        repository.scan()
+        repository.scan()
+    (words,) = caplog.messages
+    assert "model.onnx: its 100 bytes do not have the checksum" in words, "said once"
+    assert answer(repository) == (1.0, 1)
+    (tmp_path / "e/model.onnx").write_bytes(graph)  # the copy is whole now
+    repository.scan()
+    assert answer(repository) == (2.0, 2)
+    repository.close()
+
+
+def test_another_signature_is_served_apart_from_sessions_of_the_old_one(exports, tmp_path):
+    copy(exports / "1", tmp_path / "e")
+    repository = open_at(tmp_path / "e")
+    before = repository.get("constant")
+    copy(exports / "wider", tmp_path / "e")
+    repository.scan()
+    assert repository.get("constant") is not before
+    assert repository.get("constant").signature.inputs[0].shape == (3,)
+    assert before.model(ROW)[0] == 1.0
+    repository.close()
+
+
+def test_two_exports_of_one_version_are_refused(exports, tmp_path, caplog):
+    copy(exports / "1", tmp_path / "a")
+    repository = open_at(tmp_path)
+    copy(exports / "1", tmp_path / "b")
+    repository.scan()
+    assert "is constant version 1, as is" in caplog.text
+    assert answer(repository) == (1.0, 1)
+    repository.close()
+    with pytest.raises(ConfigError, match=r"is constant version 1, as is .*/a: remove one"):
+        open_at(tmp_path)
+
+
+def test_nothing_and_broken_at_the_start(exports, tmp_path):
+    with pytest.raises(NotFoundError, match="neither an export"):
+        open_at(tmp_path)
+    copy(exports / "1", tmp_path / "e")
+    manifest = tmp_path / "e/manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 7}))
+    with pytest.raises(ExportError, match="expected format 1, got 7"):
+        open_at(tmp_path)
+
+
+def test_folders_that_begin_with_a_dot_are_not_served(exports, tmp_path):
+    copy(exports / "1", tmp_path / "e")
+    copy(exports / "2", tmp_path / ".e.tmp/new")
+    repository = open_at(tmp_path)
+    assert len(repository.exports()) == 1
+    repository.close()
+
+
+def test_it_follows_by_itself(exports, tmp_path):
+    copy(exports / "1", tmp_path / "e")
+    repository = open_at(tmp_path / "e")
+    taken = threading.Event()
+    scan = repository.scan
+    repository.scan = lambda: (scan(), repository.get("constant").version == 2 and taken.set())
+    repository.follow()
+    copy(exports / "2", tmp_path / "e")
+    assert taken.wait(30)
+    assert answer(repository) == (2.0, 2)
+    repository.close()

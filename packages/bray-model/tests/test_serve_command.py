@@ -1,0 +1,379 @@
+"""`bray serve` as a process, asked over its ports."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+import trustme
+
+from bray_core.cli import main
+from bray_core.codec import decode, encode
+from bray_core.errors import ServiceError
+from bray_model import Model
+from bray_server import Client
+
+# Runs the command, then tells which heavy modules the process has loaded.
+SCRIPT = """
+import sys
+from bray_core.cli import main
+code = main(sys.argv[1:])
+print("heavy:", *sorted({"torch", "ray", "tensorboard"} & set(sys.modules)))
+sys.exit(code)
+"""
+
+
+@contextmanager
+def serving(*arguments, **environment):
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            SCRIPT,
+            "serve",
+            *map(str, arguments),
+            "--tcp-port=0",
+            "--http-port=0",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    try:
+        lines = [process.stdout.readline()]
+        while lines[-1] and not lines[-1].startswith("try: "):
+            lines.append(process.stdout.readline())
+        yield process, "".join(lines)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def address(text, scheme):
+    return re.search(rf"{scheme}://127.0.0.1:\d+", text)[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_serve_answers_without_torch_or_ray_and_ends_in_time(exported, observations, row, number):
+    folder, _, model = exported
+    inputs = row(observations(1), 0)
+    with serving(folder) as (process, text):
+        assert text.startswith(f"serving policy version 0 from {folder}\nlistening on tcp://")
+        for scheme in ("tcp", "http"):
+            with Client(address(text, scheme)) as client:
+                reply = decode(client.call(encode(list(inputs))))
+                with pytest.raises(ServiceError, match=r"bad_request"):
+                    client.call(b"nonsense")
+            assert reply["outputs"]["logits"] == pytest.approx(model(*inputs)["logits"], abs=1e-4)
+        start = time.monotonic()
+        process.send_signal(number)
+        rest, errors = process.communicate(timeout=10)
+        assert time.monotonic() - start < 5
+        assert (process.returncode, rest, errors) == (0, "stopped\nheavy:\n", "")
+
+
+def test_the_example_that_serve_prints_works(exported):
+    with serving(exported[0]) as (_, text):
+        line = text.splitlines()[2]
+        assert line.startswith('try: python -c "import numpy as np; ')
+        command = line.removeprefix("try: ").replace("python", sys.executable, 1)
+        run = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+        assert "'version': 0" in run.stdout, run.stderr
+
+
+def test_serve_takes_a_trial_and_asks_for_a_token(exported, observations, row, tmp_path):
+    (tmp_path / "models/policy/onnx").mkdir(parents=True)
+    (tmp_path / "models/policy/onnx/0").symlink_to(exported[0])
+    body = encode(list(row(observations(1), 0)))
+    with serving(tmp_path, "--token-env=BRAY_TEST_TOKEN", BRAY_TEST_TOKEN="secret") as (_, text):
+        assert f"from {tmp_path}/models/policy/onnx/0" in text
+        with Client(address(text, "tcp"), token="secret") as client:
+            assert decode(client.call(body))["version"] == 0
+        for scheme in ("tcp", "http"):
+            with (
+                pytest.raises(ServiceError, match=r"unauthorized"),
+                Client(address(text, scheme), token="wrong") as client,
+            ):
+                client.call(body)
+
+
+@pytest.mark.parametrize("option", ["--tcp-port", "--http-port"])
+def test_a_port_in_use_names_the_option(exported, capsys, option):
+    other = "--http-port" if option == "--tcp-port" else "--tcp-port"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        arguments = ["serve", str(exported[0]), f"{option}={port}", f"{other}=0"]
+        assert main(arguments) == 2
+    assert capsys.readouterr().err == (
+        f"error: port {port} on 127.0.0.1 is already in use: "
+        f"choose another with {option}, or 0 for any free one\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tcp-port=70000"], "--tcp-port: expected 0 to 65535, got 70000"),
+        (["--http-port=-1"], "--http-port: expected 0 to 65535, got -1"),
+        (["--token-env=BRAY_UNSET"], "--token-env: environment variable BRAY_UNSET is not set"),
+        (["--admin-port=70000"], "--admin-port: expected 0 to 65535, got 70000"),
+        (["--workers=0"], "--workers: expected 1 or more, got 0"),
+        (["--drain-s=nan"], "--drain-s: expected 0 or more, got nan"),
+        (["--tls-key=k.pem"], "--tls-certificate and --tls-key: expected both or none"),
+        (["--tls-key=k.pem", "--tls-certificate=c.pem"], "tls: cannot use certificate 'c.pem'"),
+        (["--model=nobody"], "model 'nobody': not served; served: ['policy']"),
+        (["--workers=2", "--model=nobody"], "ended before it listened: see what it said above"),
+        (["--max-batch-size=0"], "max_batch_size: expected an integer of 1 or more, got 0"),
+    ],
+)
+def test_serve_refuses_bad_options(exported, capsys, arguments, message):
+    assert main(["serve", str(exported[0]), *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_serve_with_an_actor_that_is_not_installed(export_copy, capsys):
+    path = export_copy / "manifest.json"
+    content = json.loads(path.read_text())
+    content["actor"] = {"name": "polcy", "config": {}}
+    path.write_text(json.dumps(content))
+    assert main(["serve", str(export_copy)]) == 2
+    assert "error: actor 'polcy': not installed; installed: " in capsys.readouterr().err
+
+
+def test_the_printed_example_repeats_no_odd_names_of_a_manifest(export_copy):
+    from bray_model.manifest import Manifest
+    from bray_model.serve_command import _example
+
+    path = export_copy / "manifest.json"
+    path.write_text(path.read_text().replace('"units"', '"$(reboot)"'))
+    assert "reboot" not in _example(Manifest.read(export_copy), "tcp://127.0.0.1:1")
+
+
+# A model whose only output is its version.
+
+
+def weights_of(number):
+    return {"weight": np.zeros((1, 2), np.float32), "bias": np.float32([number])}
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    """A folder of exports by number."""
+    folder = tmp_path_factory.mktemp("numbers")
+    with Model(torch.nn.Linear(2, 1), np.zeros((1, 2), np.float32), name="number") as model:
+        for number in (1, 2, 3):
+            model.publish(weights_of(number))
+            model.export(folder / str(number))
+    return folder
+
+
+BODY = encode([np.ones(2, np.float32)])
+
+
+def put(address, path, body, token=None, method="PUT"):
+    connection = HTTPConnection(address.partition("://")[2], timeout=30)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    connection.request(method, path, body, headers)
+    reply = connection.getresponse()
+    answer = reply.status, reply.read()
+    connection.close()
+    return answer
+
+
+def admin_address(text):
+    return re.search(r"(http://127.0.0.1:\d+) \(admin\)", text)[1]
+
+
+class Load:
+    """Calls as quickly as it can from several threads; every answer must be whole."""
+
+    def __init__(self, addresses, threads=2):
+        self.failures = []
+        self.seen = []
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._call, args=(where,)) for where in addresses * threads
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _call(self, where):
+        last = 0
+        with Client(where) as client:
+            while not self._stop.is_set():
+                try:
+                    reply = decode(client.call(BODY))
+                except Exception as error:  # noqa: BLE001  told by `stop`
+                    self.failures.append(error)
+                    return
+                version = reply["version"]
+                if float(reply["outputs"][0]) != version or version < last:
+                    self.failures.append((reply, last))
+                last = version
+                self.seen.append(version)
+
+    def wait_for(self, version):
+        deadline = time.monotonic() + 30
+        while version not in self.seen[-50:]:
+            assert not self.failures
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def stop(self):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        assert not self.failures
+        return set(self.seen)
+
+
+def test_new_exports_and_publishes_swap_without_one_failed_request(numbers, tmp_path):
+    served = tmp_path / "served"
+    shutil.copytree(numbers / "1", served)
+    with serving(served, "--admin-port=0") as (_, text):
+        load = Load([address(text, "tcp"), address(text, "http")])
+        load.wait_for(1)
+        with Model(numbers / "2") as newer:  # written as `Model.export` writes: renamed into place
+            assert newer.version == 2
+        (tmp_path / "old").mkdir()
+        shutil.copytree(numbers / "2", tmp_path / "new")
+        served.rename(tmp_path / "old/1")
+        (tmp_path / "new").rename(served)
+        load.wait_for(2)
+        admin = admin_address(text)
+        for number in range(3, 30):
+            body = safetensors.numpy.save(weights_of(number))
+            assert put(admin, "/models/number/weights", body) == (200, b'{"version":%d}' % number)
+        load.wait_for(29)
+        assert {1, 2, 29} <= load.stop()
+
+
+def test_the_admin_port_names_what_is_wrong(numbers):
+    token = {"BRAY_TEST_TOKEN": "secret"}
+    with serving(numbers / "1", "--admin-port=0", "--token-env=BRAY_TEST_TOKEN", **token) as (
+        _,
+        text,
+    ):
+        admin = admin_address(text)
+        good = safetensors.numpy.save(weights_of(5))
+        where = "/models/number/weights"
+        wrong = safetensors.numpy.save({**weights_of(5), "bias": np.zeros(2, np.float32)})
+        half = safetensors.numpy.save(weights_of(5).__class__(bias=np.zeros(1, np.float32)))
+        for path, body, status, words in [
+            (where, b"nonsense", 400, b"body: expected a safetensors file"),
+            (where, good[:-1], 400, b"body: expected a safetensors file"),
+            (where, wrong, 400, b"weights/bias: expected float32 (1,), got float32 (2,)"),
+            (where, half, 400, b"weights/weight: missing"),
+            ("/models/nobody/weights", good, 404, b"model 'nobody': not served"),
+            ("/elsewhere", good, 404, b"expected /models/NAME/weights"),
+        ]:
+            got, answer = put(admin, path, body, "secret")
+            assert (got, words in answer) == (status, True), answer
+        assert put(admin, where, None, "secret", "GET")[0] == 405
+        assert put(admin, where, good)[0] == 401
+        with Client(address(text, "tcp"), token="secret") as client:
+            assert decode(client.call(BODY))["version"] == 1, "nothing of it took effect"
+            assert put(admin, where, good, "secret") == (200, b'{"version":2}')
+            assert decode(client.call(BODY))["outputs"] == [5.0]
+
+
+def children(pid):
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_several_processes_share_the_ports_and_what_is_published(numbers):
+    with serving(numbers / "1", "--workers=2", "--admin-port=0") as (process, text):
+        tcp, http = address(text, "tcp"), address(text, "http")
+        admin = admin_address(text)
+        load = Load([tcp] * 4)
+        for number in range(2, 20):
+            body = safetensors.numpy.save(weights_of(number))
+            assert put(admin, "/models/number/weights", body) == (200, b'{"version":%d}' % number)
+        load.wait_for(19)
+        load.stop()
+        before = children(process.pid)
+        assert len(before) == 2
+        os.kill(before[0], signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        names = set()
+        while len(names) < 2 or before[0] in children(process.pid):  # until another listens
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+            metrics = put(http, "/metrics", None, None, "GET")[1].decode()
+            names = set(re.findall(r'worker="(\w+)"', metrics))
+        for _ in range(20):
+            with Client(tcp) as client:
+                assert decode(client.call(BODY)) == {"outputs": pytest.approx([19]), "version": 19}
+        process.send_signal(signal.SIGTERM)
+        rest, errors = process.communicate(timeout=20)
+        assert (process.returncode, rest) == (0, "stopped\nheavy:\n"), errors
+        assert re.search(r"worker [01] ended with -9: starting another", errors)
+        assert not any(Path(f"/proc/{pid}").exists() for pid in before)
+
+
+def test_workers_end_with_the_process_above_them(numbers):
+    with serving(numbers / "1", "--workers=2") as (process, _):
+        workers = children(process.pid)
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 20
+        while any(Path(f"/proc/{pid}").exists() for pid in workers):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_several_models_side_by_side(numbers, exported, tmp_path, observations, row):
+    shutil.copytree(numbers / "1", tmp_path / "number/1")
+    shutil.copytree(numbers / "2", tmp_path / "number/2")
+    shutil.copytree(exported[0], tmp_path / "policy")
+    infer = json.dumps(
+        {"inputs": [{"name": "inputs[0]", "datatype": "FP32", "shape": [1, 2], "data": [0, 0]}]}
+    ).encode()
+    with serving(tmp_path) as (_, text):
+        assert text.count("serving ") == 3
+        web = address(text, "http")
+        for version, want in (("", 2), ("/versions/1", 1), ("/versions/2", 2)):
+            status, body = put(web, f"/v2/models/number{version}/infer", infer, None, "POST")
+            assert (status, json.loads(body)["outputs"][0]["data"]) == (200, [want])
+        with (
+            pytest.raises(
+                ServiceError, match=r"several models.*\['number', 'policy'\]: start with"
+            ),
+            Client(address(text, "tcp")) as client,
+        ):
+            client.call(BODY)
+    with serving(tmp_path, "--model=policy") as (_, text), Client(address(text, "tcp")) as client:
+        assert decode(client.call(encode(list(row(observations(1), 0)))))["version"] == 0
+
+
+def test_tls_on_every_port(numbers, tmp_path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "certificate.pem")
+    options = [
+        f"--tls-certificate={tmp_path}/certificate.pem",
+        f"--tls-key={tmp_path}/key.pem",
+        "--admin-port=0",
+    ]
+    with serving(numbers / "1", *options) as (_, text):
+        assert text.count("https://127.0.0.1") == 2
+        for scheme in ("tcps", "https"):
+            where = address(text, scheme)
+            with Client(where, certificate_authority=tmp_path / "authority.pem") as client:
+                assert decode(client.call(BODY))["outputs"] == [1.0]

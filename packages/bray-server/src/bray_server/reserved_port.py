@@ -1,0 +1,50 @@
+"""A port that several processes are to listen on."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+from collections.abc import Iterator
+
+from bray_core.errors import ConfigError, PortInUseError
+
+
+@contextlib.contextmanager
+def reserved_port(host: str, name: str, port: int | None) -> Iterator[int | None]:
+    """Hold a port, without listening, so that the workers and nobody else may listen on it.
+
+    With SO_REUSEPORT any process of this user could listen there too and be given half of the
+    connections. So a port on which somebody listens already is refused here.
+
+    Args:
+        host: address to bind.
+        name: of the option, for messages.
+        port: 0 takes any free one; None holds none.
+
+    Yields:
+        The port.
+
+    Raises:
+        PortInUseError: names the port.
+        ConfigError: it is no port.
+    """
+    if port is None:
+        yield None
+        return
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"{name}: expected 0 to 65535, got {port}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as alone, socket.socket(family) as held:
+        try:
+            alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            alone.bind((host, port))
+            alone.close()
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            held.bind((host, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            cure = f"choose another {name.replace('_', ' ')}, or 0 for any free one"
+            raise PortInUseError(host, port, cure) from error
+        yield held.getsockname()[1]

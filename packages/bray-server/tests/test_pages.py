@@ -1,0 +1,124 @@
+"""Pages of a service: answered on the HTTP port, with the server's limits, tokens and figures."""
+
+import asyncio
+import json
+import logging
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+import pytest
+from server_services import Echo
+
+from bray_core.errors import ServiceError
+from bray_server import Limits, ServerThread
+from bray_server.pages import PageReply
+
+
+class Mirror:
+    """Says what it was asked; `/wait` until told, `/fail` and `/fault` as they say."""
+
+    def __init__(self):
+        self.opened = asyncio.Event()
+
+    async def answer(self, request):
+        if request.path == "/wait":
+            await self.opened.wait()
+        if request.path == "/open":
+            self.opened.set()
+        if request.path == "/fail":
+            raise ServiceError("not_found", "no such page")
+        if request.path == "/fault":
+            raise ValueError("a fault")
+        if request.path == "/nonsense":
+            return 3
+        head = f"{request.method} {request.path} {sorted(request.headers.items())}\n"
+        return PageReply(head.encode() + request.body, 201, b"text/plain", {b"Reply": b"yes"})
+
+    def error(self, error, status):
+        return PageReply(json.dumps({"error": error.code}).encode(), status)
+
+
+@pytest.fixture
+def server():
+    server = ServerThread(
+        Echo(), tcp_port=None, http_port=0, pages=Mirror(), limits=Limits(max_requests=2)
+    )
+    yield server
+    server.close(0)
+
+
+def ask(server, method, path, body=b"", **headers):
+    connection = HTTPConnection(urlsplit(server.addresses[0]).netloc, timeout=20)
+    try:
+        connection.request(method, path, body, {k.replace("_", "-"): v for k, v in headers.items()})
+        reply = connection.getresponse()
+        return reply.status, dict(reply.getheaders()), reply.read()
+    finally:
+        connection.close()
+
+
+def test_a_page_gets_what_was_sent_and_its_reply_arrives(server):
+    status, headers, body = ask(
+        server, "PUT", "/a%20b/c?d=e", b"body", Inference_Header_Content_Length="3", Other="x"
+    )
+    assert status == 201
+    assert headers["Content-Type"] == "text/plain"
+    assert headers["Reply"] == "yes"
+    assert body == b"PUT /a%20b/c [(b'inference-header-content-length', b'3')]\nbody"
+
+
+def test_steps_and_the_servers_own_pages_go_on_beside(server):
+    assert ask(server, "POST", "/step", b"x")[2] == b"x"
+    assert ask(server, "GET", "/health")[0] == 200
+    ask(server, "GET", "/page")
+    assert b'bray_requests_total{kind="page"} 1' in ask(server, "GET", "/metrics")[2]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [("/fail", 404, "not_found"), ("/fault", 500, "service_error"), ("/nonsense", 500, "serv")],
+)
+def test_errors_look_as_the_pages_say(server, path, status, code):
+    got, _, body = ask(server, "GET", path)
+    assert got == status
+    assert json.loads(body)["error"].startswith(code)
+
+
+def wait_until_two_wait(server):
+    while b"bray_requests_under_way 2" not in ask(server, "GET", "/metrics")[2]:
+        pass
+
+
+async def test_pages_are_bounded_like_all_requests(server):
+    waiting = [asyncio.create_task(asyncio.to_thread(ask, server, "GET", "/wait")) for _ in "ab"]
+    await asyncio.to_thread(wait_until_two_wait, server)
+    status, headers, body = await asyncio.to_thread(ask, server, "GET", "/other")
+    assert (status, json.loads(body)) == (429, {"error": "overloaded"})
+    assert headers["Retry-After"] == "1"
+    server.loop.loop.call_soon_threadsafe(server._server.pages.opened.set)
+    assert [status for status, *_ in await asyncio.gather(*waiting)] == [201, 201]
+
+
+def test_pages_ask_for_the_token():
+    server = ServerThread(Echo(), tcp_port=None, http_port=0, pages=Mirror(), tokens=["secret"])
+    status, headers, body = ask(server, "GET", "/page")
+    assert (status, json.loads(body)) == (401, {"error": "unauthorized"})
+    assert headers["WWW-Authenticate"] == "Bearer"
+    assert ask(server, "GET", "/page", Authorization="Bearer secret")[0] == 201
+    server.close(0)
+
+
+def test_without_pages_other_paths_are_not_found():
+    server = ServerThread(Echo(), tcp_port=None, http_port=0)
+    status, _, body = ask(server, "GET", "/page")
+    assert (status, json.loads(body)["error"]["code"]) == (404, "not_found")
+    server.close(0)
+
+
+def test_the_access_log_names_the_page(caplog):
+    server = ServerThread(Echo(), tcp_port=None, http_port=0, pages=Mirror(), access_log=True)
+    with caplog.at_level(logging.INFO, "bray_server.access"):
+        ask(server, "GET", "/page?secret=1")
+        server.close(0)
+    line = json.loads(caplog.messages[0])
+    assert (line["kind"], line["path"], line["code"]) == ("page", "/page", "ok")
