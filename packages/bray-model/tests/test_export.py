@@ -1,6 +1,10 @@
 import json
 import logging
 import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -279,3 +283,19 @@ def test_an_output_error_joins_to_the_larger():
     one = OutputError(name="y", max_abs_error=1.0, max_rel_error=0.1)
     other = OutputError(name="y", max_abs_error=0.5, max_rel_error=0.2)
     assert one.joined(other) == OutputError(name="y", max_abs_error=1.0, max_rel_error=0.2)
+
+
+def test_the_readme_runs_an_export_with_onnxruntime_and_numpy_alone(exported):
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    (code,) = re.findall(r"    python -c '\n(.*?)\n    '\n", readme, re.DOTALL)
+    code = textwrap.dedent(code) + (
+        "\nimport sys\nassert not any(name.startswith('bray') or name in ('torch', 'onnx') "
+        "for name in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=exported[0], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "outputs/logits float32 (5, 3)" in lines
+    assert "outputs/best[0] int64 (5,)" in lines

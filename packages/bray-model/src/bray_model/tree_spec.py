@@ -158,10 +158,20 @@ def _reader(node: Nested) -> Callable[[Nested, Leaves], bool]:
             return all(key in tree and read(tree[key], out) for key, read in children)
 
         return read_dict
+    number = len(node)
+    if all(isinstance(child, ArraySpec) for child in node):
+
+        def read_leaves(tree: Nested, out: Leaves) -> bool:
+            if not isinstance(tree, list | tuple) or len(tree) != number:
+                return False
+            out.extend(tree)
+            return True
+
+        return read_leaves
     readers = [_reader(child) for child in node]
 
     def read_list(tree: Nested, out: Leaves) -> bool:
-        if not isinstance(tree, list | tuple) or len(tree) != len(readers):
+        if not isinstance(tree, list | tuple) or len(tree) != number:
             return False
         return all(read(child, out) for read, child in zip(readers, tree, strict=True))
 
