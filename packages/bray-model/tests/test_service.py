@@ -73,8 +73,9 @@ class OddIndex(torch.nn.Module):
 async def test_calls_together_get_the_answers_of_each_alone():
     sizes = []
     model = Model(OddIndex(), (np.zeros(1, np.int64), np.ones((1, 1), np.float32)))
-    run = model._executor.engine.run
-    model._executor.engine.run = lambda inputs: (sizes.append(len(inputs[0])), run(inputs))[1]
+    engine = model._definition.engine
+    run = engine.run
+    engine.run = lambda inputs: (sizes.append(len(inputs[0])), run(inputs))[1]
     service = ModelService(model)
     rows = [[np.int64(i % 4), np.float32([i])] for i in range(10)]
     bodies = [encode(row) for row in rows]
