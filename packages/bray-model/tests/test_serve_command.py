@@ -350,13 +350,22 @@ def test_several_processes_share_the_ports_and_what_is_published(numbers):
         assert not any(Path(f"/proc/{pid}").exists() for pid in before)
 
 
+def has_ended(pid):
+    """Whether a process is gone, or waits for its parent: Ray makes that this process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"
+
+
 def test_workers_end_with_the_process_above_them(numbers):
     with serving(numbers / "1", "--workers=2") as (process, _):
         workers = children(process.pid)
         process.kill()
         process.wait()
         deadline = time.monotonic() + 20
-        while any(Path(f"/proc/{pid}").exists() for pid in workers):
+        while not all(has_ended(pid) for pid in workers):
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
