@@ -358,6 +358,18 @@ def test_several_processes_share_the_ports_and_what_is_published(numbers):
         assert not any(map(is_alive, before))
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_fixed_weights_are_not_published(numbers, tmp_path, workers):
+    quantize(shutil.copytree(numbers / "1", tmp_path / "e"), "int8-dynamic")
+    options = ("--backend=int8-dynamic", "--admin-port=0", f"--workers={workers}")
+    with serving(tmp_path / "e", *options) as (process, text):
+        body = safetensors.numpy.save(weights_of(2))
+        status, answer = put(admin_address(text), "/models/number/weights", body)
+        assert (status, b"fixed" in answer) == (400, True)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
 def test_workers_end_with_the_process_above_them(numbers):
     with serving(numbers / "1", "--workers=2") as (process, _):
         workers = children(process.pid)

@@ -111,7 +111,7 @@ def _serve_here(options: argparse.Namespace) -> None:
 
     def start() -> Callable[[], None]:
         with contextlib.ExitStack() as started:
-            repository = Repository(options.path, lambda manifest: _config(options, manifest))
+            repository = Repository(options.path, partial(_config, options))
             started.callback(repository.close)
             if options.group is not None:
                 started.callback(SharedFollower(repository, options.group).close)
@@ -165,7 +165,7 @@ def _serve_by_workers(options: argparse.Namespace) -> None:
             arguments = _worker_arguments({**vars(options), **ports, "group": folder})
             workers = Workers(arguments, options.workers)
             started.callback(workers.close, options.drain_s + _STOP_S)
-            publisher = SharedPublisher(options.path, folder)
+            publisher = SharedPublisher(options.path, folder, partial(_config, options))
             started.callback(publisher.close)
             admin = started.enter_context(_admin(options, publisher.publish, security))
             _introduce(exports, workers.addresses + admin)
