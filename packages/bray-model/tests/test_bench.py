@@ -14,9 +14,9 @@ from bray_model.manifest import Recommendation, sha256
 from bray_model.validate import validate
 
 
-def measured(*rates):
+def measured(*rates, backend="onnxruntime"):
     """(threads, batch, rows/s), … as measurements."""
-    return [Measurement("x", t, b, b * 1e6 / rate) for t, b, rate in rates]
+    return [Measurement(backend, t, b, b * 1e6 / rate) for t, b, rate in rates]
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,26 @@ def test_the_fewest_threads_and_the_smallest_batch_that_come_near(rates, threads
     assert recommend(measured(*rates)) == Recommendation(num_threads=threads, max_batch_size=batch)
 
 
+@pytest.mark.parametrize(
+    ("rate", "agreement", "backend", "batch"),
+    [
+        (121, {"int8": 0.99}, "int8", 8),
+        (119, {"int8": 1.0}, "auto", 64),
+        (500, {"int8": 0.989}, "auto", 64),
+        (500, {}, "auto", 64),
+        (121, {"int8": 1.0, "float16": 1.0}, "float16", 1),
+    ],
+)
+def test_a_quantised_graph_must_decide_alike_and_pay(rate, agreement, backend, batch):
+    measurements = [
+        *measured((1, 8, 80), (1, 64, 100)),
+        *measured((1, 8, rate), (1, 64, rate), backend="int8"),
+        *measured((1, 1, 130), backend="float16"),
+    ]
+    found = recommend(measurements, agreement)
+    assert found == Recommendation(num_threads=1, max_batch_size=batch, backend=backend)
+
+
 def test_bench_notes_what_serve_then_takes(export_copy, capsys, monkeypatch):
     monkeypatch.setattr(bench, "BATCH_SIZES", (1, 4))
     before = (export_copy / "manifest.json").read_bytes()
@@ -43,7 +63,8 @@ def test_bench_notes_what_serve_then_takes(export_copy, capsys, monkeypatch):
     printed = capsys.readouterr().out
     for backend in ("onnxruntime", "after a publish"):
         assert re.search(rf"{backend} +1 +4 +[\d.,]+ +[\d,]+\n", printed)
-    found = re.search(r"recommended here: --threads (\d+) --max-batch-size (\d+)\n", printed)
+    found = "recommended here: --backend auto --threads (\\d+) --max-batch-size (\\d+)\n"
+    found = re.search(found, printed)
     recommended = Manifest.read(export_copy).recommended
     assert recommended is not None
     assert recommended.max_batch_size in (1, 4)
@@ -59,6 +80,10 @@ def test_bench_notes_what_serve_then_takes(export_copy, capsys, monkeypatch):
         ({"num_threads": 0, "max_batch_size": 8}, "recommended/num_threads: expected 1 to 4096"),
         ({"num_threads": 1, "max_batch_size": "8"}, "recommended/max_batch_size: expected 1"),
         ([1], "recommended: expected"),
+        (
+            {"num_threads": 1, "max_batch_size": 8, "backend": "int4"},
+            "recommended/backend: expected auto, int8, int8-dynamic, float16, got 'int4'",
+        ),
     ],
 )
 def test_a_malformed_recommendation_is_refused(export_copy, given, message):
@@ -66,6 +91,13 @@ def test_a_malformed_recommendation_is_refused(export_copy, given, message):
     path.write_text(json.dumps({**json.loads(path.read_text()), "recommended": given}))
     with pytest.raises(ExportError, match=message):
         Manifest.read(export_copy)
+
+
+def test_a_recommendation_of_an_earlier_version_is_read(export_copy):
+    path = export_copy / "manifest.json"
+    given = {"num_threads": 2, "max_batch_size": 8}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "recommended": given}))
+    assert Manifest.read(export_copy).recommended == Recommendation(**given, backend="auto")
 
 
 def test_validate_says_what_holds(exported, capsys):

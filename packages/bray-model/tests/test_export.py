@@ -13,9 +13,11 @@ import torch
 
 from bray_core import nested
 from bray_core.errors import AlreadyExistsError, ConfigError, ExportError
-from bray_model import Model
+from bray_model import Manifest, Model
 from bray_model.export_folder import check_target, copy_export, find_export, read_report
-from bray_model.export_report import ExportReport, OutputError, output_error
+from bray_model.export_report import ExportReport
+from bray_model.output_error import OutputError, output_error
+from bray_model.validate import validate
 
 
 def test_the_report_has_every_output_within_tolerance(exported):
@@ -30,7 +32,9 @@ def test_the_report_has_every_output_within_tolerance(exported):
     assert 0 <= report.max_rel_error <= report.rtol == 1e-3
     assert 0 < report.max_abs_error < 1e-4
     assert report.table().startswith("output            max abs error  max rel error\n")
-    assert len(report.table().splitlines()) == 5
+    errors, latencies = report.table().split("\n\n")
+    assert len(errors.splitlines()) == 5
+    assert len(latencies.splitlines()) == 5
     assert read_report(folder) == report
     assert "path" not in json.loads((folder / "report.json").read_text())
 
@@ -95,6 +99,74 @@ class Noisy(torch.nn.Module):
         return {"sure": x, "drawn": x + torch.rand_like(x)}
 
 
+class Sampling(torch.nn.Module):
+    """Draws an action from its logits inside the graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = torch.nn.Linear(4, 3)
+
+    def forward(self, x):
+        logits = self.head(x)
+        noise = -torch.log(-torch.log(torch.rand_like(logits).clamp(1e-6, 1 - 1e-6)))
+        action = (logits + noise).argmax(-1)
+        log_prob = logits.log_softmax(-1).gather(-1, action[:, None])[:, 0]
+        return {"logits": logits, "action": action, "log_prob": log_prob}
+
+
+RANDOM = ("outputs/action", "outputs/log_prob")
+
+
+def test_an_output_drawn_inside_the_graph_may_be_left_out_of_the_comparison(tmp_path):
+    torch.manual_seed(0)
+    rows = np.tile(np.float32([1, 0, -1, 2]), (20_000, 1))
+    with Model(Sampling(), np.zeros((1, 4), np.float32)) as model:
+        report = model.export(tmp_path / "export", random_outputs=RANDOM)
+        weights = {name: array * 3 for name, array in model.weights()[1].items()}
+    assert [output.name for output in report.outputs] == ["outputs/logits"]
+    assert report.table().count("drawn at random") == 2
+    assert read_report(tmp_path / "export").random_outputs == RANDOM
+    with Model(tmp_path / "export") as opened:
+        for _ in range(2):  # as exported, and with other weights
+            first, second = opened(rows, batch=True), opened(rows, batch=True)
+            assert (first["action"] != second["action"]).any(), "drawn anew each time"
+            logits = first["logits"][0].astype(np.float64)
+            wanted = np.exp(logits) / np.exp(logits).sum()
+            got = np.bincount(first["action"], minlength=3) / len(rows)
+            np.testing.assert_allclose(got, wanted, atol=0.02)  # six standard deviations
+            np.testing.assert_allclose(
+                first["log_prob"], np.log(wanted)[first["action"]], rtol=1e-3, atol=1e-4
+            )
+            opened.publish(weights)
+    assert list(validate(tmp_path / "export", Manifest.read(tmp_path / "export")))
+
+
+def test_noise_as_an_input_is_compared_in_full(tmp_path):
+    class Gumbel(torch.nn.Module):
+        def forward(self, logits, noise):
+            return (logits + noise).argmax(-1)
+
+    example = (np.zeros((1, 3), np.float32), np.random.gumbel(size=(1, 3)).astype(np.float32))
+    with Model(Gumbel(), example) as model:
+        assert model.export(tmp_path / "export").max_abs_error == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("outputs/acton",), r"random_outputs: expected some of \['outputs/action', .*'outputs/ac"),
+        ("outputs/action", "random_outputs: expected names in a tuple, got 'outputs/action'"),
+    ],
+)
+def test_a_random_output_that_is_none_is_named(tmp_path, names, message):
+    with (
+        Model(Sampling(), np.zeros((1, 4), np.float32)) as model,
+        pytest.raises(ConfigError, match=message),
+    ):
+        model.export(tmp_path / "export", random_outputs=names)
+    assert list(tmp_path.iterdir()) == []
+
+
 class Branching(torch.nn.Module):
     def forward(self, x):
         return x * 2 if bool(x.sum() > 0) else x
@@ -103,7 +175,7 @@ class Branching(torch.nn.Module):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (Noisy(), r"^outputs/drawn: the export differs from the module by .* allowed 0.001"),
+        (Noisy(), r"^outputs/drawn: .* allowed 0.001.* random_outputs=\('outputs/drawn',\)"),
         (Branching(), r"^torch cannot export the module: \w+"),
     ],
 )
@@ -183,6 +255,28 @@ def test_copy_refuses_a_broken_export(export_copy, tmp_path):
 def test_a_malformed_report_is_told(tmp_path, text):
     with pytest.raises(ExportError, match=r"its report is malformed"):
         ExportReport.from_json(tmp_path, text.encode())
+
+
+def test_the_report_times_torch_and_the_graph(exported):
+    report = exported[1]
+    assert [(found.backend, found.batch_size) for found in report.latency] == [
+        ("torch", 1),
+        ("torch", 64),
+        ("onnxruntime", 1),
+        ("onnxruntime", 64),
+    ]
+    assert all(found.median_us > 0 for found in report.latency)
+    assert re.search(r"\nonnxruntime +1 +64 +[\d.,]+ +[\d,]+$", report.table())
+
+
+def test_a_report_of_an_earlier_version_is_read(exported, tmp_path):
+    content = json.loads((exported[0] / "report.json").read_text())
+    for newer in ("latency", "quantized", "random_outputs"):
+        del content[newer]
+    report = ExportReport.from_json(tmp_path, json.dumps(content).encode())
+    assert report.outputs == exported[1].outputs
+    assert (report.latency, report.quantized, report.random_outputs) == ((), (), ())
+    assert len(report.table().splitlines()) == 5
 
 
 def test_an_output_error_joins_to_the_larger():

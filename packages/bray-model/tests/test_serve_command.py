@@ -23,7 +23,8 @@ import trustme
 from bray_core.cli import main
 from bray_core.codec import decode, encode
 from bray_core.errors import ServiceError
-from bray_model import Model
+from bray_model import Model, ModelConfig
+from bray_model.quantize import quantize
 from bray_server import Client
 
 # Runs the command, then tells which heavy modules the process has loaded.
@@ -86,6 +87,27 @@ def test_serve_answers_without_torch_or_ray_and_ends_in_time(exported, observati
         assert (process.returncode, rest, errors) == (0, "stopped\nheavy:\n", "")
 
 
+@pytest.mark.parametrize(
+    ("options", "backend"), [([], "int8-dynamic"), (["--backend=auto"], "auto")]
+)
+def test_serve_takes_the_backend_that_bench_recommended(
+    export_copy, observations, row, options, backend
+):
+    quantize(export_copy, "int8-dynamic")
+    path = export_copy / "manifest.json"
+    content = json.loads(path.read_text())
+    content["recommended"] = {"num_threads": 1, "max_batch_size": 8, "backend": "int8-dynamic"}
+    path.write_text(json.dumps(content))
+    inputs = row(observations(1), 0)
+    with (
+        Model(export_copy, config=ModelConfig(backend=backend)) as model,
+        serving(export_copy, *options) as (_, text),
+        Client(address(text, "tcp")) as client,
+    ):
+        reply = decode(client.call(encode(list(inputs))))
+        np.testing.assert_array_equal(reply["outputs"]["logits"], model(*inputs)["logits"])
+
+
 def test_the_example_that_serve_prints_works(exported):
     with serving(exported[0]) as (_, text):
         line = text.splitlines()[2]
@@ -137,6 +159,9 @@ def test_a_port_in_use_names_the_option(exported, capsys, option):
         (["--tls-key=k.pem", "--tls-certificate=c.pem"], "tls: cannot use certificate 'c.pem'"),
         (["--model=nobody"], "model 'nobody': not served; served: ['policy']"),
         (["--workers=2", "--model=nobody"], "ended before it listened: see what it said above"),
+        (["--backend=int8"], "backend='int8': "),
+        (["--backend=onnx"], "backend: expected one of auto, int8, "),
+        (["--device=gpu"], "device: expected one of cpu, cuda, got 'gpu'"),
         (["--max-batch-size=0"], "max_batch_size: expected an integer of 1 or more, got 0"),
     ],
 )
@@ -331,6 +356,18 @@ def test_several_processes_share_the_ports_and_what_is_published(numbers):
         assert (process.returncode, rest) == (0, "stopped\nheavy:\n"), errors
         assert re.search(r"worker [01] ended with -9: starting another", errors)
         assert not any(map(is_alive, before))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_fixed_weights_are_not_published(numbers, tmp_path, workers):
+    quantize(shutil.copytree(numbers / "1", tmp_path / "e"), "int8-dynamic")
+    options = ("--backend=int8-dynamic", "--admin-port=0", f"--workers={workers}")
+    with serving(tmp_path / "e", *options) as (process, text):
+        body = safetensors.numpy.save(weights_of(2))
+        status, answer = put(admin_address(text), "/models/number/weights", body)
+        assert (status, b"fixed" in answer) == (400, True)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
 
 
 def test_workers_end_with_the_process_above_them(numbers):

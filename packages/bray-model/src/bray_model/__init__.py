@@ -10,10 +10,11 @@ from bray_core import lazy
 if TYPE_CHECKING:
     from bray_model.config import ModelConfig
     from bray_model.engine import Engine
-    from bray_model.export_report import ExportReport, OutputError
+    from bray_model.export_report import ExportReport
     from bray_model.manifest import Manifest
     from bray_model.model import Model
     from bray_model.model_pool import ModelPool
+    from bray_model.output_error import OutputError
     from bray_model.retention import Retention
     from bray_model.signature import Signature
 
@@ -38,7 +39,7 @@ __getattr__, __dir__ = lazy.attach(
         "Model": "bray_model.model",
         "ModelConfig": "bray_model.config",
         "ModelPool": "bray_model.model_pool",
-        "OutputError": "bray_model.export_report",
+        "OutputError": "bray_model.output_error",
         "Retention": "bray_model.retention",
         "Signature": "bray_model.signature",
     },

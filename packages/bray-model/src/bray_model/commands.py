@@ -65,30 +65,25 @@ def _bench_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _bench(options: argparse.Namespace) -> int:
     from bray_core.experiment import write_atomic
-    from bray_model import bench as measuring
-    from bray_model.definition import open_definition
-    from bray_model.export_folder import find_export
+    from bray_model.bench import measure_export, recommend
+    from bray_model.export_folder import find_export, read_report
     from bray_model.manifest import MANIFEST, Manifest
+    from bray_model.measurement import table
 
     if not options.seconds > 0:
         raise ConfigError(f"--seconds: expected more than 0, got {options.seconds}")
     export = find_export(options.path)
     manifest = Manifest.read(export)
-    answering, others = [], []
-    for threads in measuring.thread_counts():
-        engine = open_definition(export, None, threads).engine
-        answering += measuring.measure(
-            engine, manifest.signature, "onnxruntime", threads, options.seconds
-        )
-        weights = engine.weights()
-        if weights is not None:
-            engine.load(weights)
-            others += measuring.measure(
-                engine, manifest.signature, "after a publish", threads, options.seconds
-            )
-    _say(measuring.table(answering + others))
-    found = measuring.recommend(answering)
-    _say(f"recommended here: --threads {found.num_threads} --max-batch-size {found.max_batch_size}")
+    agreement = read_report(export).agreement()
+    answering, published = measure_export(export, manifest, options.seconds)
+    _say(table(answering + published, agreement))
+    found = recommend(answering, agreement)
+    _say(
+        f"recommended here: --backend {found.backend} --threads {found.num_threads} "
+        f"--max-batch-size {found.max_batch_size}"
+    )
+    if found.backend != "auto":
+        _say("its weights are fixed: to publish to the server, serve it with --backend auto")
     if not options.dry_run:
         write_atomic(export / MANIFEST, replace(manifest, recommended=found).to_json())
         _say(f"`bray serve {options.path}` takes it from now on")

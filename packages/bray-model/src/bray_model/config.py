@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, get_args
 
 from bray_core.errors import ConfigError
 from bray_model.retention import Retention
+
+Backend: TypeAlias = Literal["auto", "int8", "int8-dynamic", "float16", "tensorrt"]
+Device: TypeAlias = Literal["cpu", "cuda"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +31,14 @@ class ModelConfig:
     """Rows that may wait; beyond it a request is refused with `CapacityError`."""
     num_threads: int = 1
     """Threads of one forward of an export. For a torch module `torch.set_num_threads` counts."""
+    backend: Backend = "auto"
+    """What computes. `auto`: torch for a module, onnxruntime for an export. The others are for
+    exports: `int8`, `int8-dynamic` and `float16` once `bray quantize` has added that graph, with
+    fixed weights; `tensorrt` on a GPU."""
+    device: Device = "cpu"
+    """Where it computes. `cuda`: the first NVIDIA GPU; an error if there is none."""
+    compile: bool = False
+    """Whether a torch module runs through `torch.compile`: seconds at the start, then quicker."""
     inline_below_us: int = 300
     """A batch runs on the event loop if those before it took less than so many microseconds, else
     in a thread of its own, so that the loop goes on: handing a batch over costs about 20 us, and up
@@ -55,13 +67,15 @@ class ModelConfig:
         idle_s = self.session_idle_s
         if isinstance(idle_s, bool) or not isinstance(idle_s, int | float) or not idle_s > 0:
             raise ConfigError(f"session_idle_s: expected more than 0, got {idle_s!r}")
+        _check_choice("backend", self.backend, get_args(Backend))
+        _check_choice("device", self.device, get_args(Device))
+        if self.backend == "tensorrt" and self.device != "cuda":
+            raise ConfigError("backend='tensorrt' runs on a GPU only: set device='cuda' too")
+        _check_bool("compile", self.compile)
         timeout_s = self.timeout_s
         if timeout_s is not None and (isinstance(timeout_s, bool) or not timeout_s > 0):
             raise ConfigError(f"timeout_s: expected more than 0 or None, got {timeout_s!r}")
-        if not isinstance(self.reject_non_finite, bool):
-            raise ConfigError(
-                f"reject_non_finite: expected true or false, got {self.reject_non_finite!r}"
-            )
+        _check_bool("reject_non_finite", self.reject_non_finite)
         if not isinstance(self.retention, Retention):
             raise ConfigError(f"retention: expected a Retention, got {self.retention!r}")
         if not isinstance(self.pad_to, tuple | list):
@@ -81,3 +95,13 @@ class ModelConfig:
 def _check_int(field: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigError(f"{field}: expected an integer of {least} or more, got {value!r}")
+
+
+def _check_bool(field: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{field}: expected true or false, got {value!r}")
+
+
+def _check_choice(field: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{field}: expected one of {', '.join(choices)}, got {value!r}")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from bray_core.errors import ConfigError, ExportError, MissingExtraError
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
+from bray_model.config import ModelConfig
 from bray_model.engine import Engine
-from bray_model.manifest import EXCHANGE, GRAPH, WEIGHTS, Manifest
+from bray_model.manifest import EXCHANGE, GRAPH, QUANTIZED, WEIGHTS, Manifest
 from bray_model.signature import Signature
 
 if TYPE_CHECKING:
@@ -38,35 +39,68 @@ class Definition:
 
 
 def open_definition(
-    source: Source, example_inputs: Nested | None, num_threads: int = 1
+    source: Source, example_inputs: Nested | None, config: ModelConfig | None = None
 ) -> Definition:
-    """Open a torch module, or the folder of an export, which then runs in so many threads.
+    """Open a torch module, or the folder of an export, with the backend of the config.
 
     Raises:
-        ConfigError: the source is neither, or the example inputs are missing or needless.
+        ConfigError: the source is neither, the example inputs are missing or needless, or the
+            backend or device is not for it or not to be had here.
         ExportError: the export is broken.
-        MissingExtraError: a module without torch installed.
+        MissingExtraError: a module without torch installed, or TensorRT without tensorrt.
         SpecError: the example inputs do not fit the module.
     """
+    config = config or ModelConfig()
     if not isinstance(source, str | Path):
-        return _open_module(source, example_inputs)
+        return _open_module(source, example_inputs, config)
     if example_inputs is not None:
         raise ConfigError("example_inputs: an export has its own signature: leave them out")
-    return _open_export(Path(source), num_threads)
-
-
-def _open_export(path: Path, num_threads: int) -> Definition:
+    if config.compile:
+        raise ConfigError("compile: only a torch module is compiled, not an export: leave it out")
+    path = Path(source)
     manifest = Manifest.read(path)
-    graph = manifest.read_file(path, GRAPH)
-    from bray_model.onnx_engine import OnnxEngine
+    engine = _open_export(path, manifest, config)
+    return Definition(
+        engine=engine, signature=manifest.signature, example=None, version=manifest.version
+    )
 
+
+def _open_export(path: Path, manifest: Manifest, config: ModelConfig) -> Engine:
+    if config.backend in QUANTIZED:
+        return _open_quantized(path, manifest, config)
+    graph = manifest.read_file(path, GRAPH)
     exchange, weights = None, None
     if EXCHANGE in manifest.files:
         exchange = manifest.read_file(path, EXCHANGE)
         weights = read_weights(path, manifest)
-    engine = OnnxEngine(graph, manifest.signature, exchange, weights, num_threads)
-    return Definition(
-        engine=engine, signature=manifest.signature, example=None, version=manifest.version
+    if config.backend == "tensorrt":
+        try:
+            from bray_model.tensorrt_engine import TensorRTEngine
+        except ImportError as error:
+            raise MissingExtraError("backend='tensorrt'", "bray-model", "tensorrt") from error
+        return TensorRTEngine(graph, manifest.signature, exchange, weights, config.max_batch_size)
+    from bray_model.onnx_engine import OnnxEngine
+
+    return OnnxEngine(
+        graph, manifest.signature, exchange, weights, config.num_threads, device=config.device
+    )
+
+
+def _open_quantized(path: Path, manifest: Manifest, config: ModelConfig) -> Engine:
+    file = QUANTIZED[config.backend]
+    if file not in manifest.files:
+        raise ConfigError(
+            f"backend={config.backend!r}: {path} has no {file}: add it with "
+            f"`bray quantize {path} --kind {config.backend}`"
+        )
+    from bray_model.onnx_engine import OnnxEngine
+
+    return OnnxEngine(
+        manifest.read_file(path, file),
+        manifest.signature,
+        num_threads=config.num_threads,
+        device=config.device,
+        file=file,
     )
 
 
@@ -85,7 +119,7 @@ def read_weights(path: Path, manifest: Manifest) -> Weights:
     return weights
 
 
-def _open_module(module: Any, example_inputs: Nested | None) -> Definition:
+def _open_module(module: Any, example_inputs: Nested | None, config: ModelConfig) -> Definition:
     try:
         import torch
 
@@ -97,11 +131,16 @@ def _open_module(module: Any, example_inputs: Nested | None) -> Definition:
             "module: expected a torch.nn.Module or the folder of an export, got "
             f"{type(module).__name__}"
         )
+    if config.backend != "auto":
+        raise ConfigError(
+            f"backend={config.backend!r}: only for an export, got a torch module: "
+            "`model.export(folder)` makes one"
+        )
     if example_inputs is None:
         raise ConfigError("example_inputs: expected the module's inputs [B, ...], got None")
     example = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
     example = as_arrays(example)
-    engine = TorchEngine(module)
+    engine = TorchEngine(module, config.device, config.compile)
     return Definition(
         engine=engine, signature=Signature.probe(engine.run, example), example=example
     )

@@ -6,7 +6,8 @@ import contextlib
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from bray_core.nested import Nested
 from bray_model.definition import Definition
 from bray_model.engine import Engine
 from bray_model.export_folder import check_target, write_export
-from bray_model.export_report import ExportReport, OutputError, join, output_error
+from bray_model.export_report import ExportReport
 from bray_model.manifest import EXCHANGE, GRAPH, MANIFEST, REPORT, WEIGHTS, Manifest, sha256
+from bray_model.measurement import Measurement, median_us
 from bray_model.onnx_engine import WEIGHT_PREFIX, OnnxEngine
+from bray_model.output_error import OutputError, join, output_error
 from bray_model.signature import Signature, resize
 from bray_model.torch_engine import TorchEngine
 from bray_model.tree_spec import Leaf
@@ -33,35 +36,46 @@ logger = logging.getLogger(__name__)
 BATCH_SIZES = (1, 2, 7, 64)
 RTOL = 1e-3
 ATOL = 1e-4
+_TIMED_SIZES, _TIMED_S = (1, 64), 0.03
 
 
 def export(
-    definition: Definition, path: Path, *, name: str, actor: Mapping[str, Any] | None
+    definition: Definition,
+    path: Path,
+    *,
+    name: str,
+    actor: Mapping[str, Any] | None,
+    random_outputs: Sequence[str] = (),
 ) -> ExportReport:
     """Write an export to the folder `path`, whole or not at all.
 
     Raises:
         ExportError: torch cannot export the module, or an output differs beyond tolerance.
         AlreadyExistsError: `path` holds something else than an export.
-        ConfigError: `actor` is malformed.
+        ConfigError: `actor` is malformed, or `random_outputs` names no output.
     """
     _check_actor(actor)
+    _check_random(random_outputs, definition.signature)
     check_target(path)
-    engine = definition.engine
-    assert isinstance(engine, TorchEngine)
-    assert definition.example is not None
-    graph, exchange = _to_onnx(engine.module, definition.signature, definition.example)
+    assert isinstance(definition.engine, TorchEngine)
+    engine = TorchEngine(definition.engine.module)  # wherever and however the model itself runs
+    definition = replace(definition, engine=engine)
+    graph, exchange = _to_onnx(engine.module, definition)
+    exported = OnnxEngine(graph, definition.signature)
     report = ExportReport(
         path=path,
         version=definition.version,
         batch_sizes=BATCH_SIZES,
         rtol=RTOL,
         atol=ATOL,
-        outputs=_compare(engine, OnnxEngine(graph, definition.signature), definition),
+        outputs=_compare(engine, exported, definition, random_outputs),
+        random_outputs=tuple(random_outputs),
+        latency=_latency("torch", engine, definition, torch.get_num_threads())
+        + _latency("onnxruntime", exported, definition, 1),
     )
     _check_report(report)
     files = {GRAPH: graph, REPORT: report.to_json()}
-    if _exchanges_weights(graph, exchange, definition):
+    if _exchanges_weights(graph, exchange, definition, random_outputs):
         files[EXCHANGE] = exchange
         files[WEIGHTS] = safetensors.numpy.save(dict(engine.weights()))
     else:
@@ -92,12 +106,11 @@ class _Flat(torch.nn.Module):
         return tuple(leaf.clone() if id(leaf) in given else leaf for leaf in flat)
 
 
-def _to_onnx(
-    module: torch.nn.Module, signature: Signature, example: tuple[Nested, ...]
-) -> tuple[bytes, bytes]:
+def _to_onnx(module: torch.nn.Module, definition: Definition) -> tuple[bytes, bytes]:
     """Return the graph, and the graph that takes its weights as inputs."""
-    # torch would take a batch of 1 for a constant.
-    leaves = tuple(torch.from_numpy(leaf) for _, leaf in nested.items(resize(example, 2)))
+    signature = definition.signature
+    example = resize(definition.example, 2)  # torch would take a batch of 1 for a constant
+    leaves = tuple(torch.from_numpy(leaf) for _, leaf in nested.items(example))
     batch = torch.export.Dim("batch")
     try:
         with _quiet():
@@ -143,7 +156,9 @@ def _with_weights_as_inputs(graph: onnx.ModelProto, module: torch.nn.Module) -> 
     return exchanged
 
 
-def _exchanges_weights(graph: bytes, exchange: bytes, definition: Definition) -> bool:
+def _exchanges_weights(
+    graph: bytes, exchange: bytes, definition: Definition, random_outputs: Sequence[str]
+) -> bool:
     """Return whether the graph follows other weights as the module does, tried with some."""
     module = definition.engine.copy()
     weights = module.weights()
@@ -156,7 +171,7 @@ def _exchanges_weights(graph: bytes, exchange: bytes, definition: Definition) ->
     try:
         exported = OnnxEngine(graph, definition.signature, exchange, others)
         exported.load(others)
-        errors = _compare(module, exported, definition)
+        errors = _compare(module, exported, definition, random_outputs)
     except Exception:  # whatever onnxruntime says of it: then the weights stay fixed
         logger.info("the graph does not take its weights as inputs", exc_info=True)
         return False
@@ -185,7 +200,20 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
-def _compare(module: Engine, exported: Engine, definition: Definition) -> tuple[OutputError, ...]:
+def _latency(
+    backend: str, engine: Engine, definition: Definition, num_threads: int
+) -> tuple[Measurement, ...]:
+    found = []
+    for rows in _TIMED_SIZES:
+        inputs = resize(definition.example, rows)
+        took_us = median_us(engine, inputs, _TIMED_S)
+        found.append(Measurement(backend, num_threads, rows, took_us))
+    return tuple(found)
+
+
+def _compare(
+    module: Engine, exported: Engine, definition: Definition, random_outputs: Sequence[str]
+) -> tuple[OutputError, ...]:
     paths = definition.signature.output_tree.paths
     rng = np.random.default_rng(0)
     errors = []
@@ -197,6 +225,7 @@ def _compare(module: Engine, exported: Engine, definition: Definition) -> tuple[
                 [
                     output_error(path, a, b, RTOL, ATOL)
                     for path, a, b in zip(paths, got.values(), want.values(), strict=True)
+                    if path not in random_outputs
                 ]
             )
     return join(errors)
@@ -222,8 +251,18 @@ def _check_report(report: ExportReport) -> None:
             raise ExportError(
                 f"{output.name}: the export differs from the module by {output.max_abs_error:.3g} "
                 f"(relative {output.max_rel_error:.3g}, allowed {report.rtol:g}): a module that "
-                "draws random numbers, or an operator that exports inexactly"
+                "draws random numbers (take them as an input, or name what depends on them: "
+                f"random_outputs=({output.name!r},)), or an operator that exports inexactly"
             )
+
+
+def _check_random(random_outputs: Sequence[str], signature: Signature) -> None:
+    paths = signature.output_tree.paths
+    if isinstance(random_outputs, str):
+        raise ConfigError(f"random_outputs: expected names in a tuple, got {random_outputs!r}")
+    for name in random_outputs:
+        if name not in paths:
+            raise ConfigError(f"random_outputs: expected some of {list(paths)}, got {name!r}")
 
 
 def _check_actor(actor: Mapping[str, Any] | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -88,12 +89,27 @@ def check_target(path: Path) -> None:
         raise AlreadyExistsError(f"{path}: holds something else than an export: choose another")
 
 
-def write_export(path: Path, files: Mapping[str, bytes]) -> None:
-    """Fill a folder beside `path`, then rename it: a reader sees the old export or the new."""
+def extend_export(path: Path, files: Mapping[str, bytes]) -> None:
+    """Add or replace files of an export, all at once; whatever else it holds stays."""
+    path = path.resolve()  # the folder itself is replaced, not a link to it
+    write_export(path, files, like=path)
+
+
+def write_export(path: Path, files: Mapping[str, bytes], like: Path | None = None) -> None:
+    """Fill a folder beside `path`, then rename it: a reader sees the old export or the new.
+
+    Args:
+        path: the folder to make or replace.
+        files: file name → content.
+        like: a folder that the new one is a copy of, before `files` are written; None: empty.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as temporary:
         new, old = Path(temporary) / "new", Path(temporary) / "old"
-        new.mkdir()
+        if like is None:
+            new.mkdir()
+        else:
+            shutil.copytree(like, new, symlinks=True)
         for name, data in files.items():
             (new / name).write_bytes(data)
         if path.exists():

@@ -1,37 +1,15 @@
-"""How far an export differs from the module that it came from."""
+"""How far an export differs from the module that it came from, and how fast it is."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from bray_core.errors import ExportError
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutputError:
-    """The largest errors of one output over all inputs tried."""
-
-    name: str
-    max_abs_error: float
-    """Largest `|export - module|`."""
-    max_rel_error: float
-    """Largest `|export - module| / max(|module|, atol / rtol)`: near zero, where a true relative
-    error says nothing, it is the absolute error in units of `atol / rtol`."""
-
-    def joined(self, other: OutputError) -> OutputError:
-        """Return the larger errors of both."""
-        return OutputError(
-            name=self.name,
-            max_abs_error=max(self.max_abs_error, other.max_abs_error),
-            max_rel_error=max(self.max_rel_error, other.max_rel_error),
-        )
+from bray_model.graph_report import GraphReport
+from bray_model.measurement import Measurement, table
+from bray_model.output_error import OutputError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,27 +26,52 @@ class ExportReport:
     rtol: float
     atol: float
     outputs: tuple[OutputError, ...]
+    """Those that were compared: all but `random_outputs`."""
+    random_outputs: tuple[str, ...] = ()
+    """Outputs that the graph draws at random."""
+    latency: tuple[Measurement, ...] = ()
+    """Of a forward of the module in torch and of the graph, where the export was made."""
+    quantized: tuple[GraphReport, ...] = ()
+    """The graphs that `bray quantize` added, beside the float one."""
 
     @property
     def max_abs_error(self) -> float:
         """The largest absolute error of any output."""
-        return max(output.max_abs_error for output in self.outputs)
+        return max((output.max_abs_error for output in self.outputs), default=0.0)
 
     @property
     def max_rel_error(self) -> float:
         """The largest relative error of any output."""
-        return max(output.max_rel_error for output in self.outputs)
+        return max((output.max_rel_error for output in self.outputs), default=0.0)
+
+    def with_graph(self, graph: GraphReport) -> ExportReport:
+        """Return it with the report of one more quantised graph, or of a newer one of its kind."""
+        others = (other for other in self.quantized if other.kind != graph.kind)
+        return replace(self, quantized=(*others, graph))
+
+    def agreement(self) -> dict[str, float]:
+        """Return kind → share of decisions that are the float graph's, where there are any."""
+        shares = {graph.kind: graph.agreement for graph in self.quantized}
+        return {kind: share for kind, share in shares.items() if share is not None}
 
     def table(self) -> str:
-        """Return a line per output, as text."""
-        width = max(len(output.name) for output in self.outputs)
+        """Return a line per output, then the latencies, then the quantised graphs, as text."""
+        width = max(len("output"), *map(len, (*self.random_outputs, *self._names())))
         lines = [f"{'output':<{width}}  max abs error  max rel error"]
         for output in self.outputs:
             lines.append(
                 f"{output.name:<{width}}  {output.max_abs_error:13.2e}  "
                 f"{output.max_rel_error:13.2e}"
             )
-        return "\n".join(lines)
+        lines += [f"{name:<{width}}  drawn at random" for name in self.random_outputs]
+        parts = ["\n".join(lines)]
+        if self.latency:
+            parts.append(table(self.latency))
+        parts += [graph.table() for graph in self.quantized]
+        return "\n\n".join(parts)
+
+    def _names(self) -> list[str]:
+        return [output.name for output in self.outputs]
 
     @classmethod
     def from_json(cls, path: Path, data: bytes) -> ExportReport:
@@ -79,9 +82,15 @@ class ExportReport:
         """
         try:
             content = json.loads(data)
-            outputs = tuple(OutputError(**output) for output in content.pop("outputs"))
-            sizes = tuple(content.pop("batch_sizes"))
-            return cls(path=path, outputs=outputs, batch_sizes=sizes, **content)
+            return cls(
+                path=path,
+                outputs=tuple(OutputError(**output) for output in content.pop("outputs")),
+                batch_sizes=tuple(content.pop("batch_sizes")),
+                random_outputs=tuple(content.pop("random_outputs", ())),
+                latency=tuple(Measurement(**found) for found in content.pop("latency", ())),
+                quantized=tuple(map(GraphReport.from_content, content.pop("quantized", ()))),
+                **content,
+            )
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise ExportError(f"{path}: its report is malformed ({error!r})") from error
 
@@ -90,32 +99,3 @@ class ExportReport:
         content = asdict(self)
         del content["path"]
         return json.dumps(content, indent=2).encode() + b"\n"
-
-
-def output_error(
-    name: str, export: npt.NDArray[Any], module: npt.NDArray[Any], rtol: float, atol: float
-) -> OutputError:
-    """Compare one output. Equal infinities and NaNs are no error; an unequal one is infinite."""
-    wide = np.complex128 if module.dtype.kind == "c" else np.float64
-    got, want = export.astype(wide), module.astype(wide)
-    with np.errstate(invalid="ignore", over="ignore"):
-        difference = np.abs(got - want)
-        difference[(got == want) | (np.isnan(got) & np.isnan(want))] = 0.0
-        difference[np.isnan(difference)] = np.inf
-        scale = np.nan_to_num(np.maximum(np.abs(want), atol / rtol), nan=1.0)
-        relative = difference / scale
-    if module.dtype.kind in "biu":
-        relative = np.where(difference > 0, np.inf, 0.0)
-    return OutputError(
-        name=name,
-        max_abs_error=float(difference.max(initial=0.0)),
-        max_rel_error=float(relative.max(initial=0.0)),
-    )
-
-
-def join(reports: Sequence[Sequence[OutputError]]) -> tuple[OutputError, ...]:
-    """Return the largest errors per output over several comparisons."""
-    joined = list(reports[0])
-    for report in reports[1:]:
-        joined = [a.joined(b) for a, b in zip(joined, report, strict=True)]
-    return tuple(joined)

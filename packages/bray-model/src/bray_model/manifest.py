@@ -7,6 +7,7 @@ An export is a folder:
     weights.safetensors    what model.onnx holds as weights, beside exchange.onnx
     manifest.json          this
     report.json            how far it differs from the torch module
+    int8.onnx and others   what `bray quantize` added: the same graph in fewer bits
 
 Everything in a manifest is checked when it is read, and nothing in it is evaluated or imported.
 """
@@ -25,6 +26,7 @@ import numpy as np
 
 from bray_core.errors import ExportError, SpecError
 from bray_core.nested import ArraySpec, Nested
+from bray_model.config import Backend
 from bray_model.signature import Signature
 
 FORMAT = 1
@@ -33,6 +35,8 @@ EXCHANGE = "exchange.onnx"
 WEIGHTS = "weights.safetensors"
 REPORT = "report.json"
 MANIFEST = "manifest.json"
+QUANTIZED = {kind: f"{kind}.onnx" for kind in ("int8", "int8-dynamic", "float16")}
+"""Kind → file: graphs in fewer bits, with fixed weights, that an export may also hold."""
 
 _MAX_BYTES = 1024 * 1024
 _MAX_RECOMMENDED = 4096
@@ -50,6 +54,8 @@ class Recommendation:
 
     num_threads: int
     max_batch_size: int
+    backend: Backend = "auto"
+    """As in `ModelConfig`; a quantised one only if it decides like the graph that it came from."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,10 +195,15 @@ def _checked_actor(actor: Any) -> Mapping[str, Any] | None:
 def _checked_recommendation(given: Any) -> Recommendation | None:
     if given is None:
         return None
-    names = {"num_threads", "max_batch_size"}
-    if not isinstance(given, dict) or set(given) != names:
-        raise ValueError(f"recommended: expected {sorted(names)}, got {given!r}")
-    for name, number in given.items():
+    names = ["num_threads", "max_batch_size"]
+    if not isinstance(given, dict) or set(given) - {"backend"} != set(names):
+        raise ValueError(f"recommended: expected {names} and perhaps 'backend', got {given!r}")
+    if given.get("backend", "auto") not in ("auto", *QUANTIZED):
+        raise ValueError(
+            f"recommended/backend: expected auto, {', '.join(QUANTIZED)}, got {given['backend']!r}"
+        )
+    for name in names:
+        number = given[name]
         if type(number) is not int or not 1 <= number <= _MAX_RECOMMENDED:
             raise ValueError(
                 f"recommended/{name}: expected 1 to {_MAX_RECOMMENDED}, got {number!r}"

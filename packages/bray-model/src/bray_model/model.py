@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,7 +68,7 @@ class Model:
         state: Mapping[str, str] | None = None,
     ) -> None:
         config = config or ModelConfig()
-        definition = open_definition(module, example_inputs, config.num_threads)
+        definition = open_definition(module, example_inputs, config)
         if state is not None:
             signature = replace(definition.signature, state=state)
             definition = replace(definition, signature=signature)
@@ -92,7 +92,9 @@ class Model:
         self._parent = parent
         self._directory = None if directory is None else Path(directory)
         store = self._store_below(self._directory)
-        self._versions = ModelVersions(name, executor, worker.weights_spec, store)
+        self._versions = ModelVersions(
+            name, executor, worker.weights_spec, store, self.config.backend
+        )
         self._batchers = Batchers(executor.run, self.config, worker.pool, name)
         self._sessions = SessionStates(self.signature, self.config, name)
         self._clones = Clones(name, self._directory)
@@ -289,16 +291,23 @@ class Model:
         return self._clones.get(name, reopen)
 
     def export(
-        self, directory: str | Path, *, actor: Mapping[str, Any] | None = None
+        self,
+        directory: str | Path,
+        *,
+        actor: Mapping[str, Any] | None = None,
+        random_outputs: Sequence[str] = (),
     ) -> ExportReport:
         """Write the current version as an ONNX export and compare it with the module.
 
         Args:
             directory: the folder to make; an older export there is replaced when all went well.
             actor: `{"name": ..., "config": {...}}`: what `bray serve` shall answer with.
+            random_outputs: names of outputs that the module draws at random, or computes from
+                what it drew, such as `("outputs/action",)`: they are not compared.
 
         Raises:
             ExportError: the module cannot be exported, or differs beyond tolerance.
+            ConfigError: `actor` is malformed, or `random_outputs` names no output.
             AlreadyExistsError: the folder holds something else.
         """
         if self._worker.definition.example is None:
@@ -309,7 +318,9 @@ class Model:
             raise MissingExtraError("Model.export", "bray-model", "torch") from error
         current = self._versions.current
         definition = self._worker.definition.copy(current.version, current.held())
-        return export(definition, Path(directory), name=self.name, actor=actor)
+        return export(
+            definition, Path(directory), name=self.name, actor=actor, random_outputs=random_outputs
+        )
 
     def close(self) -> None:
         """Fail those who wait with ClosedError, close the clones, refuse use; again is harmless."""

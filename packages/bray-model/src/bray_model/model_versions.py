@@ -13,8 +13,10 @@ import numpy as np
 from bray_core.errors import ClosedError, ConfigError, SpecError, VersionNotFoundError
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
+from bray_model.config import Backend
 from bray_model.engine_cache import Current
 from bray_model.executor import Executor
+from bray_model.manifest import QUANTIZED
 from bray_model.versions import VersionStore
 from bray_model.waiters import VersionWaiters
 from bray_model.weights import check_weights
@@ -28,12 +30,19 @@ class ModelVersions:
         executor: holds the current version.
         spec: name → `ArraySpec` of its weights; None where they are fixed.
         store: the versions on disk; None where there is no directory for them.
+        backend: of the config, which may be why the weights are fixed.
     """
 
     def __init__(
-        self, name: str, executor: Executor, spec: Nested | None, store: VersionStore | None
+        self,
+        name: str,
+        executor: Executor,
+        spec: Nested | None,
+        store: VersionStore | None,
+        backend: Backend,
     ) -> None:
         self._name = name
+        self._backend = backend
         self._executor = executor
         self._store = store
         self.spec = spec
@@ -184,6 +193,11 @@ class ModelVersions:
         return {name: np.array(array, order="C") for name, array in weights.items()}
 
     def _fixed(self) -> ConfigError:
+        if self._backend in QUANTIZED:
+            return ConfigError(
+                f"model {self._name!r}: the weights of backend={self._backend!r} are fixed: its "
+                "graph was made for them; export the new ones and quantize that"
+            )
         return ConfigError(
             f"model {self._name!r}: the weights of this export are fixed (its graph computes with "
             "them while it is made): publish to the model of the torch module and export that again"

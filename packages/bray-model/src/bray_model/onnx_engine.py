@@ -1,22 +1,25 @@
-"""The onnxruntime backend, on the CPU. Needs no torch."""
+"""The onnxruntime backend. Needs no torch."""
 
 from __future__ import annotations
 
 import copy
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnxruntime
 
 from bray_core.errors import ConfigError, ExportError
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
+from bray_model.config import Device
+from bray_model.manifest import EXCHANGE, GRAPH
 from bray_model.signature import Signature
-from bray_model.tree_spec import TreeSpec
+from bray_model.tree_spec import Leaf, TreeSpec
 
 WEIGHT_PREFIX = "weights/"
 """Of an input that takes a weight; inputs of the signature begin with `inputs`."""
 _ERROR_SEVERITY = 3
+_CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 _TYPES = {"float32": "float", "float64": "double"}
 
 
@@ -29,8 +32,11 @@ class OnnxEngine:
         exchange: the same model with its weights as inputs; None: they are fixed.
         weights: those that the graph holds, for `exchange`.
         num_threads: threads of one forward; more than one only pays for large networks.
+        device: where it runs.
+        file: the graph's, for messages.
 
     Raises:
+        ConfigError: onnxruntime cannot use the device.
         ExportError: onnxruntime refuses the graph, or it has other inputs or outputs.
     """
 
@@ -43,12 +49,16 @@ class OnnxEngine:
         exchange: bytes | None = None,
         weights: Weights | None = None,
         num_threads: int = 1,
+        *,
+        device: Device = "cpu",
+        file: str = GRAPH,
     ) -> None:
         self._signature = signature
         self._inputs = signature.input_tree.paths
         self._outputs = list(signature.output_tree.paths)
-        self._fixed = _session(graph, num_threads, signature)
-        self._exchange = None if exchange is None else _Exchange(exchange, signature, num_threads)
+        options = _Options(num_threads, device)
+        self._fixed = _session(graph, options, signature, file)
+        self._exchange = None if exchange is None else _Exchange(exchange, signature, options)
         self._weights = None if exchange is None else weights
         self._feed: dict[str, Any] | None = None
         """Weights by the name of the graph's input; None: those that the graph holds."""
@@ -84,18 +94,25 @@ class OnnxEngine:
         return copy.copy(self)
 
 
+class _Options(NamedTuple):
+    """Where and how a session runs."""
+
+    num_threads: int
+    device: Device
+
+
 class _Exchange:
     """A graph that takes its weights as inputs; a session is made when one is needed."""
 
-    def __init__(self, graph: bytes, signature: Signature, num_threads: int) -> None:
+    def __init__(self, graph: bytes, signature: Signature, options: _Options) -> None:
         self._graph = graph
         self._signature = signature
-        self._num_threads = num_threads
+        self._options = options
 
     @cached_property
     def session(self) -> Any:
         """The session that answers with weights that are given to it."""
-        return _session(self._graph, self._num_threads, self._signature, takes_weights=True)
+        return _session(self._graph, self._options, self._signature, EXCHANGE)
 
     def feed(self, weights: Weights) -> dict[str, Any]:
         """Return what the graph needs of the weights; it may leave some out, such as counters.
@@ -109,40 +126,61 @@ class _Exchange:
                 continue
             name = tensor.name.removeprefix(WEIGHT_PREFIX)
             if name not in weights:
-                raise ExportError(f"exchange.onnx: expected the weight {name!r}, got none")
-            feed[tensor.name] = weights[name]
+                raise ExportError(f"{EXCHANGE}: expected the weight {name!r}, got none")
+            feed[tensor.name] = self._placed(weights[name])
         return feed
 
+    def _placed(self, weight: Leaf) -> Any:
+        """Copy a weight to the GPU once, where it would otherwise travel with every forward."""
+        if self._options.device == "cpu":
+            return weight
+        return onnxruntime.OrtValue.ortvalue_from_numpy(weight, self._options.device, 0)
 
-def _session(
-    graph: bytes, num_threads: int, signature: Signature, *, takes_weights: bool = False
-) -> Any:
+
+def _session(graph: bytes, where: _Options, signature: Signature, file: str) -> Any:
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = num_threads
+    options.intra_op_num_threads = where.num_threads
     options.inter_op_num_threads = 1
     options.log_severity_level = _ERROR_SEVERITY
+    providers = _providers(where.device)
     try:
-        session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(graph, options, providers=providers)
     except Exception as error:  # onnxruntime's errors share no other base
-        raise ExportError(f"model.onnx: onnxruntime refuses it: {error}") from error
+        raise ExportError(f"{file}: onnxruntime refuses it: {error}") from error
+    _check_provider(session.get_providers(), providers[0])
     inputs = session.get_inputs()
-    if takes_weights:
+    if file == EXCHANGE:
         inputs = [tensor for tensor in inputs if not tensor.name.startswith(WEIGHT_PREFIX)]
-    _check("inputs", inputs, signature.input_tree)
-    _check("outputs", session.get_outputs(), signature.output_tree)
+    _check(file, "inputs", inputs, signature.input_tree)
+    _check(file, "outputs", session.get_outputs(), signature.output_tree)
     return session
 
 
-def _check(what: str, tensors: list[Any], tree: TreeSpec) -> None:
+def _providers(device: Device) -> list[str]:
+    if device == "cpu":
+        return [_CPU]
+    _check_provider(onnxruntime.get_available_providers(), _CUDA)
+    return [_CUDA, _CPU]  # what CUDA has no kernel for
+
+
+def _check_provider(got: list[str], wanted: str) -> None:
+    """Without a GPU, or the libraries for it, onnxruntime would take the CPU without a word."""
+    if wanted not in got:
+        raise ConfigError(
+            f"device='cuda': onnxruntime {onnxruntime.__version__} here has {', '.join(got)}: "
+            "install onnxruntime-gpu, the CUDA libraries that it was built for and the NVIDIA "
+            "driver, or leave device at 'cpu'"
+        )
+
+
+def _check(file: str, what: str, tensors: list[Any], tree: TreeSpec) -> None:
     """Compare a graph's inputs or outputs with the manifest's."""
     shapes = {tensor.name: (tensor.type, tensor.shape[1:]) for tensor in tensors}
     if sorted(shapes) != sorted(tree.paths):
-        raise ExportError(
-            f"model.onnx: expected the {what} {sorted(tree.paths)}, got {sorted(shapes)}"
-        )
+        raise ExportError(f"{file}: expected the {what} {sorted(tree.paths)}, got {sorted(shapes)}")
     for path, spec in zip(tree.paths, tree.specs, strict=True):
         kind, shape = shapes[path]
         if kind != f"tensor({_TYPES.get(spec.dtype.name, spec.dtype.name)})" or (
             list(spec.shape) != [size if isinstance(size, int) else -1 for size in shape]
         ):
-            raise ExportError(f"model.onnx: {path}: expected {spec}, got {kind} {shape} a row")
+            raise ExportError(f"{file}: {path}: expected {spec}, got {kind} {shape} a row")

@@ -65,6 +65,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         help="threads of one forward; by default what `bray bench` recommended, else 1",
     )
+    add(
+        "--backend",
+        help="auto, int8, int8-dynamic, float16 or tensorrt; by default what `bray bench` "
+        "recommended, else auto",
+    )
+    add("--device", default="cpu", help="cpu or cuda")
     add("--max-wait-us", type=int, default=0, help="how long a row waits for company")
     add("--group", type=Path, help=argparse.SUPPRESS)  # says to a worker where the others are
 
@@ -105,7 +111,7 @@ def _serve_here(options: argparse.Namespace) -> None:
 
     def start() -> Callable[[], None]:
         with contextlib.ExitStack() as started:
-            repository = Repository(options.path, lambda manifest: _config(options, manifest))
+            repository = Repository(options.path, partial(_config, options))
             started.callback(repository.close)
             if options.group is not None:
                 started.callback(SharedFollower(repository, options.group).close)
@@ -159,7 +165,7 @@ def _serve_by_workers(options: argparse.Namespace) -> None:
             arguments = _worker_arguments({**vars(options), **ports, "group": folder})
             workers = Workers(arguments, options.workers)
             started.callback(workers.close, options.drain_s + _STOP_S)
-            publisher = SharedPublisher(options.path, folder)
+            publisher = SharedPublisher(options.path, folder, partial(_config, options))
             started.callback(publisher.close)
             admin = started.enter_context(_admin(options, publisher.publish, security))
             _introduce(exports, workers.addresses + admin)
@@ -172,7 +178,7 @@ def _serve_by_workers(options: argparse.Namespace) -> None:
 
 _FORWARDED = (
     "host", "tcp_port", "http_port", "model", "token_env", "tls_certificate", "tls_key", "drain_s",
-    "max_batch_size", "threads", "max_wait_us", "group",
+    "max_batch_size", "threads", "backend", "device", "max_wait_us", "group",
 )  # fmt: skip
 
 
@@ -189,14 +195,17 @@ def _publish(repository: Repository, name: str, weights: Weights) -> int:
 
 def _config(options: argparse.Namespace, manifest: Manifest) -> ModelConfig:
     from bray_model.config import ModelConfig
+    from bray_model.manifest import Recommendation
 
-    found = manifest.recommended
-    size, threads = options.max_batch_size, options.threads
-    if size is None:
-        size = found.max_batch_size if found else _BATCH_SIZE
-    if threads is None:
-        threads = found.num_threads if found else 1
-    return ModelConfig(max_batch_size=size, max_wait_us=options.max_wait_us, num_threads=threads)
+    found = manifest.recommended or Recommendation(num_threads=1, max_batch_size=_BATCH_SIZE)
+    size, threads, backend = options.max_batch_size, options.threads, options.backend
+    return ModelConfig(
+        max_batch_size=found.max_batch_size if size is None else size,
+        max_wait_us=options.max_wait_us,
+        num_threads=found.num_threads if threads is None else threads,
+        backend=found.backend if backend is None else backend,
+        device=options.device,
+    )
 
 
 def _security(options: argparse.Namespace) -> dict[str, Any]:

@@ -11,14 +11,16 @@ import hashlib
 import logging
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from bray_core.errors import BrayError, ConfigError, NotFoundError
 from bray_core.layout import Layout
 from bray_core.protocols import Weights
+from bray_model.config import ModelConfig
 from bray_model.definition import read_weights
 from bray_model.export_folder import find_exports
-from bray_model.manifest import EXCHANGE, Manifest
+from bray_model.manifest import EXCHANGE, QUANTIZED, Manifest
 from bray_model.repository import Repository
 from bray_model.shared_weights import WeightsReader, WeightsWriter
 from bray_model.stamp import Stamp
@@ -35,11 +37,13 @@ class SharedPublisher:
     Args:
         path: what they serve.
         folder: shared with them.
+        config: how they run an export.
     """
 
-    def __init__(self, path: Path, folder: Path) -> None:
+    def __init__(self, path: Path, folder: Path, config: Callable[[Manifest], ModelConfig]) -> None:
         self._path = path
         self._folder = folder
+        self._config = config
         self._lock = threading.Lock()
         self._writers: dict[str, WeightsWriter] = {}
 
@@ -53,8 +57,12 @@ class SharedPublisher:
         """
         with self._lock:
             export, manifest = self._newest(name)
-            if EXCHANGE not in manifest.files:
-                raise ConfigError(f"model {name!r}: the weights of this export are fixed")
+            backend = self._config(manifest).backend
+            if EXCHANGE not in manifest.files or backend in QUANTIZED:
+                raise ConfigError(
+                    f"model {name!r}: the weights of this export are fixed (backend {backend}): "
+                    "serve it with --backend auto, or export the module again"
+                )
             spec = weights_spec(read_weights(export, manifest))
             check_weights(weights, spec)
             layout = Layout(spec)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
@@ -11,10 +12,16 @@ from bray_core import nested
 from bray_core.errors import ExportError
 from bray_core.nested import Nested
 from bray_model.bench import random_inputs
+from bray_model.config import Backend, ModelConfig
 from bray_model.definition import open_definition
-from bray_model.manifest import Manifest
+from bray_model.engine import Engine
+from bray_model.export_folder import read_report
+from bray_model.manifest import QUANTIZED, Manifest
+from bray_model.signature import Signature
+from bray_model.tree_spec import Leaf
 
 _BATCH_SIZES = (1, 2, 7, 64)
+_SIZES = f"batches of {', '.join(map(str, _BATCH_SIZES))} rows"
 _RTOL, _ATOL = 1e-3, 1e-4
 
 
@@ -25,33 +32,59 @@ def validate(export: Path, manifest: Manifest) -> Iterator[str]:
         ExportError: an output has another shape or dtype than the manifest says, a row's result
             depends on the other rows, or the graph that takes its weights as inputs differs.
     """
-    signature = manifest.signature
+    drawn = read_report(export).random_outputs
+    found = _Outputs(export, manifest.signature, drawn)
     engine = open_definition(export, None).engine
-    largest = random_inputs(signature, max(_BATCH_SIZES))
-    whole = engine.run(largest)
+    largest = random_inputs(manifest.signature, max(_BATCH_SIZES))
+    whole = found.of(engine, largest)
     for rows in _BATCH_SIZES:
-        outputs = engine.run(_first(largest, rows))
-        got = nested.map(lambda leaf: leaf.shape, outputs)
-        want = nested.map(lambda spec, rows=rows: (rows, *spec.shape), signature.outputs)
-        if got != want:
-            raise ExportError(f"{export}: with {rows} rows expected the outputs {want}, got {got}")
-        _compare(export, f"with {rows} rows", outputs, _first(whole, rows))
-    yield f"batches of {', '.join(map(str, _BATCH_SIZES))} rows: the same result for each row"
+        outputs = found.of(engine, _first(largest, rows))
+        found.compare(f"with {rows} rows", outputs, _first(whole, rows))
+    yield f"{_SIZES}: the same result for each row"
+    if drawn:
+        yield f"drawn at random, and so not compared: {', '.join(drawn)}"
     weights = engine.weights()
     if weights is None:
         yield "its weights are fixed"
-        return
-    engine.load(weights)
-    _compare(export, "with its weights as inputs", engine.run(largest), whole)
-    yield f"its {len(weights)} weights can be exchanged: the same result with them as inputs"
+    else:
+        engine.load(weights)
+        found.compare("with its weights as inputs", found.of(engine, largest), whole)
+        yield f"its {len(weights)} weights can be exchanged: the same result with them as inputs"
+    for backend in get_args(Backend):
+        if QUANTIZED.get(backend) in manifest.files:
+            engine = open_definition(export, None, ModelConfig(backend=backend)).engine
+            for rows in _BATCH_SIZES:
+                found.of(engine, _first(largest, rows))
+            yield f"{backend}: {_SIZES}: outputs of the right shapes"
 
 
 def _first(tree: Nested, rows: int) -> Nested:
     return nested.map(lambda leaf: leaf[:rows], tree)
 
 
-def _compare(export: Path, when: str, got: Nested, want: Nested) -> None:
-    wanted = nested.flatten(want)
-    for path, leaf in nested.flatten(got).items():
-        if not np.allclose(leaf, wanted[path], _RTOL, _ATOL, equal_nan=True):
-            raise ExportError(f"{export}: outputs/{path}: another result {when}")
+class _Outputs:
+    """Outputs by path, but for those drawn at random."""
+
+    def __init__(self, export: Path, signature: Signature, drawn: Sequence[str]) -> None:
+        self._export = export
+        self._signature = signature
+        self._drawn = drawn
+
+    def of(self, engine: Engine, inputs: tuple[Nested, ...]) -> dict[str, Leaf]:
+        """Run a batch; raise ExportError if an output has another shape than the manifest says."""
+        outputs = engine.run(inputs)
+        rows = self._signature.input_tree.batch(inputs)[1]
+        got = nested.map(lambda leaf: leaf.shape, outputs)
+        want = nested.map(lambda spec: (rows, *spec.shape), self._signature.outputs)
+        if got != want:
+            raise ExportError(
+                f"{self._export}: with {rows} rows expected the outputs {want}, got {got}"
+            )
+        named = nested.items(outputs, "outputs")
+        return {path: leaf for path, leaf in named if path not in self._drawn}
+
+    def compare(self, when: str, got: dict[str, Leaf], want: dict[str, Leaf]) -> None:
+        """Raise ExportError if results differ."""
+        for path, leaf in got.items():
+            if not np.allclose(leaf, want[path], _RTOL, _ATOL, equal_nan=True):
+                raise ExportError(f"{self._export}: {path}: another result {when}")

@@ -1,0 +1,153 @@
+"""What computes, and where: chosen by the config, never something else in silence."""
+
+import asyncio
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from bray_core import nested
+from bray_core.errors import ConfigError
+from bray_model import Model, ModelConfig
+
+
+def counted():
+    """How many graphs torch has compiled so far in this process."""
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+@pytest.fixture
+def one_process():
+    """Let torch compile in this process: its helpers would outlive the test."""
+    import torch._inductor.config
+
+    with torch._inductor.config.patch(compile_threads=1):
+        yield
+
+
+def test_a_compiled_module_answers_as_it_does_eagerly_and_is_compiled_twice(
+    policy, observations, one_process
+):
+    before = counted()
+    with (
+        Model(policy, observations(1)) as eager,
+        Model(policy, observations(1), config=ModelConfig(compile=True)) as model,
+    ):
+        compiled = counted()
+        assert compiled > before
+        weights = eager.weights()[1]
+        for factor in (1.0, 0.5, -2.0):
+            changed = {
+                name: array * np.asarray(factor, array.dtype) for name, array in weights.items()
+            }
+            assert model.publish(changed) == eager.publish(changed)
+            with model.clone() as clone:
+                for rows in (1, 2, 7, 64, 100):
+                    inputs = observations(rows, seed=rows)
+                    want = eager(*inputs, batch=True)
+                    for one in (model, clone):
+                        got = asyncio.run(one.forward(*inputs, batch=True))  # in its own thread
+                        nested.map(
+                            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5),
+                            got,
+                            want,
+                        )
+        assert counted() == compiled, "once for one row, once for more; not for a publish or clone"
+
+
+def test_a_compiled_model_is_exported_as_any_other(policy, observations, tmp_path, one_process):
+    with Model(policy, observations(1), config=ModelConfig(compile=True)) as model:
+        assert model.export(tmp_path / "export").max_rel_error < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"backend": "int8"}, r"backend='int8': only for an export, got a torch module: .*export"),
+        ({"backend": "tensorrt", "device": "cuda"}, "backend='tensorrt': only for an export"),
+    ],
+)
+def test_a_module_has_no_backend_of_an_export(policy, observations, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        Model(policy, observations(1), config=ModelConfig(**settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"compile": True}, "compile: only a torch module is compiled, not an export"),
+        ({"backend": "int8"}, r"has no int8.onnx: add it with `bray quantize /.* --kind int8`"),
+    ],
+)
+def test_an_export_has_only_what_it_holds(exported, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        Model(exported[0], config=ModelConfig(**settings))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch can use the GPU of this machine")
+def test_torch_without_a_gpu_says_so(policy, observations):
+    with pytest.raises(ConfigError, match=r"device='cuda': torch \S+ finds no GPU that it can use"):
+        Model(policy, observations(1), config=ModelConfig(device="cuda"))
+
+
+CUDA = ModelConfig(device="cuda")
+
+
+def test_onnxruntime_without_cuda_names_what_it_has(exported, monkeypatch):
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    message = r"device='cuda': onnxruntime \S+ here has CPUExecutionProvider: install onnxruntime-g"
+    with pytest.raises(ConfigError, match=message):
+        Model(exported[0], config=CUDA)
+
+
+class FallsBack:
+    """A session as onnxruntime makes it where the CUDA libraries are missing: on the CPU."""
+
+    made = onnxruntime.InferenceSession
+
+    def __new__(cls, graph, options, providers):
+        assert providers[0] == "CUDAExecutionProvider"
+        return cls.made(graph, options, providers=["CPUExecutionProvider"])
+
+
+def test_onnxruntime_that_falls_back_to_the_cpu_is_refused(exported, monkeypatch):
+    providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: providers)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", FallsBack)
+    with pytest.raises(ConfigError, match=r"here has CPUExecutionProvider: install .*the NVIDIA d"):
+        Model(exported[0], config=CUDA)
+
+
+@pytest.mark.gpu
+def test_torch_on_the_gpu_answers_as_on_the_cpu(policy, observations, tmp_path):
+    with (
+        Model(policy, observations(1)) as wanted,
+        Model(policy, observations(1), config=CUDA) as model,
+    ):
+        assert next(model._definition.engine.module.parameters()).is_cuda
+        check_like(model, wanted, observations)
+        model.export(tmp_path / "export")
+
+
+@pytest.mark.gpu
+def test_onnxruntime_on_the_gpu_answers_as_on_the_cpu(exported, observations):
+    with Model(exported[0]) as wanted, Model(exported[0], config=CUDA) as model:
+        check_like(model, wanted, observations)
+
+
+def check_like(model, wanted, observations):
+    """Compare before and after a publish, at several sizes."""
+    weights = wanted.weights()[1]
+    for factor in (1.0, 0.5):
+        changed = {name: array * np.asarray(factor, array.dtype) for name, array in weights.items()}
+        assert model.publish(changed) == wanted.publish(changed)
+        for rows in (1, 7, 64):
+            inputs = observations(rows)
+            got, want = model(*inputs, batch=True), wanted(*inputs, batch=True)
+            for path in ("logits", "heads"):
+                nested.map(
+                    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3),
+                    got[path],
+                    want[path],
+                )
