@@ -46,14 +46,15 @@ class EngineCache:
         self._capacity = max(1, cache_bytes // max(1, nbytes))
         self._engines: OrderedDict[int, tuple[Current, Engine]] = OrderedDict()
         """By the identity of what they hold, the least recently used first."""
-        self._spare: Engine | None = None
+        self._spares: list[Engine] = []
+        """Those that nobody uses any more."""
         self._users: dict[object, Current] = {}
         """What each clone ran with last."""
 
     @property
     def num_engines(self) -> int:
         """Engines besides the root's."""
-        return len(self._engines) + (self._spare is not None)
+        return len(self._engines) + len(self._spares)
 
     def root_engine(self, current: Current) -> Engine:
         """Return the root's engine with the weights of `current`."""
@@ -91,17 +92,16 @@ class EngineCache:
         return self._engines[id(current)][1]
 
     def leave(self, user: object) -> None:
-        """Keep nothing for `user` any more; one engine that nobody uses stays for the next."""
+        """Keep nothing for `user` any more; an engine that nobody uses stays for the next."""
         left = self._users.pop(user, None)
         if left is None or any(current is left for current in self._users.values()):
             return
         if id(left) in self._engines:
-            _, self._spare = self._engines.pop(id(left))
+            self._spares.append(self._engines.pop(id(left))[1])
 
     def _free_engine(self) -> Engine:
-        spare, self._spare = self._spare, None
-        if spare is not None:
-            return spare
+        if self._spares:
+            return self._spares.pop()
         if len(self._engines) < self._capacity:
             return self._root.copy()
         _, (_, engine) = self._engines.popitem(last=False)
