@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PARTS = ("batching", "http", "publish", "load", "clones", "start")
+PARTS = ("batching", "http", "publish", "load", "remote", "clones", "start")
 
 
 def main() -> None:
