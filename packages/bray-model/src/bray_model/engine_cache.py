@@ -76,7 +76,7 @@ class EngineCache:
             Exception: whatever reading the weights raised.
         """
         if self._users.get(user) is not current:
-            self.leave(user)
+            self._drop(user)
             self._users[user] = current
         if self._root_holds is current:
             return self._root
@@ -92,7 +92,12 @@ class EngineCache:
         return self._engines[id(current)][1]
 
     def leave(self, user: object) -> None:
-        """Keep nothing for `user` any more; an engine that nobody uses stays for the next."""
+        """Keep nothing for `user` any more; one engine that nobody uses stays for the next."""
+        self._drop(user)
+        del self._spares[1:]
+
+    def _drop(self, user: object) -> None:
+        """Forget what `user` ran with; an engine that nobody else uses is free for another."""
         left = self._users.pop(user, None)
         if left is None or any(current is left for current in self._users.values()):
             return
