@@ -41,6 +41,8 @@ PACKAGES = {
     "ray_serve": ["ray[serve]==2.60.0"],
 }
 _START_S = 180.0
+_SETTLE_S = 2.0
+"""HAProxy, before Ray Serve, is started anew after the first answers."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,7 @@ def measure(server: Server, program: Path, folder: Path, seconds: float) -> dict
     variables = {"RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_SERVE_ENABLE_HA_PROXY": "1"}
     with started(server.command(port), **variables) as process:
         await_answer(process, port, server.request)
+        time.sleep(_SETTLE_S)
         who = Contender(server.name, "whole", port)
         load(program, who, f"@{file}", min(1.0, seconds), CONNECTIONS)
         return load(program, who, f"@{file}", seconds, CONNECTIONS)
@@ -161,10 +164,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
     parser.add_argument("--only", choices=NETWORKS, help="one of the networks")
+    parser.add_argument("--peers", nargs="*", choices=PACKAGES, default=list(PACKAGES))
     options = parser.parse_args()
     alone = len(socket.if_nameindex()) == 1
-    peers = [module for module in PACKAGES if module != "ray_serve" or alone]
-    if not alone:
+    peers = [module for module in options.peers if module != "ray_serve" or alone]
+    if peers != options.peers:
         print("\nray_serve: not run: its daemons would listen on all interfaces")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

@@ -11,9 +11,9 @@ import numpy as np
 
 from bray_core.codec import decode, encode
 from bray_core.errors import CapacityError, CodecError, NotFoundError, ServiceError, SpecError
-from bray_core.nested import Nested
-from bray_core.protocols import Actor, Answer
+from bray_core.protocols import Actor
 from bray_model.model import Model
+from bray_model.row_codec import RowCodec
 from bray_model.served_model import ServedModel
 from bray_model.tree_spec import Leaves
 
@@ -34,6 +34,7 @@ class ModelService:
 
     def __init__(self, model: Served) -> None:
         self._model = model
+        self._codec = RowCodec(model.signature)
 
     async def tick(self, body: bytes) -> bytes:
         """Answer one call. Raises ServiceError."""
@@ -41,6 +42,11 @@ class ModelService:
 
     async def ticks(self, bodies: Sequence[bytes]) -> Sequence[bytes | ServiceError]:
         """Answer several calls in one batch, but those that do not fit."""
+        if self._codec.signature is not self._model.signature:  # another model took its place
+            self._codec = RowCodec(self._model.signature)
+        leaves = self._codec.read(bodies)
+        if leaves is not None:
+            return await self._answer_rows(self._codec, leaves)
         replies: list[bytes | ServiceError | None] = []
         rows: list[Leaves] = []
         for body in bodies:
@@ -49,7 +55,8 @@ class ModelService:
                 replies.append(None)
             except ServiceError as error:
                 replies.append(error)
-        answers = iter(await self._answers(rows))
+        columns = [np.stack(column) for column in zip(*rows, strict=True)]
+        answers = iter(await self._answer_rows(self._codec, columns) if rows else [])
         return [next(answers) if reply is None else reply for reply in replies]
 
     def _row(self, body: bytes) -> Leaves:
@@ -71,27 +78,22 @@ class ModelService:
             raise ServiceError("bad_request", str(error)) from error
         except CapacityError as error:
             raise ServiceError("busy", str(error)) from error
-        return _encoded(answer.outputs, answer.version)
+        return encode({"outputs": answer.outputs, "version": answer.version})
 
-    async def _answers(self, rows: Sequence[Leaves]) -> Sequence[bytes | ServiceError]:
-        if len(rows) < 2:
-            return [await self._answer_or_error(row) for row in rows]
-        model = self._model
-        signature = model.signature
-        batch = signature.input_tree.build([np.stack(c) for c in zip(*rows, strict=True)])
+    async def _answer_rows(self, codec: RowCodec, leaves: Leaves) -> Sequence[bytes | ServiceError]:
+        """Answer rows `[B, ...]` in one batch; where that fails, each by itself."""
+        signature = codec.signature
         try:
-            answer: Answer = await model.infer(*batch, batch=True)
+            answer = await self._model.infer(*signature.input_tree.build(leaves), batch=True)
         except CapacityError as error:
-            return [ServiceError("busy", str(error))] * len(rows)
+            return [ServiceError("busy", str(error))] * len(leaves[0])
         except Exception as error:  # noqa: BLE001  a bad row among them fails alone
-            logger.debug("%d calls failed together: %s", len(rows), error)
+            logger.debug("%d calls failed together: %s", len(leaves[0]), error)
+            rows = [[leaf[i, ...] for leaf in leaves] for i in range(len(leaves[0]))]
             return [await self._answer_or_error(row) for row in rows]
-        leaves = signature.output_tree.leaves(answer.outputs)
-        assert leaves is not None
-        build, version = signature.output_tree.build, answer.version
-        return [
-            _encoded(build([leaf[i, ...] for leaf in leaves]), version) for i in range(len(rows))
-        ]
+        outputs = signature.output_tree.leaves(answer.outputs)
+        assert outputs is not None
+        return codec.write(outputs, answer.version)
 
     async def _answer_or_error(self, row: Leaves) -> bytes | ServiceError:
         try:
@@ -101,10 +103,6 @@ class ModelService:
         except Exception as error:  # a request boundary: it becomes a reply
             logger.exception("a call failed")
             return ServiceError("service_error", f"{type(error).__name__}: {error}")
-
-
-def _encoded(outputs: Nested, version: int) -> bytes:
-    return encode({"outputs": outputs, "version": version})
 
 
 def make_service(
