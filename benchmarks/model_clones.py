@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from networks import cnn
 
 from bray_core import metrics
 from bray_model import Model, ModelConfig, Retention
@@ -38,31 +39,6 @@ from bray_model import Model, ModelConfig, Retention
 WORKERS = 2
 ROWS = 64
 CASES = ("one version", "all in memory", "from disk as well")
-
-
-class AtariNet(torch.nn.Module):
-    """Three convolutions, 512 units, a policy and a value."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = torch.nn.Sequential(
-            torch.nn.Conv2d(4, 32, 8, 4),
-            torch.nn.ReLU(),
-            torch.nn.Conv2d(32, 64, 4, 2),
-            torch.nn.ReLU(),
-            torch.nn.Conv2d(64, 64, 3, 1),
-            torch.nn.ReLU(),
-            torch.nn.Flatten(),
-            torch.nn.Linear(64 * 7 * 7, 512),
-            torch.nn.ReLU(),
-        )
-        self.logits = torch.nn.Linear(512, 18)
-        self.value = torch.nn.Linear(512, 1)
-
-    def forward(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Images `[B, 4, 84, 84]` of bytes → logits `[B, 18]` and values `[B]`."""
-        features = self.body(images.float() / 255.0)
-        return {"logits": self.logits(features), "value": self.value(features)[:, 0]}
 
 
 def rss_bytes() -> int:
@@ -85,7 +61,7 @@ def make_clones(model: Model, number: int) -> list[Model]:
 
 def measure(clones: list[Model], batches: int, rng: np.random.Generator) -> tuple[float, float]:
     """Return rows/s over batches drawn among the clones, and the share of them that was loaded."""
-    images = rng.integers(0, 256, (ROWS, 4, 84, 84), np.uint8)
+    images = rng.integers(0, 256, (ROWS, 84, 84, 4), np.uint8)
     for clone in clones[-64:]:
         clone(images[0])  # what fits is in memory
     metrics.drain()
@@ -104,14 +80,14 @@ def work(
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
-    example = np.zeros((1, 4, 84, 84), np.uint8)
-    nbytes = sum(p.numel() * 4 for p in AtariNet().parameters())
+    module, example = cnn()
+    nbytes = sum(p.numel() * 4 for p in module.parameters())
     config = ModelConfig(
         max_batch_size=ROWS,
         cache_bytes=cached * nbytes,
         retention=Retention(keep_last=number),
     )
-    with Model(AtariNet(), example, directory=directory, config=config) as model:
+    with Model(module, example, directory=directory, config=config) as model:
         clones = make_clones(model, number)
         measure(clones[:1], 3, rng)
         gc.collect()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,18 +83,7 @@ class Executor:
         Raises:
             Exception: whatever the engine raises, where there is only one request.
         """
-        try:
-            return self._run(requests)
-        except Exception:
-            if len(requests) == 1:
-                raise
-        results: list[Answer | Exception] = []
-        for request in requests:
-            try:
-                results += self._run([request])
-            except Exception as error:  # noqa: BLE001  a request boundary: passed to its caller
-                results.append(error)
-        return results
+        return run_or_split(self._run, requests)
 
     def _run(self, requests: Sequence[Request]) -> list[Answer | Exception]:
         with self._lock:
@@ -165,6 +154,28 @@ class Executor:
             if not _are_finite([leaf[start:stop]]):
                 return NonFiniteError(f"{path}: expected finite values, got NaN or inf")
         return None
+
+
+def run_or_split(
+    run: Callable[[Sequence[Request]], list[Answer | Exception]], requests: Sequence[Request]
+) -> list[Answer | Exception]:
+    """Run a batch; where that fails, each request by itself: its error stands in its place.
+
+    Raises:
+        Exception: that of the only request.
+    """
+    try:
+        return run(requests)
+    except Exception:
+        if len(requests) == 1:
+            raise
+    results: list[Answer | Exception] = []
+    for request in requests:
+        try:
+            results += run([request])
+        except Exception as error:  # noqa: BLE001  a request boundary: passed to its caller
+            results.append(error)
+    return results
 
 
 def _are_finite(leaves: Leaves) -> bool:

@@ -14,7 +14,7 @@ from bray_core.nested import Nested
 from bray_core.protocols import Answer
 from bray_model.batchers import Batchers
 from bray_model.blueprint import Blueprint
-from bray_model.executor import Request
+from bray_model.executor import Request, run_or_split
 from bray_model.inference_wire import encode_order, encode_request, encode_turn, output_leaves
 from bray_model.inference_workers import InferenceWorkers
 from bray_model.signature import Signature
@@ -153,19 +153,8 @@ class ProxyModel(WorkerModel):
         return await self._batchers.answer(self._request(inputs, batch))
 
     def _run(self, requests: Sequence[Request]) -> list[Answer | Exception]:
-        """Answer a batch; if the worker refuses it, each request goes alone, as in `Executor`."""
-        try:
-            return self._run_joined(requests)
-        except Exception:
-            if len(requests) == 1:
-                raise
-        answers: list[Answer | Exception] = []
-        for request in requests:
-            try:
-                answers += self._run_joined([request])
-            except Exception as error:  # noqa: BLE001  a request boundary: passed to its caller
-                answers.append(error)
-        return answers
+        """Answer a batch; if the worker refuses it, each request goes alone."""
+        return run_or_split(self._run_joined, requests)
 
     def _run_joined(self, requests: Sequence[Request]) -> list[Answer | Exception]:
         outputs, version = self._workers.run(self._compute(_joined(requests)))
