@@ -83,10 +83,10 @@ def test_more_than_the_limit_are_refused(server):
         assert server.stats() == {"requests": 25, "errors": 5, "sessions": 0}
 
 
-async def test_those_that_wait_hold_up_nobody(server):
+async def test_those_that_wait_hold_up_nobody_who_comes_later(server, service):
     async with await AsyncClient.connect(server.addresses[0]) as client:
         slow = asyncio.create_task(client.call(b"wait"))
-        await asyncio.sleep(0)
+        await asyncio.to_thread(service.began.wait)
         for _ in range(20):
             await client.call(b"quick")
         assert not slow.done()
