@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bray_core.errors import BrayError, ConfigError, NotFoundError
 from bray_core.layout import Layout
+from bray_core.nested import Nested
 from bray_core.protocols import Weights
 from bray_model.config import ModelConfig
 from bray_model.definition import read_weights
@@ -45,7 +46,8 @@ class SharedPublisher:
         self._folder = folder
         self._config = config
         self._lock = threading.Lock()
-        self._writers: dict[str, WeightsWriter] = {}
+        self._open: dict[str, tuple[WeightsWriter, Nested, Layout]] = {}
+        """By export: its file, and what its weights are like."""
 
     def publish(self, name: str, weights: Weights) -> int:
         """Make a copy of `weights` current in all processes, soon, and return its version.
@@ -63,14 +65,14 @@ class SharedPublisher:
                     f"model {name!r}: the weights of this export are fixed (backend {backend}): "
                     "serve it with --backend auto, or export the module again"
                 )
-            spec = weights_spec(read_weights(export, manifest))
-            check_weights(weights, spec)
-            layout = Layout(spec)
             key = _digest(manifest)
-            writer = self._writers.get(key)
-            version = max(manifest.version, -1 if writer is None else writer.version) + 1
-            if writer is None:
-                writer = self._writers[key] = WeightsWriter(layout.nbytes)
+            if key not in self._open:
+                spec = weights_spec(read_weights(export, manifest))
+                layout = Layout(spec)
+                self._open[key] = WeightsWriter(layout.nbytes), spec, layout
+            writer, spec, layout = self._open[key]
+            check_weights(weights, spec)
+            version = max(manifest.version, writer.version) + 1
             writer.publish(Stamp.of(version), layout.pack(dict(weights)))
             with contextlib.suppress(FileExistsError):
                 (self._folder / key).symlink_to(writer.path)
@@ -86,7 +88,7 @@ class SharedPublisher:
 
     def close(self) -> None:
         """Remove the files."""
-        for writer in self._writers.values():
+        for writer, _, _ in self._open.values():
             writer.close()
 
 
@@ -102,6 +104,7 @@ class SharedFollower:
         self._repository = repository
         self._folder = folder
         self._readers: dict[str, tuple[WeightsReader, Layout]] = {}
+        self._digests: dict[str, tuple[Manifest, str]] = {}
         self._stopped = threading.Event()
         self._look_at_all()
         self._thread = threading.Thread(target=self._follow, name="bray-follower", daemon=True)
@@ -120,7 +123,9 @@ class SharedFollower:
 
     def _look(self, name: str) -> None:
         model, manifest = self._repository.get(name).current
-        key = _digest(manifest)
+        if self._digests.get(name, (None, ""))[0] is not manifest:
+            self._digests[name] = manifest, _digest(manifest)
+        key = self._digests[name][1]
         if key not in self._readers:
             link = self._folder / key
             if not link.is_symlink():
