@@ -13,6 +13,7 @@ import numpy as np
 
 from bray_core import metrics
 from bray_core.errors import BrayError, ClosedError, SpecError
+from bray_core.nested import Nested
 from bray_core.protocols import Answer
 from bray_model.config import ModelConfig
 from bray_model.engine import Engine
@@ -34,6 +35,14 @@ class Request:
     leaves: Leaves
     rows: int = 1
     batch: bool = False
+
+    @classmethod
+    def of(cls, signature: Signature, inputs: tuple[Nested, ...], batch: bool) -> Request:
+        """Check a model's inputs. Raises SpecError: names the leaf that does not fit."""
+        if batch:
+            leaves, rows = signature.input_tree.batch(inputs)
+            return cls(leaves, rows, True)
+        return cls(signature.input_tree.row(inputs))
 
 
 class Executor:

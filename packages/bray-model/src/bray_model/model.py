@@ -127,7 +127,7 @@ class Model:
         """
         self._check_open()
         if session is None:
-            return await self._batchers.answer(self._request(inputs, batch))
+            return await self._batchers.answer(Request.of(self.signature, inputs, batch))
         with self._sessions.turn(session, inputs, batch) as turn:
             answer = await self._batchers.answer(turn.request)
             turn.keep(answer.outputs)
@@ -149,7 +149,7 @@ class Model:
         """
         self._check_open()
         if session is None:
-            return self._run(self._request(inputs, batch))
+            return self._run(Request.of(self.signature, inputs, batch))
         with self._sessions.turn(session, inputs, batch) as turn:
             outputs = self._run(turn.request)
             turn.keep(outputs)
@@ -365,12 +365,6 @@ class Model:
         if isinstance(answer, Exception):
             raise answer
         return answer.outputs
-
-    def _request(self, inputs: tuple[Nested, ...], batch: bool) -> Request:
-        if batch:
-            leaves, rows = self.signature.input_tree.batch(inputs)
-            return Request(leaves, rows, True)
-        return Request(self.signature.input_tree.row(inputs))
 
     def _check_open(self) -> None:
         if self._closed:

@@ -94,10 +94,7 @@ class WorkerModel:
 
     def _request(self, inputs: tuple[Nested, ...], batch: bool) -> Request:
         self._check_open()
-        if batch:
-            leaves, rows = self.signature.input_tree.batch(inputs)
-            return Request(leaves, rows, True)
-        return Request(self.signature.input_tree.row(inputs))
+        return Request.of(self.signature, inputs, batch)
 
     def _check_open(self) -> None:
         if self._closed:
