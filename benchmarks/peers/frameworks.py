@@ -77,10 +77,6 @@ def fastapi(port: int) -> None:
 
 def ray_serve(port: int) -> None:
     """Ray Serve, one replica."""
-    import signal
-    import threading
-
-    import ray
     from ray import serve
     from starlette.requests import Request
     from starlette.responses import Response
@@ -90,6 +86,17 @@ def ray_serve(port: int) -> None:
         async def __call__(self, request: Request) -> Response:
             return Response(await request.body())
 
+    run_ray_serve(Echo.bind(), port)
+
+
+def run_ray_serve(application: Any, port: int) -> None:
+    """Serve at /step in a cluster of its own until SIGTERM; ends HAProxy too."""
+    import signal
+    import threading
+
+    import ray
+    from ray import serve
+
     ray.init(
         address="local",  # never a cluster that already runs here
         include_dashboard=False,
@@ -98,7 +105,7 @@ def ray_serve(port: int) -> None:
         _node_ip_address="127.0.0.1",
     )
     serve.start(http_options={"host": "127.0.0.1", "port": port})
-    serve.run(Echo.bind(), route_prefix="/step")
+    serve.run(application, route_prefix="/step")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         threading.Event().wait()

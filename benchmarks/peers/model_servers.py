@@ -70,10 +70,7 @@ def mosec(port: int) -> None:
 
 def ray_serve(port: int) -> None:
     """Ray Serve, one replica with `@serve.batch`."""
-    import signal
-    import threading
-
-    import ray
+    from frameworks import run_ray_serve
     from ray import serve
     from starlette.requests import Request
     from starlette.responses import Response
@@ -90,21 +87,7 @@ def ray_serve(port: int) -> None:
         async def __call__(self, request: Request) -> Response:
             return Response(await self.rows(await request.body()))
 
-    ray.init(
-        address="local",  # never a cluster that already runs here
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=100 << 20,
-        _node_ip_address="127.0.0.1",
-    )
-    serve.start(http_options={"host": "127.0.0.1", "port": port})
-    serve.run(Answer.bind(), route_prefix="/step")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    try:
-        threading.Event().wait()
-    finally:
-        serve.shutdown()  # which also ends HAProxy
-        ray.shutdown()
+    run_ray_serve(Answer.bind(), port)
 
 
 # What worker processes find by name, each in its own framework's environment.
