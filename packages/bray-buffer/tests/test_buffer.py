@@ -3,7 +3,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from bray_core.errors import (
     ClosedError,
     ConfigError,
     DeadlineError,
-    NotFoundError,
     SpecError,
 )
 from bray_core.layout import Layout, Packed
@@ -180,27 +178,6 @@ def test_nonsense_is_refused(settings: Any, message: str) -> None:
 def test_batches_by_steps_need_a_length() -> None:
     with pytest.raises(ConfigError, match="needs segments with a leaf `length`"):
         Buffer(nested.spec({"x": np.zeros(3)}), BufferConfig(batch_steps=3))
-
-
-def test_saved_segments_come_back(tmp_path: Path) -> None:
-    buffer = Buffer(SPEC, BufferConfig(batch_size=3))
-    buffer.push(*(segment(n) for n in range(3)))
-    buffer.save(tmp_path / "b")
-    again = Buffer(SPEC, BufferConfig(batch_size=3))
-    assert again.load(tmp_path / "b") == 3
-    assert numbers(again.pop(0)) == [0, 1, 2]
-    with pytest.raises(NotFoundError, match="no file"):
-        again.load(tmp_path / "absent")
-    data = (tmp_path / "b").read_bytes()
-    (tmp_path / "b").write_bytes(data[:-1])
-    with pytest.raises(SpecError, match="3 segments need"):
-        again.load(tmp_path / "b")
-    (tmp_path / "b").write_bytes(b"\x80nonsense")
-    with pytest.raises(SpecError, match="not a saved buffer"):
-        again.load(tmp_path / "b")
-    (tmp_path / "b").write_bytes(data)
-    with pytest.raises(SpecError, match="holds segments of layout"):
-        Buffer(nested.spec({"x": np.zeros(3)}), BufferConfig(batch_size=1)).load(tmp_path / "b")
 
 
 class TestReplay:

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from bray_buffer import storage
 from bray_buffer.config import BufferConfig
 from bray_buffer.lengths import Lengths
@@ -16,6 +18,9 @@ from bray_core import metrics
 from bray_core.errors import ClosedError, DeadlineError
 from bray_core.layout import Block, Layout, Packed
 from bray_core.nested import Nested
+
+_CHUNK_BYTES = 4 * 1024 * 1024
+"""Copied at a time while the content is saved."""
 
 
 class Buffer:
@@ -41,6 +46,7 @@ class Buffer:
         self._config = config
         self._lengths = Lengths(self._layout) if config.batch_steps is not None else None
         self._ring = Ring(self._layout, config.capacity)
+        self._chunk_rows = max(1, _CHUNK_BYTES // self._layout.nbytes)
         self._steps: deque[int] = deque()  # of each queued segment, if batches are by steps
         self._queued_steps = 0
         self._counts = {"pushed": 0, "popped": 0, "dropped": 0}
@@ -201,19 +207,33 @@ class Buffer:
             return stats
 
     def save(self, path: Path) -> None:
-        """Write what is queued to a file, whole or not at all."""
+        """Write what is queued to a file, whole or not at all.
+
+        Pushes and pops go on meanwhile: what they add is not in the file, what they take may be.
+        """
+        storage.save(path, self._layout, self._chunks())
+
+    def _chunks(self) -> Iterator[Block]:
+        """Yield copies of what is queued now; what is gone when its turn comes is left out."""
         with self._changed:
-            blocks = self._ring.oldest(self._ring.size)
-        storage.save(path, self._layout, blocks)
+            at, end = self._ring.first, self._ring.first + self._ring.size
+        while at < end:
+            with self._changed:
+                at = max(at, self._ring.first)
+                index = np.arange(at, min(end, at + self._chunk_rows)) - self._ring.first
+                block = self._ring.at(index)
+            at += len(block)
+            yield block
 
     def load(self, path: Path) -> int:
         """Push what `save` wrote and return how many segments were accepted.
 
         Raises:
             NotFoundError: there is no such file.
-            SpecError: the file is broken, or holds another layout.
+            SpecError: the file is broken, or holds another layout; names how.
         """
-        return self.push(storage.load(path, self._layout))
+        _, _, chunks = storage.load(path, self._layout)
+        return sum(self.push(Packed(self._layout, chunk)) for chunk in chunks)
 
     def close(self) -> None:
         """Wake every waiter with ClosedError and refuse further use."""

@@ -104,7 +104,7 @@ class ReplayBuffer:
         """Write the segments to a file, whole or not at all."""
         with self._changed:
             blocks = self._ring.oldest(self._ring.size)
-        storage.save(path, self._layout, blocks)
+        storage.save(path, self._layout, [blocks])
 
     def load(self, path: Path) -> int:
         """Push what `save` wrote and return how many segments that were.
@@ -113,7 +113,8 @@ class ReplayBuffer:
             NotFoundError: there is no such file.
             SpecError: the file is broken, or holds another layout.
         """
-        return self.push(storage.load(path, self._layout))
+        _, _, chunks = storage.load(path, self._layout)
+        return sum(self.push(Packed(self._layout, chunk)) for chunk in chunks)
 
     def close(self) -> None:
         """Wake every waiter with ClosedError and refuse further use."""

@@ -48,17 +48,18 @@ class Ring:
     def __init__(self, layout: Layout, capacity: int) -> None:
         self.capacity = capacity
         self.size = 0
-        self._first = 0
+        self.first = 0
+        """Number of the oldest segment, counted from the first that ever came."""
         self._blocks = layout.empty(capacity)
 
     def append(self, row: Block) -> None:
         """Copy one row `[nbytes]` in; the ring must not be full."""
-        self._blocks[(self._first + self.size) % self.capacity] = row
+        self._blocks[(self.first + self.size) % self.capacity] = row
         self.size += 1
 
     def at(self, index: npt.NDArray[np.int64]) -> Block:
         """Return a copy of the segments at `index [B]` (0 is the oldest), `[B, nbytes]`."""
-        return self._blocks.take(self._first + index, axis=0, mode="wrap")
+        return self._blocks.take(self.first % self.capacity + index, axis=0, mode="wrap")
 
     def oldest(self, count: int) -> Block:
         """Return a copy of the `count` oldest segments."""
@@ -66,5 +67,5 @@ class Ring:
 
     def drop(self, count: int) -> None:
         """Remove the `count` oldest segments."""
-        self._first = (self._first + count) % self.capacity
+        self.first += count
         self.size -= count
