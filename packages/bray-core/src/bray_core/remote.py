@@ -13,15 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
-
-# Under `uv run` Ray would rebuild the environment in every worker, which takes minutes.
-os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-# A cluster of `ray start` asks for the user's token where there is one; a driver sends it unasked
-# only to a cluster that it starts.
-if (Path.home() / ".ray" / "auth_token").is_file():
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 import ray
 import ray.exceptions
