@@ -294,6 +294,7 @@ class SlotTable:
             state = self._state[slot]
             if state == LENT and is_dead(self._owner[slot]):
                 lost += self._used[slot]
+                self.add("popped", -self._used[slot])
                 self._free(slot)
             elif state in (OPEN, CLOSED):
                 lost += self._empty_dead(slot, is_dead)
