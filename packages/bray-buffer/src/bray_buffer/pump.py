@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import traceback
 from collections import deque
 from typing import Any
 
@@ -61,7 +62,8 @@ class Pump:
             except ClosedError:
                 return
             except Exception as error:
-                logger.exception("buffer: its pump goes on after an error")
+                # As text: a traceback that is kept would keep the batches of its frames.
+                logger.error("buffer: its pump goes on after an error: %s", traceback.format_exc())
                 self._fail(error)
                 moved = False
             if moved:

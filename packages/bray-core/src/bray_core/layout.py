@@ -23,6 +23,8 @@ Block: TypeAlias = npt.NDArray[np.uint8]
 
 _ALIGN = 8
 _KINDS = "biufc"
+_MAX_NBYTES = 2**31 - 1
+"""Of a numpy record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Layout:
         spec: nested `ArraySpec` (from `bray_core.nested.spec`).
 
     Raises:
-        SpecError: no leaf at all, or a dtype that has no fixed little-endian form.
+        SpecError: no leaf at all, a dtype that has no fixed little-endian form, or 2 GB and more.
 
     Example:
         >>> layout = Layout(nested.spec({"x": np.zeros(3, np.float32), "y": np.int64(0)}))
@@ -66,6 +68,11 @@ class Layout:
         self.fields = tuple(fields)
         align = max(_ALIGN, *(f.dtype.itemsize for f in fields))
         self.nbytes = max(align, _up(offset, align))
+        if self.nbytes > _MAX_NBYTES:
+            raise SpecError(
+                f"layout: expected at most {_MAX_NBYTES:,} bytes, got {self.nbytes:,}: "
+                "make segments shorter, or pack their parts one by one"
+            )
         self.spec = nested.unflatten(spec, [ArraySpec(f.dtype, f.shape) for f in fields])
         self.id = hashlib.blake2b(repr(self.describe()).encode(), digest_size=8).hexdigest()
         self._record = np.dtype(
