@@ -14,6 +14,7 @@ import logging
 import socket
 import struct
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -122,6 +123,7 @@ class Sender:
 
     def __init__(self, address: tuple[str, int], token: str) -> None:
         self._socket = socket.create_connection(address, _HELLO_TIMEOUT_S)
+        weakref.finalize(self, self._socket.close)
         self._socket.settimeout(None)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.sendall(_MAGIC + token.encode())
