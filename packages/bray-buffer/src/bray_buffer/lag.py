@@ -49,7 +49,8 @@ class PolicyLag:
         if self._has_length:
             steps = np.arange(versions.shape[1])
             versions[steps >= views["length"][:, None]] = np.iinfo(np.int64).max
-        return versions.min(axis=1)
+        oldest: npt.NDArray[np.int64] = versions.min(axis=1)
+        return oldest
 
     def is_stale(self, blocks: Block) -> npt.NDArray[np.bool_]:
         """Return `[B]`, which of blocks `[B, nbytes]` are too old."""

@@ -55,7 +55,7 @@ class ReplayBuffer:
             for row in rows:
                 if self._ring.size == self._config.capacity:
                     self._ring.drop(1)
-                self._ring.append(row)
+                self._ring.extend(row[None])
             self._counts["pushed"] += len(rows)
             self._counts["dropped"] += overwritten
             self._changed.notify_all()
