@@ -95,6 +95,12 @@ class Prioritized:
             self._tree.set(slots, values)
             self.largest = max(self.largest, float(values.max()))
 
+    def restore(self, start: int, values: Floats) -> None:
+        """Set `p**alpha` of all slots from `start` on, 0 where none can be drawn."""
+        for first, _, begin, end in spans(start, len(values), self._capacity):
+            self._tree.put(first, values[begin:end])
+        self.largest = max(self.largest, float(values.max(initial=0.0)))
+
     def values(self, slots: Slots) -> Floats:
         """Return `p**alpha` of slots, 0 of those that cannot be drawn."""
         return self._tree.get(slots)

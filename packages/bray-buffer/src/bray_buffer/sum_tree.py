@@ -116,7 +116,7 @@ class SumTree:
             for before, here in itertools.pairwise(list(sums[1:])):
                 np.add(before, here, here)
             # The subtraction above may have rounded a point up to the end of its column.
-            np.minimum(points, np.nextafter(sums[-1], 0), points)
+            np.minimum(points, np.nextafter(sums[-1], 0), out=points)
             rows = np.add.reduce((sums[1:] <= points).view(np.uint8), axis=0, dtype=np.int64)
             points -= sums.reshape(-1).take(rows * batch + at)
             columns = rows * level.shape[1] + columns

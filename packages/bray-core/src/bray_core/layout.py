@@ -97,15 +97,19 @@ class Layout:
         Raises:
             SpecError: the block's last dimension is not `nbytes` contiguous bytes.
         """
+        leaves = self.columns(block)
+        if self._keys is not None:  # the way of a flat dict, in half the time
+            return dict(zip(self._keys, leaves, strict=True))
+        return nested.unflatten(self.spec, leaves)
+
+    def columns(self, block: Block) -> list[npt.NDArray[Any]]:
+        """Return the leaves as `views` does, in the order of `fields`."""
         if block.dtype != np.uint8 or block.ndim < 1 or block.shape[-1] != self.nbytes:
             raise SpecError(
                 f"block: expected uint8 (..., {self.nbytes}), got {block.dtype} {block.shape}"
             )
         records = block.view(self._record)[..., 0]
-        leaves = [records[name] for name in self._names]
-        if self._keys is not None:  # the way of a flat dict, in half the time
-            return dict(zip(self._keys, leaves, strict=True))
-        return nested.unflatten(self.spec, leaves)
+        return [records[name] for name in self._names]
 
     def pack(self, tree: Nested, out: Block | None = None) -> Block:
         """Copy leaves `[*lead, *shape]` into blocks `[*lead, nbytes]`: one copy a leaf.
