@@ -1,8 +1,9 @@
 """Queues and replay that hand a trainer batches ready to train on."""
 
 from bray_buffer.buffer import Buffer
-from bray_buffer.config import BufferConfig, ReplayConfig
+from bray_buffer.config import BufferConfig
 from bray_buffer.mixture import Mixture
 from bray_buffer.replay import ReplayBuffer
+from bray_buffer.replay_config import ReplayConfig
 
 __all__ = ["Buffer", "BufferConfig", "Mixture", "ReplayBuffer", "ReplayConfig"]
