@@ -154,7 +154,7 @@ def test_one_buffer_for_processes_of_a_node(make, producers, layout, segment, nu
         return numbers(await popped)
 
     assert asyncio.run(both()) == [0, 1]
-    with pytest.raises(DeadlineError, match="no batch within 0.01 s"):
+    with pytest.raises(DeadlineError, match=r"no batch within 0\.01 s"):
         asyncio.run(buffer.pop_async(0.01))
 
 

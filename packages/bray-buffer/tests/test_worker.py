@@ -216,7 +216,7 @@ class _Like:
     """What `describe_buffer` reads."""
 
     def __init__(self, layout, config, token):
-        from bray_buffer.worker import Terms
+        from bray_buffer.terms import Terms
 
         self.layout = self.batch_layout = layout
         self._terms = Terms.of(config)

@@ -1,4 +1,4 @@
-"""Files in shared memory, their mutex and their members: with real processes, some of them killed."""
+"""Files in shared memory, their mutex and their members: with real processes, also killed."""
 
 import os
 import signal
@@ -153,7 +153,7 @@ sys.stdin.readline()
 
 
 def test_a_closed_or_absent_file_is_a_clear_error(file: SharedFile) -> None:
-    with pytest.raises(NotFoundError, match="shared memory: .*nobody"):
+    with pytest.raises(NotFoundError, match=r"shared memory: .*nobody"):
         SharedFile.open(FOLDER / f"{PREFIX}nobody")
     other = SharedFile.open(file.path)
     other.close()

@@ -14,7 +14,7 @@ from bray_buffer.lag import PolicyLag
 from bray_buffer.pump import PRIORITY
 from bray_buffer.slot_pool import SlotPool
 from bray_buffer.socket_carrier import Sender
-from bray_buffer.worker import Description, Names, push_rows
+from bray_buffer.terms import Description, Names, push_rows
 from bray_core import metrics
 from bray_core.errors import DeadlineError, WorkerLostError
 from bray_core.layout import Block, Layout
@@ -74,12 +74,15 @@ class SharedLink:
         self._lag = None if max_lag is None else PolicyLag(description.layout, max_lag)
 
     def push(self, count: int, write: Write, steps: Sequence[int] | None, wait_s: float) -> int:
+        """Write rows, and return how many were taken or, if nobody waits, sent."""
         return push_rows(self.inbox, self._terms, count, write, steps, wait_s)
 
     def num_free(self) -> int:
+        """Return how many rows there was room for when last heard of."""
         return self.inbox.num_free()
 
     def take(self, deadline: float) -> Block | None:
+        """Return a batch, or None if there is none before the deadline."""
         return self.outbox.take(deadline, lag=self._lag)
 
     def flush(self) -> None:
@@ -104,6 +107,7 @@ class SharedLink:
             pool.close()
 
     def close(self) -> None:
+        """Leave the worker."""
         for pool in self._pools():
             pool.leave()
 
@@ -126,6 +130,7 @@ class SocketLink:
         self._credits = 0
 
     def push(self, count: int, write: Write, steps: Sequence[int] | None, wait_s: float) -> int:
+        """Write rows, and return how many were taken or, if nobody waits, sent."""
         block = np.empty((count, self._nbytes), np.uint8)
         write(block, 0)
         with self._lock:
@@ -153,17 +158,21 @@ class SocketLink:
             self._sender = None
 
     def num_free(self) -> int:
+        """Return how many rows there was room for when last heard of."""
         return self._credits
 
     def take(self, deadline: float) -> Block | None:
+        """Return a batch, or None if there is none before the deadline."""
         return self._calls.take(deadline)
 
     def flush(self) -> None:
+        """Wait until what was pushed has arrived."""
         with self._lock:
             if self._sender is not None:
                 self._sender.settle(0)
 
     def close(self) -> None:
+        """Leave the worker."""
         with self._lock:
             if self._sender is not None:
                 self._sender.close()
@@ -181,6 +190,7 @@ class CallLink:
         self._credits = 0
 
     def push(self, count: int, write: Write, steps: Sequence[int] | None, wait_s: float) -> int:
+        """Write rows, and return how many were taken or, if nobody waits, sent."""
         block = np.empty((count, self._nbytes), np.uint8)
         write(block, 0)
         rows = max(1, _MAX_CALL_NBYTES // self._nbytes)
@@ -213,9 +223,11 @@ class CallLink:
                 raise
 
     def num_free(self) -> int:
+        """Return how many rows there was room for when last heard of."""
         return self._credits
 
     def take(self, deadline: float) -> Block | None:
+        """Return a batch, or None if there is none before the deadline."""
         timeout_s = min(max(0.0, deadline - time.monotonic()), _GRACE_S)
         answer = self._pool.call(
             "pop", timeout_s, worker=self._index, timeout_s=timeout_s + _GRACE_S
@@ -224,6 +236,7 @@ class CallLink:
         return answer.copy() if isinstance(answer, np.ndarray) else None
 
     def flush(self) -> None:
+        """Wait until what was pushed has arrived."""
         with self._lock:
             self._settle(0)
 

@@ -1,4 +1,4 @@
-"""A thread between shared memory and a plain buffer: segments in, batches and priorities through."""
+"""A thread between shared memory and a plain buffer: segments in, batches out."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import threading
 import time
 import traceback
 from collections import deque
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bray_buffer.slot_pool import SlotPool
 from bray_core import metrics
-from bray_core.errors import BrayError, ClosedError, DeadlineError
+from bray_core.errors import BrayError, ClosedError, DeadlineError, SpecError
 from bray_core.layout import Block, Packed
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ class Pump:
                     moved = self._set_priorities() | self._take_in() | self._give_out()
             except ClosedError:
                 return
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  the thread's edge: told to a consumer
                 # As text: a traceback that is kept would keep the batches of its frames.
                 logger.error("buffer: its pump goes on after an error: %s", traceback.format_exc())
                 self._fail(error)
@@ -89,7 +90,7 @@ class Pump:
         if accepted < len(segments.block):
             self._left = Packed(segments.layout, segments.block[accepted:])
         self._inbox.set_word("held", int(self._buffer.stats()["queued"]))
-        return accepted > 0
+        return bool(accepted > 0)
 
     def _give_out(self) -> bool:
         if not self._outbox.num_free():
@@ -98,7 +99,13 @@ class Pump:
             batch = self._buffer.pop(0.0)
         except DeadlineError:
             return False
-        self._outbox.push(batch.block)
+        rows = len(batch.block)
+        if rows > self._outbox.shape.rows:
+            raise SpecError(
+                f"transform: expected at most {self._outbox.shape.rows} rows, those that a batch "
+                f"of zeros gave, got {rows}"
+            )
+        self._outbox.fill(rows, partial(_copy, batch.block), seal=True)
         return True
 
     def _set_priorities(self) -> bool:
@@ -125,3 +132,7 @@ class Pump:
         """End the thread."""
         self._stopped.set()
         self._thread.join()
+
+
+def _copy(block: Block, rows: Block, first: int) -> None:
+    rows[...] = block[first : first + len(rows)]

@@ -24,7 +24,8 @@ from bray_buffer.link import CallLink, Link, SharedLink, SocketLink, Write
 from bray_buffer.pump import PRIORITY
 from bray_buffer.ring import as_layout, as_rows
 from bray_buffer.slot_pool import deadline_after
-from bray_buffer.worker import BufferWorker, Config, Description
+from bray_buffer.terms import Config, Description
+from bray_buffer.worker import BufferWorker
 from bray_core import metrics, nested
 from bray_core.errors import (
     BrayError,
@@ -40,6 +41,8 @@ from bray_core.remote import WorkerPool
 
 logger = logging.getLogger(__name__)
 
+Transform = Callable[[Nested], Nested]
+
 _CONCURRENCY = 8
 """Calls that a worker runs at a time."""
 _ANSWER_TIMEOUT_S = 60.0
@@ -53,10 +56,13 @@ _RETRY_S = 0.05
 _FOR_EVER_S = 1e9
 
 
-def _make_worker(layout: Layout, config: Config, token: str) -> BufferWorker:
+def _make_worker(
+    layout: Layout, config: Config, token: str, transform: Transform | None
+) -> BufferWorker:
     name = ray.get_runtime_context().get_actor_name()
     index = int(name.rpartition("/")[2])
-    return BufferWorker(layout, config, token, index, ray.util.get_node_ip_address())
+    host = ray.util.get_node_ip_address()
+    return BufferWorker(layout, config, token, index, host, transform)
 
 
 class RemoteBuffer:
@@ -75,6 +81,7 @@ class RemoteBuffer:
         layout: of one segment, or its spec.
         config: of a queue or a replay; each worker holds `capacity` of its own.
         num_workers: each batch comes from one worker; a push goes to the one with the most room.
+        transform: as for `Buffer`; runs in the workers.
         node: Ray's id of the node where workers and consumers are; by default this one.
 
     Raises:
@@ -89,13 +96,14 @@ class RemoteBuffer:
         config: Config,
         num_workers: int = 1,
         *,
+        transform: Transform | None = None,
         node: str | None = None,
     ) -> None:
         token = secrets.token_hex(16)
         pool = WorkerPool(
             name,
             _make_worker,
-            args=(as_layout(layout), config, token),
+            args=(as_layout(layout), config, token, transform),
             num_workers=num_workers,
             max_concurrency=_CONCURRENCY,
             node=node or ray.get_runtime_context().get_node_id(),
@@ -187,7 +195,7 @@ class RemoteBuffer:
         return 1, partial(_pack, self._layout, segment), None
 
     def _steps(self, rows: Block) -> Sequence[int] | None:
-        return self._lengths.of(rows).tolist() if self._lengths else None
+        return self._lengths.of(rows) if self._lengths else None
 
     def _push_part(
         self, count: int, write: Write, steps: Sequence[int] | None, deadline: float
@@ -324,9 +332,7 @@ class RemoteBuffer:
             except ClosedError:
                 return
 
-    def update_priorities(
-        self, keys: npt.NDArray[np.int64], priorities: npt.NDArray[Any]
-    ) -> None:
+    def update_priorities(self, keys: npt.NDArray[np.int64], priorities: npt.NDArray[Any]) -> None:
         """Set the priorities `[B]` of what a batch's leaf `key [B]` names; soon, not at once.
 
         With several workers, the keys of one call must come from one batch.

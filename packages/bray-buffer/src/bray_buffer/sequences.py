@@ -54,8 +54,7 @@ class Sequences:
         )
         once = {name: leaves.layout.spec[name] for name in leaves.once_names}
         self._once = {
-            path: np.zeros((0, *leaf.shape), leaf.dtype)
-            for path, leaf in nested.items(once)
+            path: np.zeros((0, *leaf.shape), leaf.dtype) for path, leaf in nested.items(once)
         }
         self._observation = [self._columns[path] for path in leaves.observation_paths]
         self._records = StepRecords(leaves, self._columns, True)
@@ -194,4 +193,3 @@ def _parts(terminated: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
     if not stops or stops[-1] != len(terminated):
         stops.append(len(terminated))
     return list(zip([0, *stops[:-1]], stops, strict=True))
-

@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from bray_buffer.slot_table import COUNTERS, Claim, SlotTable
 from bray_core.errors import ClosedError, DeadlineError, NotFoundError
 from bray_core.layout import Block
 from bray_core.shared_file import SharedFile, sweep
+
+T = TypeVar("T")
 
 PREFIX = "bray-buffer-"
 _MAGIC = b"BRAYBF01"
@@ -151,6 +153,7 @@ class SlotPool:
         *,
         when_full: Literal["drop_oldest", "refuse"] = "refuse",
         deadline: float = 0.0,
+        seal: bool = False,
     ) -> int:
         """`push` without rows at hand: they are written where they will lie.
 
@@ -159,10 +162,11 @@ class SlotPool:
             write: called with memory `[k, nbytes]` and the number of rows written before; what it
                 raises gives the memory back unwritten.
             steps, when_full, deadline: as of `push`.
+            seal: whether these rows are a batch of their own.
         """
         done = 0
         while done < count:
-            claim = self._claim(count - done, steps and steps[done:], when_full, deadline)
+            claim = self._claim(count - done, steps and steps[done:], when_full, deadline, seal)
             if claim is None:
                 break
             try:
@@ -177,13 +181,18 @@ class SlotPool:
         return done
 
     def _claim(
-        self, count: int, steps: Sequence[int] | None, when_full: str, deadline: float
+        self,
+        count: int,
+        steps: Sequence[int] | None,
+        when_full: str,
+        deadline: float,
+        seal: bool,
     ) -> Claim | None:
         def attempt() -> Claim | None:
             with self._file.locked():
-                claim = self._table.claim(self._file.member, count, steps)
+                claim = self._table.claim(self._file.member, count, steps, seal)
                 if claim is None and when_full == "drop_oldest" and self._table.drop_oldest():
-                    claim = self._table.claim(self._file.member, count, steps)
+                    claim = self._table.claim(self._file.member, count, steps, seal)
             return claim
 
         return self._retry(attempt, deadline)
@@ -197,7 +206,7 @@ class SlotPool:
         partial: bool = False,
         lag: PolicyLag | None = None,
     ) -> Block | None:
-        """Return the oldest ready batch `[n, nbytes]`, or None if there is none before the deadline.
+        """Return the oldest ready batch `[n, nbytes]`, or None if none comes before the deadline.
 
         Its memory is the pool's until the last view of it is garbage; where consumers hold too
         many such already, a copy.
@@ -246,7 +255,8 @@ class SlotPool:
             self._file,
         )
         weakref.finalize(lease, _release, self._table, slot, os.getpid()).atexit = False
-        return np.asarray(lease)
+        block: Block = np.asarray(lease)
+        return block
 
     def take_queued(self) -> list[Block]:
         """Return copies of all rows that are queued and whole, which stay queued."""
@@ -256,7 +266,7 @@ class SlotPool:
 
     # Both.
 
-    def _retry(self, attempt: Callable[[], Any], deadline: float) -> Any:
+    def _retry(self, attempt: Callable[[], T | None], deadline: float) -> T | None:
         """Call until it gives something, or the deadline is over."""
         pause_s = _FIRST_PAUSE_S
         next_look = time.monotonic() + _LOOK_FOR_DEAD_S

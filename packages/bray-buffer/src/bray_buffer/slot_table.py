@@ -90,13 +90,16 @@ class SlotTable:
 
     # Producers.
 
-    def claim(self, member: int, count: int, steps: Sequence[int] | None = None) -> Claim | None:
+    def claim(
+        self, member: int, count: int, steps: Sequence[int] | None = None, seal: bool = False
+    ) -> Claim | None:
         """Claim up to `count` rows of the oldest slot that has room; None if there is none.
 
         Args:
             member: who claims.
             count: rows wanted; fewer are given where the slot ends.
             steps: of each row, with `batch_steps`.
+            seal: whether the slot is closed with these rows.
         """
         slot = self._open_slot()
         if slot is None:
@@ -115,7 +118,7 @@ class SlotTable:
             self._used[slot] = first + found
         else:
             self._holes[slot] -= found
-        if self._is_full(slot):
+        if seal or self._is_full(slot):
             self._state[slot] = CLOSED
         self.add("pushed", found)
         return Claim(slot, first, found)
@@ -305,9 +308,7 @@ class SlotTable:
         first = slot * self._rows
         rows = range(first, first + self._used[slot])
         dead = [
-            row
-            for row in rows
-            if self._row_state[row] == WRITING and is_dead(self._row_owner[row])
+            row for row in rows if self._row_state[row] == WRITING and is_dead(self._row_owner[row])
         ]
         self._empty(slot, dead)
         return len(dead)
@@ -322,9 +323,7 @@ class SlotTable:
     def num_free(self) -> int:
         """Return how many rows may be claimed before the queue is full."""
         queued = (self._table[0] == OPEN) | (self._table[0] == CLOSED)
-        usable = min(
-            self._max_queued, int(np.count_nonzero((self._table[0] == FREE) | queued))
-        )
+        usable = min(self._max_queued, int(np.count_nonzero((self._table[0] == FREE) | queued)))
         open_ = self._table[0] == OPEN
         free_slots = max(0, usable - int(np.count_nonzero(queued)))
         used = self._table[2][open_].sum() - self._table[3][open_].sum()

@@ -9,6 +9,7 @@ Numbers are little-endian. Who does not know the token is cut off before anythin
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import logging
 import socket
@@ -137,7 +138,7 @@ class Sender:
         head = _PUSH.pack(len(rows), min(wait_ms, _WAIT_FOR_EVER_MS), rows.nbytes)
         self._sent.append(len(rows))
         self._socket.sendall(head)
-        self._socket.sendall(memoryview(np.ascontiguousarray(rows)).cast("B"))
+        self._socket.sendall(np.ascontiguousarray(rows).data.cast("B"))
 
     def settle(self, keep: int) -> int:
         """Read answers until at most `keep` are due; return how many rows of them found room."""
@@ -170,7 +171,7 @@ def _receive(connection: socket.socket, nbytes: int) -> bytearray:
 
 
 def _read_into(connection: socket.socket, rows: Block) -> None:
-    _fill(connection, memoryview(rows).cast("B"))
+    _fill(connection, rows.data.cast("B"))
 
 
 def _fill(connection: socket.socket, memory: memoryview) -> None:
@@ -182,8 +183,6 @@ def _fill(connection: socket.socket, memory: memoryview) -> None:
 
 
 def _cut(connection: socket.socket) -> None:
-    try:
+    with contextlib.suppress(OSError):  # not connected any more
         connection.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass  # not connected any more
     connection.close()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +11,19 @@ import numpy as np
 
 from bray_buffer import storage
 from bray_buffer.buffer import Buffer
-from bray_buffer.config import BufferConfig, ReplayConfig, WhenFull
+from bray_buffer.config import BufferConfig
 from bray_buffer.lengths import Lengths
 from bray_buffer.pump import PRIORITY, Pump
 from bray_buffer.replay import ReplayBuffer
-from bray_buffer.slot_pool import PREFIX, PoolShape, SlotPool, deadline_after
+from bray_buffer.replay_config import ReplayConfig
+from bray_buffer.slot_pool import PoolShape, SlotPool, deadline_after
 from bray_buffer.socket_carrier import Listener
+from bray_buffer.terms import Config, Description, Names, Terms, push_rows
 from bray_core import metrics
 from bray_core.errors import ConfigError
-from bray_core.layout import Block, Layout, Packed
+from bray_core.layout import Block, Layout
+from bray_core.nested import Nested
 from bray_core.shared_file import FOLDER, SharedFile
-
-Config = BufferConfig | ReplayConfig
 
 _KEEP_HOUSE_S = 0.5
 _MAX_QUEUED_BY_STEPS = 2
@@ -33,68 +32,6 @@ _INBOX_NBYTES = 4 << 20
 _MAX_INBOX_ROWS = 256
 _QUEUED_IN_OR_OUT = 3
 _PRIORITY_ROWS = 4096
-_MOMENT_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What producers and consumers of a worker must know of its config."""
-
-    is_direct: bool
-    """Whether producers write straight into the batches that consumers take."""
-    when_full: WhenFull
-    by_steps: bool
-    is_prioritized: bool
-    max_policy_lag: int | None
-
-    @classmethod
-    def of(cls, config: Config) -> Terms:
-        """Return the terms of a config."""
-        if isinstance(config, BufferConfig):
-            is_direct = getattr(config, 'transform', None) is None
-            return cls(
-                is_direct=is_direct,
-                when_full=config.when_full if is_direct else "block",
-                by_steps=is_direct and config.batch_steps is not None,
-                is_prioritized=False,
-                max_policy_lag=getattr(config, 'max_policy_lag', None) if is_direct else None,
-            )
-        is_prioritized = isinstance(config, ReplayConfig) and getattr(config, "sampler", "") == "prioritized"
-        return cls(False, "block", False, is_prioritized, None)
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """Names of a worker's shared memory, below /dev/shm."""
-
-    inbox: str
-    outbox: str
-    """The same as the inbox where producers fill the batches themselves."""
-    priorities: str
-
-    @classmethod
-    def of(cls, token: str, index: int, terms: Terms) -> Names:
-        """Return the names of one of a buffer's workers."""
-        public = hashlib.blake2b(token.encode(), digest_size=8).hexdigest()  # the token is secret
-        stem = f"{PREFIX}{public}-{index}"
-        return cls(f"{stem}-in", f"{stem}-{'in' if terms.is_direct else 'out'}", f"{stem}-prio")
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What a handle needs to know of a buffer."""
-
-    layout: Layout
-    """Of a segment."""
-    batch_layout: Layout
-    """Of a row of a batch."""
-    terms: Terms
-    token: str
-
-
-def make_buffer(layout: Layout, config: Config) -> Any:
-    """Make the plain buffer of a config."""
-    return (Buffer if isinstance(config, BufferConfig) else ReplayBuffer)(layout, config)
 
 
 class BufferWorker:
@@ -106,18 +43,27 @@ class BufferWorker:
         token: of the buffer; whoever has it may connect.
         index: of this worker.
         host: where other nodes reach this one.
+        transform: of batches.
     """
 
-    def __init__(self, layout: Layout, config: Config, token: str, index: int, host: str) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        config: Config,
+        token: str,
+        index: int,
+        host: str,
+        transform: Callable[[Nested], Nested] | None = None,
+    ) -> None:
         self.layout = layout
         self._config = config
         self._token = token
         self._host = host
-        self._terms = Terms.of(config)
+        self._terms = Terms.of(config, transform is not None)
         self._lengths = Lengths(layout) if self._terms.by_steps else None
         self._names = Names.of(token, index, self._terms)
-        self._buffer = None if self._terms.is_direct else make_buffer(layout, config)
-        self.batch_layout: Layout = getattr(self._buffer,"batch_layout",layout) if self._buffer else layout
+        self._buffer = None if self._terms.is_direct else _make(layout, config, transform)
+        self.batch_layout: Layout = self._buffer.batch_layout if self._buffer else layout
         self._open_pools()
         self._pump = (
             Pump(self._buffer, self._inbox, self._outbox, self._priorities)
@@ -135,9 +81,10 @@ class BufferWorker:
         self._priorities = None
         if not self._buffer:
             return
-        rows = self._config.batch_size or 1
         shape = PoolShape(
-            row_nbytes=self.batch_layout.nbytes, rows=rows, max_queued=_QUEUED_IN_OR_OUT
+            row_nbytes=self.batch_layout.nbytes,
+            rows=self._max_batch_rows(),
+            max_queued=_QUEUED_IN_OR_OUT,
         )
         self._outbox = _open_or_create(self._names.outbox, shape)
         self._inbox.lose_held()
@@ -146,6 +93,13 @@ class BufferWorker:
                 row_nbytes=PRIORITY.itemsize, rows=_PRIORITY_ROWS, max_queued=_QUEUED_IN_OR_OUT
             )
             self._priorities = _open_or_create(self._names.priorities, shape)
+
+    def _max_batch_rows(self) -> int:
+        config = self._config
+        if isinstance(config, BufferConfig) and config.batch_size is None:
+            return config.capacity
+        assert config.batch_size is not None
+        return config.batch_size
 
     def _inbox_shape(self) -> PoolShape:
         nbytes, config = self.layout.nbytes, self._config
@@ -192,7 +146,7 @@ class BufferWorker:
 
     def push(self, block: Block, wait_s: float) -> tuple[int, int]:
         """Push rows that came by a call; return how many found room, and how many more would."""
-        steps = self._lengths.of(block).tolist() if self._lengths else None
+        steps = self._lengths.of(block) if self._lengths else None
 
         def write(rows: Block, first: int) -> None:
             rows[...] = block[first : first + len(rows)]
@@ -294,43 +248,18 @@ class BufferWorker:
         self._keeper.join()
         if self._listener:
             self._listener.close()
-        for pool in {self._inbox, self._outbox, self._priorities} - {None}:
+        for pool in {self._inbox, self._outbox, self._priorities or self._inbox}:
             pool.close()
         if self._pump:
             self._pump.stop()
 
 
-def push_rows(
-    pool: SlotPool,
-    terms: Terms,
-    count: int,
-    write: Callable[[Block, int], None],
-    steps: Sequence[int] | None,
-    wait_s: float | None,
-) -> int:
-    """Write rows where there is room, and return how many found some.
-
-    Args:
-        pool: where a worker's producers write.
-        terms: what happens without room.
-        count, write: as of `SlotPool.fill`.
-        steps: of each row, for batches by steps.
-        wait_s: how long to wait for room at most; None for ever.
-    """
-    if not terms.is_direct:
-        # The pump empties it at once, unless the buffer itself has no room.
-        wait_s = wait_s if wait_s is None else max(wait_s, _MOMENT_S)
-        return pool.fill(count, write, steps, deadline=deadline_after(wait_s))
-    if terms.when_full == "drop_oldest":
-        # There is room at once, but for the moment in which the oldest batch is being written.
-        deadline = deadline_after(_MOMENT_S)
-        return pool.fill(count, write, steps, when_full="drop_oldest", deadline=deadline)
-    waits = terms.when_full == "block"
-    deadline = deadline_after(wait_s) if waits else 0.0
-    accepted = pool.fill(count, write, steps, deadline=deadline)
-    if not waits and accepted < count:
-        pool.add("dropped", count - accepted)
-    return accepted
+def _make(
+    layout: Layout, config: Config, transform: Callable[[Nested], Nested] | None
+) -> Buffer | ReplayBuffer:
+    if isinstance(config, ReplayConfig):
+        return ReplayBuffer(layout, config)
+    return Buffer(layout, config, transform)
 
 
 def _open_or_create(name: str, shape: PoolShape) -> SlotPool:
