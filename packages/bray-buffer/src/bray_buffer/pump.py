@@ -81,6 +81,8 @@ class Pump:
 
     def _take_in(self) -> bool:
         if self._left is None:
+            if self._inbox.is_empty():
+                return False
             block = self._inbox.take(0.0, partial=True)
             if block is None:
                 return False
@@ -93,7 +95,7 @@ class Pump:
         return bool(accepted > 0)
 
     def _give_out(self) -> bool:
-        if not self._outbox.num_free():
+        if not self._outbox.has_room():
             return False
         try:
             batch = self._buffer.pop(0.0)
@@ -109,7 +111,7 @@ class Pump:
         return True
 
     def _set_priorities(self) -> bool:
-        if self._priorities is None:
+        if self._priorities is None or self._priorities.is_empty():
             return False
         block = self._priorities.take(0.0, partial=True)
         if block is None:

@@ -321,6 +321,14 @@ class SlotPool:
             return f"{stats['queued_steps']:g} of {self.shape.batch_steps} steps are there"
         return f"{stats['queued']:g} of {self.shape.rows} segments are there"
 
+    def is_empty(self) -> bool:
+        """Return whether nothing is queued; may be out of date at once."""
+        return self._table.is_empty()
+
+    def has_room(self) -> bool:
+        """Return whether a row would find room; may be out of date at once."""
+        return self._table.has_room()
+
     def num_pending(self) -> int:
         """Return how many rows are queued, or taken and not given back yet."""
         return self._table.num_queued() + self._table.num_lent()

@@ -17,7 +17,6 @@ import threading
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ EMPTY, WRITING, WRITTEN = range(3)
 COUNTERS = ("pushed", "popped", "dropped", "lost", "stale")
 _NAMES = ("closed", "policy_version", "sequence", "held", "failures", *COUNTERS)
 _WORDS = {name: index for index, name in enumerate(_NAMES)}
-_SLOT_WORDS = ("state", "sequence", "used", "holes", "steps", "owner")
+_SLOT_WORDS = ("sequence", "used", "holes", "steps", "owner")
 _LINE = 64
 
 
@@ -62,14 +61,15 @@ class SlotTable:
         self._words = memory[:words].cast("q")
         table = memory[words : words + per_slot]
         table = table[: 8 * len(_SLOT_WORDS) * slots]
-        self._table: Any = np.frombuffer(table, np.int64).reshape(len(_SLOT_WORDS), slots)
-        columns = [table[8 * slots * i : 8 * slots * (i + 1)].cast("q") for i in range(6)]
-        self._state, self._sequence, self._used, self._holes, self._steps, self._owner = columns
+        width = 8 * slots
+        columns = [table[start : start + width].cast("q") for start in range(0, len(table), width)]
+        self._sequence, self._used, self._holes, self._steps, self._owner = columns
         per_row_memory = memory[words + per_slot : words + per_slot + per_row]
         count = slots * rows
         self._row_steps = per_row_memory[: 4 * count].cast("i")
         self._row_owner = per_row_memory[4 * count : 6 * count].cast("h")
         self._row_state = per_row_memory[6 * count : 7 * count]
+        self._state = per_row_memory[7 * count : 7 * count + slots]
 
     @staticmethod
     def nbytes(slots: int, rows: int) -> int:
@@ -123,19 +123,28 @@ class SlotTable:
         self.add("pushed", found)
         return Claim(slot, first, found)
 
+    def _slots_in(self, state: int) -> list[int]:
+        """Return the slots in a state, the oldest first."""
+        states = self._state.tobytes()
+        count = states.count(state)
+        if count <= 1:
+            return [states.find(state)] if count else []
+        found = (np.frombuffer(states, np.uint8) == state).nonzero()[0].tolist()
+        found.sort(key=self._sequence.__getitem__)
+        return list(found)
+
+    def _num_in(self, state: int) -> int:
+        return self._state.tobytes().count(state)
+
     def _open_slot(self) -> int | None:
-        states = self._table[0]
-        open_ = (states == OPEN).nonzero()[0]
-        if len(open_) == 1:
-            return int(open_[0])
-        if len(open_):
-            return int(open_[np.argmin(self._table[1][open_])])
-        if np.count_nonzero(states == CLOSED) >= self._max_queued:
+        open_ = self._slots_in(OPEN)
+        if open_:
+            return open_[0]
+        if self._num_in(CLOSED) >= self._max_queued:
             return None
-        free = (states == FREE).nonzero()[0]
-        if not len(free):
+        slot = self._state.tobytes().find(FREE)
+        if slot < 0:
             return None
-        slot = int(free[0])
         for column in (self._used, self._holes, self._steps, self._owner):
             column[slot] = 0
         self.add("sequence", 1)
@@ -240,13 +249,7 @@ class SlotTable:
         return self._oldest_ready() is not None
 
     def _oldest_ready(self) -> int | None:
-        closed = (self._table[0] == CLOSED).nonzero()[0]
-        if len(closed) > 1:
-            closed = closed[np.argsort(self._table[1][closed])]
-        for slot in closed.tolist():
-            if self._is_written(slot):
-                return int(slot)
-        return None
+        return next((slot for slot in self._slots_in(CLOSED) if self._is_written(slot)), None)
 
     def _is_written(self, slot: int) -> bool:
         used = self._used[slot]
@@ -254,7 +257,7 @@ class SlotTable:
         return bytes(self._row_state[first : first + used]).count(WRITTEN) == used
 
     def _close_early(self) -> int | None:
-        for slot in np.flatnonzero(self._table[0] == OPEN).tolist():
+        for slot in self._slots_in(OPEN):
             if self._used[slot] and not self._holes[slot]:
                 self._state[slot] = CLOSED
                 return slot if self._is_written(slot) else None
@@ -262,7 +265,7 @@ class SlotTable:
 
     def num_lent(self) -> int:
         """Return how many slots are lent."""
-        return int(np.count_nonzero(self._table[0] == LENT))
+        return self._num_in(LENT)
 
     def release(self, slot: int) -> None:
         """Take a lent slot back; needs no lock."""
@@ -317,33 +320,42 @@ class SlotTable:
 
     def num_queued(self) -> int:
         """Return how many rows are queued or being written."""
-        queued = (self._table[0] == OPEN) | (self._table[0] == CLOSED)
-        return int(self._table[2][queued].sum() - self._table[3][queued].sum())
+        return sum(self._used[slot] - self._holes[slot] for slot in self._queued())
+
+    def _queued(self) -> list[int]:
+        return self._slots_in(OPEN) + self._slots_in(CLOSED)
+
+    def is_empty(self) -> bool:
+        """Return whether nothing is queued; may be asked without the lock."""
+        return not self._num_in(OPEN) and not self._num_in(CLOSED)
+
+    def has_room(self) -> bool:
+        """Return whether a claim would find rows; may be asked without the lock."""
+        if self._num_in(OPEN):
+            return True
+        return self._num_in(CLOSED) < self._max_queued and self._num_in(FREE) > 0
 
     def num_free(self) -> int:
         """Return how many rows may be claimed before the queue is full."""
-        queued = (self._table[0] == OPEN) | (self._table[0] == CLOSED)
-        usable = min(self._max_queued, int(np.count_nonzero((self._table[0] == FREE) | queued)))
-        open_ = self._table[0] == OPEN
-        free_slots = max(0, usable - int(np.count_nonzero(queued)))
-        used = self._table[2][open_].sum() - self._table[3][open_].sum()
-        return int((free_slots + np.count_nonzero(open_)) * self._rows - used)
+        open_ = self._slots_in(OPEN)
+        used = sum(self._used[slot] - self._holes[slot] for slot in open_)
+        queued = len(open_) + self._num_in(CLOSED)
+        fresh = max(0, min(self._max_queued - queued, self._num_in(FREE)))
+        return (fresh + len(open_)) * self._rows - used
 
     def num_steps(self) -> int:
         """Return how many steps those have, with `batch_steps`."""
-        queued = (self._table[0] == OPEN) | (self._table[0] == CLOSED)
-        return int(self._table[4][queued].sum())
+        return sum(self._steps[slot] for slot in self._queued())
 
     def ready_slots(self) -> list[tuple[int, int]]:
         """Return the slots with written rows in their order, each with the number of rows."""
-        queued = np.flatnonzero((self._table[0] == OPEN) | (self._table[0] == CLOSED))
-        order = queued[np.argsort(self._table[1][queued])].tolist()
+        order = sorted(self._queued(), key=self._sequence.__getitem__)
         return [(slot, self._used[slot]) for slot in order if self._is_written(slot)]
 
 
 def _lengths(slots: int, rows: int) -> tuple[int, int, int]:
     """Return the bytes of head, slots and rows."""
-    sizes = 8 * len(_WORDS), 8 * len(_SLOT_WORDS) * slots, 7 * slots * rows
+    sizes = 8 * len(_WORDS), 8 * len(_SLOT_WORDS) * slots, 7 * slots * rows + slots
     head, table, per_row = (-(-size // _LINE) * _LINE for size in sizes)
     return head, table, per_row
 
