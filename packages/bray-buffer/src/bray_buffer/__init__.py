@@ -1,8 +1,17 @@
 """Queues and replay that hand a trainer batches ready to train on."""
 
 from bray_buffer.buffer import Buffer
-from bray_buffer.config import BufferConfig, ReplayConfig
+from bray_buffer.config import BufferConfig, ReplayConfig, ReservoirConfig
 from bray_buffer.mixture import Mixture
 from bray_buffer.replay import ReplayBuffer
+from bray_buffer.reservoir import Reservoir
 
-__all__ = ["Buffer", "BufferConfig", "Mixture", "ReplayBuffer", "ReplayConfig"]
+__all__ = [
+    "Buffer",
+    "BufferConfig",
+    "Mixture",
+    "ReplayBuffer",
+    "ReplayConfig",
+    "Reservoir",
+    "ReservoirConfig",
+]
