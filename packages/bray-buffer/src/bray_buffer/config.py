@@ -1,4 +1,4 @@
-"""Settings of a queue and of a replay."""
+"""Settings of a queue, of a replay and of a reservoir."""
 
 from __future__ import annotations
 
@@ -57,6 +57,23 @@ class BufferConfig:
                 f"when_full: expected one of {', '.join(get_args(WhenFull))}, "
                 f"got {self.when_full!r}{closest(self.when_full, get_args(WhenFull))}"
             )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReservoirConfig:
+    """Settings of a reservoir."""
+
+    capacity: int
+    """Segments of the sample; memory is capacity × layout.nbytes."""
+    batch_size: int
+    """Segments of a batch, all different."""
+    seed: int = 0
+    """Of the sampling."""
+
+    def __post_init__(self) -> None:
+        for name in ("capacity", "batch_size"):
+            _check_count(name, getattr(self, name))
+        _check_below_capacity("batch_size", self.batch_size, self.capacity)
 
 
 def _check_count(name: str, value: object) -> None:

@@ -67,10 +67,11 @@ class TimeAxis:
     def time_major(self, tree: Nested) -> Nested:
         """Return a batch's leaves `[B, T, …]` as views `[T, B, …]`; others stay `[B, …]`.
 
-        A view costs nothing, and a real `[T, B, …]` block gains nothing: the leaves of a packed
-        batch lie apart by rows either way, so that whatever needs them contiguous copies them
-        once, on the device. Measured with torch on one CPU thread, frames 84×84×4 `[B=64, T=32]`:
-        contiguous float32 from the view takes 1.0× the time that it takes from a real block.
+        A view, since a real `[T, B, …]` block gains nothing: whatever needs a packed batch's
+        leaves contiguous copies them once, on the device, in either order. Measured with torch on
+        one CPU thread (`flatten(0, 1)` to float32): frames 84×84×4, `[T=32, B=64]`, from the view
+        1.0 to 1.2 times the time from a real block; 8 floats, `[T=32, B=256]`, 24 µs more, while
+        making the real block takes 42 µs.
         """
         leaves = [
             leaf.swapaxes(0, 1) if path in self.paths else leaf for path, leaf in nested.items(tree)
