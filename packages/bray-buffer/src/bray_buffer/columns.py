@@ -77,7 +77,8 @@ class PlainColumn:
     def write(self, place: Place, spans: list[tuple[int, int, int, int]], leaf: Leaf) -> None:
         """Copy a segment's leaf in."""
         for first, last, begin, end in spans:
-            self.rows[first:last] = leaf[begin:end]
+            # A slice less where it is all of it, which is nearly always.
+            self.rows[first:last] = leaf if end - begin == len(leaf) else leaf[begin:end]
 
     def write_end(self, place: Place, leaf: Leaf) -> None:
         """Copy a segment's final observation in."""
@@ -93,7 +94,7 @@ class PlainColumn:
 
     def save(self, place: Place, slots: Places, out: Leaf) -> None:
         """Copy one segment's rows out."""
-        out[: place.count] = self.rows[slots]
+        out[: place.length] = self.rows[slots]
 
     def restore(self, leaf: Leaf) -> Leaf:
         """Return it as it is."""

@@ -123,7 +123,7 @@ class FrameColumn:
         head = self._capacity + place.end * self._once
         older = self._depth - 1
         out[:older] = self.frames[head : head + older]
-        out[older : older + place.count] = self.frames[slots]
+        out[older : older + place.length] = self.frames[slots]
 
     def restore(self, leaf: Leaf) -> Leaf:
         """Return the stacks as views of the frames."""

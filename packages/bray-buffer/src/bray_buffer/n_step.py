@@ -26,11 +26,11 @@ def n_step(
         n: 1 or more.
         gamma: discount per step.
     """
-    goes_on = 1.0 - terminated
+    goes_on = (1.0 - terminated).astype(np.float64)
     steps = len(reward)
     returns = reward.astype(np.float64)
     alive = goes_on.copy()  # whether none of the steps so far terminated
-    discounts = gamma * alive
+    discounts: Floats = np.multiply(alive, gamma)
     for ahead in range(1, min(n, steps)):
         left = steps - ahead
         returns[:left] += gamma**ahead * alive[:left] * reward[ahead:]

@@ -28,6 +28,7 @@ class Prioritized:
     def __init__(self, capacity: int, alpha: float, beta: float, epsilon: float) -> None:
         self._tree = SumTree(capacity)
         self._capacity = capacity
+        self._removed: list[tuple[int, int]] = []
         self._alpha = alpha
         self._epsilon = epsilon
         self.largest = 1.0
@@ -48,14 +49,24 @@ class Prioritized:
 
     def add(self, start: int, items: int) -> None:
         """Let the `items` slots from `start` on be drawn."""
-        for first, last, _, _ in spans(start, items, self._capacity):
-            self._tree.fill(first, last, self.largest)
+        added = [(first, last) for first, last, _, _ in spans(start, items, self._capacity)]
+        for first, last in added:
+            self._tree.write(first, last, self.largest)
+            self._tree.add_up(first, last)
+        for first, last in self._removed:
+            if (first, last) not in added:  # mostly a new segment takes the place of the oldest
+                self._tree.add_up(first, last)
+        self._removed.clear()
         self.size += items
 
     def remove(self, start: int, count: int, items: int) -> None:
-        """Forget the `count` slots from `start` on, `items` of which could be drawn."""
+        """Forget the `count` slots from `start` on, `items` of which could be drawn.
+
+        An `add` has to follow before the next draw.
+        """
         for first, last, _, _ in spans(start, count, self._capacity):
-            self._tree.fill(first, last, 0.0)
+            self._tree.write(first, last, 0.0)
+            self._removed.append((first, last))
         self.size -= items
 
     def draw(self, points: Floats) -> tuple[Slots, npt.NDArray[np.float32]]:
@@ -64,8 +75,9 @@ class Prioritized:
         slots = tree.find(points * tree.total)
         # N and the sum of all are the same for the whole batch: they go out by the division.
         values = tree.get(slots)
-        weights = (values * (1.0 / values.min())) ** -self.beta
-        return slots, weights.astype(np.float32)
+        ratios = values * (1.0 / values.min())
+        weights: npt.NDArray[np.float32] = (ratios**-self.beta).astype(np.float32)
+        return slots, weights
 
     def check(self, priorities: npt.ArrayLike, count: int) -> Floats:
         """Return `p**alpha` of priorities `[B]`.
@@ -86,8 +98,10 @@ class Prioritized:
             raise SpecError(
                 f"priorities: expected finite numbers above 0 (or 0 with epsilon > 0), got {wrong}"
             )
-        # Never so small that an item can no longer be drawn, nor so large that the sum is lost.
-        return np.clip(values**self._alpha, 1e-150, 1e150)
+        values **= self._alpha
+        # Never so small that an item can no longer be drawn, nor so large that sums overflow.
+        values = np.maximum(values, 1e-150)
+        return np.minimum(values, 1e150) if most > 1 else values
 
     def update(self, slots: Slots, values: Floats) -> None:
         """Set `p**alpha` of slots `[B]` to `values` of `check`."""
@@ -97,8 +111,9 @@ class Prioritized:
 
     def restore(self, start: int, values: Floats) -> None:
         """Set `p**alpha` of all slots from `start` on, 0 where none can be drawn."""
-        for first, _, begin, end in spans(start, len(values), self._capacity):
-            self._tree.put(first, values[begin:end])
+        for first, last, begin, end in spans(start, len(values), self._capacity):
+            self._tree.write(first, last, values[begin:end])
+            self._tree.add_up(first, last)
         self.largest = max(self.largest, float(values.max(initial=0.0)))
 
     def values(self, slots: Slots) -> Floats:

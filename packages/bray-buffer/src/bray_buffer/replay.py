@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,7 @@ class ReplayBuffer:
         fields = self._store.batch_layout.fields
         self._weight = next((f.offset for f in fields if f.path == "weight"), 0)
         self._changed = threading.Condition()
+        self._waiting = 0
         self._closed = False
 
     @property
@@ -118,7 +119,8 @@ class ReplayBuffer:
             else:
                 accepted = self._insert_by_rate(found, wait, timeout_s)
             self._counts["pushed"] += accepted
-            self._changed.notify_all()
+            if self._waiting:
+                self._changed.notify_all()
         return accepted
 
     def _insert_by_rate(self, found: list[Any], wait: bool, timeout_s: float | None) -> int:
@@ -145,9 +147,17 @@ class ReplayBuffer:
     def _wait_to_insert(self, deadline: float | None) -> bool:
         self._changed.notify_all()  # what was inserted so far may be enough for a batch
         left = None if deadline is None else deadline - time.monotonic()
-        found = self._changed.wait_for(lambda: self._closed or self._may_insert(), left)
+        found = self._wait(self._may_insert, left)
         self._check_open()
         return found
+
+    def _wait(self, is_done: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Wait until it is done or the buffer closed; others notify only if someone waits."""
+        self._waiting += 1
+        try:
+            return self._changed.wait_for(lambda: self._closed or is_done(), timeout_s)
+        finally:
+            self._waiting -= 1
 
     def _check_open(self) -> None:
         if self._closed:
@@ -170,7 +180,8 @@ class ReplayBuffer:
             self._counts["popped"] += size
             if self._limiter is not None:
                 self._limiter.sampled(size)
-                self._changed.notify_all()
+                if self._waiting:
+                    self._changed.notify_all()
             if self._pops % _RECORD_EVERY == 0:
                 self._record()
             self._pops += 1
@@ -182,7 +193,7 @@ class ReplayBuffer:
         return self._store.size >= self._config.min_size
 
     def _wait_to_sample(self, timeout_s: float | None) -> None:
-        if not self._changed.wait_for(lambda: self._closed or self._is_ready(), timeout_s):
+        if not self._wait(self._is_ready, timeout_s):
             what = f"{self._store.size} of {self._config.min_size} {self._name} are there"
             if self._store.size >= self._config.min_size:
                 what = (
@@ -274,9 +285,10 @@ class ReplayBuffer:
             return {**self._counts, "queued": self._store.size}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the draws stand, the counters and beta; the content is what `save` writes."""
+        """Return where the draws stand, the counters and beta; `save` writes the content."""
         with self._changed:
-            state = {"draws": self._draws.state_dict(), "counts": dict(self._counts)}
+            state: dict[str, Any] = {"draws": self._draws.state_dict()}
+            state["counts"] = dict(self._counts)
             if self._limiter is not None:
                 state["limiter"] = self._limiter.state_dict()
             if isinstance(self._sampler, Prioritized):

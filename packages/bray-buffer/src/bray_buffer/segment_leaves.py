@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,13 +26,13 @@ _MADE = ("next_observation", "discount", "key", "weight", "mask")
 class Steps(NamedTuple):
     """One segment, checked, its leaves sorted by what they are."""
 
-    steps: list[Leaf]
+    steps: tuple[Leaf, ...]
     """`[T, …]` by `step_paths`; rows from `count` on are padding."""
-    finals: list[Leaf]
+    finals: tuple[Leaf, ...]
     """The final observation, by `observation_paths`."""
-    once: list[Leaf]
+    once: tuple[Leaf, ...]
     """What the segment has once, by `once_paths`."""
-    count: int
+    length: int
     """Valid steps, 1 to T."""
 
 
@@ -78,15 +79,14 @@ class SegmentLeaves:
         self.observation_paths = [path for path in paths if top(path) == "observation"]
         self.once_paths = [path for path in paths if top(path) in self.once_names]
         index = {path: at for at, path in enumerate(paths)}
-        self._steps = [index[path] for path in self.step_paths]
-        self._finals = [at for path, at in index.items() if top(path) == "final_observation"]
-        self._once = [index[path] for path in self.once_paths]
+        self._steps = _getter([index[path] for path in self.step_paths])
+        finals = [at for path, at in index.items() if top(path) == "final_observation"]
+        self._finals = _getter(finals)
+        self._once = _getter([index[path] for path in self.once_paths])
         self._count = index.get("length")
         self._truncated = index.get("truncated") if "truncated" in self.step_names else None
-        self._keys = list(self.layout.spec) if len(paths) == len(self.layout.spec) else None
-        if self._keys is not None:
-            self._keys = paths
         self._paths = paths
+        self._is_flat = paths == sorted(self.layout.spec)
         # numpy's own dtypes compare faster than equal ones
         self._fits = [(np.dtype(f.dtype.str), f.shape) for f in self.layout.fields]
 
@@ -114,7 +114,7 @@ class SegmentLeaves:
         if one != final:
             raise ConfigError(
                 "layout: expected final_observation to be one observation, "
-                f"{ {k: str(v) for k, v in one.items()} }, got { {k: str(v) for k, v in final.items()} }"
+                f"{_worded(one)}, got {_worded(final)}"
             )
         count = self.layout.spec.get("length")
         if count is not None and (count.shape or count.dtype.kind not in "iu"):
@@ -143,19 +143,15 @@ class SegmentLeaves:
     def _leaves(self, tree: Nested) -> list[Leaf]:
         """Return the leaves in the layout's order; `nested.check` words what is wrong."""
         try:
-            if self._keys is not None and len(tree) == len(self._keys):
-                leaves = [tree[key] for key in self._keys]
+            if self._is_flat and len(tree) == len(self._paths):
+                leaves = [tree[path] for path in self._paths]
             else:
                 flat = nested.flatten(tree)
-                leaves = [flat[path] for path in self._paths]
-            for leaf, (dtype, shape) in zip(leaves, self._fits, strict=True):
-                if leaf.dtype != dtype or leaf.shape != shape:
-                    raise TypeError
-        except (KeyError, TypeError, AttributeError):
-            pass
-        else:
-            if self._keys is not None or len(flat) == len(leaves):
+                leaves = list(flat.values()) if list(flat) == self._paths else []
+            if [(leaf.dtype, leaf.shape) for leaf in leaves] == self._fits:
                 return leaves
+        except (KeyError, TypeError, AttributeError):
+            pass  # worded below
         nested.check(tree, self.layout.spec, (), "segment")
         return list(nested.flatten(tree).values())
 
@@ -164,17 +160,23 @@ class SegmentLeaves:
         if not 1 <= count <= self.length:
             raise SpecError(f"segment/length: expected 1 to {self.length} steps, got {count}")
         if self._truncated is not None and leaves[self._truncated][: count - 1].any():
-            at = int(leaves[self._truncated].argmax())
+            at = int(leaves[self._truncated].argmax()) + 1
             raise SpecError(
                 f"segment/truncated: step {at} of {count} ends an episode whose next observation "
                 "the segment does not have: cut segments where episodes end"
             )
-        return Steps(
-            [leaves[at] for at in self._steps],
-            [leaves[at] for at in self._finals],
-            [leaves[at] for at in self._once],
-            count,
-        )
+        return Steps(self._steps(leaves), self._finals(leaves), self._once(leaves), count)
+
+
+def _worded(leaves: dict[str, ArraySpec]) -> str:
+    return ", ".join(f"{path} {leaf}".strip() for path, leaf in leaves.items())
+
+
+def _getter(places: list[int]) -> Callable[[Sequence[Leaf]], tuple[Leaf, ...]]:
+    """Return what picks several leaves; `itemgetter` alone gives a bare one where there is one."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda leaves: tuple(leaves[at] for at in places)
 
 
 def top(path: str) -> str:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from bray_buffer.replay_config import ReplayConfig
 from bray_buffer.sampling import Sampler, Slots
-from bray_buffer.segment_leaves import Leaf, SegmentLeaves, Steps, top
+from bray_buffer.segment_leaves import Leaf, SegmentLeaves, Steps
 from bray_buffer.step_records import StepRecords
 from bray_buffer.step_ring import Place, StepRing, spans
 from bray_buffer.transitions import step_columns
@@ -57,7 +57,7 @@ class Sequences:
             path: np.zeros((0, *leaf.shape), leaf.dtype) for path, leaf in nested.items(once)
         }
         self._observation = [self._columns[path] for path in leaves.observation_paths]
-        self._records = StepRecords(leaves, self._columns, True)
+        self._records = StepRecords(leaves, self._columns, capacity, leaves.once_names)
         self.record = self._records.layout
         self.batch_layout = Layout(self._batch_spec(once))
 
@@ -95,22 +95,22 @@ class Sequences:
         found = self._leaves.read(segment)
         for steps in found if self._frame_stack else ():
             for path, leaf in zip(self._leaves.step_paths, steps.steps, strict=True):
-                self._columns[path].check(leaf, steps.count)
+                self._columns[path].check(leaf, steps.length)
         return found
 
     def count(self, segment: Steps) -> int:
         """Return the steps of one segment."""
-        return segment.count
+        return segment.length
 
     def insert(self, segment: Steps) -> int:
         """Add one segment of `read`, and return how many steps were overwritten."""
-        count, paths = segment.count, self._leaves.step_paths
+        count, paths = segment.length, self._leaves.step_paths
         parts = _parts(segment.steps[paths.index("terminated")][:count])
         starts = [max(1, stop - begin - self._length + 1) for begin, stop in parts]
         dropped = 0
         for gone in self._ring.drop_for(count):
-            self._sampler.remove(gone.start, gone.count, gone.items)
-            dropped += gone.count
+            self._sampler.remove(gone.start, gone.length, gone.items)
+            dropped += gone.length
         place = self._ring.add(count, sum(starts))
         ranges = spans(place.start, count, self.capacity)
         for path, leaf in zip(paths, segment.steps, strict=True):
@@ -123,7 +123,7 @@ class Sequences:
             self._sampler.add((place.start + begin) % self.capacity, items)
         return dropped
 
-    def _write_once(self, place: Place, once: list[Leaf]) -> None:
+    def _write_once(self, place: Place, once: tuple[Leaf, ...]) -> None:
         for path, leaf in zip(self._leaves.once_paths, once, strict=True):
             rows = self._once[path]
             if place.end >= len(rows):
@@ -133,7 +133,7 @@ class Sequences:
 
     def _index(self, place: Place, parts: list[tuple[int, int]]) -> None:
         """Note for each step where it lies in its segment and in its episode."""
-        steps = np.arange(place.count)
+        steps = np.arange(place.length)
         slots = (place.start + steps) % self.capacity
         self._positions[slots] = steps
         self._ends[slots] = place.end
@@ -142,7 +142,7 @@ class Sequences:
             here = slots[begin:stop]
             self._before[here] = np.arange(stop - begin)
             self._left[here] = np.arange(stop - begin, 0, -1)
-            is_last = stop == place.count
+            is_last = stop == place.length
             self._after[here] = self.capacity + place.end if is_last else slots[stop]
 
     def gather(self, slots: Slots, out: Block) -> None:
@@ -173,14 +173,9 @@ class Sequences:
 
     def records(self) -> Iterator[Block]:
         """Yield the segments in the order in which they came."""
-        finals = [f for f in self.batch_layout.fields if top(f.path) == "final_observation"]
         for place in self._ring:
-            at = np.array([self.capacity + place.end])
-            leaves = [np.empty((1, *field.shape), field.dtype) for field in finals]
-            for leaf, column in zip(leaves, self._observation, strict=True):
-                column.gather(at, leaf)
             once = [self._once[path][place.end] for path in self._leaves.once_paths]
-            yield self._records.save(place, [leaf[0] for leaf in leaves], once, self.capacity)
+            yield self._records.save(place, once)
 
     def restore(self, records: Block) -> list[Steps]:
         """Return the segments of records, as `read` does."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from bray_buffer.columns import Column
-from bray_buffer.segment_leaves import Leaf, SegmentLeaves, Steps, rebuild
+from bray_buffer.segment_leaves import Leaf, SegmentLeaves, Steps, rebuild, top
 from bray_buffer.step_ring import Place
 from bray_core.layout import Block, Layout
 from bray_core.nested import ArraySpec
@@ -18,65 +18,54 @@ class StepRecords:
 
     Args:
         leaves: of the segments.
-        columns: of the steps, by `step_paths`.
-        with_once: whether what a segment has once is kept.
+        columns: of the steps, by path.
+        capacity: slots.
+        once: names of what a segment has once and is kept.
     """
 
     def __init__(
-        self, leaves: SegmentLeaves, columns: Mapping[str, Column], with_once: bool
+        self,
+        leaves: SegmentLeaves,
+        columns: Mapping[str, Column],
+        capacity: int,
+        once: list[str],
     ) -> None:
-        self._leaves = leaves
-        self._columns = columns
+        self._capacity = capacity
         spec = leaves.layout.spec
-        records = [columns[path].record(leaves.length) for path in leaves.step_paths]
-        steps = rebuild(leaves.step_names, spec, iter(records))
-        self._once = leaves.once_names if with_once else []
-        once = {name: spec[name] for name in (*self._once, "final_observation")}
-        count = {"length": ArraySpec(np.dtype("int32"), ())}
-        self.layout = Layout({"count": count, "once": once, "steps": steps})
-        paths = [field.path for field in self.layout.fields]
-        self._is_final = [path.startswith("once/final_observation") for path in paths]
-        self._num_once = len(once)
-        self._order = paths
+        steps = [columns[path].record(leaves.length) for path in leaves.step_paths]
+        kept = {name: spec[name] for name in (*once, "final_observation")}
+        kept["length"] = ArraySpec(np.dtype("int32"), ())
+        self.layout = Layout(kept | rebuild(leaves.step_names, spec, iter(steps)))
+        at = {field.path: index for index, field in enumerate(self.layout.fields)}
+        self._length = at["length"]
+        self._steps = [(at[path], columns[path]) for path in leaves.step_paths]
+        self._finals = [(at[f"final_{path}"], columns[path]) for path in leaves.observation_paths]
+        self._once = [index for path, index in at.items() if top(path) in once]
 
-    def save(self, place: Place, finals: list[Leaf], once: list[Leaf], capacity: int) -> Block:
+    def save(self, place: Place, once: list[Leaf]) -> Block:
         """Return one segment `[1, nbytes]`."""
         block = self.layout.empty(1)
-        columns = [column[0] for column in self.layout.columns(block)]
-        slots = (place.start + np.arange(place.count)) % capacity
-        for path, out in self._of("steps", columns):
-            self._columns[path].save(place, slots, out)
-        for (_, out), leaf in zip(self._finals(columns), finals, strict=True):
-            out[...] = leaf
-        for (_, out), leaf in zip(self._others(columns), once, strict=True):
-            out[...] = leaf
-        self.layout.views(block)["count"]["length"][0] = place.count
+        columns = self.layout.columns(block)
+        slots = (place.start + np.arange(place.length)) % self._capacity
+        for index, column in self._steps:
+            column.save(place, slots, columns[index][0])
+        end = np.array([self._capacity + place.end])
+        for index, column in self._finals:
+            column.gather(end, columns[index])
+        for index, leaf in zip(self._once, once, strict=True):
+            columns[index][0] = leaf
+        columns[self._length][0] = place.length
         return block
 
     def load(self, records: Block) -> list[Steps]:
         """Return the segments of records `[N, nbytes]`, as views."""
-        rows = self.layout.columns(records)
-        return [self._load([column[row] for column in rows]) for row in range(len(records))]
+        columns = self.layout.columns(records)
+        return [self._load([column[row] for column in columns]) for row in range(len(records))]
 
-    def _load(self, columns: list[Leaf]) -> Steps:
+    def _load(self, leaves: list[Leaf]) -> Steps:
         return Steps(
-            [self._columns[path].restore(leaf) for path, leaf in self._of("steps", columns)],
-            [leaf for _, leaf in self._finals(columns)],
-            [leaf for _, leaf in self._others(columns)],
-            int(columns[0]),  # `count/length` comes first
+            tuple(column.restore(leaves[index]) for index, column in self._steps),
+            tuple(leaves[index] for index, _ in self._finals),
+            tuple(leaves[index] for index in self._once),
+            int(leaves[self._length]),
         )
-
-    def _of(self, kind: str, columns: list[Leaf]) -> Iterator[tuple[str, Leaf]]:
-        for path, column in zip(self._order, columns, strict=True):
-            if path.startswith(f"{kind}/"):
-                yield path.removeprefix(f"{kind}/"), column
-
-    def _finals(self, columns: list[Leaf]) -> list[tuple[str, Leaf]]:
-        return [leaf for leaf in self._of("once", columns) if _is_final(leaf[0])]
-
-    def _others(self, columns: list[Leaf]) -> list[tuple[str, Leaf]]:
-        return [leaf for leaf in self._of("once", columns) if not _is_final(leaf[0])]
-
-
-def _is_final(path: str) -> bool:
-    return path.startswith("final_observation") and path[17:18] in ("", "/", "[")

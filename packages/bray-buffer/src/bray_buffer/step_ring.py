@@ -16,7 +16,7 @@ class Place(NamedTuple):
     """Of its first step: steps are numbered in the order in which they came, for ever."""
     start: int
     """Slot of its first step: its number modulo the capacity."""
-    count: int
+    length: int
     """Steps."""
     end: int
     """Room for what a segment has once: numbers from 0 on, used again as soon as they are free."""
@@ -54,7 +54,7 @@ class StepRing:
         dropped = []
         while self.next - self.first + count > self.capacity:
             place = self._places.popleft()
-            self.first += place.count
+            self.first += place.length
             self._free_ends.append(place.end)
             dropped.append(place)
         return dropped

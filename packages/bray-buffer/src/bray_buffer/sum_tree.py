@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +12,28 @@ _FANOUT = 8
 _MAX_TOP = 2048
 """Sums that are searched directly: one pass over as many costs less than a further level."""
 
+_BELOW = 1 - 2**-52
+"""Times a number is just below it."""
+
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
+
+
+class _Scratch(NamedTuple):
+    """Memory for one level's sums of the first 0, 1, … children, and its rows as pairs."""
+
+    sums: Floats
+    flat: Floats
+    pairs: list[tuple[Floats, Floats]]
+    batch: int
+    items: Indices
+
+
+def _scratch(batch: int) -> _Scratch:
+    sums = np.zeros((_FANOUT + 1, batch))
+    return _Scratch(
+        sums, sums.reshape(-1), list(itertools.pairwise(sums[1:])), batch, np.arange(batch)
+    )
 
 
 class SumTree:
@@ -43,6 +64,7 @@ class SumTree:
         self._flat.append(np.zeros(size))
         self._values = self._flat[0]
         self._cumulative: Floats | None = None
+        self._scratch = _scratch(1)
 
     @property
     def total(self) -> float:
@@ -68,16 +90,13 @@ class SumTree:
             sums[columns] = level.take(columns, axis=1).sum(0)
         self._cumulative = None
 
-    def fill(self, start: int, stop: int, value: float) -> None:
-        """Give the items from `start` to before `stop` one value."""
-        self._values[start:stop] = value
-        self._sum(0, start, stop)
-        self._cumulative = None
+    def write(self, start: int, stop: int, values: float | Floats) -> None:
+        """Give the items from `start` to before `stop` new values; `add_up` has to follow."""
+        self._values[start:stop] = values
 
-    def put(self, start: int, values: Floats) -> None:
-        """Give the items from `start` on the values `[n]`."""
-        self._values[start : start + len(values)] = values
-        self._sum(0, start, start + len(values))
+    def add_up(self, start: int, stop: int) -> None:
+        """Compute the sums over the items from `start` to before `stop`."""
+        self._sum(0, start, stop)
         self._cumulative = None
 
     def _sum(self, depth: int, start: int, stop: int) -> None:
@@ -103,21 +122,22 @@ class SumTree:
         The values, in some fixed order one after the other, make up `[0, total)`; an item of value
         0 is never found. Points at or beyond the total count as just below it.
         """
+        if len(points) != self._scratch.batch:
+            self._scratch = _scratch(len(points))
+        sums, flat, pairs, batch, items = self._scratch
+        children = sums[1:]
         top = self._top()
-        points = np.minimum(points, np.nextafter(top[-1], 0))
+        points = np.minimum(points, top[-1] * _BELOW)
         columns = top[1:].searchsorted(points, side="right")
         points -= top.take(columns)
-        batch = len(points)
-        at = np.arange(batch)
-        sums = np.zeros((_FANOUT + 1, batch))  # of the first 0 children, of the first 1, …
         for level in reversed(self._levels):
-            level.take(columns, axis=1, out=sums[1:], mode="clip")
+            level.take(columns, axis=1, out=children, mode="clip")
             # Added up in the order of `_sum`: the last row equals the sum that led here.
-            for before, here in itertools.pairwise(list(sums[1:])):
+            for before, here in pairs:
                 np.add(before, here, here)
             # The subtraction above may have rounded a point up to the end of its column.
-            np.minimum(points, np.nextafter(sums[-1], 0), out=points)
-            rows = np.add.reduce((sums[1:] <= points).view(np.uint8), axis=0, dtype=np.int64)
-            points -= sums.reshape(-1).take(rows * batch + at)
+            np.minimum(points, children[-1] * _BELOW, out=points)
+            rows = np.add.reduce((children <= points).view(np.uint8), axis=0, dtype=np.int64)
+            points -= flat.take(rows * batch + items)
             columns = rows * level.shape[1] + columns
         return columns

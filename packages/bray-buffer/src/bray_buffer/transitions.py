@@ -50,13 +50,20 @@ class Transitions:
         self._places = np.stack([slots, (slots + config.n_step) % capacity], axis=1)
         self._discounts = np.array([config.gamma, 0.0], np.float32)
         self._has_keys = config.sampler == "prioritized"
+        self._n = config.n_step
+        self._made_paths = ["discount", *([_RETURN] if self._n > 1 else [])]
+        self._made_paths += ["key"] if self._has_keys else []
         self._rows: Block | None = None
         if config.frame_stack:
             self._lay_columns()
         else:
             self._lay_rows()
         self._observation = [self._columns[path] for path in leaves.observation_paths]
-        self._records = StepRecords(leaves, {p: self._columns[p] for p in leaves.step_paths}, False)
+        self._written = [self._columns[path] for path in (*leaves.step_paths, *self._made_paths)]
+        self._arrays = [column.rows for column in self._written if isinstance(column, PlainColumn)]
+        self._terminated = leaves.step_paths.index("terminated")
+        self._reward = leaves.step_paths.index("reward")
+        self._records = StepRecords(leaves, self._columns, capacity, once=[])
         self.record = self._records.layout
 
     def _row_spec(self) -> dict[str, Nested]:
@@ -137,61 +144,66 @@ class Transitions:
         if self._config.frame_stack:
             for steps in found:
                 for path, leaf in zip(self._leaves.step_paths, steps.steps, strict=True):
-                    self._columns[path].check(leaf, steps.count)
+                    self._columns[path].check(leaf, steps.length)
         return found
 
     def count(self, segment: Steps) -> int:
         """Return the steps of one segment."""
-        return segment.count
+        return segment.length
 
     def insert(self, segment: Steps) -> int:
         """Add one segment of `read`, and return how many steps were overwritten."""
-        count = segment.count
+        count = segment.length
         dropped = self._drop_for(count)
         place = self._ring.add(count, count)
-        ranges = spans(place.start, count, self.capacity)
-        for path, leaf in zip(self._leaves.step_paths, segment.steps, strict=True):
-            self._columns[path].write(place, ranges, leaf)
-        for path, leaf in self._made(place, segment).items():
-            self._columns[path].write(place, ranges, leaf)
+        self._write(place, (*segment.steps, *self._make(place, segment)))
         for column, final in zip(self._observation, segment.finals, strict=True):
             column.write_end(place, final)
-        if self._config.frame_stack:
-            for first, last, begin, end in ranges:
-                self._positions[first:last] = np.arange(begin, end)
-                self._ends[first:last] = place.end
         self._point_to(place, self.capacity + place.end)
         self._sampler.add(place.start, count)
         return dropped
 
-    def _made(self, place: Place, segment: Steps) -> dict[str, Leaf]:
-        """Return what is not in the segment as it came."""
-        paths, count = self._leaves.step_paths, segment.count
-        terminated = segment.steps[paths.index("terminated")]
-        made: dict[str, Leaf] = {}
-        if self._config.n_step == 1:
-            made["discount"] = self._discounts.take(terminated.view(np.uint8))
+    def _write(self, place: Place, leaves: tuple[Leaf, ...]) -> None:
+        start, stop = place.start, place.start + place.length
+        if self._rows is not None and stop <= self.capacity and place.length == self._leaves.length:
+            for rows, leaf in zip(self._arrays, leaves, strict=True):  # the quick way
+                rows[start:stop] = leaf
+            return
+        ranges = spans(start, place.length, self.capacity)
+        for column, leaf in zip(self._written, leaves, strict=True):
+            column.write(place, ranges, leaf)
+        if self._rows is None:
+            for first, last, begin, end in ranges:
+                self._positions[first:last] = np.arange(begin, end)
+                self._ends[first:last] = place.end
+
+    def _make(self, place: Place, segment: Steps) -> list[Leaf]:
+        """Return what is not in the segment as it came, by `_made_paths`."""
+        count = segment.length
+        terminated = segment.steps[self._terminated]
+        made: list[Leaf] = []
+        if self._n == 1:  # the quick way
+            made.append(self._discounts.take(terminated.view(np.uint8), mode="clip"))
         else:
-            reward = segment.steps[paths.index("reward")]
-            made[_RETURN], made["discount"] = n_step(
-                reward[:count], terminated[:count], self._config.n_step, self._config.gamma
-            )
+            reward = segment.steps[self._reward][:count]
+            returns, discounts = n_step(reward, terminated[:count], self._n, self._config.gamma)
+            made += [discounts, returns]
         if self._has_keys:
-            made["key"] = np.arange(place.number, place.number + count)
+            made.append(np.arange(place.number, place.number + count))
         return made
 
     def _drop_for(self, count: int) -> int:
         dropped = 0
         for place in self._ring.drop_for(count):
-            self._sampler.remove(place.start, place.count, place.items)
-            dropped += place.count
+            self._sampler.remove(place.start, place.length, place.items)
+            dropped += place.length
             self._point_to(place, None)
         return dropped
 
     def _point_to(self, place: Place, final: int | None) -> None:
         """Let a segment's last steps lead to its final observation, or all to later slots again."""
-        capacity, n = self.capacity, self._config.n_step
-        stop = place.start + place.count
+        capacity, n = self.capacity, self._n
+        stop = place.start + place.length
         for step in range(max(place.start, stop - n), stop):
             target = (step + n) % capacity if final is None else final
             self._places[step % capacity, 1] = target
@@ -210,17 +222,7 @@ class Transitions:
     def records(self) -> Iterator[Block]:
         """Yield the segments in the order in which they came."""
         for place in self._ring:
-            yield self._records.save(place, self._final(place), [], self.capacity)
-
-    def _final(self, place: Place) -> list[Leaf]:
-        at = np.array([self.capacity + place.end])
-        finals = []
-        for path, column in zip(self._leaves.observation_paths, self._observation, strict=True):
-            field = next(f for f in self.batch_layout.fields if f.path == path)
-            out = np.empty((1, *field.shape), field.dtype)
-            column.gather(at, out)
-            finals.append(out[0])
-        return finals
+            yield self._records.save(place, [])
 
     def restore(self, records: Block) -> list[Steps]:
         """Return the segments of records, as `read` does."""
