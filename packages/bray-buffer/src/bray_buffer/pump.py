@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bray_buffer.replay import ReplayBuffer
 from bray_buffer.slot_pool import SlotPool
 from bray_core import metrics
 from bray_core.errors import BrayError, ClosedError, DeadlineError, SpecError
@@ -97,6 +98,8 @@ class Pump:
     def _give_out(self) -> bool:
         if not self._outbox.has_room():
             return False
+        if isinstance(self._buffer, ReplayBuffer):
+            return self._draw(self._buffer)
         try:
             batch = self._buffer.pop(0.0)
         except DeadlineError:
@@ -109,6 +112,15 @@ class Pump:
             )
         self._outbox.fill(rows, partial(_copy, batch.block), seal=True)
         return True
+
+    def _draw(self, replay: ReplayBuffer) -> bool:
+        if not replay.is_ready():
+            return False
+
+        def write(rows: Block, _: int) -> None:
+            replay.pop_into(rows, 0.0)
+
+        return self._outbox.fill(self._outbox.shape.rows, write, seal=True) > 0
 
     def _set_priorities(self) -> bool:
         if self._priorities is None or self._priorities.is_empty():

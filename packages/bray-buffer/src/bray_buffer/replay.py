@@ -171,8 +171,13 @@ class ReplayBuffer:
                 inserted for `samples_per_insert`.
             ClosedError: the buffer was closed.
         """
+        block = np.empty((self._config.batch_size, self._store.batch_layout.nbytes), np.uint8)
+        self.pop_into(block, timeout_s)
+        return Packed(self._store.batch_layout, block)
+
+    def pop_into(self, block: Block, timeout_s: float | None = None) -> None:
+        """`pop` into memory at hand, `[batch_size, nbytes]` of `batch_layout`."""
         size = self._config.batch_size
-        block = np.empty((size, self._store.batch_layout.nbytes), np.uint8)
         with self._changed:
             if self._closed or not self._is_ready():
                 self._wait_to_sample(timeout_s)
@@ -185,7 +190,11 @@ class ReplayBuffer:
             if self._pops % _RECORD_EVERY == 0:
                 self._record()
             self._pops += 1
-        return Packed(self._store.batch_layout, block)
+
+    def is_ready(self) -> bool:
+        """Return whether a pop would wait for nothing."""
+        with self._changed:
+            return self._is_ready()
 
     def _is_ready(self) -> bool:
         if self._limiter is not None and not self._limiter.can_sample(self._config.batch_size):
