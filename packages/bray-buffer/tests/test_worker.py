@@ -24,8 +24,9 @@ SOON_S = 30.0
 def make(layout):
     made = []
 
-    def make(config, token=None, index=0):
-        made.append(BufferWorker(layout, config, token or uuid4().hex, index, "127.0.0.1"))
+    def make(config, token=None, transform=None):
+        token = token or uuid4().hex
+        made.append(BufferWorker(layout, config, token, 0, "127.0.0.1", transform))
         return made[-1]
 
     yield make
@@ -86,6 +87,42 @@ def test_a_replay_is_fed_and_emptied_by_its_pump(make, link, block, layout, numb
     push(producer, block(*range(10, 20)), wait_s=SOON_S)
     producer.flush()
     assert worker.stats()["queued"] == 8
+
+
+def odd_ones_twice(batch):
+    """A transform that gives fewer rows or more, of other leaves."""
+    odd = batch["number"][batch["number"] % 2 == 1]
+    return {"odd": np.concatenate([odd, odd]) if len(odd) else batch["number"]}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [BufferConfig(batch_size=4, capacity=8), ReplayConfig(capacity=4, batch_size=4, min_size=4)],
+)
+def test_a_transform_runs_in_the_worker(make, link, block, config):
+    worker = make(config, transform=odd_ones_twice)
+    consumer = link(worker)
+    push(consumer, block(0, 1, 2, 4), wait_s=SOON_S)
+    views = worker.describe_buffer().batch_layout.views
+    if isinstance(config, BufferConfig):
+        assert views(consumer.take(deadline_after(SOON_S)))["odd"].tolist() == [1, 1]
+        push(consumer, block(1, 3, 5, 7), wait_s=SOON_S)  # more rows than a batch of zeros gave
+        assert consumer.take(deadline_after(0.2)) is None
+        assert "expected at most 4 rows" in worker.next_failure()
+        push(consumer, block(2, 3, 4, 6), wait_s=SOON_S)
+        assert views(consumer.take(deadline_after(SOON_S)))["odd"].tolist() == [3, 3]
+    else:
+        assert set(views(consumer.take(deadline_after(SOON_S)))["odd"].tolist()) <= {0, 1, 2, 4}
+
+
+def test_a_masked_queue_is_masked_by_its_worker(make, link, layout, segment):
+    worker = make(BufferConfig(batch_size=2, mask=True))
+    consumer = link(worker)
+    rows = layout.pack(nested.stack([segment(1, 2), segment(2, 4)]))
+    push(consumer, rows, wait_s=SOON_S)
+    batch = worker.describe_buffer().batch_layout.views(consumer.take(deadline_after(SOON_S)))
+    assert batch["mask"].sum(axis=1).tolist() == [2, 4]
+    assert batch["observation"]["units"][0, 2:].tolist() == [[0, 0, 0]] * 2
 
 
 def test_what_a_buffer_raises_reaches_a_consumer_once(make, link, block, monkeypatch):

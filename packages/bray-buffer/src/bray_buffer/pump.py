@@ -98,7 +98,7 @@ class Pump:
     def _give_out(self) -> bool:
         if not self._outbox.has_room():
             return False
-        if isinstance(self._buffer, ReplayBuffer):
+        if isinstance(self._buffer, ReplayBuffer) and not self._buffer.has_transform:
             return self._draw(self._buffer)
         try:
             batch = self._buffer.pop(0.0)

@@ -21,6 +21,7 @@ from bray_buffer.ring import as_layout
 from bray_buffer.sampling import Sampler, Store
 from bray_buffer.segment_leaves import SegmentLeaves
 from bray_buffer.sequences import Sequences
+from bray_buffer.transform import Transform
 from bray_buffer.transitions import Transitions
 from bray_buffer.uniform import Uniform, UniformChosen
 from bray_buffer.whole_segments import WholeSegments
@@ -39,6 +40,7 @@ class ReplayBuffer:
     Args:
         layout: of one segment, or its spec.
         config: what batches are made of, how they are drawn, sizes and seed.
+        transform: a function that every batch goes through; see `bray_buffer.transform`.
 
     Raises:
         ConfigError: the layout lacks what the unit needs, or the segments are too long.
@@ -62,11 +64,17 @@ class ReplayBuffer:
         ['action', 'discount', 'next_observation', 'observation', 'reward', 'terminated']
     """
 
-    def __init__(self, layout: Layout | Nested, config: ReplayConfig) -> None:
+    def __init__(
+        self,
+        layout: Layout | Nested,
+        config: ReplayConfig,
+        transform: Callable[[Nested], Nested] | None = None,
+    ) -> None:
         self._layout = as_layout(layout)
         self._config = config
         self._sampler = _make_sampler(config)
         self._store = _make_store(self._layout, config, self._sampler)
+        self._transform = transform and Transform(transform, self._store.batch_layout)
         self._draws = Draws(config.seed, config.batch_size)
         self._limiter = _make_limiter(config)
         self._counts = {"pushed": 0, "popped": 0, "dropped": 0}
@@ -88,7 +96,18 @@ class ReplayBuffer:
     @property
     def batch_layout(self) -> Layout:
         """The packed layout of one row of a batch."""
-        return self._store.batch_layout
+        return self._transform.layout if self._transform else self._store.batch_layout
+
+    @property
+    def has_transform(self) -> bool:
+        """Whether batches go through a function."""
+        return self._transform is not None
+
+    @property
+    def max_batch_rows(self) -> int:
+        """Rows of a batch, as one of zeros shows."""
+        rows = self._config.batch_size
+        return self._transform.num_rows(rows) if self._transform else rows
 
     def push(
         self, *segments: Packed | Nested, wait: bool = False, timeout_s: float | None = None
@@ -172,11 +191,23 @@ class ReplayBuffer:
             ClosedError: the buffer was closed.
         """
         block = np.empty((self._config.batch_size, self._store.batch_layout.nbytes), np.uint8)
-        self.pop_into(block, timeout_s)
-        return Packed(self._store.batch_layout, block)
+        self._draw_into(block, timeout_s)
+        if self._transform:
+            block = self._transform(block)
+        return Packed(self.batch_layout, block)
 
-    def pop_into(self, block: Block, timeout_s: float | None = None) -> None:
-        """`pop` into memory at hand, `[batch_size, nbytes]` of `batch_layout`."""
+    def pop_into(self, rows: Block, timeout_s: float | None = None) -> None:
+        """`pop` into memory at hand, of a replay without a transform.
+
+        Args:
+            rows: `[batch_size, nbytes]` of `batch_layout`.
+            timeout_s: as of `pop`, with its errors.
+        """
+        if self._transform:
+            raise ConfigError("pop_into: the replay has a transform, which makes its own rows")
+        self._draw_into(rows, timeout_s)
+
+    def _draw_into(self, block: Block, timeout_s: float | None) -> None:
         size = self._config.batch_size
         with self._changed:
             if self._closed or not self._is_ready():

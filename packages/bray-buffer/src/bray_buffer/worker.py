@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 
 from bray_buffer import storage
-from bray_buffer.buffer import Buffer
 from bray_buffer.config import BufferConfig
 from bray_buffer.lengths import Lengths
+from bray_buffer.making import make_buffer
 from bray_buffer.pump import PRIORITY, Pump
-from bray_buffer.replay import ReplayBuffer
-from bray_buffer.replay_config import ReplayConfig
 from bray_buffer.slot_pool import PoolShape, SlotPool, deadline_after
 from bray_buffer.socket_carrier import Listener
 from bray_buffer.terms import Config, Description, Names, Terms, push_rows
@@ -62,7 +60,7 @@ class BufferWorker:
         self._terms = Terms.of(config, transform is not None)
         self._lengths = Lengths(layout) if self._terms.by_steps else None
         self._names = Names.of(token, index, self._terms)
-        self._buffer = None if self._terms.is_direct else _make(layout, config, transform)
+        self._buffer = None if self._terms.is_direct else make_buffer(layout, config, transform)
         self.batch_layout: Layout = self._buffer.batch_layout if self._buffer else layout
         self._open_pools()
         self._pump = (
@@ -83,7 +81,7 @@ class BufferWorker:
             return
         shape = PoolShape(
             row_nbytes=self.batch_layout.nbytes,
-            rows=self._max_batch_rows(),
+            rows=self._buffer.max_batch_rows,
             max_queued=_QUEUED_IN_OR_OUT,
         )
         self._outbox = _open_or_create(self._names.outbox, shape)
@@ -93,13 +91,6 @@ class BufferWorker:
                 row_nbytes=PRIORITY.itemsize, rows=_PRIORITY_ROWS, max_queued=_QUEUED_IN_OR_OUT
             )
             self._priorities = _open_or_create(self._names.priorities, shape)
-
-    def _max_batch_rows(self) -> int:
-        config = self._config
-        if isinstance(config, BufferConfig) and config.batch_size is None:
-            return config.capacity
-        assert config.batch_size is not None
-        return config.batch_size
 
     def _inbox_shape(self) -> PoolShape:
         nbytes, config = self.layout.nbytes, self._config
@@ -252,14 +243,6 @@ class BufferWorker:
             pool.close()
         if self._pump:
             self._pump.stop()
-
-
-def _make(
-    layout: Layout, config: Config, transform: Callable[[Nested], Nested] | None
-) -> Buffer | ReplayBuffer:
-    if isinstance(config, ReplayConfig):
-        return ReplayBuffer(layout, config)
-    return Buffer(layout, config, transform)
 
 
 def _open_or_create(name: str, shape: PoolShape) -> SlotPool:
