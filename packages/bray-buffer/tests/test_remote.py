@@ -248,16 +248,26 @@ def test_a_queue_loses_nothing_with_its_worker(make, segment, numbers):
 
 
 def test_a_replay_in_its_worker_dies_counted_and_is_restored(make, segment, numbers, tmp_path):
-    replay = make(ReplayConfig(capacity=8, batch_size=4, min_size=3))
+    config = ReplayConfig(capacity=8, batch_size=4, min_size=3, sampler="prioritized", epsilon=0)
+    replay = make(config)
+    assert {"key", "weight"} < set(replay.batch_layout.spec)
     replay.push(*map(segment, range(3)), wait=True)
     replay.flush()
-    assert set(numbers(replay.pop(SOON_S))) <= {0, 1, 2}
+    batch = replay.pop(SOON_S).tree
+    assert set(batch["number"]) <= {0, 1, 2}
+    assert np.array_equal(batch["key"], batch["number"])  # they came in this order
+    other = elsewhere(replay, "socket")
+    for handle, chosen in ((replay, 1), (other, 2)):
+        handle.update_priorities(np.arange(3), np.eye(3)[chosen])
+        while set(replay.pop(SOON_S).tree["number"]) != {chosen}:
+            pass  # a few batches were ready before
+    replay.update_priorities(np.arange(3), np.ones(3))
     replay.save(tmp_path)
     kill_worker(replay)
     replay._pool.wait_ready()
     assert replay.stats()["lost"] == 3
     assert replay.load(tmp_path) == 3
-    while set(numbers(replay.pop(SOON_S))) != {0, 1, 2}:
+    while set(replay.pop(SOON_S).tree["number"]) != {0, 1, 2}:
         pass
     assert replay.stats()["queued"] == 3
     replay.load_state_dict(replay.state_dict())
