@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,10 +19,12 @@ from bray_buffer.slot_pool import PoolShape, SlotPool, deadline_after
 from bray_buffer.socket_carrier import Listener
 from bray_buffer.terms import Config, Description, Names, Terms, push_rows
 from bray_core import metrics
-from bray_core.errors import ConfigError
+from bray_core.errors import BrayError, ConfigError
 from bray_core.layout import Block, Layout
 from bray_core.nested import Nested
 from bray_core.shared_file import FOLDER, SharedFile
+
+logger = logging.getLogger(__name__)
 
 _KEEP_HOUSE_S = 0.5
 _MAX_QUEUED_BY_STEPS = 2
@@ -110,9 +113,12 @@ class BufferWorker:
     def _keep_house(self) -> None:
         """Free what dead processes held, and record what became of segments."""
         while not self._stopped.wait(_KEEP_HOUSE_S):
-            for pool in (self._inbox, self._outbox):
-                pool.reclaim()
-            self._record()
+            try:
+                for pool in (self._inbox, self._outbox):
+                    pool.reclaim()
+                self._record()
+            except BrayError as error:
+                logger.warning("buffer: its worker could not look after it: %s", error)
 
     def _record(self) -> None:
         stats = self.stats()

@@ -64,8 +64,6 @@ class SharedFile:
         descriptor = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, nbytes)
-            made = cls(descriptor, path, nbytes)
-            hidden.rename(path)
         except OSError as error:
             os.close(descriptor)
             hidden.unlink(missing_ok=True)
@@ -75,6 +73,8 @@ class SharedFile:
                 f"{free / 1e6:,.1f} MB are free ({error.strerror}): make them fewer or smaller, "
                 "or give /dev/shm more room (docker run --shm-size)"
             ) from error
+        made = cls(descriptor, path, nbytes)
+        hidden.rename(path)
         return made
 
     @classmethod
@@ -144,6 +144,10 @@ class SharedFile:
         except BlockingIOError:
             return False
         return True
+
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", -1) >= 0:
+            os.close(self._descriptor)
 
     def close(self) -> None:
         """Leave the file; views of its memory stay valid, and again is harmless."""
