@@ -249,10 +249,11 @@ class WorkerPool:
         options: dict[str, Any] = {
             "namespace": _NAMESPACE,
             "num_cpus": num_cpus,
-            "num_gpus": num_gpus,
             "max_concurrency": max_concurrency,
             "max_restarts": -1 if restart else 0,
         }
+        if num_gpus:
+            options["num_gpus"] = num_gpus
         if node is not None:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
         self._adopt(name, [])
