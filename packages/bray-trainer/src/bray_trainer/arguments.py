@@ -25,19 +25,22 @@ def as_module(module: nn.Module | Mapping[str, nn.Module]) -> nn.Module:
     """Return one module; several become an `nn.ModuleDict`."""
     if isinstance(module, nn.Module):
         return module
-    return nn.ModuleDict(module)  # type: ignore[no-untyped-call]
+    return nn.ModuleDict(module)
 
 
 def check_kinds(module: object, buffer: object, model: object) -> None:
     """Raise ConfigError if one of a trainer's arguments is of another kind."""
-    for name, given, fits, expected in (
-        ("module", module, lambda value: isinstance(value, nn.Module), "a torch.nn.Module"),
-        ("buffer", buffer, lambda value: hasattr(value, "pop"), "a buffer with `pop`"),
-        ("model", model, lambda value: hasattr(value, "publish"), "a model with `publish`"),
-    ):
-        for value in as_mapping(given).values():
-            if not fits(value):
-                raise ConfigError(f"{name}: expected {expected}, got {type(value).__name__}")
+    for value in as_mapping(module).values():
+        _check("module", value, isinstance(value, nn.Module), "a torch.nn.Module")
+    for value in as_mapping(buffer).values():
+        _check("buffer", value, hasattr(value, "pop"), "a buffer with `pop`")
+    for value in as_mapping(model).values():
+        _check("model", value, hasattr(value, "publish"), "a model with `publish`")
+
+
+def _check(name: str, value: object, fits: bool, expected: str) -> None:
+    if not fits:
+        raise ConfigError(f"{name}: expected {expected}, got {type(value).__name__}")
 
 
 def as_device(name: str) -> torch.device:
