@@ -274,7 +274,10 @@ def test_the_schedule_goes_by_replays():
         ({"accumulate": 1.5}, r"accumulate: expected a whole number, got 1\.5"),
         ({"pop_timeout_s": 0}, "pop_timeout_s: expected more than 0, got 0"),
         ({"learning_rate": float("nan")}, "learning_rate: expected more than 0, got nan"),
-        ({"precision": "bf61"}, "expected 'fp32' or 'bf16', got 'bf61', did you mean 'bf16'"),
+        (
+            {"precision": "bf61"},
+            "expected 'fp32' or 'bf16' or 'fp16', got 'bf61', did you mean 'bf16'",
+        ),
         ({"seed": -1}, "seed: expected 0 or more, got -1"),
     ],
 )

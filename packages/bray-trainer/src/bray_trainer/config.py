@@ -8,7 +8,8 @@ from typing import Literal, get_args
 from bray_core.config import closest
 from bray_core.errors import ConfigError
 
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "bf16", "fp16"]
+WhenNotFinite = Literal["stop", "skip"]
 
 _COUNTS = ("accumulate", "max_reuse", "publish_every", "checkpoint_every", "keep_checkpoints")
 
@@ -24,7 +25,10 @@ class TrainerConfig:
     accumulate: int = 1
     """Batches whose gradients are averaged into one step."""
     precision: Precision = "fp32"
-    """Of forward and loss; bf16 by autocast."""
+    """Of forward and loss, by autocast; fp16 scales the loss and skips steps that overflow."""
+    when_not_finite: WhenNotFinite = "stop"
+    """What a loss or gradient that is NaN or infinite does: end the run with an error before
+    anything is published, or skip its step and count it."""
     max_reuse: int = 1
     """How often a replay is trained on at most; again only while no fresh one is ready."""
     publish_every: int = 1
@@ -52,10 +56,13 @@ class TrainerConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ConfigError(f"{name}: expected more than 0, got {value}")
-        if self.precision not in get_args(Precision):
-            raise ConfigError(
-                f"precision: expected 'fp32' or 'bf16', got {self.precision!r}"
-                f"{closest(self.precision, get_args(Precision))}"
-            )
+        _check_choice("precision", self.precision, get_args(Precision))
+        _check_choice("when_not_finite", self.when_not_finite, get_args(WhenNotFinite))
         if self.seed is not None and self.seed < 0:
             raise ConfigError(f"seed: expected 0 or more, got {self.seed}")
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        expected = " or ".join(map(repr, choices))
+        raise ConfigError(f"{name}: expected {expected}, got {value!r}{closest(value, choices)}")

@@ -1,0 +1,61 @@
+"""A trainer's arguments: one thing or several by name, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from bray_core.errors import ConfigError
+
+ONLY = ""
+"""The name of what is the only one of its kind."""
+
+
+def as_mapping(value: Any) -> dict[str, Any]:
+    """Return one thing, or several by name, as a dict; None is an empty one."""
+    if value is None:
+        return {}
+    return dict(value) if isinstance(value, Mapping) else {ONLY: value}
+
+
+def as_module(module: nn.Module | Mapping[str, nn.Module]) -> nn.Module:
+    """Return one module; several become an `nn.ModuleDict`."""
+    if isinstance(module, nn.Module):
+        return module
+    return nn.ModuleDict(module)
+
+
+def check_kinds(module: object, buffer: object, model: object) -> None:
+    """Raise ConfigError if one of a trainer's arguments is of another kind."""
+    for value in as_mapping(module).values():
+        _check("module", value, isinstance(value, nn.Module), "a torch.nn.Module")
+    for value in as_mapping(buffer).values():
+        _check("buffer", value, hasattr(value, "pop"), "a buffer with `pop`")
+    for value in as_mapping(model).values():
+        _check("model", value, hasattr(value, "publish"), "a model with `publish`")
+
+
+def _check(name: str, value: object, fits: bool, expected: str) -> None:
+    if not fits:
+        raise ConfigError(f"{name}: expected {expected}, got {type(value).__name__}")
+
+
+def as_device(name: str) -> torch.device:
+    """Return the device of that name.
+
+    Raises:
+        ConfigError: torch knows none of that name, or it is not there.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"device: {name!r} is none of torch's: {error}") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"device: got {name!r}, but torch finds {torch.cuda.device_count()} CUDA devices: "
+            "choose 'cpu'"
+        )
+    return device
