@@ -28,7 +28,7 @@ class Bucket:
         dtype = torch.float32 if first.dtype in _HALVES else first.dtype
         sizes = [num_heads, *(parameter.numel() for parameter in parameters)]
         self.flat = torch.zeros(sum(sizes), dtype=dtype, device=first.device)
-        self.heads, *views = self.flat.split(sizes)
+        self.heads, *views = torch.split(self.flat, sizes)
         self._pairs = [
             (parameter, view.view(parameter.shape))
             for parameter, view in zip(parameters, views, strict=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from bray_core.errors import WorkerLostError
 
@@ -39,12 +40,12 @@ class Group:
         self.rank = rank
         self.size = size
         self.is_lost = False
-        self._store = dist.PrefixStore("bray", store)
-        self._is_open = True
+        self._store = PrefixStore("bray", store)
+        self.is_open = True
         with self._guarded():
             dist.init_process_group(
                 backend or _default_backend(),
-                store=dist.PrefixStore("torch", store),
+                store=PrefixStore("torch", store),
                 rank=rank,
                 world_size=size,
                 timeout=timedelta(seconds=timeout_s),
@@ -80,25 +81,23 @@ class Group:
 
     def fail(self, error: BaseException) -> None:
         """End the group and tell the others why; harmless where it has ended already."""
-        if not self._is_open:
+        if not self.is_open:
             return
         reason = f"rank {self.rank} failed: {type(error).__name__}: {error}"
-        try:
+        with suppress(RuntimeError):  # where rank 0 is gone nobody is left to be told
             self._store.set(_FAILED, reason)
-        except RuntimeError:  # rank 0 is gone: nobody is left to be told
-            pass
         self.close()
 
     def close(self) -> None:
         """Leave the group; the others' collectives then fail at once. Again is harmless."""
-        if self._is_open:
-            self._is_open = False
+        if self.is_open:
+            self.is_open = False
             if dist.is_initialized():
                 dist.destroy_process_group()
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        if not self._is_open:
+        if not self.is_open:
             raise WorkerLostError("ranks: the group has ended: start the trainers again")
         try:
             yield

@@ -40,5 +40,14 @@ class Publisher:
         metrics.record("trainer/publish_s", time.perf_counter() - started)
         metrics.record("trainer/policy_version", self.version, kind="last")
 
+    def follow(self, version: int) -> None:
+        """Take note of a version that rank 0 published."""
+        if version <= self.version:
+            return
+        self.version = version
+        for buffer in self._buffers:
+            if hasattr(buffer, "set_policy_version"):
+                buffer.set_policy_version(version)
+
     def flush(self) -> None:
         """Wait until what was offered is published, or raise what failed."""

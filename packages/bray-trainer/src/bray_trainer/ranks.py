@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import rendezvous  # type: ignore[attr-defined]
 
 from bray_core.errors import ClosedError, ConfigError, SpecError
 from bray_trainer.gradients import Gradients
@@ -48,6 +50,11 @@ class Ranks:
         return self.rank == 0
 
     @property
+    def is_connected(self) -> bool:
+        """Whether the others can be asked."""
+        return self._group is not None and self._group.is_open
+
+    @property
     def is_lost(self) -> bool:
         """Whether another rank was lost, so that this one cannot go on."""
         return self._group is not None and self._group.is_lost
@@ -65,10 +72,15 @@ class Ranks:
         """
         self._group = Group(store, self.rank, self.size, backend=backend, timeout_s=timeout_s)
 
-    def fail(self, error: BaseException) -> None:
-        """Tell the others that this rank cannot go on: theirs ends with `error`'s message."""
-        if self._group is not None:
-            self._group.fail(error)
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Return a context whose error ends all ranks: the others' message says what it was."""
+        try:
+            yield
+        except BaseException as error:
+            if self._group is not None:
+                self._group.fail(error)
+            raise
 
     def close(self) -> None:
         """Leave the group."""
@@ -79,9 +91,14 @@ class Ranks:
 
     def agree(self, state: int) -> int:
         """Return the smallest `state` of all ranks."""
+        return self.smallest(state)[0]
+
+    def smallest(self, *values: int) -> list[int]:
+        """Return the smallest of all ranks for each of some numbers."""
         if self.size == 1:
-            return state
-        return int(self._joined().all_reduce(torch.tensor([state]), dist.ReduceOp.MIN))
+            return list(values)
+        agreed = self._joined().all_reduce(torch.tensor(values), dist.ReduceOp.MIN).tolist()
+        return list(map(int, agreed))
 
     def any(self, flag: bool) -> bool:
         """Return whether any rank says so."""
@@ -227,7 +244,7 @@ class Ranks:
         ranks = cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
         if ranks.size > 1:
             wait = timedelta(seconds=timeout_s)
-            store, _, _ = next(dist.rendezvous("env://", ranks.rank, ranks.size, timeout=wait))
+            store, _, _ = next(rendezvous("env://", ranks.rank, ranks.size, timeout=wait))
             ranks.connect(store, backend, timeout_s)
         assign(ranks)
         return ranks

@@ -148,7 +148,7 @@ class RemoteTrainer:
         metrics.record("trainer/restarts", 1, kind="count")
         self._lost_at = time.monotonic()
 
-    def _ask(self, method: str, *args: Any) -> list[str]:
+    def _ask(self, method: str, *args: float) -> list[str]:
         """Call a method at every rank; return each one's outcome, `dead` for a lost worker.
 
         Raises:

@@ -45,13 +45,9 @@ def resume(trainer: Trainer, directory: Path) -> bool:
     Raises:
         BrayError: there are some, but none is readable, or it is of another trainer.
     """
-    state = checkpoint.load_newest(directory)
+    # Read by one rank for all: the others may be on nodes that do not have the file.
+    state = trainer.ranks.first(_newest(directory) if trainer.ranks.is_first else None)
     if state is None:
-        if number := checkpoint.count(directory):
-            raise BrayError(
-                f"checkpoint: none of the {number} in {directory} can be read: "
-                "move them away to start afresh"
-            )
         return False
     try:
         _restore(trainer, state)
@@ -64,6 +60,16 @@ def resume(trainer: Trainer, directory: Path) -> bool:
     return True
 
 
+def _newest(directory: Path) -> dict[str, Any] | None:
+    state = checkpoint.load_newest(directory)
+    if state is None and (number := checkpoint.count(directory)):
+        raise BrayError(
+            f"checkpoint: none of the {number} in {directory} can be read: "
+            "move them away to start afresh"
+        )
+    return state
+
+
 def _restore(trainer: Trainer, state: dict[str, Any]) -> None:
     trainer.module.load_state_dict(state["module"])
     for name, optimizer in trainer.stepper.optimizers.items():
@@ -73,6 +79,21 @@ def _restore(trainer: Trainer, state: dict[str, Any]) -> None:
     if trainer.stepper.scaler is not None:
         trainer.stepper.scaler.load_state_dict(state["scaler"])
     trainer.replays, trainer.steps = state["replays"], state["steps"]
-    own = state["ranks"][trainer.ranks.rank]
+    _restore_rank(trainer, state["ranks"])
+
+
+def _restore_rank(trainer: Trainer, ranks: list[dict[str, Any]]) -> None:
+    """Restore what this rank had of its own; a rank that is new has the rest of rank 0's."""
+    rank = trainer.ranks.rank
+    if len(ranks) != trainer.ranks.size and trainer.ranks.is_first:
+        logger.warning(
+            "trainer: the checkpoint is of %d ranks, now there are %d",
+            len(ranks),
+            trainer.ranks.size,
+        )
+    own = ranks[rank] if rank < len(ranks) else ranks[0]
     trainer.load_state_dict(own["own"])
-    checkpoint.set_random_state(own["random"])
+    if rank < len(ranks):
+        checkpoint.set_random_state(own["random"])
+    else:
+        checkpoint.seed_all((trainer.config.seed or 0) + 1_000_003 * trainer.replays + rank)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -14,7 +15,7 @@ from bray_core import metrics
 from bray_core.errors import ClosedError, DeadlineError
 from bray_core.protocols import Buffer, Model
 from bray_trainer import checkpoint, resume
-from bray_trainer.arguments import as_device, as_mapping, as_module, check_kinds
+from bray_trainer.arguments import as_buffers, as_device, as_mapping, as_module, check_kinds
 from bray_trainer.background import Background
 from bray_trainer.config import TrainerConfig
 from bray_trainer.feed import Feed, Replay
@@ -22,7 +23,7 @@ from bray_trainer.figures import Terms, num_steps, policy_lag
 from bray_trainer.overrides import Overrides
 from bray_trainer.phases import Phases
 from bray_trainer.publisher import Publisher
-from bray_trainer.ranks import Ranks
+from bray_trainer.ranks import current
 from bray_trainer.step import Stepper, groups
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ _SLICE_S = 0.2
 """How long a stop may go unnoticed while no replay is ready."""
 _WARN_EVERY_S = 60.0
 _STOP_TIMEOUT_S = 60.0
-_STOP, _NOT_YET, _READY = 0, 1, 2
+_CLOSED, _STOP, _NOT_YET, _READY = range(4)
 """What a rank says before each replay; the smallest is done."""
 
 
@@ -68,7 +69,7 @@ class Trainer(Overrides):
     ) -> None:
         check_kinds(module, buffer, model)
         self.config = config or TrainerConfig()
-        self.ranks = Ranks()
+        self.ranks = current()
         self.device = as_device(self.config.device)
         self.module = as_module(module).to(self.device)
         self.buffer = buffer
@@ -89,7 +90,7 @@ class Trainer(Overrides):
             self.ranks,
             self.phases,
         )
-        buffers = as_mapping(buffer)
+        buffers = as_buffers(buffer, self.ranks)
         self._feed = Feed(buffers, self.config)
         modules = as_mapping(self.module if isinstance(module, nn.Module) else module)
         self._publisher = Publisher(modules, as_mapping(model), list(buffers.values()))
@@ -97,6 +98,8 @@ class Trainer(Overrides):
         self._prepared = False
         self._ticked = 0.0
         self._stopping = threading.Event()
+        self._is_pausing = False
+        self._closed: ClosedError | None = None
         self._background = Background("trainer")
 
     def start(self) -> None:
@@ -107,8 +110,10 @@ class Trainer(Overrides):
         """
         if not self._background.is_idle():
             return
-        self._prepare()
         self._stopping.clear()
+        self._is_pausing = False
+        with self.ranks.together():
+            self._prepare()
         self._background.start(self._loop)
 
     def wait(self, timeout_s: float) -> bool:
@@ -140,14 +145,16 @@ class Trainer(Overrides):
             DeadlineError: the next replay took longer than `pop_timeout_s`.
             ClosedError: the buffer was closed.
         """
-        self._prepare()
         self._stopping.clear()
-        for _ in range(max_replays):
-            replay = self._next_replay()
-            if replay is None:  # stopped from another thread
-                break
-            self._train_on(replay)
-        self._checkpoint()
+        self._is_pausing = False
+        with self.ranks.together():
+            self._prepare()
+            for _ in range(max_replays):
+                replay = self._next_replay()
+                if replay is None:  # stopped from another thread
+                    break
+                self._train_on(replay)
+            self._checkpoint()
 
     def progress(self) -> dict[str, float]:
         """Return counters, shares of time and the figures of the last replay by name."""
@@ -163,18 +170,15 @@ class Trainer(Overrides):
         return self.phases.summary()
 
     def _loop(self) -> None:
-        while True:
+        with self.ranks.together():
             try:
-                replay = self._next_replay()
-            except ClosedError:
-                logger.info("trainer: the buffer was closed, training ends")
-                break
-            if replay is None:
-                break
-            self._train_on(replay)
-            if self.should_pause():
-                break
-        self._checkpoint()
+                while (replay := self._next_replay()) is not None:
+                    self._train_on(replay)
+                    # Said before the next replay, so that all ranks pause at the same one.
+                    self._is_pausing = self.ranks.is_first and self.should_pause()
+            except ClosedError as error:
+                logger.info("trainer: training ends: %s", error)
+            self._checkpoint()
 
     def _next_replay(self) -> Replay | None:
         """Wait for a replay that every rank has one beside; None if any of them stops."""
@@ -183,11 +187,14 @@ class Trainer(Overrides):
             while True:
                 left_s = started + self.config.pop_timeout_s - time.monotonic()
                 state = self._state(min(_SLICE_S, max(0.0, left_s)))
-                agreed = self.ranks.agree(state)
+                agreed, version = self.ranks.smallest(state, -self._publisher.version)
+                self._publisher.follow(-version)
                 if agreed == _READY:
                     return self._feed.take()
                 if agreed == _STOP:
                     return None
+                if agreed == _CLOSED:
+                    self._end(has_one=state == _READY)
                 if left_s <= 0 and state == _NOT_YET:
                     raise DeadlineError(
                         f"trainer: no replay in {self.config.pop_timeout_s:g} s: {self._feed.said}"
@@ -199,9 +206,19 @@ class Trainer(Overrides):
                     )
 
     def _state(self, timeout_s: float) -> int:
-        if self._stopping.is_set():
+        if self._stopping.is_set() or self._is_pausing:
             return _STOP
-        return _READY if self._feed.wait(timeout_s) else _NOT_YET
+        try:
+            return _READY if self._feed.wait(timeout_s) else _NOT_YET
+        except ClosedError as error:
+            self._closed = error
+            return _CLOSED
+
+    def _end(self, has_one: bool) -> None:
+        """Raise ClosedError: training ends when the first rank's buffer does."""
+        if has_one and self._closed is None:
+            metrics.record("trainer/unused_replays", 1, kind="count")
+        raise self._closed or ClosedError("ranks: the buffer of another rank was closed")
 
     def _prepare(self) -> None:
         """Seed, or resume and publish what was restored: once."""
@@ -214,6 +231,8 @@ class Trainer(Overrides):
             self._publisher.version = models[0].version
         if self.directory is not None and resume.resume(self, self.directory):
             self._publish()
+        else:
+            self.ranks.share(self.module.state_dict())
         self._prepared = True
 
     # One replay.
@@ -223,12 +242,13 @@ class Trainer(Overrides):
         before = self.steps
         terms = Terms()
         self.module.train()
-        for batches in groups(self.handle(replay), self.config.accumulate):
+        for batches in self._groups(replay):
             self.steps += self.stepper.step(batches, self.steps, terms)
         if self.steps:  # torch warns of a schedule without a step
             for scheduler in as_mapping(self.scheduler).values():
                 scheduler.step()
         self.replays += 1
+        terms.join(self.ranks)
         means = terms.means(self.replays)  # raises before what is not finite is published
         metrics.record("trainer/train_s", time.perf_counter() - started)
         self._report(replay, means, self.steps - before)
@@ -237,6 +257,14 @@ class Trainer(Overrides):
         if self.replays % self.config.checkpoint_every == 0:
             self._checkpoint()
         self.phases.finish_replay()
+
+    def _groups(self, replay: Replay) -> Iterator[list[Any]]:
+        """Yield the batches of each step; none where only other ranks have some left."""
+        for batches in groups(self.handle(replay), self.config.accumulate):
+            self.ranks.any(True)
+            yield batches
+        while self.ranks.any(False):
+            yield []
 
     def _report(self, replay: Replay, means: Mapping[str, float], steps: int) -> None:
         now = time.perf_counter()
