@@ -109,27 +109,20 @@ class Group:
     def _reason(self, error: RuntimeError) -> str:
         """Return who failed or is missing, as far as the store knows."""
         try:
-            if self._store.check([_FAILED]):
-                return str(self._store.get(_FAILED).decode())
             self._store.set(f"present/{self.rank}", "")
             deadline = time.monotonic() + _ROLL_CALL_S
-            absent = [str(r) for r in range(self.size) if not self._is_present(r, deadline)]
-            if self._store.check([_FAILED]):
-                return str(self._store.get(_FAILED).decode())
+            while absent := self._absent():
+                if self._store.check([_FAILED]):
+                    return str(self._store.get(_FAILED).decode())
+                if time.monotonic() > deadline:
+                    return f"rank {', '.join(absent)} does not answer"
+                time.sleep(0.02)  # the store's own wait complains on stderr
         except RuntimeError:
             return "rank 0, which keeps the store, is gone"
-        if absent:
-            return f"rank {', '.join(absent)} does not answer"
         return f"a collective failed: {str(error).strip().partition(chr(10))[0]}"
 
-    def _is_present(self, rank: int, deadline: float) -> bool:
-        left_s = max(0.01, deadline - time.monotonic())
-        try:
-            self._store.wait([f"present/{rank}"], timedelta(seconds=left_s))
-        except RuntimeError:
-            self._store.check([_FAILED])  # raises if it is the store that does not answer
-            return False
-        return True
+    def _absent(self) -> list[str]:
+        return [str(r) for r in range(self.size) if not self._store.check([f"present/{r}"])]
 
 
 def _default_backend() -> str:
