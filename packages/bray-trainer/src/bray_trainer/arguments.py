@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from bray_core.errors import ConfigError
+from bray_trainer.ranks import Ranks
 
 ONLY = ""
 """The name of what is the only one of its kind."""
@@ -39,6 +40,17 @@ def set_training(module: nn.Module, is_training: bool) -> None:
             parameters = list(child.parameters())
             if parameters and not any(p.requires_grad for p in parameters):
                 child.eval()
+
+
+def as_buffers(buffer: Any, ranks: Ranks) -> dict[str, Any]:
+    """Return the buffers by name: of those that have `shard`, this rank's share."""
+    buffers = as_mapping(buffer)
+    if ranks.size == 1:
+        return buffers
+    return {
+        name: value.shard(ranks.rank, ranks.size) if hasattr(value, "shard") else value
+        for name, value in buffers.items()
+    }
 
 
 def check_kinds(module: object, buffer: object, model: object) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from bray_core import nested
 from bray_core.errors import BrayError, SpecError
 from bray_core.layout import Packed
+from bray_trainer.ranks import Ranks
 
 
 class Terms:
@@ -42,6 +43,17 @@ class Terms:
             value = value if weight == 1 else value * weight
             self._sums[name] = self._sums[name] + value if name in self._sums else value
             self._weights[name] = self._weights.get(name, 0.0) + weight
+
+    def join(self, ranks: Ranks) -> None:
+        """Add the other ranks' values, so that all have the same means."""
+        if ranks.size == 1:
+            return
+        own = {name: [float(total), self._weights[name]] for name, total in self._sums.items()}
+        self._sums, self._weights = {}, {}
+        for theirs in ranks.gather(own):
+            for name, (total, weight) in theirs.items():
+                self._sums[name] = self._sums.get(name, torch.zeros(())).double() + total
+                self._weights[name] = self._weights.get(name, 0.0) + weight
 
     def means(self, replay: int) -> dict[str, float]:
         """Return the mean of each term in the replay of that number.

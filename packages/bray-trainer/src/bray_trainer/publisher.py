@@ -87,6 +87,11 @@ class Publisher:
         if self._background.is_idle():
             self._publish_next()
 
+    def follow(self, version: int) -> None:
+        """Take note of a version that rank 0 published."""
+        if version > self.version:
+            self._announce(version)
+
     def flush(self) -> None:
         """Wait until what was offered is published.
 

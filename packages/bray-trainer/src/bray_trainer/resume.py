@@ -24,7 +24,7 @@ def write(trainer: Trainer, directory: Path) -> None:
     """Write a checkpoint of a trainer between two replays; every rank calls it."""
     content = None
     if trainer.config.checkpoint_buffers:
-        token = trainer.ranks.gather(uuid.uuid4().hex[:8])[0]
+        token = trainer.ranks.first(uuid.uuid4().hex[:8])
         content = checkpoint.content_folder(directory, trainer.replays, token)
     with trainer._feed.held():
         own = _of_rank(trainer)
@@ -54,7 +54,7 @@ def _of_rank(trainer: Trainer) -> dict[str, Any]:
     """Return what each rank has of its own."""
     cursors = {
         name: json.dumps(buffer.state_dict(), default=lambda value: value.tolist())
-        for name, buffer in as_mapping(trainer.buffer).items()
+        for name, buffer in trainer._buffers.items()
         if hasattr(buffer, "state_dict")
     }
     return {
@@ -67,7 +67,7 @@ def _of_rank(trainer: Trainer) -> dict[str, Any]:
 
 def _save_buffers(trainer: Trainer, content: Path) -> None:
     content.mkdir(parents=True, exist_ok=True)
-    for name, buffer in as_mapping(trainer.buffer).items():
+    for name, buffer in trainer._buffers.items():
         buffer.save(_content_file(trainer, content, name))
 
 
@@ -81,16 +81,16 @@ def resume(trainer: Trainer, directory: Path) -> bool:
     Raises:
         BrayError: there are some, but none is readable, or it is of another trainer.
     """
-    for state in checkpoint.readable(directory):
-        try:
-            _load_buffers(trainer, directory, state)
-        except (BrayError, OSError) as error:
-            logger.warning("checkpoint: its buffers cannot be read, trying another: %s", error)
-            continue
-        _restore(trainer, directory, state)
-        logger.info("trainer: resumed from %s after %d replays", directory, trainer.replays)
-        return True
-    if number := checkpoint.count(directory):
+    first = trainer.ranks.is_first
+    found = checkpoint.readable(directory) if first else iter(())
+    # Read by one rank for all: the others may be on nodes that do not have the file.
+    while (state := trainer.ranks.first(next(found, None))) is not None:
+        is_loaded = _load_buffers(trainer, directory, state)
+        if trainer.ranks.agree(int(is_loaded)):
+            _restore(trainer, directory, state)
+            logger.info("trainer: resumed from %s after %d replays", directory, trainer.replays)
+            return True
+    if first and (number := checkpoint.count(directory)):
         raise BrayError(
             f"checkpoint: none of the {number} in {directory} can be read: "
             "move them away to start afresh"
@@ -98,19 +98,28 @@ def resume(trainer: Trainer, directory: Path) -> bool:
     return False
 
 
-def _load_buffers(trainer: Trainer, directory: Path, state: dict[str, Any]) -> None:
-    """Load the content of buffers that have none: those of another process may have outlived."""
+def _load_buffers(trainer: Trainer, directory: Path, state: dict[str, Any]) -> bool:
+    """Load the content of buffers that have none; False where it cannot be read.
+
+    One that has some is in another process, which has outlived the trainer's.
+    """
     if state["content"] is None or not trainer.config.checkpoint_buffers:
-        return
-    for name, buffer in as_mapping(trainer.buffer).items():
-        if not buffer.stats().get("queued"):
-            buffer.load(_content_file(trainer, directory / state["content"], name))
+        return True
+    for name, buffer in trainer._buffers.items():
+        file = _content_file(trainer, directory / state["content"], name)
+        try:
+            if not buffer.stats().get("queued"):
+                buffer.load(file)
+        except (BrayError, OSError) as error:
+            logger.warning("checkpoint %s cannot be read, trying the one before: %s", file, error)
+            return False
+    return True
 
 
 def _restore(trainer: Trainer, directory: Path, state: dict[str, Any]) -> None:
     try:
         _restore_shared(trainer, state)
-        _restore_own(trainer, state["ranks"][trainer.ranks.rank])
+        _restore_rank(trainer, state["ranks"])
     except _UNFIT as error:
         raise BrayError(
             f"checkpoint: the newest in {directory} does not fit this trainer: {error}: "
@@ -129,9 +138,18 @@ def _restore_shared(trainer: Trainer, state: dict[str, Any]) -> None:
     trainer.replays, trainer.steps = state["replays"], state["steps"]
 
 
-def _restore_own(trainer: Trainer, own: dict[str, Any]) -> None:
+def _restore_rank(trainer: Trainer, ranks: list[dict[str, Any]]) -> None:
+    """Restore what this rank had of its own; a rank that is new has the rest of rank 0's."""
+    rank, size = trainer.ranks.rank, trainer.ranks.size
+    if len(ranks) != size and trainer.ranks.is_first:
+        logger.warning("trainer: the checkpoint is of %d ranks, now there are %d", len(ranks), size)
+    if rank >= len(ranks):
+        trainer.load_state_dict(ranks[0]["own"])
+        checkpoint.seed_all((trainer.config.seed or 0) + 1_000_003 * trainer.replays + rank)
+        return
+    own = ranks[rank]
     trainer.load_state_dict(own["own"])
     trainer._feed.load_state_dict(own["feed"])
-    for name, cursor in own["cursors"].items():
-        as_mapping(trainer.buffer)[name].load_state_dict(json.loads(cursor))
+    for name, cursor in own["cursors"].items() if len(ranks) == size else ():
+        trainer._buffers[name].load_state_dict(json.loads(cursor))
     checkpoint.set_random_state(own["random"])

@@ -88,7 +88,7 @@ class Stepper:
                 for batch, weight in zip(batches, weights, strict=True)
             ]
         with self._phases.on_device("optimizer"):
-            names = list(found[0][0]) if found else list(self.optimizers)
+            names = self._names(found)
             self._ranks.average(self._parameters(names), sum(weights), None)
             norms = self._clip(names)
             if self._is_checked and not self._is_finite(found, norms):
@@ -100,6 +100,21 @@ class Stepper:
         if self._config.max_grad_norm is not None:
             terms.add({f"grad_norm{_suffix(name)}": norm for name, norm in norms.items()})
         return True
+
+    def _names(self, found: Sequence[tuple[Mapping[str, Tensor], Any]]) -> list[str]:
+        """Return the names of the losses, the same on all ranks, also on one without batches."""
+        names = list(found[0][0]) if found else list(self.optimizers)
+        if self._ranks.size == 1 or len(self.optimizers) == 1:
+            return names
+        known = [ONLY, *self.optimizers]
+        bits = sum(1 << known.index(name) for name in names)
+        least, most = self._ranks.smallest(*((bits, -bits) if found else (1 << len(known), 0)))
+        if least != -most:
+            raise SpecError(
+                f"loss: got those of {', '.join(names)}, but of others on another rank: "
+                "return losses of the same optimisers in the same step"
+            )
+        return [name for index, name in enumerate(known) if least >> index & 1]
 
     def _weights(self, batches: Sequence[Any]) -> list[float]:
         if self._ranks.size == 1 and self._config.accumulate == 1:

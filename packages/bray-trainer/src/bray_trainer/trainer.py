@@ -16,7 +16,14 @@ from bray_core import metrics
 from bray_core.errors import ClosedError, DeadlineError
 from bray_core.protocols import Buffer, Model
 from bray_trainer import checkpoint, resume
-from bray_trainer.arguments import as_device, as_mapping, as_module, check_kinds, set_training
+from bray_trainer.arguments import (
+    as_buffers,
+    as_device,
+    as_mapping,
+    as_module,
+    check_kinds,
+    set_training,
+)
 from bray_trainer.background import Background
 from bray_trainer.config import TrainerConfig
 from bray_trainer.evaluation import Evaluation
@@ -26,7 +33,7 @@ from bray_trainer.overrides import Overrides
 from bray_trainer.phases import Phases
 from bray_trainer.pops import Pops, Replay
 from bray_trainer.publisher import Publisher
-from bray_trainer.ranks import Ranks
+from bray_trainer.ranks import current
 from bray_trainer.report import Report
 from bray_trainer.step import Stepper, groups
 from bray_trainer.transfer import Mover
@@ -72,7 +79,7 @@ class Trainer(Overrides):
     ) -> None:
         check_kinds(module, buffer, model)
         self.config = config or TrainerConfig()
-        self.ranks = Ranks()
+        self.ranks = current()
         self.device = as_device(self.config.device)
         self.module = as_module(module).to(self.device)
         self.buffer = buffer
@@ -93,15 +100,13 @@ class Trainer(Overrides):
             self.ranks,
             self._phases,
         )
-        buffers = as_mapping(buffer)
+        self._buffers = as_buffers(buffer, self.ranks)
         mover = Mover(self.device, self._phases)
-        self._feed = Feed(Pops(buffers), mover.move, self.config)
+        self._feed = Feed(Pops(self._buffers), mover.move, self.config)
         modules = as_mapping(self.module if isinstance(module, nn.Module) else module)
-        self._publisher = Publisher(modules, as_mapping(model), buffers.values(), self.device)
-        self._evaluation = (
-            Evaluation(eval_buffer, self.handle_eval, self.eval)
-            if eval_buffer is not None
-            else None
+        self._publisher = Publisher(modules, as_mapping(model), self._buffers.values(), self.device)
+        self._evaluation = eval_buffer is not None and Evaluation(
+            eval_buffer, self.handle_eval, self.eval
         )
         if self.config.compile:
             for part in modules.values():
@@ -123,8 +128,9 @@ class Trainer(Overrides):
         """
         if not self._background.is_idle():
             return
-        self._prepare()
-        self._stopping.clear()
+        self._waiting.begin()
+        with self.ranks.together():
+            self._prepare()
         self._background.start(self._loop)
 
     def wait(self, timeout_s: float) -> bool:
@@ -156,13 +162,14 @@ class Trainer(Overrides):
             DeadlineError: the next replay took longer than `pop_timeout_s`.
             ClosedError: the buffer was closed.
         """
-        self._prepare()
-        self._stopping.clear()
-        with self._open(max_replays):
-            for _ in range(max_replays):
-                if not self._train_on_next():  # stopped from another thread
-                    break
-            self._checkpoint()
+        self._waiting.begin()
+        with self.ranks.together():
+            self._prepare()
+            with self._open(max_replays):
+                for _ in range(max_replays):
+                    if not self._train_on_next():  # stopped from another thread
+                        break
+                self._checkpoint()
 
     def progress(self) -> dict[str, float]:
         """Return counters, shares of time and the figures of the last replay by name."""
@@ -178,12 +185,13 @@ class Trainer(Overrides):
         return self._phases.summary()
 
     def _loop(self) -> None:
-        with self._open():
+        with self.ranks.together(), self._open():
             try:
-                while self._train_on_next() and not self.should_pause():
-                    pass
-            except ClosedError:
-                logger.info("trainer: the buffer was closed, training ends")
+                while self._train_on_next():
+                    # Said before the next replay, so that all ranks pause at the same one.
+                    self._waiting.is_pausing = self.ranks.is_first and self.should_pause()
+            except ClosedError as error:
+                logger.info("trainer: training ends: %s", error)
             self._checkpoint()
 
     @contextmanager
@@ -216,6 +224,8 @@ class Trainer(Overrides):
         self._publisher.begin()
         if self.directory is not None and resume.resume(self, self.directory):
             self._publish()
+        else:
+            self.ranks.share(self.module.state_dict())
         self._prepared = True
 
     # One replay.
@@ -234,6 +244,7 @@ class Trainer(Overrides):
             for scheduler in as_mapping(self.scheduler).values():
                 scheduler.step()
         self.replays += 1
+        terms.join(self.ranks)
         means = terms.means(self.replays)  # raises before what is not finite is published
         metrics.record("trainer/train_s", time.perf_counter() - started)
         metrics.record("trainer/steps", self.steps, kind="last")
@@ -251,9 +262,9 @@ class Trainer(Overrides):
         while True:
             with self._phases.on_host("handle"):
                 batches = next(steps, None)
-            if batches is None:
+            if not self.ranks.any(batches is not None):
                 return
-            yield batches
+            yield batches or []  # none where only other ranks have some left
 
     def _act_if_due(self) -> None:
         """Publish, evaluate and write a checkpoint, each when its time has come."""

@@ -6,7 +6,8 @@ import logging
 import threading
 import time
 
-from bray_core.errors import DeadlineError
+from bray_core import metrics
+from bray_core.errors import ClosedError, DeadlineError
 from bray_trainer.feed import Feed
 from bray_trainer.pops import Replay
 from bray_trainer.publisher import Publisher
@@ -17,7 +18,7 @@ logger = logging.getLogger(__name__)
 _SLICE_S = 0.2
 """How long a stop may go unnoticed while no replay is ready."""
 _WARN_EVERY_S = 60.0
-_STOP, _NOT_YET, _READY = 0, 1, 2
+_CLOSED, _STOP, _NOT_YET, _READY = range(4)
 """What a rank says before each replay; the smallest of all is done."""
 
 
@@ -45,12 +46,22 @@ class Waiting:
         self._publisher = publisher
         self._stopping = stopping
         self._timeout_s = timeout_s
+        self.is_pausing = False
+        """Whether the loop shall end without a `stop`."""
+        self._closed: ClosedError | None = None
+
+    def begin(self) -> None:
+        """Forget what ended the loop before."""
+        self._stopping.clear()
+        self.is_pausing = False
+        self._closed = None
 
     def next(self) -> Replay | None:
         """Return the next replay; None if a rank stops.
 
         Raises:
             DeadlineError: there is none in time.
+            ClosedError: the buffer of a rank was closed.
             Exception: what popping or publishing failed with.
         """
         started = warned = time.monotonic()
@@ -58,11 +69,14 @@ class Waiting:
             self._publisher.check()
             left_s = started + self._timeout_s - time.monotonic()
             state = self._state(min(_SLICE_S, max(0.0, left_s)))
-            agreed = self._ranks.agree(state)
+            agreed, version = self._ranks.smallest(state, -self._publisher.version)
+            self._publisher.follow(-version)
             if agreed == _READY:
                 return self._feed.take()
             if agreed == _STOP:
                 return None
+            if agreed == _CLOSED:
+                self._end(has_one=state == _READY)
             if left_s <= 0 and state == _NOT_YET:
                 raise DeadlineError(
                     f"trainer: no replay in {self._timeout_s:g} s: {self._feed.said}"
@@ -74,6 +88,16 @@ class Waiting:
                 )
 
     def _state(self, timeout_s: float) -> int:
-        if self._stopping.is_set():
+        if self._stopping.is_set() or self.is_pausing:
             return _STOP
-        return _READY if self._feed.wait(timeout_s) else _NOT_YET
+        try:
+            return _READY if self._feed.wait(timeout_s) else _NOT_YET
+        except ClosedError as error:
+            self._closed = error
+            return _CLOSED
+
+    def _end(self, has_one: bool) -> None:
+        """Raise ClosedError: training ends when the first rank's buffer does."""
+        if has_one and self._closed is None:
+            metrics.record("trainer/unused_replays", 1, kind="count")
+        raise self._closed or ClosedError("ranks: the buffer of another rank was closed")
