@@ -26,7 +26,20 @@ def as_module(module: nn.Module | Mapping[str, nn.Module]) -> nn.Module:
     """Return one module; several become an `nn.ModuleDict`."""
     if isinstance(module, nn.Module):
         return module
-    return nn.ModuleDict(module)
+    try:
+        return nn.ModuleDict(module)
+    except KeyError as error:
+        raise ConfigError(f"module: {error.args[0]}: choose another name") from error
+
+
+def set_training(module: nn.Module, is_training: bool) -> None:
+    """Switch modules to training or back; one of several that is frozen stays in evaluation."""
+    module.train(is_training)
+    if is_training and isinstance(module, nn.ModuleDict):
+        for child in module.values():
+            parameters = list(child.parameters())
+            if parameters and not any(p.requires_grad for p in parameters):
+                child.eval()
 
 
 def as_buffers(buffer: Any, ranks: Ranks) -> dict[str, Any]:
@@ -42,6 +55,13 @@ def as_buffers(buffer: Any, ranks: Ranks) -> dict[str, Any]:
 
 def check_kinds(module: object, buffer: object, model: object) -> None:
     """Raise ConfigError if one of a trainer's arguments is of another kind."""
+    names = list(as_mapping(module))
+    for name in as_mapping(model):
+        if name not in names:
+            expected = (
+                f"models named as some of the modules {names}" if ONLY not in names else "one"
+            )
+            raise ConfigError(f"model: expected {expected}, got {name!r}")
     for value in as_mapping(module).values():
         _check("module", value, isinstance(value, nn.Module), "a torch.nn.Module")
     for value in as_mapping(buffer).values():

@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from bray_core import nested
 from bray_core.layout import Packed
+from bray_trainer.arguments import set_training
 from bray_trainer.config import TrainerConfig
 from bray_trainer.step import Losses, Stepper, reported
 from bray_trainer.transfer import to_torch
@@ -24,7 +25,7 @@ class Overrides:
     device: torch.device
     module: Any
     steps: int
-    stepper: Stepper
+    _stepper: Stepper
 
     def handle(self, replay: Any) -> Iterable[Any]:
         """Turn a replay into batches, each for one `loss`; by default its tensors `[B, …]`.
@@ -38,6 +39,10 @@ class Overrides:
             yield to_torch(replay, self.device)
         else:
             yield {name: to_torch(packed, self.device) for name, packed in replay.items()}
+
+    def handle_eval(self, replay: Packed) -> Iterable[Any]:
+        """Turn a replay of the evaluation's buffer into batches, each for one `eval`."""
+        yield to_torch(replay, self.device)
 
     def loss(self, batch: Any, step: int) -> tuple[Losses, Mapping[str, Tensor | float]]:
         """Return the scalar loss of a batch and named scalar terms of it to report.
@@ -66,11 +71,11 @@ class Overrides:
         was_training = self.module.training
         self.module.eval()
         try:
-            with torch.no_grad(), self.stepper.autocast():
+            with torch.no_grad(), self._stepper.autocast():
                 loss, terms = self.loss(batch, self.steps)
         finally:
-            self.module.train(was_training)
-        return {name: float(term) for name, term in {**reported(loss), **terms}.items()}
+            set_training(self.module, was_training)
+        return {name: float(value) for name, value in {**reported(loss), **terms}.items()}
 
     def should_pause(self) -> bool:
         """Return whether to pause, asked after each replay; by default never.

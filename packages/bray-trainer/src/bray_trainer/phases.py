@@ -15,6 +15,7 @@ _WORDS = {
     "backward": "forward and backward",
     "optimizer": "the optimiser",
     "publish": "publishing",
+    "eval": "evaluation",
     "checkpoint": "checkpoints",
 }
 _DECAY = 0.95
@@ -51,15 +52,20 @@ class Phases:
         self._events.append((phase, start, end))
 
     def finish_replay(self) -> None:
-        """Record the phases since the last call; the device is waited for."""
+        """Record the phases since the last call; what is still to come counts in the next."""
         events, self._events = self._events, []
-        for phase, start, end in events:
-            end.synchronize()
-            self.add(phase, start.elapsed_time(end) / 1000)
+        for event in events:
+            self._add_events(*event)
         seconds, self._seconds = self._seconds, {}
         for phase in _WORDS:
             self._sums[phase] = _DECAY * self._sums[phase] + seconds.get(phase, 0.0)
         _record(seconds)
+
+    def _add_events(self, phase: str, start: torch.cuda.Event, end: torch.cuda.Event) -> None:
+        if end.query():  # type: ignore[no-untyped-call]
+            self.add(phase, start.elapsed_time(end) / 1000)
+        else:
+            self._events.append((phase, start, end))
 
     def shares(self) -> dict[str, float]:
         """Return each phase's share of the loop's time lately: `share_<phase>`, 0 to 1."""
@@ -103,7 +109,7 @@ class _DeviceTimer:
         self._phase = phase
 
     def __enter__(self) -> None:
-        self._start, self._end = (_event() for _ in range(2))
+        self._start, self._end = timing_event(), timing_event()
         self._start.record()
 
     def __exit__(
@@ -116,7 +122,8 @@ class _DeviceTimer:
         self._phases.add_events(self._phase, self._start, self._end)
 
 
-def _event() -> torch.cuda.Event:
+def timing_event() -> torch.cuda.Event:
+    """Return a CUDA event that knows when it happened."""
     event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     return event
 
@@ -135,5 +142,7 @@ def _record(seconds: dict[str, float]) -> None:
         metrics.record("trainer/optimizer_s", seconds["optimizer"])
     if "publish" in seconds:
         metrics.record("trainer/snapshot_s", seconds["publish"])
+    if "eval" in seconds:
+        metrics.record("trainer/eval_s", seconds["eval"])
     if "checkpoint" in seconds:
         metrics.record("trainer/checkpoint_s", seconds["checkpoint"])

@@ -1,53 +1,194 @@
-"""Weights on their way from the trained module to the models that serve them."""
+"""Weights on their way from the trained modules to the models that serve them."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from bray_core import metrics
+from bray_core.errors import DeadlineError
 from bray_core.protocols import Model
+from bray_trainer.background import Background
+from bray_trainer.transfer import side_stream
+
+_FLUSH_TIMEOUT_S = 120.0
 
 
 class Publisher:
-    """Publishes each module's weights to its model.
+    """Publishes each module's weights to its model, in a thread of its own while it is open.
+
+    The loop only copies the weights. Of what is offered while a version is on its way, the newest
+    is published next and the others are left out.
 
     Args:
         modules: name → module.
-        models: name → model, of some of the modules.
+        models: name → model, of some of the modules; the first one's version counts.
         buffers: told of each new version, where they have `set_policy_version`.
+        device: of the modules.
     """
 
     def __init__(
-        self, modules: Mapping[str, nn.Module], models: Mapping[str, Model], buffers: list[Any]
+        self,
+        modules: Mapping[str, nn.Module],
+        models: Mapping[str, Model],
+        buffers: Iterable[Any],
+        device: torch.device,
     ) -> None:
-        self._modules = dict(modules)
+        self._modules = {name: modules[name] for name in models}
         self._models = dict(models)
-        self._buffers = buffers
+        self._listeners = [b for b in buffers if hasattr(b, "set_policy_version")]
         self.version = 0
+        self._changed = threading.Condition()
+        stream = side_stream(device)
+        self._free = [_Snapshot(stream), _Snapshot(stream)]  # one on its way, one waits
+        self._next: _Snapshot | None = None
+        self._is_busy = False
+        self._is_closing = False
+        self._error: Exception | None = None
+        self._background = Background("trainer-publish")
+
+    def begin(self) -> None:
+        """Take up the version that the models have already."""
+        if self._models:
+            self._announce(next(iter(self._models.values())).version)
+
+    def open(self) -> None:
+        """Publish in the background from now on."""
+        if self._models:
+            self._is_closing = False
+            self._background.start(self._serve)
+
+    def close(self) -> None:
+        """End the thread; what was offered and not flushed may be left out."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        if not self._background.is_idle(_FLUSH_TIMEOUT_S):
+            raise DeadlineError(f"model: publishing takes longer than {_FLUSH_TIMEOUT_S:g} s")
 
     def offer(self) -> None:
-        """Publish the weights as they are now; those of an earlier offer may be left out."""
-        started = time.perf_counter()
-        for name, model in self._models.items():
-            state = self._modules[name].state_dict()
-            version = model.publish({k: v.detach().cpu().numpy() for k, v in state.items()})
-            if name == next(iter(self._models)):
-                self.version = version
-        metrics.record("trainer/publish_s", time.perf_counter() - started)
-        metrics.record("trainer/policy_version", self.version, kind="last")
+        """Copy the weights as they are now, to be published next.
+
+        Raises:
+            Exception: what an earlier publish failed with.
+        """
+        with self._changed:
+            self._raise_error()
+            snapshot, self._next = self._next or self._free.pop(), None
+        snapshot.take(self._modules)
+        with self._changed:
+            self._next = snapshot
+            self._changed.notify_all()
+        if self._background.is_idle():
+            self._publish_next()
 
     def follow(self, version: int) -> None:
         """Take note of a version that rank 0 published."""
-        if version <= self.version:
-            return
-        self.version = version
-        for buffer in self._buffers:
-            if hasattr(buffer, "set_policy_version"):
-                buffer.set_policy_version(version)
+        if version > self.version:
+            self._announce(version)
 
     def flush(self) -> None:
-        """Wait until what was offered is published, or raise what failed."""
+        """Wait until what was offered is published.
+
+        Raises:
+            Exception: what a publish failed with.
+            DeadlineError: it takes longer than two minutes.
+        """
+        with self._changed:
+            if not self._changed.wait_for(self._is_done, _FLUSH_TIMEOUT_S):
+                raise DeadlineError(f"model: publishing takes longer than {_FLUSH_TIMEOUT_S:g} s")
+            self._raise_error()
+
+    def check(self) -> None:
+        """Raise what a publish failed with, if one did."""
+        with self._changed:
+            self._raise_error()
+
+    def _is_done(self) -> bool:
+        return self._error is not None or (self._next is None and not self._is_busy)
+
+    def _raise_error(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_closing or self._next is not None)
+                if self._is_closing:
+                    return
+            try:
+                self._publish_next()
+            except Exception as error:  # noqa: BLE001 - raised to the loop
+                with self._changed:
+                    self._error = error
+                    self._changed.notify_all()
+
+    def _publish_next(self) -> None:
+        with self._changed:
+            snapshot, self._next = self._next, None
+            self._is_busy = snapshot is not None
+        if snapshot is None:
+            return
+        try:
+            self._publish(snapshot)
+        finally:
+            with self._changed:
+                self._free.append(snapshot)
+                self._is_busy = False
+                self._changed.notify_all()
+
+    def _publish(self, snapshot: _Snapshot) -> None:
+        started = time.perf_counter()
+        weights = snapshot.arrays()
+        versions = [model.publish(weights[name]) for name, model in self._models.items()]
+        metrics.record("trainer/publish_s", time.perf_counter() - started)
+        metrics.record("trainer/policy_version", versions[0], kind="last")
+        self._announce(versions[0])
+
+    def _announce(self, version: int) -> None:
+        self.version = version
+        for buffer in self._listeners:
+            buffer.set_policy_version(version)
+
+
+class _Snapshot:
+    """A copy of all modules' weights, into the same memory each time.
+
+    Args:
+        stream: of CUDA, that the copies leave the device on; None on the CPU.
+    """
+
+    def __init__(self, stream: torch.cuda.Stream | None) -> None:
+        self._copies: dict[str, dict[str, Tensor]] = {}
+        self._stream = stream
+
+    def take(self, modules: Mapping[str, nn.Module]) -> None:
+        """Copy the weights where they are: on a GPU that is queued behind the step."""
+        for name, module in modules.items():
+            live = module.state_dict()
+            copies = self._copies.get(name, {})
+            if [*map(_kind, copies.values())] != [*map(_kind, live.values())]:
+                copies = self._copies[name] = {k: torch.empty_like(t) for k, t in live.items()}
+            with torch.no_grad():
+                torch._foreach_copy_(list(copies.values()), list(live.values()))
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
+
+    def arrays(self) -> dict[str, dict[str, Any]]:
+        """Return module → name → array; from a GPU on the stream, which is waited for."""
+        with torch.cuda.stream(self._stream):
+            return {
+                name: {key: copy.cpu().numpy() for key, copy in copies.items()}
+                for name, copies in self._copies.items()
+            }
+
+
+def _kind(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.dtype, tensor.device

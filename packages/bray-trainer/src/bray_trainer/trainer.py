@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +16,32 @@ from bray_core import metrics
 from bray_core.errors import ClosedError, DeadlineError
 from bray_core.protocols import Buffer, Model
 from bray_trainer import checkpoint, resume
-from bray_trainer.arguments import as_buffers, as_device, as_mapping, as_module, check_kinds
+from bray_trainer.arguments import (
+    as_buffers,
+    as_device,
+    as_mapping,
+    as_module,
+    check_kinds,
+    set_training,
+)
 from bray_trainer.background import Background
 from bray_trainer.config import TrainerConfig
-from bray_trainer.feed import Feed, Replay
-from bray_trainer.figures import Terms, num_steps, policy_lag
+from bray_trainer.evaluation import Evaluation
+from bray_trainer.feed import Feed
+from bray_trainer.figures import Terms
 from bray_trainer.overrides import Overrides
 from bray_trainer.phases import Phases
+from bray_trainer.pops import Pops, Replay
 from bray_trainer.publisher import Publisher
 from bray_trainer.ranks import current
+from bray_trainer.report import Report
 from bray_trainer.step import Stepper, groups
+from bray_trainer.transfer import Mover
+from bray_trainer.waiting import Waiting
 
 logger = logging.getLogger(__name__)
 
-_SLICE_S = 0.2
-"""How long a stop may go unnoticed while no replay is ready."""
-_WARN_EVERY_S = 60.0
 _STOP_TIMEOUT_S = 60.0
-_CLOSED, _STOP, _NOT_YET, _READY = range(4)
-"""What a rank says before each replay; the smallest is done."""
 
 
 class Trainer(Overrides):
@@ -47,6 +55,7 @@ class Trainer(Overrides):
         config: see `TrainerConfig`.
         directory: of the checkpoints; an existing one is resumed at the first start (so that a
             subclass's constructor is done by then). None writes none.
+        eval_buffer: every `eval_every` replays, one of this buffer goes to `eval`.
 
     Raises:
         ConfigError: an argument of another kind, or a device that is not there.
@@ -66,6 +75,7 @@ class Trainer(Overrides):
         model: Model | Mapping[str, Model] | None = None,
         config: TrainerConfig | None = None,
         directory: Path | None = None,
+        eval_buffer: Buffer | None = None,
     ) -> None:
         check_kinds(module, buffer, model)
         self.config = config or TrainerConfig()
@@ -79,27 +89,35 @@ class Trainer(Overrides):
         self.steps = 0
         self.optimizer = self.make_optimizer()
         self.scheduler = self.make_scheduler()
-        self.phases = Phases(self.device)
-        self.stepper = Stepper(
+        self._phases = Phases(self.device)
+        self._stepper = Stepper(
             self.module,
             self.optimizer,
-            lambda batch, step: self.loss(batch, step),
-            lambda batch: self.batch_weight(batch),
+            self.loss,
+            self.batch_weight,
             self.config,
             self.device,
             self.ranks,
-            self.phases,
+            self._phases,
         )
-        buffers = as_buffers(buffer, self.ranks)
-        self._feed = Feed(buffers, self.config)
+        self._buffers = as_buffers(buffer, self.ranks)
+        mover = Mover(self.device, self._phases)
+        self._feed = Feed(Pops(self._buffers), mover.move, self.config)
         modules = as_mapping(self.module if isinstance(module, nn.Module) else module)
-        self._publisher = Publisher(modules, as_mapping(model), list(buffers.values()))
-        self._progress: dict[str, float] = {}
+        self._publisher = Publisher(modules, as_mapping(model), self._buffers.values(), self.device)
+        self._evaluation = eval_buffer is not None and Evaluation(
+            eval_buffer, self.handle_eval, self.eval
+        )
+        if self.config.compile:
+            for part in modules.values():
+                part.compile()
+        self._report = Report()
         self._prepared = False
-        self._ticked = 0.0
+        self._published = 0.0
         self._stopping = threading.Event()
-        self._is_pausing = False
-        self._closed: ClosedError | None = None
+        self._waiting = Waiting(
+            self._feed, self.ranks, self._publisher, self._stopping, self.config.pop_timeout_s
+        )
         self._background = Background("trainer")
 
     def start(self) -> None:
@@ -110,8 +128,7 @@ class Trainer(Overrides):
         """
         if not self._background.is_idle():
             return
-        self._stopping.clear()
-        self._is_pausing = False
+        self._waiting.begin()
         with self.ranks.together():
             self._prepare()
         self._background.start(self._loop)
@@ -139,22 +156,20 @@ class Trainer(Overrides):
         self._background.raise_unseen()
 
     def run(self, max_replays: int) -> None:
-        """Train on so many replays in the caller's thread: for scripts and debuggers.
+        """Train on so many fresh replays in the caller's thread: for scripts and debuggers.
 
         Raises:
             DeadlineError: the next replay took longer than `pop_timeout_s`.
             ClosedError: the buffer was closed.
         """
-        self._stopping.clear()
-        self._is_pausing = False
+        self._waiting.begin()
         with self.ranks.together():
             self._prepare()
-            for _ in range(max_replays):
-                replay = self._next_replay()
-                if replay is None:  # stopped from another thread
-                    break
-                self._train_on(replay)
-            self._checkpoint()
+            with self._open(max_replays):
+                for _ in range(max_replays):
+                    if not self._train_on_next():  # stopped from another thread
+                        break
+                self._checkpoint()
 
     def progress(self) -> dict[str, float]:
         """Return counters, shares of time and the figures of the last replay by name."""
@@ -163,72 +178,50 @@ class Trainer(Overrides):
             "steps": self.steps,
             "version": self._publisher.version,
         }
-        return {**counters, **self._progress}
+        return {**counters, **self._report.figures, **self._phases.shares()}
 
     def summary(self) -> str:
         """Return in words what the time goes into, the largest part first."""
-        return self.phases.summary()
+        return self._phases.summary()
 
     def _loop(self) -> None:
-        with self.ranks.together():
+        with self.ranks.together(), self._open():
             try:
-                while (replay := self._next_replay()) is not None:
-                    self._train_on(replay)
+                while self._train_on_next():
                     # Said before the next replay, so that all ranks pause at the same one.
-                    self._is_pausing = self.ranks.is_first and self.should_pause()
+                    self._waiting.is_pausing = self.ranks.is_first and self.should_pause()
             except ClosedError as error:
                 logger.info("trainer: training ends: %s", error)
             self._checkpoint()
 
-    def _next_replay(self) -> Replay | None:
-        """Wait for a replay that every rank has one beside; None if any of them stops."""
-        started = warned = time.monotonic()
-        with self.phases.on_host("wait"):
-            while True:
-                left_s = started + self.config.pop_timeout_s - time.monotonic()
-                state = self._state(min(_SLICE_S, max(0.0, left_s)))
-                agreed, version = self.ranks.smallest(state, -self._publisher.version)
-                self._publisher.follow(-version)
-                if agreed == _READY:
-                    return self._feed.take()
-                if agreed == _STOP:
-                    return None
-                if agreed == _CLOSED:
-                    self._end(has_one=state == _READY)
-                if left_s <= 0 and state == _NOT_YET:
-                    raise DeadlineError(
-                        f"trainer: no replay in {self.config.pop_timeout_s:g} s: {self._feed.said}"
-                    )
-                if time.monotonic() - warned > _WARN_EVERY_S:
-                    warned = time.monotonic()
-                    logger.warning(
-                        "trainer: waits for %.0f s now: %s", warned - started, self._feed.said
-                    )
-
-    def _state(self, timeout_s: float) -> int:
-        if self._stopping.is_set() or self._is_pausing:
-            return _STOP
+    @contextmanager
+    def _open(self, max_replays: int | None = None) -> Iterator[None]:
+        """Run the threads that pop and publish."""
+        self._feed.open(max_replays)
+        self._publisher.open()
         try:
-            return _READY if self._feed.wait(timeout_s) else _NOT_YET
-        except ClosedError as error:
-            self._closed = error
-            return _CLOSED
+            yield
+        finally:
+            self._publisher.close()
+            self._feed.close()
 
-    def _end(self, has_one: bool) -> None:
-        """Raise ClosedError: training ends when the first rank's buffer does."""
-        if has_one and self._closed is None:
-            metrics.record("trainer/unused_replays", 1, kind="count")
-        raise self._closed or ClosedError("ranks: the buffer of another rank was closed")
+    def _train_on_next(self) -> bool:
+        """Train on one replay; False if there is none, because a rank stops."""
+        with self._phases.on_host("wait"):
+            replay = self._waiting.next()
+        if replay is not None:
+            self._train_on(replay)
+        return replay is not None
 
     def _prepare(self) -> None:
         """Seed, or resume and publish what was restored: once."""
-        self._ticked = time.perf_counter()
+        self._report.begin()
+        self._published = time.monotonic()
         if self._prepared:
             return
         if self.config.seed is not None:
             checkpoint.seed_all(self.config.seed + self.ranks.rank)
-        if models := list(as_mapping(self.model).values()):
-            self._publisher.version = models[0].version
+        self._publisher.begin()
         if self.directory is not None and resume.resume(self, self.directory):
             self._publish()
         else:
@@ -239,11 +232,14 @@ class Trainer(Overrides):
 
     def _train_on(self, replay: Replay) -> None:
         started = time.perf_counter()
-        before = self.steps
+        taken = skipped = 0
         terms = Terms()
-        self.module.train()
-        for batches in self._groups(replay):
-            self.steps += self.stepper.step(batches, self.steps, terms)
+        set_training(self.module, True)
+        for batches in self._batches(replay):
+            is_taken = self._stepper.step(batches, self.steps, terms)
+            self.steps += is_taken
+            taken += is_taken
+            skipped += not is_taken
         if self.steps:  # torch warns of a schedule without a step
             for scheduler in as_mapping(self.scheduler).values():
                 scheduler.step()
@@ -251,47 +247,55 @@ class Trainer(Overrides):
         terms.join(self.ranks)
         means = terms.means(self.replays)  # raises before what is not finite is published
         metrics.record("trainer/train_s", time.perf_counter() - started)
-        self._report(replay, means, self.steps - before)
-        if self.replays % self.config.publish_every == 0:
+        metrics.record("trainer/steps", self.steps, kind="last")
+        self._report.add_replay(replay, means, taken)
+        if self.model is not None:
+            self._report.add_lag(replay, self._publisher.version)
+        if skipped:
+            self._report.add_skipped(skipped)
+        self._act_if_due()
+        self._phases.finish_replay()
+
+    def _batches(self, replay: Replay) -> Iterator[list[Any]]:
+        """Yield the batches of each step; the time of making them is one phase."""
+        steps = iter(groups(self.handle(replay), self.config.accumulate))
+        while True:
+            with self._phases.on_host("handle"):
+                batches = next(steps, None)
+            if not self.ranks.any(batches is not None):
+                return
+            yield batches or []  # none where only other ranks have some left
+
+    def _act_if_due(self) -> None:
+        """Publish, evaluate and write a checkpoint, each when its time has come."""
+        every, interval_s = self.config.publish_every, self.config.publish_interval_s
+        age_s = time.monotonic() - self._published
+        if (every is not None and self.replays % every == 0) or (
+            interval_s is not None and age_s >= interval_s
+        ):
             self._publish()
+        if self._evaluation and self.replays % self.config.eval_every == 0:
+            self._evaluate(self._evaluation)
         if self.replays % self.config.checkpoint_every == 0:
             self._checkpoint()
-        self.phases.finish_replay()
 
-    def _groups(self, replay: Replay) -> Iterator[list[Any]]:
-        """Yield the batches of each step; none where only other ranks have some left."""
-        for batches in groups(self.handle(replay), self.config.accumulate):
-            self.ranks.any(True)
-            yield batches
-        while self.ranks.any(False):
-            yield []
-
-    def _report(self, replay: Replay, means: Mapping[str, float], steps: int) -> None:
-        now = time.perf_counter()
-        self._progress["steps_per_s"] = steps / (now - self._ticked)
-        self._ticked = now
-        metrics.record("trainer/steps", self.steps, kind="last")
-        for name, value in means.items():
-            metrics.record(f"trainer/{name}", value)
-        frames = num_steps(replay)
-        if frames is not None:
-            metrics.record("trainer/frames", frames, kind="count")
-        lag = policy_lag(replay, self._publisher.version) if self.model is not None else None
-        if lag is not None:
-            metrics.record("trainer/policy_lag_versions", lag)
-            self._progress["lag"] = lag
-        self._progress |= means
+    def _evaluate(self, evaluation: Evaluation) -> None:
+        with self._phases.on_host("eval"):
+            found = evaluation.run()
+        self._report.add_evaluation(found)
 
     def _publish(self) -> None:
+        self._published = time.monotonic()
         if self.model is not None and self.ranks.is_first:
-            with self.phases.on_host("publish"):
+            with self._phases.on_host("publish"):
                 self._publisher.offer()
 
     def _checkpoint(self) -> None:
-        self._publisher.flush()
+        with self._phases.on_host("publish"):
+            self._publisher.flush()
         if self.directory is None:
             return
-        with self.phases.on_host("checkpoint"):
+        with self._phases.on_host("checkpoint"):
             resume.write(self, self.directory)
             if self.ranks.is_first:
                 for model in as_mapping(self.model).values():
