@@ -49,11 +49,9 @@ class Terms:
         if ranks.size == 1:
             return
         own = {name: [float(total), self._weights[name]] for name, total in self._sums.items()}
-        self._sums, self._weights = {}, {}
-        for theirs in ranks.gather(own):
-            for name, (total, weight) in theirs.items():
-                self._sums[name] = self._sums.get(name, torch.zeros(())).double() + total
-                self._weights[name] = self._weights.get(name, 0.0) + weight
+        joined = {name: pair for name, pair in ranks.sum_by_name(own).items() if any(pair)}
+        self._sums = {n: torch.tensor(pair[0], dtype=torch.float64) for n, pair in joined.items()}
+        self._weights = {name: pair[1] for name, pair in joined.items()}
 
     def means(self, replay: int) -> dict[str, float]:
         """Return the mean of each term in the replay of that number.

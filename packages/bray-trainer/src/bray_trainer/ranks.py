@@ -8,7 +8,6 @@ Alone, a `Ranks` answers itself and torch.distributed is not touched. Several ar
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from torch.distributed import rendezvous  # type: ignore[attr-defined]
 from bray_core.errors import ClosedError, ConfigError, SpecError
 from bray_trainer.gradients import Gradients
 from bray_trainer.group import Group
+from bray_trainer.plain import decode, encode
 
 TIMEOUT_S = 300.0
 """How long one rank waits for another before it is given up: longer than a checkpoint takes."""
@@ -43,6 +43,7 @@ class Ranks:
         self.size = size
         self._group: Group | None = None
         self._gradients: dict[tuple[int, ...], Gradients] = {}
+        self._names: list[str] = []
 
     @property
     def is_first(self) -> bool:
@@ -112,28 +113,44 @@ class Ranks:
         """
         if self.size == 1:
             return [value]
-        raw = _encode(value)
+        raw = encode(value)
         sizes = [int(n) for n in self._joined().all_gather(torch.tensor([len(raw)]))]
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
         padded[: len(raw)] = raw
         gathered = self._joined().all_gather(padded)
-        return [_decode(block[:n]) for block, n in zip(gathered, sizes, strict=True)]
+        return [decode(block[:n]) for block, n in zip(gathered, sizes, strict=True)]
 
     def first(self, value: Any) -> Any:
         """Return the value of rank 0, of the kinds that `gather` takes."""
         if self.size == 1:
             return value
-        raw = _encode(value) if self.is_first else torch.zeros(0, dtype=torch.uint8)
+        raw = encode(value) if self.is_first else torch.zeros(0, dtype=torch.uint8)
         size = int(self._joined().broadcast(torch.tensor([len(raw)])))
         block = raw if self.is_first else torch.empty(size, dtype=torch.uint8)
         self._joined().broadcast(block)
-        return value if self.is_first else _decode(block)
+        return value if self.is_first else decode(block)
 
     # Numbers.
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the sum of `values` over the ranks."""
         return values if self.size == 1 else self._joined().all_reduce(values.detach().clone())
+
+    def sum_by_name(self, values: Mapping[str, list[float]]) -> dict[str, list[float]]:
+        """Return the sums over the ranks of two numbers of each name that any of them has."""
+        if self.size == 1:
+            return dict(values)
+        while True:
+            block = torch.zeros((1 + len(self._names), 2), dtype=torch.float64)
+            for index, name in enumerate(self._names, 1):
+                block[index] = torch.tensor(values.get(name, [0, 0]))
+            block[0] = len(values.keys() - set(self._names))
+            new, *sums = self.sum(block).tolist()
+            if not new[0]:
+                return dict(zip(self._names, sums, strict=True))
+            # Rarely: names are few, and after the first replay known to all.
+            everyones = [name for names in self.gather(list(values)) for name in names]
+            self._names = list(dict.fromkeys([*self._names, *everyones]))
 
     def average(
         self, parameters: Iterable[Tensor], weight: float, total: float | None = None
@@ -262,17 +279,6 @@ def assign(ranks: Ranks | None) -> None:
 def current() -> Ranks:
     """Return the ranks of this process's trainer: what its factory shards data by."""
     return _assigned or Ranks()
-
-
-def _encode(value: Any) -> Tensor:
-    file = io.BytesIO()
-    torch.save(value, file)
-    return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
-
-
-def _decode(block: Tensor) -> Any:
-    # Never runs code, although the bytes came from another process.
-    return torch.load(io.BytesIO(block.numpy().tobytes()), map_location="cpu", weights_only=True)
 
 
 def _kind(tensor: Tensor) -> str:
