@@ -323,9 +323,7 @@ def test_modules_and_models_are_named_alike():
         def publish(self, weights):
             return 1
 
-    with pytest.raises(
-        ConfigError, match=r"model: expected names among .* \['actor', .* got 'actr'"
-    ):
+    with pytest.raises(ConfigError, match=r"names among .* \['actor', .* got 'actr'"):
         Pair(pair(), Feed(), model={"actr": Target()})
     with pytest.raises(ConfigError, match=r"model: expected names among none: one .* got 'actor'"):
         Pair(nn.Linear(1, 1), Feed(), model={"actor": Target()})
