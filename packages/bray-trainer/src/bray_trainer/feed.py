@@ -85,6 +85,11 @@ class Feed:
                 raise self._error
             return bool(self._ready) or self._can_reuse()
 
+    @property
+    def num_ready(self) -> int:
+        """Replays that were popped and not yet taken."""
+        return len(self._ready)
+
     def _has_answer(self) -> bool:
         ended = self._error is not None or self._is_closing
         return bool(self._ready) or ended or (self._is_dry and self._can_reuse())

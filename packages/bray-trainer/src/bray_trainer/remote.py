@@ -97,6 +97,7 @@ class RemoteTrainer:
         self._progress: dict[str, float] = {}
         self._is_started = False
         self._lost_at: float | None = None
+        self._pids: list[int] = []
         self._killed: set[int] = set()
 
     def start(self) -> None:
@@ -130,7 +131,7 @@ class RemoteTrainer:
         outcomes = self._ask("wait", timeout_s)
         if self._is_started and self._has_lost(outcomes):
             if "training" in outcomes:  # it may be about to say why
-                self._ask("wait", _SLICE_S)
+                outcomes = self._ask("wait", _SLICE_S)
             self._lose(outcomes)
             return False
         return all(outcome in ("paused", "idle") for outcome in outcomes)
@@ -147,6 +148,14 @@ class RemoteTrainer:
         )
         metrics.record("trainer/restarts", 1, kind="count")
         self._lost_at = time.monotonic()
+        for rank, outcome in enumerate(outcomes):
+            if outcome in ("lost", "training") and self._pids:
+                self._restart(rank, self._pids[rank])
+
+    def _restart(self, rank: int, pid: int) -> None:
+        if pid not in self._killed:
+            self._killed.add(pid)
+            self._pool.restart(rank)
 
     def _ask(self, method: str, *args: float) -> list[str]:
         """Call a method at every rank; return each one's outcome, `dead` for a lost worker.
@@ -154,7 +163,7 @@ class RemoteTrainer:
         Raises:
             Exception: what one failed with of its own accord.
         """
-        timeout_s = _ANSWER_TIMEOUT_S + sum(args)
+        timeout_s = _ANSWER_TIMEOUT_S + sum(args)  # the only argument there is, is a wait
         refs = [self._pool.submit(method, *args, worker=rank) for rank in range(self._pool.size)]
         outcomes: list[str] = []
         own: list[Exception] = []
@@ -186,11 +195,11 @@ class RemoteTrainer:
                 return False
             self._lost_at = None
             self._killed.clear()
+            self._pids = [pid for _, pid in states]
             return True
         for rank, (state, pid) in enumerate(states):
-            if state in ("ready", "spoiled") and pid not in self._killed:
-                self._killed.add(pid)
-                self._pool.restart(rank)
+            if state in ("ready", "spoiled"):
+                self._restart(rank, pid)
         self._check_deadline(states)
         return False
 

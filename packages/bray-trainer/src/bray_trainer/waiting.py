@@ -76,7 +76,7 @@ class Waiting:
             if agreed == _STOP:
                 return None
             if agreed == _CLOSED:
-                self._end(has_one=state == _READY)
+                self._end()
             if left_s <= 0 and state == _NOT_YET:
                 raise DeadlineError(
                     f"trainer: no replay in {self._timeout_s:g} s: {self._feed.said}"
@@ -96,8 +96,8 @@ class Waiting:
             self._closed = error
             return _CLOSED
 
-    def _end(self, has_one: bool) -> None:
+    def _end(self) -> None:
         """Raise ClosedError: training ends when the first rank's buffer does."""
-        if has_one and self._closed is None:
-            metrics.record("trainer/unused_replays", 1, kind="count")
+        if unused := self._feed.num_ready:  # they stay for a next start, and in the checkpoint
+            metrics.record("trainer/unused_replays", unused, kind="count")
         raise self._closed or ClosedError("ranks: the buffer of another rank was closed")
