@@ -58,10 +58,8 @@ def check_kinds(module: object, buffer: object, model: object) -> None:
     names = list(as_mapping(module))
     for name in as_mapping(model):
         if name not in names:
-            expected = (
-                f"models named as some of the modules {names}" if ONLY not in names else "one"
-            )
-            raise ConfigError(f"model: expected {expected}, got {name!r}")
+            among = f"those of the modules {names}" if ONLY not in names else "none: one module"
+            raise ConfigError(f"model: expected names among {among}, got {name!r}")
     for value in as_mapping(module).values():
         _check("module", value, isinstance(value, nn.Module), "a torch.nn.Module")
     for value in as_mapping(buffer).values():

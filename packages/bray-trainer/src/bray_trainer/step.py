@@ -91,15 +91,17 @@ class Stepper:
             names = self._names(found)
             self._ranks.average(self._parameters(names), sum(weights), None)
             norms = self._clip(names)
-            if self._is_checked and not self._is_finite(found, norms):
+            is_taken = not self._is_checked or self._is_finite(found, norms)
+            if is_taken:
+                self._update(names)
+            else:
                 self._skip(before)
-                return False
-            self._update(names)
-        for (losses, parts), weight in zip(found, weights, strict=True):
-            terms.add({**reported(losses), **parts}, weight)
-        if self._config.max_grad_norm is not None:
+        if is_taken or self._config.when_not_finite == "stop":  # it stops at the losses
+            for (losses, parts), weight in zip(found, weights, strict=True):
+                terms.add({**reported(losses), **parts}, weight)
+        if is_taken and self._config.max_grad_norm is not None:
             terms.add({f"grad_norm{_suffix(name)}": norm for name, norm in norms.items()})
-        return True
+        return is_taken
 
     def _names(self, found: Sequence[tuple[Mapping[str, Tensor], Any]]) -> list[str]:
         """Return the names of the losses, the same on all ranks, also on one without batches."""
