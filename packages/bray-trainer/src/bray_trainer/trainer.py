@@ -221,6 +221,7 @@ class Trainer(Overrides):
             return
         if self.config.seed is not None:
             checkpoint.seed_all(self.config.seed + self.ranks.rank)
+        set_training(self.module, True)
         self._publisher.begin()
         if self.directory is not None and resume.resume(self, self.directory):
             self._publish()
@@ -234,7 +235,8 @@ class Trainer(Overrides):
         started = time.perf_counter()
         taken = skipped = 0
         terms = Terms()
-        set_training(self.module, True)
+        if not self.module.training:  # the call takes as long as a small step
+            set_training(self.module, True)
         for batches in self._batches(replay):
             is_taken = self._stepper.step(batches, self.steps, terms)
             self.steps += is_taken
