@@ -181,7 +181,10 @@ def check_share(own: ranks.Ranks) -> Any:
     )
     module[1].running_mean += own.rank
     module.register_buffer("turned", torch.full((2, 3), float(own.rank)).t())
-    own.share(module.state_dict())
+    module.register_buffer("flag", torch.tensor(own.is_first))
+    module.register_buffer("empty", torch.zeros(0))
+    own.share({**module.state_dict(), "extra": "no tensor"})
+    assert module.flag
     found: list[Any] = [flat(module), module[1].running_mean.tolist(), module.turned.tolist()]
     try:
         own.share({"weight": torch.zeros(2 + own.rank)})

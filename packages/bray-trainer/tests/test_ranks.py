@@ -264,7 +264,7 @@ def test_one_rank_on_a_gpu() -> None:
         checks.TCPStore("127.0.0.1", port, None, True),
         0,
         1,
-        backend="cpu:gloo,cuda:nccl",
+        backend="nccl",
         timeout_s=30,
     )
     try:

@@ -6,14 +6,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-from bray_core.errors import WorkerLostError
+from bray_core.errors import ConfigError, WorkerLostError
+
+Backend = Literal["gloo", "nccl"]
 
 _FAILED = "failed"
 _ROLL_CALL_S = 2.0
@@ -27,7 +29,7 @@ class Group:
         store: where the ranks find each other, kept by rank 0.
         rank: of this process.
         size: number of ranks.
-        backend: of torch.distributed; None takes gloo, and nccl for what is on a GPU.
+        backend: `gloo`, or `nccl` for what is on a GPU; None takes nccl where there is one.
         timeout_s: how long a collective waits for the slowest rank.
 
     Raises:
@@ -35,7 +37,7 @@ class Group:
     """
 
     def __init__(
-        self, store: Any, rank: int, size: int, *, backend: str | None, timeout_s: float
+        self, store: Any, rank: int, size: int, *, backend: Backend | None, timeout_s: float
     ) -> None:
         self.rank = rank
         self.size = size
@@ -44,7 +46,7 @@ class Group:
         self.is_open = True
         with self._guarded():
             dist.init_process_group(
-                backend or _default_backend(),
+                torchs_name(backend),
                 store=PrefixStore("torch", store),
                 rank=rank,
                 world_size=size,
@@ -125,5 +127,13 @@ class Group:
         return [str(r) for r in range(self.size) if not self._store.check([f"present/{r}"])]
 
 
-def _default_backend() -> str:
-    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+def torchs_name(backend: Backend | None) -> str:
+    """Return how torch calls a backend; small numbers travel by gloo in any case.
+
+    Raises:
+        ConfigError: there is no such backend.
+    """
+    if backend not in (None, "gloo", "nccl"):
+        raise ConfigError(f"backend: expected 'gloo' or 'nccl', got {backend!r}")
+    has_nccl = backend == "nccl" or (backend is None and torch.cuda.is_available())
+    return "cpu:gloo,cuda:nccl" if has_nccl else "gloo"

@@ -14,6 +14,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from bray_core.errors import WorkerLostError
 from bray_core.protocols import Trainer
+from bray_trainer.group import Backend
 from bray_trainer.ranks import Ranks, assign
 
 State = Literal["new", "ready", "spoiled"]
@@ -39,7 +40,7 @@ class RankWorker:
         factory: Callable[[], Trainer],
         rank: int,
         size: int,
-        backend: str | None,
+        backend: Backend | None,
         timeout_s: float,
     ) -> None:
         self._ranks = Ranks(rank, size)

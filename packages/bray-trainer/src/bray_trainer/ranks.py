@@ -19,10 +19,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import rendezvous  # type: ignore[attr-defined]
 
-from bray_core.errors import ClosedError, ConfigError, SpecError
+from bray_core.errors import ClosedError, ConfigError
 from bray_trainer.gradients import Gradients
-from bray_trainer.group import Group
-from bray_trainer.plain import decode, encode
+from bray_trainer.group import Backend, Group
+from bray_trainer.plain import check_same, decode, encode, kind_of
 
 TIMEOUT_S = 300.0
 """How long one rank waits for another before it is given up: longer than a checkpoint takes."""
@@ -60,12 +60,14 @@ class Ranks:
         """Whether another rank was lost, so that this one cannot go on."""
         return self._group is not None and self._group.is_lost
 
-    def connect(self, store: Any, backend: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
+    def connect(
+        self, store: Any, backend: Backend | None = None, timeout_s: float = TIMEOUT_S
+    ) -> None:
         """Join the others in a process group; all ranks call it.
 
         Args:
             store: a `torch.distributed.Store` that rank 0's process keeps.
-            backend: of torch.distributed; None takes gloo, and nccl for what is on a GPU.
+            backend: `gloo`, or `nccl` for what is on a GPU; None takes nccl where there is one.
             timeout_s: how long a rank waits for another.
 
         Raises:
@@ -152,9 +154,7 @@ class Ranks:
             everyones = [name for names in self.gather(list(values)) for name in names]
             self._names = list(dict.fromkeys([*self._names, *everyones]))
 
-    def average(
-        self, parameters: Iterable[Tensor], weight: float, total: float | None = None
-    ) -> float:
+    def average(self, parameters: Iterable[Tensor], weight: float) -> float:
         """Replace the gradients by their weighted mean over the ranks; return the weights' sum.
 
         A gradient that is not finite on one rank is so on all of them afterwards: a scaler, and
@@ -163,11 +163,13 @@ class Ranks:
         Args:
             parameters: the same on each rank, in the same order.
             weight: samples of this rank's batches; 0 where it had none.
-            total: the weights' sum over the ranks, where it is known.
+
+        Raises:
+            SpecError: a gradient is sparse.
         """
-        if self.size == 1:
-            return weight if total is None else total
         listed = list(parameters)
+        if self.size == 1 or not listed:
+            return weight
         key = tuple(map(id, listed))
         if key not in self._gradients:  # its buckets keep the parameters, hence the ids, alive
             self._gradients[key] = Gradients(listed)
@@ -181,15 +183,16 @@ class Ranks:
         """
         if self.size == 1:
             return
-        theirs = self.gather({name: _kind(tensor) for name, tensor in tensors.items()})
+        own = {name: value for name, value in tensors.items() if isinstance(value, Tensor)}
+        theirs = self.gather({name: kind_of(tensor) for name, tensor in own.items()})
         for rank, kinds in enumerate(theirs):
-            _check_same(kinds, theirs[0], rank)
-        with torch.no_grad():
-            for tensor in tensors.values():
-                if tensor.is_contiguous():
-                    self._joined().broadcast(tensor)
-                else:
-                    tensor.copy_(self._joined().broadcast(tensor.contiguous()))
+            check_same(kinds, theirs[0], rank)
+        for tensor in own.values():
+            block = tensor.detach().contiguous().reshape(-1).view(torch.uint8)  # any dtype
+            if block.numel():
+                self._joined().broadcast(block)
+            if not tensor.is_contiguous():
+                tensor.detach().copy_(block.view(tensor.dtype).view(tensor.shape))
 
     def normalize(self, values: Tensor, mask: Tensor | None = None, eps: float = 1e-8) -> Tensor:
         """Return `(values - mean) / (std + eps)`, mean and deviation over all ranks' values.
@@ -241,8 +244,12 @@ class Ranks:
         return self._group
 
     @classmethod
-    def from_environment(cls, backend: str | None = None, timeout_s: float = TIMEOUT_S) -> Ranks:
+    def from_environment(
+        cls, backend: Backend | None = None, timeout_s: float = TIMEOUT_S
+    ) -> Ranks:
         """Connect the processes that `torchrun` started, and make them `current`.
+
+        Where there are GPUs, the device `cuda` is then that of `LOCAL_RANK`.
 
         Args:
             backend: as in `connect`.
@@ -259,6 +266,8 @@ class Ranks:
                 "`torchrun --nproc-per-node=N script.py`"
             )
         ranks = cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+        if torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
         if ranks.size > 1:
             wait = timedelta(seconds=timeout_s)
             store, _, _ = next(rendezvous("env://", ranks.rank, ranks.size, timeout=wait))
@@ -279,17 +288,3 @@ def assign(ranks: Ranks | None) -> None:
 def current() -> Ranks:
     """Return the ranks of this process's trainer: what its factory shards data by."""
     return _assigned or Ranks()
-
-
-def _kind(tensor: Tensor) -> str:
-    return f"{tensor.dtype} {tuple(tensor.shape)}"
-
-
-def _check_same(kinds: Mapping[str, str], first: Mapping[str, str], rank: int) -> None:
-    if list(kinds.items()) == list(first.items()):
-        return
-    names = [n for n in {**first, **kinds} if kinds.get(n) != first.get(n)] or ["the order"]
-    raise SpecError(
-        f"module: {names[0]}: rank {rank} has {kinds.get(names[0])}, rank 0 has "
-        f"{first.get(names[0])}: all ranks must make the same module"
-    )

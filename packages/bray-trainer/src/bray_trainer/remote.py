@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import ray.exceptions
 import ray.util
@@ -14,6 +14,7 @@ from bray_core import metrics
 from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
 from bray_core.protocols import Trainer
 from bray_core.remote import WorkerPool, worker_index
+from bray_trainer.group import Backend, torchs_name
 from bray_trainer.rank_worker import RankWorker
 from bray_trainer.ranks import TIMEOUT_S
 
@@ -36,7 +37,7 @@ class _Worker(RankWorker):
         self,
         factory: Callable[[], Trainer],
         size: int,
-        backend: str | None,
+        backend: Backend | None,
         timeout_s: float,
     ) -> None:
         super().__init__(factory, worker_index(), size, backend, timeout_s)
@@ -60,8 +61,7 @@ class RemoteTrainer:
         num_workers: number of ranks.
         num_cpus: CPUs that each worker claims from Ray.
         num_gpus: GPUs that each worker claims, and then sees alone: its device is `cuda`.
-        backend: of torch.distributed: `gloo` or `nccl`; None takes gloo, and nccl for what is on
-            a GPU.
+        backend: `gloo`, or `nccl` for what is on a GPU; None takes nccl where there is one.
         rank_timeout_s: how long a rank waits for another before it takes it for lost.
         restart_timeout_s: how long lost workers may take to come back.
 
@@ -77,17 +77,18 @@ class RemoteTrainer:
         num_workers: int = 1,
         num_cpus: float = 1.0,
         num_gpus: float = 0.0,
-        backend: Literal["gloo", "nccl"] | None = None,
+        backend: Backend | None = None,
         rank_timeout_s: float = TIMEOUT_S,
         restart_timeout_s: float = 120.0,
     ) -> None:
         for setting, value in (("rank_", rank_timeout_s), ("restart_", restart_timeout_s)):
             if value <= 0:
                 raise ConfigError(f"{setting}timeout_s: expected more than 0, got {value}")
+        torchs_name(backend)  # refused here, not only in the workers
         self._pool = WorkerPool(
             name,
             _Worker,
-            args=(factory, num_workers, _torchs(backend), rank_timeout_s),
+            args=(factory, num_workers, backend, rank_timeout_s),
             num_workers=num_workers,
             num_cpus=num_cpus,
             num_gpus=num_gpus,
@@ -293,10 +294,3 @@ class RemoteTrainer:
     def close(self) -> None:
         """End the workers; without a `stop` before, what came after the last checkpoint is lost."""
         self._pool.close()
-
-
-def _torchs(backend: Literal["gloo", "nccl"] | None) -> str | None:
-    """Return torch's name of a backend; small numbers travel by gloo in any case."""
-    if backend not in (None, "gloo", "nccl"):
-        raise ConfigError(f"backend: expected 'gloo' or 'nccl', got {backend!r}")
-    return "cpu:gloo,cuda:nccl" if backend == "nccl" else backend

@@ -89,7 +89,7 @@ class Stepper:
             ]
         with self._phases.on_device("optimizer"):
             names = self._names(found)
-            self._ranks.average(self._parameters(names), sum(weights), None)
+            self._ranks.average(self._parameters(names), sum(weights))
             norms = self._clip(names)
             is_taken = not self._is_checked or self._is_finite(found, norms)
             if is_taken:
