@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bray_core.errors import BrayError
+from bray_core.errors import BrayError, ConfigError
 
 FILE = Path(__file__).parent / "resuming.py"
 _spec = importlib.util.spec_from_file_location("resuming", FILE)
@@ -108,6 +108,24 @@ class TestContent:
                 file.unlink()
         with pytest.raises(BrayError, match=r"none of the 3 in .* can be read"):
             resuming.make(resuming.Replay(), tmp_path, **config).run(0)
+
+    def test_what_was_read_in_part_is_not_trained_on(self, tmp_path):
+        class Partial(resuming.Replay):
+            def load(self, path):
+                super().load(path)
+                raise OSError("the last chunk is damaged")
+
+        config = {"checkpoint_buffers": True, "prefetch": 0}
+        resuming.make(filled(), tmp_path, **config).run(2)
+        trainer = resuming.make(Partial(), tmp_path, **config)
+        message = r"the last chunk is damaged: delete the checkpoint of 2 replays to resume from"
+        with pytest.raises(BrayError, match=message):
+            trainer.run(0)
+
+    def test_a_buffer_that_cannot_be_saved_is_refused_at_once(self):
+        message = "checkpoint_buffers: expected buffers with `save`, got a Source"
+        with pytest.raises(ConfigError, match=message):
+            resuming.make(resuming.Source(), None, checkpoint_buffers=True)
 
     def test_a_buffer_that_outlived_the_trainer_is_not_filled_twice(self, tmp_path):
         config = {"checkpoint_buffers": True, "prefetch": 0}

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from bray_core.errors import ConfigError
+from bray_trainer.config import TrainerConfig
 from bray_trainer.ranks import Ranks
 
 ONLY = ""
@@ -42,9 +43,17 @@ def set_training(module: nn.Module, is_training: bool) -> None:
                 child.eval()
 
 
-def as_buffers(buffer: Any, ranks: Ranks) -> dict[str, Any]:
-    """Return the buffers by name: of those that have `shard`, this rank's share."""
+def as_buffers(buffer: Any, ranks: Ranks, config: TrainerConfig) -> dict[str, Any]:
+    """Return the buffers by name: of those that have `shard`, this rank's share.
+
+    Raises:
+        ConfigError: one shall be in the checkpoints, but cannot be saved.
+    """
     buffers = as_mapping(buffer)
+    for value in buffers.values() if config.checkpoint_buffers else ():
+        if not hasattr(value, "save"):
+            kind = type(value).__name__
+            raise ConfigError(f"checkpoint_buffers: expected buffers with `save`, got a {kind}")
     if ranks.size == 1:
         return buffers
     return {

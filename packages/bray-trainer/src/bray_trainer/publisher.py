@@ -14,6 +14,7 @@ from bray_core import metrics
 from bray_core.errors import DeadlineError
 from bray_core.protocols import Model
 from bray_trainer.background import Background
+from bray_trainer.config import TrainerConfig
 from bray_trainer.transfer import side_stream
 
 _FLUSH_TIMEOUT_S = 120.0
@@ -29,6 +30,7 @@ class Publisher:
         modules: name → module.
         models: name → model, of some of the modules; the first one's version counts.
         buffers: told of each new version, where they have `set_policy_version`.
+        config: how often.
         device: of the modules.
     """
 
@@ -37,11 +39,14 @@ class Publisher:
         modules: Mapping[str, nn.Module],
         models: Mapping[str, Model],
         buffers: Iterable[Any],
+        config: TrainerConfig,
         device: torch.device,
     ) -> None:
         self._modules = {name: modules[name] for name in models}
         self._models = dict(models)
         self._listeners = [b for b in buffers if hasattr(b, "set_policy_version")]
+        self._config = config
+        self._offered = 0.0
         self.version = 0
         self._changed = threading.Condition()
         stream = side_stream(device)
@@ -59,6 +64,7 @@ class Publisher:
 
     def open(self) -> None:
         """Publish in the background from now on."""
+        self._offered = time.monotonic()
         if self._models:
             self._is_closing = False
             self._background.start(self._serve)
@@ -71,12 +77,20 @@ class Publisher:
         if not self._background.is_idle(_FLUSH_TIMEOUT_S):
             raise DeadlineError(f"model: publishing takes longer than {_FLUSH_TIMEOUT_S:g} s")
 
+    def is_due(self, replays: int) -> bool:
+        """Return whether to publish after so many replays."""
+        every, interval_s = self._config.publish_every, self._config.publish_interval_s
+        if every is not None and replays % every == 0:
+            return True
+        return interval_s is not None and time.monotonic() - self._offered >= interval_s
+
     def offer(self) -> None:
         """Copy the weights as they are now, to be published next.
 
         Raises:
             Exception: what an earlier publish failed with.
         """
+        self._offered = time.monotonic()
         with self._changed:
             self._raise_error()
             snapshot, self._next = self._next or self._free.pop(), None

@@ -102,18 +102,31 @@ def _load_buffers(trainer: Trainer, directory: Path, state: dict[str, Any]) -> b
     """Load the content of buffers that have none; False where it cannot be read.
 
     One that has some is in another process, which has outlived the trainer's.
+
+    Raises:
+        BrayError: it can be read in part only, and that part is in the buffer now.
     """
-    if state["content"] is None or not trainer.config.checkpoint_buffers:
+    if state.get("content") is None or not trainer.config.checkpoint_buffers:
         return True
     for name, buffer in trainer._buffers.items():
         file = _content_file(trainer, directory / state["content"], name)
         try:
-            if not buffer.stats().get("queued"):
+            if not _has_content(buffer):
                 buffer.load(file)
         except (BrayError, OSError) as error:
+            if _has_content(buffer):
+                raise BrayError(
+                    f"checkpoint: {file} is damaged: {error}: delete the checkpoint of "
+                    f"{state['replays']} replays to resume from the one before"
+                ) from error
             logger.warning("checkpoint %s cannot be read, trying the one before: %s", file, error)
             return False
     return True
+
+
+def _has_content(buffer: Any) -> bool:
+    """Return whether anything is queued; a mixture tells it of each of its buffers."""
+    return any(value for key, value in buffer.stats().items() if key.split("/")[-1] == "queued")
 
 
 def _restore(trainer: Trainer, directory: Path, state: dict[str, Any]) -> None:

@@ -100,11 +100,13 @@ class Trainer(Overrides):
             self.ranks,
             self._phases,
         )
-        self._buffers = as_buffers(buffer, self.ranks)
+        self._buffers = as_buffers(buffer, self.ranks, self.config)
         mover = Mover(self.device, self._phases)
         self._feed = Feed(Pops(self._buffers), mover.move, self.config)
         modules = as_mapping(self.module if isinstance(module, nn.Module) else module)
-        self._publisher = Publisher(modules, as_mapping(model), self._buffers.values(), self.device)
+        self._publisher = Publisher(
+            modules, as_mapping(model), self._buffers.values(), self.config, self.device
+        )
         self._evaluation = eval_buffer is not None and Evaluation(
             eval_buffer, self.handle_eval, self.eval
         )
@@ -113,7 +115,6 @@ class Trainer(Overrides):
                 part.compile()
         self._report = Report()
         self._prepared = False
-        self._published = 0.0
         self._stopping = threading.Event()
         self._waiting = Waiting(
             self._feed, self.ranks, self._publisher, self._stopping, self.config.pop_timeout_s
@@ -216,7 +217,6 @@ class Trainer(Overrides):
     def _prepare(self) -> None:
         """Seed, or resume and publish what was restored: once."""
         self._report.begin()
-        self._published = time.monotonic()
         if self._prepared:
             return
         if self.config.seed is not None:
@@ -270,11 +270,7 @@ class Trainer(Overrides):
 
     def _act_if_due(self) -> None:
         """Publish, evaluate and write a checkpoint, each when its time has come."""
-        every, interval_s = self.config.publish_every, self.config.publish_interval_s
-        age_s = time.monotonic() - self._published
-        if (every is not None and self.replays % every == 0) or (
-            interval_s is not None and age_s >= interval_s
-        ):
+        if self._publisher.is_due(self.replays):
             self._publish()
         if self._evaluation and self.replays % self.config.eval_every == 0:
             self._evaluate(self._evaluation)
@@ -287,7 +283,6 @@ class Trainer(Overrides):
         self._report.add_evaluation(found)
 
     def _publish(self) -> None:
-        self._published = time.monotonic()
         if self.model is not None and self.ranks.is_first:
             with self._phases.on_host("publish"):
                 self._publisher.offer()
