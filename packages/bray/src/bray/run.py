@@ -140,15 +140,26 @@ class Run:
         self._open.callback(buffer.save, path)
 
     def trainer(
-        self, name: str, factory: Callable[[], protocols.Trainer], num_cpus: float = 1.0
+        self,
+        name: str,
+        factory: Callable[[], protocols.Trainer],
+        num_cpus: float = 1.0,
+        num_workers: int = 1,
     ) -> protocols.Trainer:
-        """Create a trainer; on Ray the factory runs in the trainer's process, again if it dies."""
+        """Create a trainer; on Ray the factory runs in the trainer's process, again if it dies.
+
+        Args:
+            name: of the trainer.
+            factory: makes it; `bray_trainer.Ranks.current()` tells for which rank.
+            num_cpus: CPUs that each rank's process claims from Ray.
+            num_workers: ranks that train together on Ray; a local run has one.
+        """
         if self.is_local:
             made = factory()
         else:
             from bray_trainer.remote import RemoteTrainer
 
-            made = self.keep(RemoteTrainer(name, factory, num_cpus=num_cpus))
+            made = self.keep(RemoteTrainer(name, factory, num_workers, num_cpus))
         self._open.callback(made.stop)
         return made
 
