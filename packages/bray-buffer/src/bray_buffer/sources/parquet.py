@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -158,7 +157,7 @@ class _File:
         self._source.close()
 
 
-def _import_pyarrow() -> ModuleType:
+def _import_pyarrow() -> Any:
     try:
         import pyarrow
         import pyarrow.ipc
@@ -196,5 +195,7 @@ def _to_arrays(column: Any) -> tuple[Rows, npt.NDArray[np.bool_]]:
         values, inner = _to_arrays(column.values.slice(column.offset * size, len(column) * size))
         missing = missing | inner.reshape(len(column), size).any(axis=1)
         return nested.map(lambda x: x.reshape(len(column), size, *x.shape[1:]), values), missing
-    filled = column.fill_null(0) if column.null_count else column
-    return filled.to_numpy(zero_copy_only=False), missing
+    if column.null_count:  # numpy has none: what lies below is taken, and nobody reads it
+        parts = [None, column.buffers()[1]]
+        column = type(column).from_buffers(column.type, len(column), parts, offset=column.offset)
+    return column.to_numpy(zero_copy_only=False), missing
