@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import os
 import threading
 
 import numpy as np
@@ -34,7 +35,11 @@ class Files:
         self._sizes, self._broken = sizes, broken
         self.num_units = len(sizes)
 
-    def read(self, unit):
+    def read(self, units):
+        for unit in units:
+            yield from self.read_one(unit)
+
+    def read_one(self, unit):
         start = sum(self._sizes[:unit])
         for number in range(start, start + self._sizes[unit]):
             if number in self._broken:
@@ -133,26 +138,25 @@ def test_the_order_is_that_of_the_seed_however_many_read(sizes, config, kind, nu
     assert drain(make(kinds(sizes)[kind], **config, num_workers=num_workers)) == alone
 
 
-def test_processes_read_the_same():
-    config = {"epochs": 2, "shuffle": True, "shuffle_size": 5}
-    processes = make(Files([3, 5, 2, 4]), **config, num_workers=2, workers="processes")
-    assert drain(processes) == drain(make(Files([3, 5, 2, 4]), **config))
-
-
 class Deadly(Files):
-    def read(self, unit):
-        if unit:
-            import os
+    """Kills the process that reads its last unit."""
 
+    def read_one(self, unit):
+        if unit == self.num_units - 1:
             os._exit(1)
-        yield from super().read(unit)
+        yield from super().read_one(unit)
 
 
-def test_a_process_that_dies_is_noticed():
-    buffer = make(Deadly([3, 3]), num_workers=1, workers="processes")
+def test_processes_read_the_same_and_one_that_dies_is_noticed():
+    sizes, ahead = [3, 1, 2, 4, 0, 2, 5, 3], 2 * 2
+    buffer = make(Deadly(sizes), num_workers=2, workers="processes", batch_size=1)
+    got = []
     with pytest.raises(WorkerLostError, match="a process that reads it died"):
-        drain(buffer)
+        for batch in buffer:
+            got += batch.tree["x"].tolist()
     buffer.close()
+    assert got == list(range(len(got)))
+    assert len(got) >= sum(sizes[: -1 - ahead])
 
 
 def test_epochs_and_seeds_differ_and_every_order_is_possible():
@@ -261,9 +265,9 @@ def test_reading_ahead_is_bounded():
     read = []
 
     class Noting(Files):
-        def read(self, unit):
+        def read_one(self, unit):
             read.append(unit)
-            return super().read(unit)
+            return super().read_one(unit)
 
     buffer = make(Noting([2] * 50), num_workers=2, batch_size=2)
     for number in range(10):

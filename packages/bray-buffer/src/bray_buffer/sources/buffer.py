@@ -18,12 +18,11 @@ from bray_buffer.sources.reading import (
     Read,
     ReadAhead,
     StreamReader,
-    as_row,
     make_executor,
     reader,
 )
 from bray_buffer.sources.sequence import SequenceSource
-from bray_buffer.sources.source import Source, Stream
+from bray_buffer.sources.source import Source, Stream, stack
 from bray_buffer.sources.stream import StreamSource
 from bray_buffer.transform import Transform
 from bray_core import metrics, nested
@@ -352,7 +351,7 @@ def _first_layout(source: Source | Stream) -> Layout:
         assert isinstance(source, _Peeked)
         if source.first is None:
             raise SpecError("source: expected at least one sample, got none")
-        rows = as_row(source.first)
+        rows = stack([source.first])
     else:
         rows = _first_rows(source)
     return as_layout(nested.map(lambda leaf: nested.ArraySpec(leaf.dtype, leaf.shape[1:]), rows))
@@ -360,7 +359,7 @@ def _first_layout(source: Source | Stream) -> Layout:
 
 def _first_rows(source: Source) -> Nested:
     for unit in range(source.num_units):
-        for rows in source.read(unit):
+        for rows in source.read([unit]):
             if not isinstance(rows, SpecError):
                 return rows
     raise SpecError("source: expected at least one sample, got none")

@@ -6,10 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
-import numpy as np
-
-from bray_buffer.sources.source import Rows
-from bray_core import nested
+from bray_buffer.sources.source import Rows, stack
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.nested import Nested
@@ -45,11 +42,11 @@ class EpisodeSource(Generic[T]):
         self._to_segments = to_segments
         self.num_units = len(paths)
 
-    def read(self, unit: int) -> Iterator[Rows]:
-        """Yield an episode's samples."""
-        for segment in self._to_segments(self._read(self._paths[unit])):
-            tree = segment.tree if isinstance(segment, Packed) else segment
-            yield nested.map(lambda leaf: np.asarray(leaf)[None], tree)
+    def read(self, units: Sequence[int]) -> Iterator[Rows]:
+        """Yield the samples of episodes."""
+        for unit in units:
+            for segment in self._to_segments(self._read(self._paths[unit])):
+                yield stack([segment.tree if isinstance(segment, Packed) else segment])
 
     def describe(self, unit: int) -> str:
         """Return the path."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,12 @@ class MinariSource:
         self._length = length
         self.num_units = len(self._dataset.episode_indices)
 
-    def read(self, unit: int) -> Iterator[Rows]:
-        """Yield an episode's segments."""
+    def read(self, units: Sequence[int]) -> Iterator[Rows]:
+        """Yield the segments of episodes."""
+        for unit in units:
+            yield from self._read(unit)
+
+    def _read(self, unit: int) -> Iterator[Rows]:
         index = self._dataset.episode_indices[unit]
         (episode,) = self._dataset.iterate_episodes([index])
         steps = {

@@ -79,8 +79,12 @@ class ParquetSource:
         at, group = self._locate(unit)
         return f"{self._paths[at]} row group {group}"
 
-    def read(self, unit: int) -> Iterator[Rows | SpecError]:
-        """Yield a row group's rows; those with a null are broken."""
+    def read(self, units: Sequence[int]) -> Iterator[Rows | SpecError]:
+        """Yield the rows of row groups; those with a null are broken."""
+        for unit in units:
+            yield from self._read(unit)
+
+    def _read(self, unit: int) -> Iterator[Rows | SpecError]:
         at, group = self._locate(unit)
         path, first = self._paths[at], self._rows[at][group]
         with _File(path) as file:

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from bray_buffer.sources.config import Workers
-from bray_buffer.sources.source import Rows, Source, Stream
-from bray_core import nested
+from bray_buffer.sources.source import Source, Stream, stack
 from bray_core.errors import SpecError, WorkerLostError
 from bray_core.layout import Block, Layout
 
@@ -46,18 +45,29 @@ def read_units(
     source: Source, layout: Layout, number: int, units: Sequence[int], ends_epoch: bool
 ) -> Read:
     """Read some units of a source."""
-    blocks, errors = [], []
-    for unit in units:
-        try:
-            for rows in source.read(unit):
-                if isinstance(rows, SpecError):
-                    errors.append(str(rows))
-                else:
-                    blocks.append(layout.pack(rows))
-        except Exception as error:  # noqa: BLE001  a user's code, or a broken file
-            errors.append(_explain(source.describe(unit), error))
+    blocks, errors = _read(source, layout, units)
+    if errors and len(units) > 1:
+        blocks, errors = [], []
+        for unit in units:
+            good, bad = _read(source, layout, [unit])
+            blocks += good
+            errors += bad
     block = np.concatenate(blocks) if blocks else layout.empty(0)
     return Read(number, block, tuple(errors), ends_epoch)
+
+
+def _read(source: Source, layout: Layout, units: Sequence[int]) -> tuple[list[Block], list[str]]:
+    """Return the samples of some units, and what is wrong with the others."""
+    blocks, errors = [], []
+    try:
+        for rows in source.read(units) if units else ():
+            if isinstance(rows, SpecError):
+                errors.append(str(rows))
+            else:
+                blocks.append(layout.pack(rows))
+    except Exception as error:  # noqa: BLE001  a user's code, or a broken file
+        errors.append(_explain(source.describe(units[0]), error))
+    return blocks, errors
 
 
 def _explain(where: str, error: Exception) -> str:
@@ -95,21 +105,34 @@ class StreamReader:
         """Read the next samples; None after the last epoch."""
         if self._epochs is not None and self._epoch >= self._epochs:
             return None
-        blocks, errors, number = [], [], self._number
+        samples: list[tuple[int, Any]] = []
+        errors: list[str] = []
+        number = self._number
         try:
-            for at, sample in self._next_samples():
-                try:
-                    blocks.append(self._layout.pack(as_row(sample)))
-                except SpecError as error:
-                    errors.append(f"sample {at}: {error}")
+            samples.extend(self._next_samples())
         except Exception as error:  # noqa: BLE001  a user's iterator, which is now at its end
             errors.append(_explain(f"stream, in read {number}", error))
-        ends = len(blocks) + len(errors) < _STREAM_ROWS
+        ends = len(samples) + len(errors) < _STREAM_ROWS
+        block = self._pack(samples, errors)
         self._number += 1
         if ends:
             self._samples, self._number, self._epoch = None, 0, self._epoch + 1
-        block = np.concatenate(blocks) if blocks else self._layout.empty(0)
         return Read(number, block, tuple(errors), ends)
+
+    def _pack(self, samples: list[tuple[int, Any]], errors: list[str]) -> Block:
+        """Return the samples' block; all at once, or one by one to name what does not fit."""
+        if not samples:
+            return self._layout.empty(0)
+        try:
+            return self._layout.pack(stack([sample for _, sample in samples]))
+        except SpecError:
+            blocks = [self._layout.empty(0)]
+            for at, sample in samples:
+                try:
+                    blocks.append(self._layout.pack(stack([sample])))
+                except SpecError as error:
+                    errors.append(f"sample {at}: {error}")
+            return np.concatenate(blocks)
 
     def _next_samples(self) -> Iterator[tuple[int, Any]]:
         """Yield the samples of this read with their numbers."""
@@ -118,11 +141,6 @@ class StreamReader:
             self._samples = islice(self._stream.open(), start, None, self._size)
         for row, sample in enumerate(islice(self._samples, _STREAM_ROWS)):
             yield start + row * self._size, sample
-
-
-def as_row(sample: Any) -> Rows:
-    """Return a sample's leaves as one row `[1, …]`."""
-    return nested.map(lambda leaf: np.asarray(leaf)[None], sample)
 
 
 class ReadAhead:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
-from bray_buffer.sources.source import Rows
-from bray_core import nested
+from bray_buffer.sources.source import Rows, stack
 from bray_core.errors import ConfigError
 from bray_core.nested import Nested
 
@@ -30,9 +27,9 @@ class SequenceSource:
         self.units_per_read = 64
         self.is_shuffled_by_order = True
 
-    def read(self, unit: int) -> Iterator[Rows]:
-        """Yield one sample."""
-        yield nested.map(lambda leaf: np.asarray(leaf)[None], self._samples[unit])
+    def read(self, units: Sequence[int]) -> Iterator[Rows]:
+        """Yield the samples at some places."""
+        yield stack([self._samples[unit] for unit in units])
 
     def describe(self, unit: int) -> str:
         """Return the sample's number."""
