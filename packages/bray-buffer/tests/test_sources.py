@@ -151,9 +151,13 @@ def test_processes_read_the_same_and_one_that_dies_is_noticed():
     sizes, ahead = [3, 1, 2, 4, 0, 2, 5, 3], 2 * 2
     buffer = make(Deadly(sizes), num_workers=2, workers="processes", batch_size=1)
     got = []
-    with pytest.raises(WorkerLostError, match="a process that reads it died"):
+
+    def take_all():
         for batch in buffer:
-            got += batch.tree["x"].tolist()
+            got.extend(batch.tree["x"].tolist())
+
+    with pytest.raises(WorkerLostError, match="a process that reads it died"):
+        take_all()
     buffer.close()
     assert got == list(range(len(got)))
     assert len(got) >= sum(sizes[: -1 - ahead])

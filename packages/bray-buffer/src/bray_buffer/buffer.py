@@ -148,7 +148,7 @@ class Buffer:
         if push.blocks and push.waits:
             return None
         if self._config.when_full == "drop_newest":
-            self._count("dropped", push.total - push.taken)
+            self._count_dropped(push.total - push.taken)
         return push.taken
 
     def _add(self, block: Block) -> int:
@@ -165,7 +165,7 @@ class Buffer:
             piece = block[start : start + capacity]
             overwritten = max(0, self._ring.size + len(piece) - capacity)
             self._remove(overwritten)
-            self._count("dropped", overwritten)
+            self._count_dropped(overwritten)
             self._append(piece)
         return len(block)
 
@@ -174,7 +174,7 @@ class Buffer:
         for row, is_stale in enumerate(stale):
             if is_stale:
                 self._counts["pushed"] += 1
-                self._count("stale", 1)
+                self._count_stale(1)
             elif not self._add(block[row : row + 1]):
                 return row
         return len(block)
@@ -196,10 +196,15 @@ class Buffer:
         assert self._lengths is not None
         return sum(sum(self._lengths.of(part)) for part in parts)
 
-    def _count(self, what: str, count: int) -> None:
+    def _count_dropped(self, count: int) -> None:
         if count:
-            self._counts[what] += count
-            metrics.record(f"buffer/{what}_segments", count, kind="count")
+            self._counts["dropped"] += count
+            metrics.record("buffer/dropped_segments", count, kind="count")
+
+    def _count_stale(self, count: int) -> None:
+        if count:
+            self._counts["stale"] += count
+            metrics.record("buffer/stale_segments", count, kind="count")
 
     def set_policy_version(self, version: int) -> None:
         """Say which policy version is the newest; drops what `max_policy_lag` makes stale."""
@@ -208,7 +213,7 @@ class Buffer:
         with self._gate.lock:
             self._lag.version = version
             fresh = ~np.concatenate([self._lag.is_stale(p) for p in self._queued()])
-            self._count("stale", int(self._ring.size - fresh.sum()))
+            self._count_stale(int(self._ring.size - fresh.sum()))
             if not fresh.all():
                 self._ring.keep(np.flatnonzero(fresh))
                 if self._is_by_steps:
