@@ -77,28 +77,32 @@ class Buffer:
             DeadlineError: no room within `timeout_s`; says how many were taken before.
             ClosedError: the buffer was closed.
         """
-        push = self._begin_push(segments, wait)
-        done = self._gate.until(partial(self._offer, push), timeout_s)
-        return self._taken(push, done, timeout_s)
+        blocks = self._blocks(segments)
+        taken = self._push_now(blocks)
+        if not blocks or not self._waits(wait):
+            return taken
+        left = _count(blocks)
+        done = self._gate.until(partial(self._add, blocks), timeout_s)
+        return self._waited(done, taken + left, blocks, timeout_s)
 
     async def push_async(
         self, *segments: Packed | Nested, wait: bool = False, timeout_s: float | None = None
     ) -> int:
         """`push` for a coroutine; one that is cancelled while it waits has pushed a part."""
-        push = self._begin_push(segments, wait)
-        done = await self._gate.until_async(partial(self._offer, push), timeout_s)
-        return self._taken(push, done, timeout_s)
+        blocks = self._blocks(segments)
+        taken = self._push_now(blocks)
+        if not blocks or not self._waits(wait):
+            return taken
+        left = _count(blocks)
+        done = await self._gate.until_async(partial(self._add, blocks), timeout_s)
+        return self._waited(done, taken + left, blocks, timeout_s)
 
     def offer(self, packed: Packed, timeout_s: float) -> int:
         """Push what finds room in time, and return how many segments that were."""
-        push = _Push(self._blocks([packed]), self._config.when_full == "block", False)
-        self._gate.until(partial(self._offer, push), timeout_s)
-        return push.taken
-
-    def _begin_push(self, segments: Any, wait: bool) -> _Push:
-        when_full = self._config.when_full
-        waits, drops_rest = wait and when_full == "block", when_full == "drop_newest"
-        return _Push(self._blocks(segments), waits, drops_rest)
+        blocks = self._blocks([packed])
+        total = _count(blocks)
+        self._gate.until(partial(self._add, blocks), timeout_s if self._waits(True) else 0.0)
+        return total - _count(blocks)
 
     def _blocks(self, segments: Any) -> list[Block]:
         """Return the blocks `[b, nbytes]` of segments, all checked."""
@@ -107,32 +111,44 @@ class Buffer:
             self._queue.check(block)
         return blocks
 
-    def _taken(self, push: _Push, done: int | None, timeout_s: float | None) -> int:
-        if done is None:
-            raise DeadlineError(
-                f"buffer: push found no room in time ({timeout_s:g} s): {push.taken} of "
-                f"{push.total} segments were accepted: the trainer does not keep up"
-            )
-        return done
+    def _waits(self, wait: bool) -> bool:
+        return wait and self._config.when_full == "block"
 
-    def _offer(self, push: _Push) -> int | None:
-        """Add what finds room and return how many that were; None to be called again."""
-        before = push.taken
-        while push.blocks:
-            block = push.blocks[0]
-            count = self._queue.add(block)
-            push.taken += count
-            if count < len(block):
-                push.blocks[0] = block[count:]
+    def _push_now(self, blocks: list[Block]) -> int:
+        """Add what finds room and return how many that were; `blocks` keeps the rest."""
+        with self._gate.lock:
+            self._gate.check_open()
+            before = _count(blocks)
+            if self._add(blocks):
+                return before
+            left = _count(blocks)
+            if self._config.when_full == "drop_newest":
+                self._queue.count_dropped(left)
+            return before - left
+
+    def _add(self, blocks: list[Block]) -> bool | None:
+        """Move what finds room from `blocks` into the queue; True if that was all."""
+        is_changed = False
+        while blocks:
+            count = self._queue.add(blocks[0])
+            is_changed = is_changed or count > 0
+            if count < len(blocks[0]):
+                blocks[0] = blocks[0][count:]
                 break
-            del push.blocks[0]
-        if push.taken > before:
+            del blocks[0]
+        if is_changed:
             self._gate.notify()
-        if push.blocks and push.waits:
-            return None
-        if push.drops_rest:
-            self._queue.count_dropped(push.total - push.taken)
-        return push.taken
+        return None if blocks else True
+
+    def _waited(
+        self, done: bool | None, total: int, blocks: list[Block], timeout_s: float | None
+    ) -> int:
+        if not done:
+            raise DeadlineError(
+                f"buffer: push found no room in time ({timeout_s:g} s): {total - _count(blocks)} "
+                f"of {total} segments were accepted: the trainer does not keep up"
+            )
+        return total
 
     def set_policy_version(self, version: int) -> None:
         """Say which policy version is the newest; drops what `max_policy_lag` makes stale."""
@@ -220,12 +236,5 @@ class Buffer:
         self._gate.close()
 
 
-class _Push:
-    """What is left to do of one push."""
-
-    def __init__(self, blocks: list[Block], waits: bool, drops_rest: bool) -> None:
-        self.blocks = blocks
-        self.waits = waits
-        self.drops_rest = drops_rest
-        self.total = sum(map(len, blocks))
-        self.taken = 0
+def _count(blocks: list[Block]) -> int:
+    return sum(map(len, blocks))
