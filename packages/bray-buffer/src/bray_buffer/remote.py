@@ -37,7 +37,7 @@ from bray_core.errors import (
 )
 from bray_core.layout import Block, Layout, Packed
 from bray_core.nested import Nested
-from bray_core.remote import WorkerPool
+from bray_core.remote import WorkerPool, worker_index
 
 logger = logging.getLogger(__name__)
 
@@ -59,10 +59,8 @@ _FOR_EVER_S = 1e9
 def _make_worker(
     layout: Layout, config: Config, token: str, transform: Transform | None
 ) -> BufferWorker:
-    name = ray.get_runtime_context().get_actor_name()
-    index = int(name.rpartition("/")[2])
     host = ray.util.get_node_ip_address()
-    return BufferWorker(layout, config, token, index, host, transform)
+    return BufferWorker(layout, config, token, worker_index(), host, transform)
 
 
 class RemoteBuffer:
