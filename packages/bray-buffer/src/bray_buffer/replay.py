@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,18 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bray_buffer import storage
+from bray_buffer import replay_content
 from bray_buffer.draws import Draws
 from bray_buffer.prioritized import Prioritized
-from bray_buffer.rate_limiter import RateLimiter
 from bray_buffer.replay_config import ReplayConfig
+from bray_buffer.replay_parts import make_limiter, make_sampler, make_store
 from bray_buffer.ring import as_layout
-from bray_buffer.sampling import Sampler, Store
-from bray_buffer.segment_leaves import SegmentLeaves
-from bray_buffer.sequences import Sequences
-from bray_buffer.transitions import Transitions
-from bray_buffer.uniform import Uniform, UniformChosen
-from bray_buffer.whole_segments import WholeSegments
 from bray_core import metrics
 from bray_core.errors import ClosedError, ConfigError, DeadlineError, SpecError
 from bray_core.layout import Block, Layout, Packed
@@ -65,10 +58,10 @@ class ReplayBuffer:
     def __init__(self, layout: Layout | Nested, config: ReplayConfig) -> None:
         self._layout = as_layout(layout)
         self._config = config
-        self._sampler = _make_sampler(config)
-        self._store = _make_store(self._layout, config, self._sampler)
+        self._sampler = make_sampler(config)
+        self._store = make_store(self._layout, config, self._sampler)
         self._draws = Draws(config.seed, config.batch_size)
-        self._limiter = _make_limiter(config)
+        self._limiter = make_limiter(config)
         self._counts = {"pushed": 0, "popped": 0, "dropped": 0}
         if config.sampler == "prioritized":
             self._counts["stale_priorities"] = 0
@@ -76,7 +69,8 @@ class ReplayBuffer:
         self._name = "segments" if config.unit == "segment" else "steps"
         fields = self._store.batch_layout.fields
         self._weight = next((f.offset for f in fields if f.path == "weight"), 0)
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._waiting = 0
         self._closed = False
 
@@ -110,7 +104,7 @@ class ReplayBuffer:
         """
         read = self._store.read
         found = read(segments[0]) if len(segments) == 1 else [s for g in segments for s in read(g)]
-        with self._changed:
+        with self._lock:
             self._check_open()
             if self._limiter is None:
                 for segment in found:
@@ -173,7 +167,7 @@ class ReplayBuffer:
         """
         size = self._config.batch_size
         block = np.empty((size, self._store.batch_layout.nbytes), np.uint8)
-        with self._changed:
+        with self._lock:
             if self._closed or not self._is_ready():
                 self._wait_to_sample(timeout_s)
             self._fill(block)
@@ -237,30 +231,14 @@ class ReplayBuffer:
                 this call was changed.
         """
         sampler = self._prioritized()
-        given = np.asarray(keys)
-        if given.ndim != 1 or given.dtype.kind not in "iu":
-            raise SpecError(f"keys: expected integers (B,), got {given.dtype} {given.shape}")
-        values = sampler.check(priorities, len(given))
-        with self._changed:
-            self._check_keys(given)
-            slots = given % self._store.capacity
-            if len(given) and given.min() < self._store.first:
-                kept = given >= self._store.first
-                slots, values = slots[kept], values[kept]
-                stale = len(given) - len(slots)
+        given, values = np.asarray(keys), sampler.check(priorities, len(np.atleast_1d(keys)))
+        with self._lock:
+            kept = sampler.update(given, values, self._store.first, self._store.next)
+            stale = len(given) - kept
+            if stale:
                 self._counts["stale_priorities"] += stale
                 metrics.record("buffer/stale_priorities", stale, kind="count")
-            if len(slots) and sampler.values(slots).min() == 0:
-                raise SpecError("keys: expected those of batches, got one that cannot be drawn")
-            sampler.update(slots, values)
-        return len(slots)
-
-    def _check_keys(self, keys: npt.NDArray[Any]) -> None:
-        if len(keys) and (keys.max() >= self._store.next or keys.min() < 0):
-            raise SpecError(
-                f"keys: expected those of batches, 0 to {self._store.next - 1}, "
-                f"got {keys.min()} to {keys.max()}"
-            )
+        return kept
 
     def _prioritized(self) -> Prioritized:
         if not isinstance(self._sampler, Prioritized):
@@ -273,7 +251,7 @@ class ReplayBuffer:
         Raises:
             ConfigError: beta is not within 0 to 1, or the replay is not prioritized.
         """
-        with self._changed:
+        with self._lock:
             self._prioritized().set_beta(beta)
 
     def stats(self) -> dict[str, float]:
@@ -281,12 +259,12 @@ class ReplayBuffer:
 
         Also items drawn (`popped`) and priorities that came too late (`stale_priorities`).
         """
-        with self._changed:
+        with self._lock:
             return {**self._counts, "queued": self._store.size}
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the draws stand, the counters and beta; `save` writes the content."""
-        with self._changed:
+        with self._lock:
             state: dict[str, Any] = {"draws": self._draws.state_dict()}
             state["counts"] = dict(self._counts)
             if self._limiter is not None:
@@ -302,7 +280,7 @@ class ReplayBuffer:
         Raises:
             SpecError: it is the state of something else.
         """
-        with self._changed:
+        with self._lock:
             try:
                 counts = {name: int(state["counts"][name]) for name in self._counts}
                 draws = state["draws"]
@@ -326,13 +304,8 @@ class ReplayBuffer:
             NotFoundError: there is no such folder.
             CapacityError: the disk is full.
         """
-        with self._changed:
-            store = self._store
-            extra: dict[str, Any] = {"first": store.first}
-            if isinstance(self._sampler, Prioritized):
-                numbers = np.arange(store.first, store.next)
-                extra["priorities"] = self._sampler.values(numbers % store.capacity)
-            storage.save(path, store.record, _chunks(store), extra)
+        with self._lock:
+            replay_content.save(path, self._store, self._sampler)
 
     def load(self, path: Path) -> int:
         """Restore what `save` wrote into an empty replay; return how many segments were read.
@@ -343,16 +316,10 @@ class ReplayBuffer:
             NotFoundError: there is no such file.
             SpecError: the file is broken, holds another layout, or the replay is not empty.
         """
-        count, extra, chunks = storage.load(path, self._store.record)
-        with self._changed:
-            self._store.start_at(int(extra.get("first", 0)))
-            for chunk in chunks:
-                for segment in self._store.restore(chunk):
-                    self._store.insert(segment)
-            size, first = self._store.size, self._store.first
-            if size and isinstance(self._sampler, Prioritized) and "priorities" in extra:
-                self._sampler.restore(first % self._store.capacity, extra["priorities"][-size:])
+        with self._lock:
+            count = replay_content.load(path, self._store, self._sampler)
             if self._limiter is not None and not self._limiter.state_dict()["inserted"]:
+                size = self._store.size
                 ratio = self._config.samples_per_insert or 0.0
                 drawn = int(ratio * max(0, size - self._config.min_size))  # neither side is behind
                 self._limiter.load_state_dict({"inserted": size, "sampled": drawn})
@@ -361,42 +328,6 @@ class ReplayBuffer:
 
     def close(self) -> None:
         """Wake every waiter with ClosedError and refuse further use."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._changed.notify_all()
-
-
-def _make_sampler(config: ReplayConfig) -> Sampler:
-    if config.sampler == "prioritized":
-        return Prioritized(config.capacity, config.alpha, config.beta, config.epsilon)
-    chosen = config.unit == "sequence"
-    return UniformChosen(config.capacity) if chosen else Uniform(config.capacity)
-
-
-def _make_store(layout: Layout, config: ReplayConfig, sampler: Sampler) -> Store:
-    if config.unit == "segment":
-        return WholeSegments(layout, config, sampler)
-    leaves = SegmentLeaves(layout)
-    if leaves.length > config.capacity:
-        raise ConfigError(
-            f"capacity: expected {leaves.length} steps or more, those of one segment, "
-            f"got {config.capacity}"
-        )
-    kind = Transitions if config.unit == "transition" else Sequences
-    return kind(leaves, config, sampler)
-
-
-def _make_limiter(config: ReplayConfig) -> RateLimiter | None:
-    if config.samples_per_insert is None or config.error_margin is None:
-        return None
-    return RateLimiter(
-        config.samples_per_insert, config.error_margin, config.min_size, config.batch_size
-    )
-
-
-def _chunks(store: Store) -> Iterator[Block]:
-    """Join records to chunks of about a mebibyte, so that none is written by itself."""
-    together = max(1, (1 << 20) // store.record.nbytes)
-    records = store.records()
-    while batch := list(itertools.islice(records, together)):
-        yield np.concatenate(batch)
