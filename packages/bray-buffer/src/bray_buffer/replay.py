@@ -205,8 +205,10 @@ class ReplayBuffer:
             block[:, at : at + 4].view(np.float32)[:, 0] = weights
 
     def _record(self) -> None:
-        name = "queued_segments" if self._name == "segments" else "stored_steps"
-        metrics.record(f"buffer/{name}", self._store.size, kind="last")
+        if self._name == "segments":
+            metrics.record("buffer/queued_segments", self._store.size, kind="last")
+        else:
+            metrics.record("buffer/stored_steps", self._store.size, kind="last")
 
     def __iter__(self) -> Iterator[Packed]:
         """Yield batches until the buffer is closed."""
