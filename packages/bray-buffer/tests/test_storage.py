@@ -11,7 +11,7 @@ import threading
 import numpy as np
 import pytest
 
-from bray_buffer import Buffer, BufferConfig, ReplayBuffer, ReplayConfig, storage
+from bray_buffer import Buffer, BufferConfig, ReplayBuffer, ReplayConfig, ring, storage
 from bray_core import nested
 from bray_core.errors import CapacityError, CodecError, NotFoundError, SpecError
 
@@ -85,7 +85,7 @@ def test_what_is_pushed_and_popped_meanwhile_changes_nothing_else(
 ):
     buffer = queue(capacity=8)
     buffer.push(*map(segment, range(8)))
-    buffer._chunk_rows = 2
+    monkeypatch.setattr(ring, "_SNAPSHOT_BYTES", 2 * buffer.layout.nbytes)
     written = []
 
     def write(file, piece, write=storage._write):

@@ -1,9 +1,18 @@
 """Queues and replay that hand a trainer batches ready to train on."""
 
 from bray_buffer.buffer import Buffer
-from bray_buffer.config import BufferConfig
+from bray_buffer.config import BufferConfig, ReservoirConfig
 from bray_buffer.mixture import Mixture
 from bray_buffer.replay import ReplayBuffer
 from bray_buffer.replay_config import ReplayConfig
+from bray_buffer.reservoir import Reservoir
 
-__all__ = ["Buffer", "BufferConfig", "Mixture", "ReplayBuffer", "ReplayConfig"]
+__all__ = [
+    "Buffer",
+    "BufferConfig",
+    "Mixture",
+    "ReplayBuffer",
+    "ReplayConfig",
+    "Reservoir",
+    "ReservoirConfig",
+]

@@ -1,4 +1,4 @@
-"""Settings of a queue and of a replay."""
+"""Settings of a queue, of a replay and of a reservoir."""
 
 from __future__ import annotations
 
@@ -29,6 +29,15 @@ class BufferConfig:
     """Segments that the queue holds at most; memory is capacity × layout.nbytes."""
     when_full: WhenFull = "drop_oldest"
     """Drop the oldest segment, drop the new one, or let the producer wait."""
+    mask: bool = False
+    """Add the leaf `mask` `[T]` to batches and clear the padding; needs the leaf `length`."""
+    without_time: tuple[str, ...] = ()
+    """Top-level leaves that have no time dimension although their first dimension is T."""
+    max_policy_lag: int | None = None
+    """Drop segments that are more policy versions older than the newest (`set_policy_version`).
+
+    Typically 1 to 20; None keeps all. A segment is as old as its oldest valid step.
+    """
 
     def __post_init__(self) -> None:
         if (self.batch_steps is None) == (self.batch_size is None):
@@ -41,11 +50,30 @@ class BufferConfig:
                 _check_count(name, getattr(self, name))
         if self.batch_size is not None:
             _check_below_capacity("batch_size", self.batch_size, self.capacity)
+        if self.max_policy_lag is not None and self.max_policy_lag < 0:
+            raise ConfigError(f"max_policy_lag: expected 0 or more, got {self.max_policy_lag}")
         if self.when_full not in get_args(WhenFull):
             raise ConfigError(
                 f"when_full: expected one of {', '.join(get_args(WhenFull))}, "
                 f"got {self.when_full!r}{closest(self.when_full, get_args(WhenFull))}"
             )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReservoirConfig:
+    """Settings of a reservoir."""
+
+    capacity: int
+    """Segments of the sample; memory is capacity × layout.nbytes."""
+    batch_size: int
+    """Segments of a batch, all different."""
+    seed: int = 0
+    """Of the sampling."""
+
+    def __post_init__(self) -> None:
+        for name in ("capacity", "batch_size"):
+            _check_count(name, getattr(self, name))
+        _check_below_capacity("batch_size", self.batch_size, self.capacity)
 
 
 def _check_count(name: str, value: object) -> None:

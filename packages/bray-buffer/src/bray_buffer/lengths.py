@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+import math
 
+from bray_buffer.time_axis import TimeAxis
 from bray_core.errors import ConfigError, SpecError
 from bray_core.layout import Block, Layout
 
@@ -12,29 +12,55 @@ from bray_core.layout import Block, Layout
 class Lengths:
     """Reads the leaf `length` of blocks.
 
+    Args:
+        layout: of one segment.
+        what: that needs it, for the message.
+
     Raises:
         ConfigError: the layout has no scalar integer leaf `length`.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, what: str = "batch_steps") -> None:
         fields = [field for field in layout.fields if field.path == "length"]
         if not fields or fields[0].shape or fields[0].dtype.kind not in "iu":
             got = f"{fields[0].dtype} {fields[0].shape}" if fields else "no such leaf"
             raise ConfigError(
-                f"batch_steps: needs segments with a leaf `length`, one integer, got {got}: "
+                f"{what}: needs segments with a leaf `length`, one integer, got {got}: "
                 "add it, or use batch_size"
             )
         self._dtype = fields[0].dtype
         self._bytes = slice(fields[0].offset, fields[0].offset + fields[0].nbytes)
+        self._longest = _longest(layout)
 
-    def of(self, blocks: Block) -> npt.NDArray[np.int64]:
-        """Return the lengths `[B]` of blocks `[B, nbytes]`.
+    def of(self, blocks: Block) -> list[int]:
+        """Return the length of each of blocks `[B, nbytes]`.
 
         Raises:
-            SpecError: one is below 1.
+            SpecError: one is below 1, or above T.
         """
-        raw = np.ascontiguousarray(blocks[:, self._bytes])
-        lengths = raw.view(self._dtype)[:, 0].astype(np.int64)
-        if lengths.size and lengths.min() < 1:
-            raise SpecError(f"segment/length: expected 1 step or more, got {lengths.min()}")
+        # A list, since numpy's minimum of one number takes longer than to copy its segment.
+        lengths: list[int] = blocks[:, self._bytes].view(self._dtype)[:, 0].tolist()
+        if lengths and min(lengths) < 1:
+            raise SpecError(f"segment/length: expected 1 step or more, got {min(lengths)}")
+        if lengths and max(lengths) > self._longest:
+            raise SpecError(
+                f"segment/length: expected {self._longest} steps at most, as its leaves have, "
+                f"got {max(lengths)}"
+            )
         return lengths
+
+
+def is_scalar_length(layout: Layout) -> bool:
+    """Whether there is a leaf `length` that can be one."""
+    return any(
+        field.path == "length" and not field.shape and field.dtype.kind in "iu"
+        for field in layout.fields
+    )
+
+
+def _longest(layout: Layout) -> float:
+    """Return T; infinity where the leaves do not tell."""
+    try:
+        return TimeAxis.of(layout).length
+    except ConfigError:
+        return math.inf

@@ -3,41 +3,43 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from bray_core.errors import ClosedError, ConfigError, DeadlineError
+from bray_buffer.iteration import batches, batches_async
+from bray_buffer.random_state import get_state, set_state
+from bray_core.errors import ClosedError, ConfigError, DeadlineError, SpecError
 from bray_core.layout import Layout, Packed
 from bray_core.nested import Nested
 from bray_core.protocols import Buffer
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Mixture:
     """Pops from several buffers; what is pushed goes to one of them, by its own `push`.
 
     Args:
-        buffers: name → (buffer, weight ≥ 0); weights need not add up to 1.
+        buffers: name → (buffer, weight ≥ 0); weights need not add up to 1. All give batches of
+            one layout.
         seed: of the draws.
 
     Raises:
-        ConfigError: no buffer, a negative weight, all weights 0, or layouts that differ.
+        ConfigError: no buffer, a name that is no file name, a negative weight, all weights 0, or
+            layouts that differ.
     """
 
     def __init__(self, buffers: Mapping[str, tuple[Buffer, float]], seed: int = 0) -> None:
         if not buffers:
             raise ConfigError("buffers: expected at least one, got none")
-        self._buffers = {name: buffer for name, (buffer, _) in buffers.items()}
-        (first, layout), *rest = [(name, buffer.layout) for name, buffer in self._buffers.items()]
-        for name, other in rest:
-            if other != layout:
-                raise ConfigError(
-                    f"buffers: expected one layout in all of them, got {layout.id} in {first!r} "
-                    f"and {other.id} in {name!r}"
-                )
-        self._layout = layout
+        self._buffers: dict[str, Any] = {name: buffer for name, (buffer, _) in buffers.items()}
+        self._layout = _one_layout(self._buffers)
         self._random = np.random.default_rng(seed)
         self._lock = threading.Lock()
         self._owed: list[str] = []
@@ -45,7 +47,12 @@ class Mixture:
 
     @property
     def layout(self) -> Layout:
-        """The packed layout of one segment."""
+        """The packed layout of a batch's rows, as `batch_layout`."""
+        return self._layout
+
+    @property
+    def batch_layout(self) -> Layout:
+        """The packed layout of a batch's rows."""
         return self._layout
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
@@ -59,7 +66,11 @@ class Mixture:
         total = sum(weights.values())
         if not math.isfinite(total) or min(weights.values()) < 0 or total <= 0:
             raise ConfigError(f"weights: expected 0 or more and one above 0, got {dict(weights)}")
-        self._shares = [weights[name] / total for name in self._buffers]
+        shares = {name: weights[name] / total for name in self._buffers}
+        with self._lock:
+            self._shares = shares
+            # What is owed to a buffer that shall give nothing any more is not waited for.
+            self._owed = [name for name in self._owed if shares[name]]
 
     def push(
         self, *segments: Packed | Nested, wait: bool = False, timeout_s: float | None = None
@@ -67,6 +78,13 @@ class Mixture:
         """Refuse: which buffer would it be?"""
         raise ConfigError(
             f"mixture: push to one of its buffers instead: {', '.join(self._buffers)}"
+        )
+
+    def update_priorities(self, keys: object, priorities: object) -> None:
+        """Refuse: the keys are those of one buffer, and do not tell which."""
+        raise ConfigError(
+            "mixture: update the priorities of one of its buffers instead: "
+            f"{', '.join(self._buffers)}"
         )
 
     def pop(self, timeout_s: float | None = None) -> Packed:
@@ -77,31 +95,55 @@ class Mixture:
 
         Raises:
             DeadlineError: it has no batch within `timeout_s`; names it.
-            ClosedError: it was closed.
+            ClosedError: it was closed or is exhausted; names it.
         """
-        name = self._draw()
-        started = time.monotonic()
+        name, started = self._draw(), time.monotonic()
         try:
-            return self._buffers[name].pop(timeout_s)
-        except DeadlineError as error:
-            with self._lock:
+            batch: Packed = self._buffers[name].pop(timeout_s)
+        except BaseException as error:
+            self._explain(name, started, error)
+            raise
+        return batch
+
+    async def pop_async(self, timeout_s: float | None = None) -> Packed:
+        """`pop` for a coroutine; if it is cancelled, the next pop waits for the same buffer."""
+        name, started = self._draw(), time.monotonic()
+        try:
+            batch: Packed = await self._buffers[name].pop_async(timeout_s)
+        except BaseException as error:
+            self._explain(name, started, error)
+            raise
+        return batch
+
+    def _explain(self, name: str, started: float, error: BaseException) -> None:
+        """Note that no batch came of a draw, and raise a waiting or closing error by name."""
+        with self._lock:
+            if self._shares[name]:
                 self._owed.append(name)
+        if isinstance(error, DeadlineError):
             waited_s = time.monotonic() - started
             raise DeadlineError(f"mixture: {name!r} waited {waited_s:.1f} s: {error}") from error
+        if isinstance(error, ClosedError):
+            raise ClosedError(f"mixture: {name!r}: {error}") from error
 
     def _draw(self) -> str:
         with self._lock:
             if self._owed:
                 return self._owed.pop(0)
-            return str(self._random.choice(list(self._buffers), p=self._shares))
+            return str(self._random.choice(list(self._shares), p=list(self._shares.values())))
 
     def __iter__(self) -> Iterator[Packed]:
         """Yield batches until a drawn buffer is closed."""
-        while True:
-            try:
-                yield self.pop()
-            except ClosedError:
-                return
+        return batches(self)
+
+    def __aiter__(self) -> AsyncIterator[Packed]:
+        """Yield batches until a drawn buffer is closed."""
+        return batches_async(self)
+
+    def set_policy_version(self, version: int) -> None:
+        """Tell every buffer which policy version is the newest."""
+        for buffer in self._having("set_policy_version").values():
+            buffer.set_policy_version(version)
 
     def stats(self) -> dict[str, float]:
         """Return the figures of every buffer, `name/figure`."""
@@ -111,7 +153,70 @@ class Mixture:
             for figure, value in buffer.stats().items()
         }
 
+    def save(self, path: Path) -> None:
+        """Write every buffer that can be saved to a file of its name in the folder `path`."""
+        Path(path).mkdir(parents=True, exist_ok=True)
+        for name, buffer in self._having("save").items():
+            buffer.save(Path(path) / name)
+
+    def load(self, path: Path) -> int:
+        """Load what `save` wrote into every buffer; return how many segments that were.
+
+        Raises:
+            NotFoundError: a file is missing.
+            SpecError: a file is broken, or holds another layout.
+        """
+        return sum(b.load(Path(path) / name) for name, b in self._having("load").items())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the weights, the random generator's state and those of all buffers."""
+        states = {n: b.state_dict() for n, b in self._having("state_dict").items()}
+        with self._lock:
+            return {
+                "random": get_state(self._random),
+                "weights": dict(self._shares),
+                "owed": list(self._owed),
+                "buffers": states,
+            }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state_dict`.
+
+        Raises:
+            SpecError: it is another kind of buffer's, or of other buffers.
+            ConfigError: the weights are of other buffers.
+        """
+        holders = self._having("load_state_dict")
+        if set(state.get("buffers", ())) != set(holders):
+            raise SpecError(f"mixture: expected the states of {sorted(holders)}, got {dict(state)}")
+        set_state(self._random, state.get("random"))
+        self.set_weights(state["weights"])
+        self._owed = list(state["owed"])
+        for name, buffer in holders.items():
+            buffer.load_state_dict(state["buffers"][name])
+
+    def _having(self, method: str) -> dict[str, Any]:
+        """Return the buffers that can do something; a handle on Ray cannot do all."""
+        return {name: b for name, b in self._buffers.items() if hasattr(b, method)}
+
     def close(self) -> None:
         """Close every buffer."""
         for buffer in self._buffers.values():
             buffer.close()
+
+
+def _one_layout(buffers: Mapping[str, Any]) -> Layout:
+    layouts: dict[str, Layout] = {
+        name: getattr(buffer, "batch_layout", buffer.layout) for name, buffer in buffers.items()
+    }
+    first, layout = next(iter(layouts.items()))
+    for name, other in layouts.items():
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"buffers: expected names that files can have, got {name!r}")
+        if other != layout:
+            differ = sorted(set(layout.describe()) ^ set(other.describe()))
+            raise ConfigError(
+                f"buffers: expected batches of one layout, got {layout.id} from {first!r} and "
+                f"{other.id} from {name!r}: the leaf {differ[0][0]!r} differs"
+            )
+    return layout

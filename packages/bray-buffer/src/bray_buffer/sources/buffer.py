@@ -1,0 +1,365 @@
+"""Batches of a source's samples, through the methods of a buffer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict
+from functools import partial
+from itertools import chain, count, repeat
+from typing import Any
+
+from bray_buffer.gate import Gate
+from bray_buffer.iteration import batches, batches_async
+from bray_buffer.ring import as_layout
+from bray_buffer.sources.assembly import Assembler, Cursor, unit_order
+from bray_buffer.sources.config import SourceConfig
+from bray_buffer.sources.reading import (
+    Read,
+    ReadAhead,
+    StreamReader,
+    make_executor,
+    reader,
+)
+from bray_buffer.sources.sequence import SequenceSource
+from bray_buffer.sources.source import Source, Stream, stack
+from bray_buffer.sources.stream import StreamSource
+from bray_buffer.transform import Transform
+from bray_core import metrics, nested
+from bray_core.errors import ClosedError, ConfigError, DeadlineError, SpecError
+from bray_core.layout import Block, Layout, Packed
+from bray_core.nested import Nested
+
+Samples = Source | Stream | Sequence[Nested] | Iterable[Nested] | Callable[[], Iterable[Nested]]
+
+
+class SourceBuffer:
+    """Reads a source and gives its samples in batches. Thread-safe.
+
+    The order is that of the seed, however many workers read ahead. After the last epoch `pop`
+    raises ClosedError, so that iteration ends.
+
+    Args:
+        source: a `Source` or a `Stream`; a sequence of samples; an iterable of samples, for one
+            epoch; or a callable that returns a new iterator for each epoch. A sample is a nested
+            array.
+        config: batch size, epochs, shuffling, workers.
+        layout: of a sample, or its spec; by default the first sample is read to find out.
+        transform: a function that every batch goes through, leaves `[B, …]` → `[B', …]`; see
+            `bray_buffer.transform`.
+
+    Raises:
+        ConfigError: the source is none, or cannot be read for so many epochs or in processes.
+        SpecError: the first sample cannot be read.
+
+    Example:
+        >>> import numpy as np
+        >>> samples = [{"x": np.float32(number)} for number in range(5)]
+        >>> source = SourceBuffer(samples, SourceConfig(batch_size=2))
+        >>> [batch.tree["x"].tolist() for batch in source]
+        [[0.0, 1.0], [2.0, 3.0], [4.0]]
+    """
+
+    def __init__(
+        self,
+        source: Samples,
+        config: SourceConfig,
+        *,
+        layout: Layout | Nested | None = None,
+        transform: Callable[[Nested], Nested] | None = None,
+    ) -> None:
+        self._source = _as_source(source)
+        self._config = config
+        self._check_config()
+        self._layout = _first_layout(self._source) if layout is None else as_layout(layout)
+        self._function = transform
+        self._transform = transform and Transform(transform, self._layout)
+        self._shard = (0, 1)
+        self._skipped = 0
+        self._idle_epochs = 0
+        """Epochs since the last batch."""
+        self._gate = Gate("source")
+        self._executor: Executor | None = None
+        self._reads: ReadAhead | None = None
+        self._failure: SpecError | None = None
+        self._assembler = self._make_assembler(Cursor())
+
+    def _check_config(self) -> None:
+        source, config = self._source, self._config
+        if not isinstance(source, Source):
+            if config.workers == "processes":
+                raise ConfigError(
+                    "workers: a stream cannot be read by several processes: expected 'threads', "
+                    "got 'processes'"
+                )
+            if config.epochs != 1 and not source.is_repeatable:
+                raise ConfigError(
+                    f"epochs: an iterator can be read once, got epochs={config.epochs}: give a "
+                    "callable that returns a new one"
+                )
+
+    def _make_assembler(self, cursor: Cursor) -> Assembler:
+        by_order = isinstance(self._source, Source) and self._source.is_shuffled_by_order
+        window = self._config.shuffle_size if self._config.shuffle and not by_order else 1
+        return Assembler(self._config, window, cursor)
+
+    @property
+    def layout(self) -> Layout:
+        """The packed layout of one sample."""
+        return self._layout
+
+    @property
+    def batch_layout(self) -> Layout:
+        """The packed layout of a batch's rows: of a sample, transformed."""
+        return self._transform.layout if self._transform else self._layout
+
+    def shard(self, rank: int, size: int) -> SourceBuffer:
+        """Return a buffer of one rank's share, at its beginning.
+
+        The shares of all ranks have no sample in common and together are all samples. Ranks get
+        whole units in turn (samples of a sequence, row groups, files, episodes), so that their
+        shares differ by one unit at most; of a stream every `size`-th sample.
+        """
+        if not 0 <= rank < size:
+            raise ConfigError(f"rank: expected 0 to {size - 1} of size={size}, got {rank}")
+        share = SourceBuffer(
+            self._source, self._config, layout=self._layout, transform=self._function
+        )
+        share._shard = (rank, size)
+        return share
+
+    def push(
+        self, *segments: Packed | Nested, wait: bool = False, timeout_s: float | None = None
+    ) -> int:
+        """Refuse: a source is read only."""
+        raise ConfigError("source: nothing can be pushed to a source: it is read only")
+
+    def pop(self, timeout_s: float | None = None) -> Packed:
+        """Return the next batch `[B, nbytes]`; an epoch's last may be shorter.
+
+        Raises:
+            DeadlineError: no batch within `timeout_s`.
+            ClosedError: all epochs were given, or the buffer was closed.
+            SpecError: a sample cannot be read; names its file and row. Or the transform failed.
+            WorkerLostError: a process that reads died.
+        """
+        return self._finish(self._gate.until(self._take, timeout_s), timeout_s)
+
+    async def pop_async(self, timeout_s: float | None = None) -> Packed:
+        """`pop` for a coroutine; with `num_workers=0` the event loop waits for the reading."""
+        return self._finish(await self._gate.until_async(self._take, timeout_s), timeout_s)
+
+    def _finish(self, block: Block | None, timeout_s: float | None) -> Packed:
+        if block is None:
+            raise DeadlineError(
+                f"source: no batch within {timeout_s:g} s: its workers are still reading"
+            )
+        return Packed(self.batch_layout, self._transform(block) if self._transform else block)
+
+    def _take(self) -> Block | None:
+        if self._failure:
+            raise self._failure
+        if self._reads is None:
+            self._reads = self._begin_reading(self._assembler.cursor)
+        while (block := self._assembler.take()) is None:
+            read = self._reads.take()
+            if read is not None:
+                self._add(read)
+            elif self._reads.is_exhausted:
+                self._stop_reading()
+                raise ClosedError(f"source: exhausted after {self._config.epochs} epochs")
+            else:
+                return None
+        self._idle_epochs = 0
+        return block
+
+    def _add(self, read: Read) -> None:
+        for error in read.errors:
+            if self._config.on_error == "raise":
+                self._failure = SpecError(error)
+                self._stop_reading()
+                raise self._failure
+            self._skipped += 1
+            metrics.record("buffer/skipped_samples", 1, kind="count")
+        self._assembler.add(read)
+        self._idle_epochs += read.ends_epoch
+        if self._config.epochs is None and self._idle_epochs > 2:
+            raise SpecError(
+                "source: a whole epoch gave no batch: it is empty, or drop_last is set and there "
+                f"are fewer samples than batch_size={self._config.batch_size}"
+            )
+
+    def _begin_reading(self, cursor: Cursor) -> ReadAhead:
+        source, config = self._source, self._config
+        units = source if isinstance(source, Source) else None
+        self._executor = make_executor(config.workers, config.num_workers, units, self._layout)
+        jobs: Iterator[Callable[[], Read | None]]
+        if isinstance(source, Source):
+            jobs = self._unit_jobs(source, cursor)
+        else:
+            place = (cursor.epoch, cursor.read, config.epochs)
+            jobs = repeat(StreamReader(source, self._layout, self._shard, *place).read)
+        return ReadAhead(jobs, self._executor, max(1, 2 * config.num_workers), self._wake)
+
+    def _unit_jobs(self, source: Source, cursor: Cursor) -> Iterator[Callable[[], Read]]:
+        read = reader(source, self._layout, self._executor)
+        first = cursor.read
+        for epoch in count(cursor.epoch):
+            if self._config.epochs is not None and epoch >= self._config.epochs:
+                return
+            rank, size = self._shard
+            order = unit_order(source.num_units, self._config, epoch)[rank::size].tolist()
+            starts = range(0, len(order), source.units_per_read)
+            for number in range(first, len(starts)):
+                units = order[starts[number] : starts[number] + source.units_per_read]
+                yield partial(read, number, units, number == len(starts) - 1)
+            if first >= len(starts):  # nothing is left of the epoch but its end
+                yield partial(read, first, (), True)
+            first = 0
+
+    def _wake(self) -> None:
+        with self._gate.lock:
+            self._gate.notify()
+
+    def _stop_reading(self) -> None:
+        if self._reads is not None:
+            self._reads.cancel()
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._executor = None
+
+    def __iter__(self) -> Iterator[Packed]:
+        """Yield batches until all epochs were given."""
+        return batches(self)
+
+    def __aiter__(self) -> AsyncIterator[Packed]:
+        """Yield batches until all epochs were given."""
+        return batches_async(self)
+
+    def progress(self) -> dict[str, float]:
+        """Return the `epoch` at hand, all `samples` given, and the `fraction` of the epoch.
+
+        The fraction is NaN for a stream, whose end nobody knows.
+        """
+        with self._gate.lock:
+            cursor = self._assembler.cursor
+        return {
+            "epoch": cursor.epoch,
+            "samples": cursor.samples,
+            "fraction": self._fraction(cursor),
+        }
+
+    def _fraction(self, cursor: Cursor) -> float:
+        source, (rank, size) = self._source, self._shard
+        if not isinstance(source, Source):
+            return float("nan")
+        units = len(range(rank, source.num_units, size))
+        given = cursor.read * source.units_per_read
+        if source.is_shuffled_by_order:  # a unit is a sample
+            given += cursor.row + cursor.taken
+        return min(1.0, given / units) if units else 1.0
+
+    def stats(self) -> dict[str, float]:
+        """Return the samples given (`popped`) and those `skipped` since they cannot be read."""
+        with self._gate.lock:
+            return {"popped": self._assembler.cursor.samples, "skipped": self._skipped}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the place of the next sample, and of what."""
+        with self._gate.lock:
+            return {"cursor": asdict(self._assembler.cursor), "order": self._order()}
+
+    def _order(self) -> dict[str, Any]:
+        """Return all that the order of samples depends on."""
+        config = self._config
+        return {
+            "shuffle": config.shuffle,
+            "shuffle_size": config.shuffle_size,
+            "seed": config.seed,
+            "shard": list(self._shard),
+            "num_units": self._source.num_units if isinstance(self._source, Source) else None,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with exactly the sample that would have come next.
+
+        Raises:
+            SpecError: it is no state of a source, or one of another order of samples.
+        """
+        cursor = Cursor.from_dict(state.get("cursor"))
+        for name, value in self._order().items():
+            got = state.get("order", {}).get(name)
+            if got != value:
+                raise SpecError(
+                    f"source: cannot go on from another order of samples: expected {name}={value}, "
+                    f"got {got}"
+                )
+        with self._gate.lock:
+            self._stop_reading()
+            self._reads = self._failure = None
+            self._assembler = self._make_assembler(cursor)
+
+    def close(self) -> None:
+        """Wake every waiter with ClosedError and read no more.
+
+        What a worker reads at the moment it still reads, but nobody waits for it.
+        """
+        self._gate.close()
+        with self._gate.lock:
+            self._stop_reading()
+
+
+class _Peeked:
+    """A stream of which the first sample was looked at."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.is_repeatable = stream.is_repeatable
+        self._stream = stream
+        self._samples: Iterator[Any] | None = stream.open()
+        self.first = next(self._samples, None)
+
+    def open(self) -> Iterator[Any]:
+        """Begin an epoch."""
+        if self._samples is not None:
+            samples, self._samples = self._samples, None
+            return chain([self.first], samples)
+        if not self.is_repeatable:
+            raise ConfigError("source: an iterator can be read once: give a callable")
+        return self._stream.open()
+
+
+def _as_source(source: Any) -> Source | Stream:
+    if isinstance(source, Source | _Peeked):
+        return source
+    if hasattr(source, "is_repeatable"):
+        return _Peeked(source)
+    if callable(source):
+        return _Peeked(StreamSource(source))
+    if hasattr(source, "__len__") and hasattr(source, "__getitem__"):
+        return SequenceSource(source)
+    if hasattr(source, "__iter__"):
+        return _Peeked(StreamSource(source))
+    raise ConfigError(
+        "source: expected a source, a sequence, an iterable or a callable, got "
+        f"{type(source).__name__}"
+    )
+
+
+def _first_layout(source: Source | Stream) -> Layout:
+    """Return the layout of a source's first sample."""
+    if not isinstance(source, Source):
+        assert isinstance(source, _Peeked)
+        if source.first is None:
+            raise SpecError("source: expected at least one sample, got none")
+        rows = stack([source.first])
+    else:
+        rows = _first_rows(source)
+    return as_layout(nested.map(lambda leaf: nested.ArraySpec(leaf.dtype, leaf.shape[1:]), rows))
+
+
+def _first_rows(source: Source) -> Nested:
+    for unit in range(source.num_units):
+        for rows in source.read([unit]):
+            if not isinstance(rows, SpecError):
+                return rows
+    raise SpecError("source: expected at least one sample, got none")

@@ -1,0 +1,113 @@
+"""What a mixture passes on to its buffers."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from bray_buffer import Buffer, BufferConfig, Mixture, Reservoir, ReservoirConfig
+from bray_core import nested
+from bray_core.errors import ClosedError, ConfigError, DeadlineError, SpecError
+
+SPEC = nested.spec({"x": np.int64(0), "policy_version": np.int64(0)})
+
+
+def row(x, version=0):
+    return {"x": np.array(x), "policy_version": np.array(version)}
+
+
+def make(seed=0, weights=(1.0, 1.0)):
+    queue = Buffer(SPEC, BufferConfig(batch_size=1, max_policy_lag=1))
+    reservoir = Reservoir(SPEC, ReservoirConfig(capacity=4, batch_size=1))
+    return queue, reservoir, Mixture({"q": (queue, weights[0]), "r": (reservoir, weights[1])}, seed)
+
+
+def x(batch):
+    return int(batch.tree["x"][0])
+
+
+async def test_a_coroutine_waits_for_the_drawn_buffer(numbers):
+    queue, reservoir, mixture = make(weights=(1.0, 0.0))
+    reservoir.push(row(9))
+    popping = asyncio.create_task(mixture.pop_async())
+    while not queue._gate.num_waiting:  # noqa: ASYNC110  nothing tells of a waiter
+        await asyncio.sleep(0)
+    queue.push(row(1))
+    assert x(await popping) == 1
+    with pytest.raises(DeadlineError, match=r"mixture: 'q' waited 0.0 s: buffer: no batch"):
+        await mixture.pop_async(0)
+    mixture.set_weights({"q": 0.0, "r": 1.0})  # what was owed by q is not waited for
+    assert x(await mixture.pop_async(0)) == 9
+    mixture.close()
+    with pytest.raises(ClosedError, match="mixture: 'r': reservoir: closed"):
+        await mixture.pop_async()
+    assert [batch async for batch in mixture] == list(mixture) == []
+
+
+async def test_a_cancelled_pop_is_owed():
+    queue, reservoir, mixture = make(weights=(1.0, 0.0))
+    popping = asyncio.create_task(mixture.pop_async())
+    while not queue._gate.num_waiting:  # noqa: ASYNC110  nothing tells of a waiter
+        await asyncio.sleep(0)
+    popping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await popping
+    mixture.set_weights({"q": 1e-9, "r": 1.0})
+    reservoir.push(row(9))
+    queue.push(row(1))
+    assert [x(mixture.pop(0)) for _ in range(3)] == [1, 9, 9]
+
+
+def test_the_policy_version_goes_to_all():
+    queue, _, mixture = make()
+    mixture.set_policy_version(5)
+    queue.push(row(1, version=3), row(2, version=4))
+    assert mixture.stats()["q/stale"] == 1
+
+
+def test_content_and_state_of_all_come_back(tmp_path):
+    def filled(seed):
+        queue, reservoir, mixture = make(seed)
+        queue.push(*map(row, range(20)))
+        reservoir.push(*map(row, range(100, 120)))
+        return mixture
+
+    first = filled(1)
+    first.set_weights({"q": 2.0, "r": 1.0})
+    first.pop(0)
+    first.save(tmp_path / "mixture")
+    assert sorted(path.name for path in (tmp_path / "mixture").iterdir()) == ["q", "r"]
+    again = make(2)[2]
+    assert again.load(tmp_path / "mixture") == first.stats()["q/queued"] + 4
+    again.load_state_dict(first.state_dict())
+    assert [x(first.pop(0)) for _ in range(15)] == [x(again.pop(0)) for _ in range(15)]
+
+
+def test_nonsense_is_refused():
+    queue, _, mixture = make()
+    with pytest.raises(ConfigError, match="push to one of its buffers instead: q, r"):
+        mixture.push(row(1))
+    with pytest.raises(ConfigError, match="update the priorities of one of its buffers"):
+        mixture.update_priorities([1], [1.0])
+    with pytest.raises(SpecError, match=r"expected the states of \['q', 'r'\], got"):
+        mixture.load_state_dict({"policy_version": 3})
+    with pytest.raises(ConfigError, match=r"names that files can have, got '../x'"):
+        Mixture({"../x": (queue, 1.0)})
+    other = Buffer({**SPEC, "y": SPEC["x"]}, BufferConfig(batch_size=1))
+    message = "one layout, got .* from 'q' and .* from 'o': the leaf 'y' differs"
+    with pytest.raises(ConfigError, match=message):
+        Mixture({"q": (queue, 1.0), "o": (other, 1.0)})
+
+
+def test_what_is_mixed_are_batches():
+    """Buffers of other segments fit together if their batches do."""
+    queue = make()[0]
+    other = Buffer(
+        nested.spec({"y": np.int64(0)}),
+        BufferConfig(batch_size=1),
+        transform=lambda batch: {"x": batch["y"], "policy_version": batch["y"] * 0},
+    )
+    other.push({"y": np.array(5)})
+    mixture = Mixture({"q": (queue, 0.0), "o": (other, 1.0)})
+    assert mixture.batch_layout == mixture.layout == queue.layout
+    assert x(mixture.pop(0)) == 5
