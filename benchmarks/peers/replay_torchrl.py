@@ -38,7 +38,7 @@ class TorchRL:
 
     def update(self, batch: Any, priorities: np.ndarray) -> None:
         """Give a batch new priorities."""
-        self.buffer.update_priority(batch["index"], torch.from_numpy(priorities))
+        self.buffer.update_priority(batch["index"], torch.from_numpy(priorities).float())
 
 
 torch.set_num_threads(1)

@@ -1,5 +1,6 @@
 """A replay that was saved and restored goes on as if nothing had been."""
 
+import asyncio
 import json
 import threading
 from typing import Any
@@ -149,3 +150,43 @@ def test_threads_push_and_pop_whole_items(steps):
     store.close()
     with pytest.raises(ClosedError):
         store.pop()
+
+
+def test_a_batch_may_be_written_into_a_slot(steps):
+    config = ReplayConfig(unit="transition", capacity=60, batch_size=4)
+    store = ReplayBuffer(nested.spec(steps(0)), config)
+    store.push(steps(0))
+    slots = store.batch_layout.empty(3, 4)
+    batch = store.pop(0, out=slots[1])
+    assert np.shares_memory(batch.block, slots)
+    assert slots[1].any()
+    assert not slots[0].any()
+    assert not slots[2].any()
+    for wrong in (slots[0, :3], slots[0].astype(np.int8), slots[:, 0][:, ::2]):
+        with pytest.raises(SpecError, match=r"out: expected contiguous uint8 \(4, \d+\), got"):
+            store.pop(0, out=wrong)
+
+
+async def test_coroutines_wait_for_each_other(steps):
+    config = ReplayConfig(
+        unit="transition",
+        capacity=60,
+        batch_size=5,
+        min_size=5,
+        samples_per_insert=1.0,
+        error_margin=5.0,
+    )
+    store = ReplayBuffer(nested.spec(steps(0)), config)
+
+    async def push() -> int:
+        return sum([await store.push_async(steps(n), wait=True, timeout_s=10) for n in range(6)])
+
+    pushed = asyncio.create_task(push())
+    for _ in range(5):
+        assert (await store.pop_async(10)).block.shape[0] == 5
+    assert await pushed == 6
+    with pytest.raises(DeadlineError):
+        while True:
+            await store.pop_async(0)
+    store.close()
+    assert [batch async for batch in store] == []

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bray_buffer.random_state import get_state, set_state
 from bray_core.errors import SpecError
 
 _BLOCK = 16384
@@ -29,7 +30,7 @@ class Draws:
         self._before: Any = None
 
     def _refill(self) -> None:
-        self._before = self._random.bit_generator.state
+        self._before = get_state(self._random)
         self._numbers = self._random.random(self._shape)
         self._used = 0
 
@@ -44,7 +45,7 @@ class Draws:
     def state_dict(self) -> dict[str, Any]:
         """Return where the draws stand."""
         if self._used == self._shape[0]:
-            return {"generator": self._random.bit_generator.state, "used": 0}
+            return {"generator": get_state(self._random), "used": 0}
         return {"generator": self._before, "used": self._used}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -53,13 +54,10 @@ class Draws:
         Raises:
             SpecError: this is no such state.
         """
-        try:
-            self._random.bit_generator.state = state["generator"]
-            used = int(state["used"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise SpecError(
-                f"draws: expected a state of numpy's PCG64 and how much of it is used, got {state}"
-            ) from error
+        if set(state) != {"generator", "used"} or not isinstance(state["used"], int):
+            raise SpecError(f"draws: expected a generator and how much of it is used, got {state}")
+        set_state(self._random, state["generator"])
+        used = state["used"]
         if not 0 <= used < self._shape[0]:
             raise SpecError(f"draws: expected 0 to {self._shape[0] - 1} used, got {used}")
         self._refill()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from bray_buffer.step_ring import spans
 from bray_buffer.sum_tree import SumTree
 from bray_core.errors import ConfigError, SpecError
+
+_MANY = 64
+"""Ranges of slots that may wait for their sums."""
 
 Floats = npt.NDArray[np.float64]
 Slots = npt.NDArray[np.int64]
@@ -28,7 +33,7 @@ class Prioritized:
     def __init__(self, capacity: int, alpha: float, beta: float, epsilon: float) -> None:
         self._tree = SumTree(capacity)
         self._capacity = capacity
-        self._removed: list[tuple[int, int]] = []
+        self._changed: list[list[int]] = []
         self._alpha = alpha
         self._epsilon = epsilon
         self.largest = 1.0
@@ -49,29 +54,35 @@ class Prioritized:
 
     def add(self, start: int, items: int) -> None:
         """Let the `items` slots from `start` on be drawn."""
-        added = [(first, last) for first, last, _, _ in spans(start, items, self._capacity)]
-        for first, last in added:
-            self._tree.write(first, last, self.largest)
-            self._tree.add_up(first, last)
-        for first, last in self._removed:
-            if (first, last) not in added:  # mostly a new segment takes the place of the oldest
-                self._tree.add_up(first, last)
-        self._removed.clear()
+        self._write(start, items, self.largest)
         self.size += items
 
     def remove(self, start: int, count: int, items: int) -> None:
-        """Forget the `count` slots from `start` on, `items` of which could be drawn.
-
-        An `add` has to follow before the next draw.
-        """
-        for first, last, _, _ in spans(start, count, self._capacity):
-            self._tree.write(first, last, 0.0)
-            self._removed.append((first, last))
+        """Forget the `count` slots from `start` on, `items` of which could be drawn."""
+        self._write(start, count, 0.0)
         self.size -= items
+
+    def _write(self, start: int, count: int, value: float) -> None:
+        for first, last, _, _ in spans(start, count, self._capacity):
+            self._tree.write(first, last, value)
+            if self._changed and self._changed[-1][0] <= first <= self._changed[-1][1]:
+                self._changed[-1][1] = max(last, self._changed[-1][1])
+            else:
+                self._changed.append([first, last])
+        if len(self._changed) > _MANY:
+            self._add_up()
+
+    def _add_up(self) -> None:
+        """Compute the sums over what was written: neighbours that came one by one together."""
+        for first, last in self._changed:
+            self._tree.add_up(first, last)
+        self._changed.clear()
 
     def draw(self, points: Floats) -> tuple[Slots, npt.NDArray[np.float32]]:
         """Return the slots `[B]` for points in [0, 1), and their weights `[B]`."""
         tree = self._tree
+        if self._changed:
+            self._add_up()
         slots = tree.find(points * tree.total)
         # N and the sum of all are the same for the whole batch: they go out by the division.
         values = tree.get(slots)
@@ -103,11 +114,38 @@ class Prioritized:
         values = np.maximum(values, 1e-150)
         return np.minimum(values, 1e150) if most > 1 else values
 
-    def update(self, slots: Slots, values: Floats) -> None:
-        """Set `p**alpha` of slots `[B]` to `values` of `check`."""
-        if len(values):
-            self._tree.set(slots, values)
-            self.largest = max(self.largest, float(values.max()))
+    def update(self, keys: npt.NDArray[Any], values: Floats, first: int, end: int) -> int:
+        """Set `p**alpha` of items to values of `check`, and return how many were still there.
+
+        Args:
+            keys: numbers of the items `[B]`; those below `first` were overwritten.
+            values: `[B]`.
+            first, end: of the numbers that are kept.
+
+        Raises:
+            SpecError: a key is that of no item; nothing was changed.
+        """
+        if keys.ndim != 1 or keys.dtype.kind not in "iu":
+            raise SpecError(f"keys: expected integers (B,), got {keys.dtype} {keys.shape}")
+        if not len(keys):
+            return 0
+        least, most = keys.min(), keys.max()
+        if least < 0 or most >= end:
+            raise SpecError(
+                f"keys: expected those of batches, 0 to {end - 1}, got {least} to {most}"
+            )
+        if least < first:
+            kept = keys >= first
+            keys, values = keys[kept], values[kept]
+        if not len(keys):
+            return 0
+        slots = keys % self._capacity
+        if self._tree.get(slots).min() == 0:
+            raise SpecError("keys: expected those of batches, got one that cannot be drawn")
+        self._add_up()
+        self._tree.set(slots, values)
+        self.largest = max(self.largest, float(values.max()))
+        return len(keys)
 
     def restore(self, start: int, values: Floats) -> None:
         """Set `p**alpha` of all slots from `start` on, 0 where none can be drawn."""

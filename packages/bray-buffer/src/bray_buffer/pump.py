@@ -98,7 +98,7 @@ class Pump:
     def _give_out(self) -> bool:
         if not self._outbox.has_room():
             return False
-        if isinstance(self._buffer, ReplayBuffer) and not self._buffer.has_transform:
+        if isinstance(self._buffer, ReplayBuffer) and self._buffer.fills_memory:
             return self._draw(self._buffer)
         try:
             batch = self._buffer.pop(0.0)
@@ -118,7 +118,7 @@ class Pump:
             return False
 
         def write(rows: Block, _: int) -> None:
-            replay.pop_into(rows, 0.0)
+            replay.pop(0.0, out=rows)
 
         return self._outbox.fill(self._outbox.shape.rows, write, seal=True) > 0
 

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bray_buffer import storage
-from bray_buffer.draws import Draws
-from bray_buffer.prioritized import Prioritized
-from bray_buffer.rate_limiter import RateLimiter
+from bray_buffer.gate import Gate
+from bray_buffer.iteration import batches, batches_async
 from bray_buffer.replay_config import ReplayConfig
+from bray_buffer.replay_core import ReplayCore
 from bray_buffer.ring import as_layout
-from bray_buffer.sampling import Sampler, Store
-from bray_buffer.segment_leaves import SegmentLeaves
-from bray_buffer.sequences import Sequences
 from bray_buffer.transform import Transform
-from bray_buffer.transitions import Transitions
-from bray_buffer.uniform import Uniform, UniformChosen
-from bray_buffer.whole_segments import WholeSegments
-from bray_core import metrics
-from bray_core.errors import ClosedError, ConfigError, DeadlineError, SpecError
+from bray_core.errors import ConfigError, DeadlineError
 from bray_core.layout import Block, Layout, Packed
 from bray_core.nested import Nested
 
-_RECORD_EVERY = 64
-"""Pops from one record of the metrics to the next."""
+
+class _Push:
+    """One call of push, while it waits for the rate."""
+
+    __slots__ = ("found", "taken", "waits")
+
+    def __init__(self, found: list[Any], waits: bool) -> None:
+        self.found = found
+        self.waits = waits
+        self.taken = 0
 
 
 class ReplayBuffer:
@@ -71,22 +69,10 @@ class ReplayBuffer:
         transform: Callable[[Nested], Nested] | None = None,
     ) -> None:
         self._layout = as_layout(layout)
-        self._config = config
-        self._sampler = _make_sampler(config)
-        self._store = _make_store(self._layout, config, self._sampler)
-        self._transform = transform and Transform(transform, self._store.batch_layout)
-        self._draws = Draws(config.seed, config.batch_size)
-        self._limiter = _make_limiter(config)
-        self._counts = {"pushed": 0, "popped": 0, "dropped": 0}
-        if config.sampler == "prioritized":
-            self._counts["stale_priorities"] = 0
-        self._pops = 0
-        self._name = "segments" if config.unit == "segment" else "steps"
-        fields = self._store.batch_layout.fields
-        self._weight = next((f.offset for f in fields if f.path == "weight"), 0)
-        self._changed = threading.Condition()
-        self._waiting = 0
-        self._closed = False
+        self._core = ReplayCore(self._layout, config)
+        self._transform = transform and Transform(transform, self._core.batch_layout)
+        self._batch_size = config.batch_size
+        self._gate = Gate("buffer")
 
     @property
     def layout(self) -> Layout:
@@ -96,18 +82,22 @@ class ReplayBuffer:
     @property
     def batch_layout(self) -> Layout:
         """The packed layout of one row of a batch."""
-        return self._transform.layout if self._transform else self._store.batch_layout
-
-    @property
-    def has_transform(self) -> bool:
-        """Whether batches go through a function."""
-        return self._transform is not None
+        return self._transform.layout if self._transform else self._core.batch_layout
 
     @property
     def max_batch_rows(self) -> int:
         """Rows of a batch, as one of zeros shows."""
-        rows = self._config.batch_size
-        return self._transform.num_rows(rows) if self._transform else rows
+        return self._transform.num_rows(self._batch_size) if self._transform else self._batch_size
+
+    @property
+    def fills_memory(self) -> bool:
+        """Whether `pop` takes `out`: it does without a transform, which makes its own rows."""
+        return self._transform is None
+
+    def is_ready(self) -> bool:
+        """Return whether a pop would wait for nothing."""
+        with self._gate.lock:
+            return self._core.is_ready()
 
     def push(
         self, *segments: Packed | Nested, wait: bool = False, timeout_s: float | None = None
@@ -127,140 +117,91 @@ class ReplayBuffer:
             DeadlineError: the rate allowed no insert in time; says how many were accepted before.
             ClosedError: the buffer was closed.
         """
-        read = self._store.read
-        found = read(segments[0]) if len(segments) == 1 else [s for g in segments for s in read(g)]
-        with self._changed:
-            self._check_open()
-            if self._limiter is None:
-                for segment in found:
-                    self._counts["dropped"] += self._store.insert(segment)
-                accepted = len(found)
-            else:
-                accepted = self._insert_by_rate(found, wait, timeout_s)
-            self._counts["pushed"] += accepted
-            if self._waiting:
-                self._changed.notify_all()
-        return accepted
+        found = self._core.read(segments)
+        if not self._core.has_rate:  # the quick way
+            with self._gate.lock:
+                self._gate.check_open()
+                taken = self._core.insert(found)
+                self._gate.notify()
+            return taken
+        push = _Push(found, wait)
+        return self._taken(push, self._gate.until(partial(self._offer, push), timeout_s), timeout_s)
 
-    def _insert_by_rate(self, found: list[Any], wait: bool, timeout_s: float | None) -> int:
-        assert self._limiter is not None
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        for accepted, segment in enumerate(found):
-            count = self._store.count(segment)
-            if not self._may_insert() and not (wait and self._wait_to_insert(deadline)):
-                if not wait:
-                    return accepted
-                raise DeadlineError(
-                    f"buffer: push found no room in time ({timeout_s:g} s): {accepted} of "
-                    f"{len(found)} segments were accepted: too little was drawn for "
-                    f"samples_per_insert={self._config.samples_per_insert:g}"
-                )
-            self._counts["dropped"] += self._store.insert(segment)
-            self._limiter.inserted(count)
-        return len(found)
+    async def push_async(
+        self, *segments: Packed | Nested, wait: bool = False, timeout_s: float | None = None
+    ) -> int:
+        """`push` for a coroutine; one that is cancelled while it waits has pushed a part."""
+        push = _Push(self._core.read(segments), wait)
+        done = await self._gate.until_async(partial(self._offer, push), timeout_s)
+        return self._taken(push, done, timeout_s)
 
-    def _may_insert(self) -> bool:
-        # A segment may have more steps than the margin ever allows: it comes when one step could.
-        return self._limiter is None or self._limiter.can_insert(1)
+    def _offer(self, push: _Push) -> int | None:
+        """Insert what the rate allows, and return how much that was; None to be called again."""
+        before = push.taken
+        while push.taken < len(push.found) and self._core.may_insert():
+            push.taken += self._core.insert(push.found[push.taken : push.taken + 1])
+        if push.taken > before:
+            self._gate.notify()
+        return None if push.waits and push.taken < len(push.found) else push.taken
 
-    def _wait_to_insert(self, deadline: float | None) -> bool:
-        self._changed.notify_all()  # what was inserted so far may be enough for a batch
-        left = None if deadline is None else deadline - time.monotonic()
-        found = self._wait(self._may_insert, left)
-        self._check_open()
-        return found
+    def _taken(self, push: _Push, done: int | None, timeout_s: float | None) -> int:
+        if done is None:
+            raise DeadlineError(
+                f"buffer: push found no room in time ({timeout_s:g} s): {push.taken} of "
+                f"{len(push.found)} segments were accepted: too little was drawn for "
+                "samples_per_insert"
+            )
+        return done
 
-    def _wait(self, is_done: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait until it is done or the buffer closed; others notify only if someone waits."""
-        self._waiting += 1
-        try:
-            return self._changed.wait_for(lambda: self._closed or is_done(), timeout_s)
-        finally:
-            self._waiting -= 1
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("buffer: closed")
-
-    def pop(self, timeout_s: float | None = None) -> Packed:
+    def pop(self, timeout_s: float | None = None, *, out: Block | None = None) -> Packed:
         """Return `batch_size` items drawn with replacement, `[B, nbytes]` of `batch_layout`.
+
+        Args:
+            timeout_s: how long to wait for `min_size` and the rate; None waits until the buffer
+                is closed.
+            out: contiguous memory `[B, nbytes]` that is filled, such as a slot of a ring; new
+                memory by default.
 
         Raises:
             DeadlineError: fewer than `min_size` segments or steps within `timeout_s`, or too few
                 inserted for `samples_per_insert`.
             ClosedError: the buffer was closed.
+            SpecError: `out` does not fit, or the transform failed: this batch is gone, the next pop
+                goes on.
+            ConfigError: `out` with a transform.
         """
-        block = np.empty((self._config.batch_size, self._store.batch_layout.nbytes), np.uint8)
-        self._draw_into(block, timeout_s)
-        if self._transform:
-            block = self._transform(block)
-        return Packed(self.batch_layout, block)
+        if out is not None and self._transform:
+            raise ConfigError("out: expected none, for the transform makes rows of its own")
+        block = self._core.memory(out)
+        with self._gate.lock:  # the quick way
+            done = None if self._gate.is_closed else self._take(block)
+        if done is None:
+            done = self._gate.until(partial(self._take, block), timeout_s)
+        return self._finish(done, timeout_s)
 
-    def pop_into(self, rows: Block, timeout_s: float | None = None) -> None:
-        """`pop` into memory at hand, of a replay without a transform.
+    async def pop_async(self, timeout_s: float | None = None) -> Packed:
+        """`pop` for a coroutine."""
+        take = partial(self._take, self._core.memory(None))
+        return self._finish(await self._gate.until_async(take, timeout_s), timeout_s)
 
-        Args:
-            rows: `[batch_size, nbytes]` of `batch_layout`.
-            timeout_s: as of `pop`, with its errors.
-        """
-        if self._transform:
-            raise ConfigError("pop_into: the replay has a transform, which makes its own rows")
-        self._draw_into(rows, timeout_s)
+    def _take(self, block: Block) -> Block | None:
+        done = self._core.take(block)
+        if done is not None and self._core.has_rate:
+            self._gate.notify()
+        return done
 
-    def _draw_into(self, block: Block, timeout_s: float | None) -> None:
-        size = self._config.batch_size
-        with self._changed:
-            if self._closed or not self._is_ready():
-                self._wait_to_sample(timeout_s)
-            self._fill(block)
-            self._counts["popped"] += size
-            if self._limiter is not None:
-                self._limiter.sampled(size)
-                if self._waiting:
-                    self._changed.notify_all()
-            if self._pops % _RECORD_EVERY == 0:
-                self._record()
-            self._pops += 1
-
-    def is_ready(self) -> bool:
-        """Return whether a pop would wait for nothing."""
-        with self._changed:
-            return self._is_ready()
-
-    def _is_ready(self) -> bool:
-        if self._limiter is not None and not self._limiter.can_sample(self._config.batch_size):
-            return False
-        return self._store.size >= self._config.min_size
-
-    def _wait_to_sample(self, timeout_s: float | None) -> None:
-        if not self._wait(self._is_ready, timeout_s):
-            what = f"{self._store.size} of {self._config.min_size} {self._name} are there"
-            if self._store.size >= self._config.min_size:
-                what = (
-                    "too little was pushed for "
-                    f"samples_per_insert={self._config.samples_per_insert:g}"
-                )
-            raise DeadlineError(f"buffer: no batch within {timeout_s:g} s: {what}")
-        self._check_open()
-
-    def _fill(self, block: Block) -> None:
-        slots, weights = self._sampler.draw(self._draws.take())
-        self._store.gather(slots, block)
-        if weights is not None:
-            at = self._weight
-            block[:, at : at + 4].view(np.float32)[:, 0] = weights
-
-    def _record(self) -> None:
-        name = "queued_segments" if self._name == "segments" else "stored_steps"
-        metrics.record(f"buffer/{name}", self._store.size, kind="last")
+    def _finish(self, block: Block | None, timeout_s: float | None) -> Packed:
+        if block is None:
+            raise DeadlineError(f"buffer: no batch within {timeout_s:g} s: {self._core.why_not()}")
+        return Packed(self.batch_layout, self._transform(block) if self._transform else block)
 
     def __iter__(self) -> Iterator[Packed]:
         """Yield batches until the buffer is closed."""
-        while True:
-            try:
-                yield self.pop()
-            except ClosedError:
-                return
+        return batches(self)
+
+    def __aiter__(self) -> AsyncIterator[Packed]:
+        """Yield batches until the buffer is closed."""
+        return batches_async(self)
 
     def update_priorities(self, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> int:
         """Give items of a batch new priorities, and return how many of them are still there.
@@ -276,36 +217,10 @@ class ReplayBuffer:
             SpecError: a priority is negative or not finite, or a key was never drawn; nothing of
                 this call was changed.
         """
-        sampler = self._prioritized()
         given = np.asarray(keys)
-        if given.ndim != 1 or given.dtype.kind not in "iu":
-            raise SpecError(f"keys: expected integers (B,), got {given.dtype} {given.shape}")
-        values = sampler.check(priorities, len(given))
-        with self._changed:
-            self._check_keys(given)
-            slots = given % self._store.capacity
-            if len(given) and given.min() < self._store.first:
-                kept = given >= self._store.first
-                slots, values = slots[kept], values[kept]
-                stale = len(given) - len(slots)
-                self._counts["stale_priorities"] += stale
-                metrics.record("buffer/stale_priorities", stale, kind="count")
-            if len(slots) and sampler.values(slots).min() == 0:
-                raise SpecError("keys: expected those of batches, got one that cannot be drawn")
-            sampler.update(slots, values)
-        return len(slots)
-
-    def _check_keys(self, keys: npt.NDArray[Any]) -> None:
-        if len(keys) and (keys.max() >= self._store.next or keys.min() < 0):
-            raise SpecError(
-                f"keys: expected those of batches, 0 to {self._store.next - 1}, "
-                f"got {keys.min()} to {keys.max()}"
-            )
-
-    def _prioritized(self) -> Prioritized:
-        if not isinstance(self._sampler, Prioritized):
-            raise ConfigError('sampler: expected a replay with sampler="prioritized"')
-        return self._sampler
+        values = self._core.prioritized().check(priorities, given.size)
+        with self._gate.lock:
+            return self._core.update(given, values)
 
     def set_beta(self, beta: float) -> None:
         """Change how far weights correct the bias, from the next batch on.
@@ -313,28 +228,21 @@ class ReplayBuffer:
         Raises:
             ConfigError: beta is not within 0 to 1, or the replay is not prioritized.
         """
-        with self._changed:
-            self._prioritized().set_beta(beta)
+        with self._gate.lock:
+            self._core.prioritized().set_beta(beta)
 
     def stats(self) -> dict[str, float]:
         """Return segments `pushed`; segments or steps overwritten (`dropped`) and kept (`queued`).
 
         Also items drawn (`popped`) and priorities that came too late (`stale_priorities`).
         """
-        with self._changed:
-            return {**self._counts, "queued": self._store.size}
+        with self._gate.lock:
+            return {**self._core.counts, "queued": self._core.size}
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the draws stand, the counters and beta; `save` writes the content."""
-        with self._changed:
-            state: dict[str, Any] = {"draws": self._draws.state_dict()}
-            state["counts"] = dict(self._counts)
-            if self._limiter is not None:
-                state["limiter"] = self._limiter.state_dict()
-            if isinstance(self._sampler, Prioritized):
-                state["beta"] = self._sampler.beta
-                state["largest"] = self._sampler.largest
-            return state
+        with self._gate.lock:
+            return self._core.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there.
@@ -342,20 +250,8 @@ class ReplayBuffer:
         Raises:
             SpecError: it is the state of something else.
         """
-        with self._changed:
-            try:
-                counts = {name: int(state["counts"][name]) for name in self._counts}
-                draws = state["draws"]
-                limiter = state["limiter"] if self._limiter is not None else {}
-                if isinstance(self._sampler, Prioritized):
-                    self._sampler.set_beta(float(state["beta"]))
-                    self._sampler.largest = float(state["largest"])
-            except (KeyError, TypeError, ValueError) as error:
-                raise SpecError(f"state: not of such a replay: {error!r}") from error
-            self._draws.load_state_dict(draws)
-            if self._limiter is not None:
-                self._limiter.load_state_dict(limiter)
-            self._counts = counts
+        with self._gate.lock:
+            self._core.load_state_dict(state)
 
     def save(self, path: Path) -> None:
         """Write the segments, their keys and priorities to a file, whole or not at all.
@@ -366,13 +262,8 @@ class ReplayBuffer:
             NotFoundError: there is no such folder.
             CapacityError: the disk is full.
         """
-        with self._changed:
-            store = self._store
-            extra: dict[str, Any] = {"first": store.first}
-            if isinstance(self._sampler, Prioritized):
-                numbers = np.arange(store.first, store.next)
-                extra["priorities"] = self._sampler.values(numbers % store.capacity)
-            storage.save(path, store.record, _chunks(store), extra)
+        with self._gate.lock:
+            self._core.save(path)
 
     def load(self, path: Path) -> int:
         """Restore what `save` wrote into an empty replay; return how many segments were read.
@@ -381,62 +272,14 @@ class ReplayBuffer:
 
         Raises:
             NotFoundError: there is no such file.
-            SpecError: the file is broken, holds another layout, or the replay is not empty.
+            SpecError: the replay is not empty, the file holds another layout, or it is damaged: then
+                what came before the damage is there.
         """
-        count, extra, chunks = storage.load(path, self._store.record)
-        with self._changed:
-            self._store.start_at(int(extra.get("first", 0)))
-            for chunk in chunks:
-                for segment in self._store.restore(chunk):
-                    self._store.insert(segment)
-            size, first = self._store.size, self._store.first
-            if size and isinstance(self._sampler, Prioritized) and "priorities" in extra:
-                self._sampler.restore(first % self._store.capacity, extra["priorities"][-size:])
-            if self._limiter is not None and not self._limiter.state_dict()["inserted"]:
-                ratio = self._config.samples_per_insert or 0.0
-                drawn = int(ratio * max(0, size - self._config.min_size))  # neither side is behind
-                self._limiter.load_state_dict({"inserted": size, "sampled": drawn})
-            self._changed.notify_all()
+        with self._gate.lock:
+            count = self._core.load(path)
+            self._gate.notify()
         return count
 
     def close(self) -> None:
         """Wake every waiter with ClosedError and refuse further use."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-
-
-def _make_sampler(config: ReplayConfig) -> Sampler:
-    if config.sampler == "prioritized":
-        return Prioritized(config.capacity, config.alpha, config.beta, config.epsilon)
-    chosen = config.unit == "sequence"
-    return UniformChosen(config.capacity) if chosen else Uniform(config.capacity)
-
-
-def _make_store(layout: Layout, config: ReplayConfig, sampler: Sampler) -> Store:
-    if config.unit == "segment":
-        return WholeSegments(layout, config, sampler)
-    leaves = SegmentLeaves(layout)
-    if leaves.length > config.capacity:
-        raise ConfigError(
-            f"capacity: expected {leaves.length} steps or more, those of one segment, "
-            f"got {config.capacity}"
-        )
-    kind = Transitions if config.unit == "transition" else Sequences
-    return kind(leaves, config, sampler)
-
-
-def _make_limiter(config: ReplayConfig) -> RateLimiter | None:
-    if config.samples_per_insert is None or config.error_margin is None:
-        return None
-    return RateLimiter(
-        config.samples_per_insert, config.error_margin, config.min_size, config.batch_size
-    )
-
-
-def _chunks(store: Store) -> Iterator[Block]:
-    """Join records to chunks of about a mebibyte, so that none is written by itself."""
-    together = max(1, (1 << 20) // store.record.nbytes)
-    records = store.records()
-    while batch := list(itertools.islice(records, together)):
-        yield np.concatenate(batch)
+        self._gate.close()

@@ -156,9 +156,11 @@ class SegmentLeaves:
         return list(nested.flatten(tree).values())
 
     def _steps_of(self, leaves: list[Leaf]) -> Steps:
-        count = self.length if self._count is None else int(leaves[self._count])
-        if not 1 <= count <= self.length:
-            raise SpecError(f"segment/length: expected 1 to {self.length} steps, got {count}")
+        count = self.length
+        if self._count is not None:
+            count = int(leaves[self._count])
+            if not 1 <= count <= self.length:
+                raise SpecError(f"segment/length: expected 1 to {self.length} steps, got {count}")
         if self._truncated is not None and leaves[self._truncated][: count - 1].any():
             at = int(leaves[self._truncated].argmax()) + 1
             raise SpecError(

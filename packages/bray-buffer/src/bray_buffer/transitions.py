@@ -48,6 +48,7 @@ class Transitions:
         self._ring = StepRing(capacity)
         slots = np.arange(capacity)
         self._places = np.stack([slots, (slots + config.n_step) % capacity], axis=1)
+        self._leads_to = self._places[:, 1]
         self._discounts = np.array([config.gamma, 0.0], np.float32)
         self._has_keys = config.sampler == "prioritized"
         self._n = config.n_step
@@ -61,6 +62,7 @@ class Transitions:
         self._observation = [self._columns[path] for path in leaves.observation_paths]
         self._written = [self._columns[path] for path in (*leaves.step_paths, *self._made_paths)]
         self._arrays = [column.rows for column in self._written if isinstance(column, PlainColumn)]
+        self._observation_rows = [c.rows for c in self._observation if isinstance(c, PlainColumn)]
         self._terminated = leaves.step_paths.index("terminated")
         self._reward = leaves.step_paths.index("reward")
         self._records = StepRecords(leaves, self._columns, capacity, once=[])
@@ -153,12 +155,12 @@ class Transitions:
 
     def insert(self, segment: Steps) -> int:
         """Add one segment of `read`, and return how many steps were overwritten."""
-        count = segment.length
-        dropped = self._drop_for(count)
-        place = self._ring.add(count, count)
-        self._write(place, (*segment.steps, *self._make(place, segment)))
-        for column, final in zip(self._observation, segment.finals, strict=True):
-            column.write_end(place, final)
+        ring, count = self._ring, segment.length
+        has_room = ring.next - ring.first + count <= self.capacity
+        dropped = 0 if has_room else self._drop_for(count)
+        place = ring.add(count, count)
+        self._write(place, segment.steps + self._make(place, segment))
+        self._write_final(place, segment.finals)
         self._point_to(place, self.capacity + place.end)
         self._sampler.add(place.start, count)
         return dropped
@@ -177,19 +179,27 @@ class Transitions:
                 self._positions[first:last] = np.arange(begin, end)
                 self._ends[first:last] = place.end
 
-    def _make(self, place: Place, segment: Steps) -> list[Leaf]:
+    def _write_final(self, place: Place, finals: tuple[Leaf, ...]) -> None:
+        if self._rows is None:
+            for column, final in zip(self._observation, finals, strict=True):
+                column.write_end(place, final)
+            return
+        end = self.capacity + place.end
+        for rows, final in zip(self._observation_rows, finals, strict=True):
+            rows[end] = final
+
+    def _make(self, place: Place, segment: Steps) -> tuple[Leaf, ...]:
         """Return what is not in the segment as it came, by `_made_paths`."""
         count = segment.length
         terminated = segment.steps[self._terminated]
-        made: list[Leaf] = []
         if self._n == 1:  # the quick way
-            made.append(self._discounts.take(terminated.view(np.uint8), mode="clip"))
+            made: tuple[Leaf, ...] = (self._discounts.take(terminated, mode="clip"),)
         else:
             reward = segment.steps[self._reward][:count]
             returns, discounts = n_step(reward, terminated[:count], self._n, self._config.gamma)
-            made += [discounts, returns]
+            made = (discounts, returns)
         if self._has_keys:
-            made.append(np.arange(place.number, place.number + count))
+            made += (np.arange(place.number, place.number + count),)
         return made
 
     def _drop_for(self, count: int) -> int:
@@ -204,9 +214,11 @@ class Transitions:
         """Let a segment's last steps lead to its final observation, or all to later slots again."""
         capacity, n = self.capacity, self._n
         stop = place.start + place.length
+        if n == 1:  # the quick way
+            self._leads_to[(stop - 1) % capacity] = stop % capacity if final is None else final
+            return
         for step in range(max(place.start, stop - n), stop):
-            target = (step + n) % capacity if final is None else final
-            self._places[step % capacity, 1] = target
+            self._leads_to[step % capacity] = (step + n) % capacity if final is None else final
 
     def gather(self, slots: Slots, out: Block) -> None:
         """Fill a batch, except for the weights; slots may be one round too high."""
