@@ -11,10 +11,8 @@ consumer's memory. `+ update`: prioritised, with new priorities for each batch.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 import uuid
@@ -24,6 +22,9 @@ from typing import Any
 
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+import buffer_replay
 import numpy as np
 import ray
 
@@ -40,7 +41,6 @@ OBSERVATIONS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "8 float32": (np.float32, (8,)),
     "84x84 uint8": (np.uint8, (84, 84)),
 }
-PEERS = Path(__file__).parent / "peers"
 
 
 def segment(dtype: Any, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -159,21 +159,14 @@ def measure_ring(dtype: Any, shape: tuple[int, ...], seconds: float) -> dict[str
     return figures
 
 
-def measure_reverb(name: str, seconds: float) -> dict[str, float]:
+def measure_reverb(name: str, options: argparse.Namespace) -> dict[str, float]:
     """Return Reverb's figures, from an environment of its own; nothing where it cannot run."""
-    script = PEERS / "replay_reverb.py"
-    command = [
-        *("uv", "run", "--no-project", "--python", "3.11", "--with", "dm-reverb==0.14.0"),
-        *("--with", "tensorflow==2.15.1", "python", str(script)),
-        *("--observation", name.replace(" ", "-"), "--seconds", str(seconds)),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if not lines:
-        print(f"reverb did not run: {done.stderr.strip()[-300:]}", file=sys.stderr)
+    observation = "vector" if name == "8 float32" else "image"
+    found = buffer_replay.run("reverb", observation, options)
+    if "error" in found:
+        print(f"reverb did not run: {found['error']}", file=sys.stderr)
         return {}
-    found: dict[str, float] = json.loads(lines[-1])
-    return found
+    return {what: found[f"uniform {what}"] for what in ("insert", "sample")}
 
 
 def main() -> None:
@@ -182,6 +175,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--reverb", action="store_true")
+    parser.set_defaults(capacity=CAPACITY)
     options = parser.parse_args()
     init_ray()
     try:
@@ -194,7 +188,7 @@ def main() -> None:
                     "ring in a Ray actor": measure_ring(dtype, shape, options.seconds),
                 }
                 if options.reverb:
-                    measured["reverb"] = measure_reverb(name, options.seconds)
+                    measured["reverb"] = measure_reverb(name, options)
                 for who, found in measured.items():
                     figures |= {(name, what, who): value for what, value in found.items()}
             rounds.append(figures)
