@@ -8,6 +8,8 @@ from bray_core import metrics, nested
 from bray_core.layout import Layout, Packed
 
 T = 4
+FINAL = 1_000_000
+"""Added to the number of a last step: its final observation."""
 
 
 def make(number: int, length: int = T) -> dict[str, Any]:
@@ -62,3 +64,49 @@ def recorded() -> Iterator[Callable[[], dict[str, float]]]:
         for sample in metrics.drain()
     }
     metrics.drain()
+
+
+def make_steps(first: int, length: int = 5, ends: tuple[int, ...] = ()) -> dict[str, Any]:
+    """A segment of up to 5 steps `first`, `first + 1`, …; those at `ends` terminate."""
+    steps = np.arange(first, first + 5, dtype=np.float64)
+    steps[length:] = -1
+    terminated = np.zeros(5, bool)
+    terminated[list(ends)] = True
+    return {
+        "observation": {"x": np.stack([steps, -steps], 1), "y": [steps.astype(np.int32)]},
+        "action": steps.astype(np.int64),
+        "reward": np.sqrt(np.abs(steps)).astype(np.float32),
+        "terminated": terminated,
+        "final_observation": {
+            "x": np.array([FINAL + first + length - 1, -1.0]),
+            "y": [np.array(FINAL + first + length - 1, np.int32)],
+        },
+        "length": np.array(length, np.int32),
+        "episode_return": np.array(0.0, np.float32),
+    }
+
+
+def make_stacks(
+    first: int, axis: int, shape: tuple[int, ...] = (4, 2), steps: int = 6
+) -> dict[str, Any]:
+    """A segment with stacks of 3 random frames on `axis`, seeded by `first`."""
+    frames = np.random.default_rng(first).integers(0, 256, (steps + 3, *shape), np.uint8)
+    stacks = np.stack([frames[at : at + 3] for at in range(steps + 1)])
+    stacks = np.moveaxis(stacks, 1, axis + 1 if axis >= 0 else axis)
+    return {
+        "observation": {"image": stacks[:-1], "speed": np.arange(first, first + steps)},
+        "action": np.arange(first, first + steps),
+        "reward": np.ones(steps, np.float32),
+        "terminated": np.zeros(steps, bool),
+        "final_observation": {"image": stacks[-1], "speed": np.array(first + steps)},
+    }
+
+
+@pytest.fixture(scope="session")
+def steps() -> Callable[..., dict[str, Any]]:
+    return make_steps
+
+
+@pytest.fixture(scope="session")
+def stacks() -> Callable[..., dict[str, Any]]:
+    return make_stacks

@@ -107,3 +107,29 @@ def test_what_does_not_fit_is_named() -> None:
         layout.pack({"x": np.zeros((2, 3), "f4")}, layout.empty(3))
     with pytest.raises(SpecError, match=r"block: expected uint8 \(\.\.\., 16\)"):
         layout.views(np.zeros(15, np.uint8))
+
+
+def test_leaves_may_be_placed() -> None:
+    """A row of two steps, of which the second one's `x` is the first one's `next_x`."""
+    spec = {"next_x": ArraySpec(np.dtype("f4"), (2,)), "x": ArraySpec(np.dtype("f4"), (2,))}
+    layout = Layout(spec, offsets=[16, 0], nbytes=32)
+    rows = np.arange(16, dtype=np.float32).reshape(2, 8)
+    views: Any = layout.views(rows.view(np.uint8))
+    assert views["x"].tolist() == [[0, 1], [8, 9]]
+    assert views["next_x"].tolist() == [[4, 5], [12, 13]]
+    again = pickle.loads(pickle.dumps(layout))
+    assert again == layout
+    assert (again.nbytes, again.fields) == (32, layout.fields)
+    assert layout not in (Layout(spec), Layout(spec, offsets=[16, 0], nbytes=40))
+
+
+def test_places_that_cannot_be_are_refused() -> None:
+    spec = {"x": ArraySpec(np.dtype("f4"), (2,))}
+    assert Layout(spec, offsets=[0]) == Layout(spec)
+    with pytest.raises(SpecError, match="offsets: expected one for each of 1 leaves"):
+        Layout(spec, offsets=[0, 8])
+    with pytest.raises(SpecError, match="x: expected an offset that is a multiple of 4, got 2"):
+        Layout(spec, offsets=[2])
+    for nbytes in (8, 20):
+        with pytest.raises(SpecError, match="nbytes: expected a multiple of 8, 16 or more"):
+            Layout(spec, offsets=[4], nbytes=nbytes)

@@ -60,25 +60,6 @@ class BufferConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReplayConfig:
-    """Settings of a replay."""
-
-    capacity: int
-    """Segments kept; the oldest is overwritten. Memory is capacity × layout.nbytes."""
-    batch_size: int
-    """Segments of a batch."""
-    min_size: int = 1
-    """Segments that must be there before the first batch."""
-    seed: int = 0
-    """Of the sampler."""
-
-    def __post_init__(self) -> None:
-        for name in ("capacity", "batch_size", "min_size"):
-            _check_count(name, getattr(self, name))
-        _check_below_capacity("min_size", self.min_size, self.capacity)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ReservoirConfig:
     """Settings of a reservoir."""
 

@@ -8,6 +8,7 @@ into a matrix `[B, nbytes]`, and leaves are strided views into it: nothing is co
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -23,6 +24,8 @@ Block: TypeAlias = npt.NDArray[np.uint8]
 
 _ALIGN = 8
 _KINDS = "biufc"
+_MAX_NBYTES = 2**31 - 1
+"""Of a numpy record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +44,13 @@ class Layout:
 
     Args:
         spec: nested `ArraySpec` (from `bray_core.nested.spec`).
+        offsets: where each leaf begins in a block, in the fixed order of leaves; by default one
+            after the other. Leaves may share bytes: such a layout is for reading.
+        nbytes: of a block; by default up to the end of the last leaf.
 
     Raises:
-        SpecError: no leaf at all, or a dtype that has no fixed little-endian form.
+        SpecError: no leaf at all, a dtype that has no fixed little-endian form, an offset that is
+            not aligned or beyond the block, or 2 GB and more.
 
     Example:
         >>> layout = Layout(nested.spec({"x": np.zeros(3, np.float32), "y": np.int64(0)}))
@@ -52,30 +59,36 @@ class Layout:
         ((5, 24), (5, 3))
     """
 
-    def __init__(self, spec: Nested) -> None:
-        fields = []
-        offset = 0
-        for path, leaf in nested.items(spec):
-            dtype = _fixed_dtype(path, leaf)
-            offset = _up(offset, dtype.itemsize)  # as torch wants it, also where numpy asks less
-            nbytes = dtype.itemsize * int(np.prod(leaf.shape, dtype=np.int64))
-            fields.append(Field(path, dtype, tuple(leaf.shape), offset, nbytes))
-            offset += nbytes
-        if not fields:
-            raise SpecError("layout: expected at least one leaf, got an empty tree")
-        self.fields = tuple(fields)
+    def __init__(
+        self, spec: Nested, *, offsets: Sequence[int] | None = None, nbytes: int | None = None
+    ) -> None:
+        self.fields = fields = _fields(spec, offsets)
         align = max(_ALIGN, *(f.dtype.itemsize for f in fields))
-        self.nbytes = max(align, _up(offset, align))
+        least = max(align, _up(max(f.offset + f.nbytes for f in fields), align))
+        self.nbytes = least if nbytes is None else nbytes
+        if self.nbytes < least or self.nbytes % align:
+            raise SpecError(
+                f"nbytes: expected a multiple of {align}, {least} or more, got {nbytes}"
+            )
+        if self.nbytes > _MAX_NBYTES:
+            raise SpecError(
+                f"layout: expected at most {_MAX_NBYTES:,} bytes, got {self.nbytes:,}: "
+                "make segments shorter, or pack their parts one by one"
+            )
         self.spec = nested.unflatten(spec, [ArraySpec(f.dtype, f.shape) for f in fields])
-        self.id = hashlib.blake2b(repr(self.describe()).encode(), digest_size=8).hexdigest()
+        identity = [*self.describe(), *([self.nbytes] if self.nbytes > least else [])]
+        self.id = hashlib.blake2b(repr(identity).encode(), digest_size=8).hexdigest()
+        self._is_placed = offsets is not None or nbytes is not None
+        self._names = [f"f{i}" for i in range(len(fields))]
         self._record = np.dtype(
             {
-                "names": [f"f{i}" for i in range(len(fields))],
+                "names": self._names,
                 "formats": [(f.dtype, f.shape) for f in fields],
                 "offsets": [f.offset for f in fields],
                 "itemsize": self.nbytes,
             }
         )
+        self._keys = tuple(sorted(spec)) if _is_flat(spec) else None
 
     def describe(self) -> list[tuple[str, str, tuple[int, ...], int]]:
         """Return `(path, dtype, shape, offset)` per leaf: all that another language needs."""
@@ -91,12 +104,19 @@ class Layout:
         Raises:
             SpecError: the block's last dimension is not `nbytes` contiguous bytes.
         """
+        leaves = self.columns(block)
+        if self._keys is not None:  # the way of a flat dict, in half the time
+            return dict(zip(self._keys, leaves, strict=True))
+        return nested.unflatten(self.spec, leaves)
+
+    def columns(self, block: Block) -> list[npt.NDArray[Any]]:
+        """Return the leaves as `views` does, in the order of `fields`."""
         if block.dtype != np.uint8 or block.ndim < 1 or block.shape[-1] != self.nbytes:
             raise SpecError(
                 f"block: expected uint8 (..., {self.nbytes}), got {block.dtype} {block.shape}"
             )
         records = block.view(self._record)[..., 0]
-        return nested.unflatten(self.spec, [records[f"f{i}"] for i in range(len(self.fields))])
+        return [records[name] for name in self._names]
 
     def pack(self, tree: Nested, out: Block | None = None) -> Block:
         """Copy leaves `[*lead, *shape]` into blocks `[*lead, nbytes]`: one copy a leaf.
@@ -129,11 +149,44 @@ class Layout:
     def __hash__(self) -> int:
         return hash(self.id)
 
-    def __reduce__(self) -> tuple[type[Layout], tuple[Nested]]:
-        return Layout, (self.spec,)
+    def __reduce__(self) -> tuple[Callable[..., Layout], tuple[Any, ...]]:
+        if not self._is_placed:
+            return Layout, (self.spec,)
+        return _placed, (self.spec, [f.offset for f in self.fields], self.nbytes)
 
     def __repr__(self) -> str:
         return f"Layout({len(self.fields)} leaves, {self.nbytes} bytes, id={self.id})"
+
+
+def _placed(spec: Nested, offsets: list[int], nbytes: int) -> Layout:
+    return Layout(spec, offsets=offsets, nbytes=nbytes)
+
+
+def _fields(spec: Nested, offsets: Sequence[int] | None) -> tuple[Field, ...]:
+    fields: list[Field] = []
+    end = 0
+    leaves = list(nested.items(spec))
+    if not leaves:
+        raise SpecError("layout: expected at least one leaf, got an empty tree")
+    if offsets is not None and len(offsets) != len(leaves):
+        raise SpecError(f"offsets: expected one for each of {len(leaves)} leaves, got {offsets}")
+    for index, (path, leaf) in enumerate(leaves):
+        dtype = _fixed_dtype(path, leaf)
+        # Aligned as torch wants it, also where numpy asks less.
+        offset = _up(end, dtype.itemsize) if offsets is None else offsets[index]
+        if offset < 0 or offset % dtype.itemsize:
+            raise SpecError(
+                f"{path or 'tree'}: expected an offset that is a multiple of {dtype.itemsize}, "
+                f"got {offset}"
+            )
+        nbytes = dtype.itemsize * int(np.prod(leaf.shape, dtype=np.int64))
+        fields.append(Field(path, dtype, tuple(leaf.shape), offset, nbytes))
+        end = offset + nbytes
+    return tuple(fields)
+
+
+def _is_flat(spec: Nested) -> bool:
+    return isinstance(spec, dict) and all(isinstance(leaf, ArraySpec) for leaf in spec.values())
 
 
 def _up(number: int, multiple: int) -> int:

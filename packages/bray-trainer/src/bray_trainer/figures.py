@@ -13,6 +13,7 @@ from torch import Tensor
 from bray_core import nested
 from bray_core.errors import BrayError, SpecError
 from bray_core.layout import Packed
+from bray_trainer.ranks import Ranks
 
 
 class Terms:
@@ -20,10 +21,14 @@ class Terms:
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
-        self._counts: dict[str, int] = {}
+        self._weights: dict[str, float] = {}
 
-    def add(self, terms: Mapping[str, Tensor | float]) -> None:
+    def add(self, terms: Mapping[str, Tensor | float], weight: float = 1.0) -> None:
         """Add one value of each term.
+
+        Args:
+            terms: name → scalar.
+            weight: how much they count in the mean.
 
         Raises:
             SpecError: a term is no scalar.
@@ -35,8 +40,18 @@ class Terms:
                     f"loss: {name}: expected a scalar, got shape {tuple(value.shape)}: "
                     "reduce it, such as by mean()"
                 )
+            value = value if weight == 1 else value * weight
             self._sums[name] = self._sums[name] + value if name in self._sums else value
-            self._counts[name] = self._counts.get(name, 0) + 1
+            self._weights[name] = self._weights.get(name, 0.0) + weight
+
+    def join(self, ranks: Ranks) -> None:
+        """Add the other ranks' values, so that all have the same means."""
+        if ranks.size == 1:
+            return
+        own = {name: [float(total), self._weights[name]] for name, total in self._sums.items()}
+        joined = {name: pair for name, pair in ranks.sum_by_name(own).items() if any(pair)}
+        self._sums = {n: torch.tensor(pair[0], dtype=torch.float64) for n, pair in joined.items()}
+        self._weights = {name: pair[1] for name, pair in joined.items()}
 
     def means(self, replay: int) -> dict[str, float]:
         """Return the mean of each term in the replay of that number.
@@ -44,25 +59,32 @@ class Terms:
         Raises:
             BrayError: one is not finite; names all of them.
         """
-        means = {name: float(total) / self._counts[name] for name, total in self._sums.items()}
+        means = {
+            name: float(total) / (self._weights[name] or 1.0) for name, total in self._sums.items()
+        }
         if not all(map(math.isfinite, means.values())):
             terms = ", ".join(f"{name}={value:g}" for name, value in means.items())
             raise BrayError(f"loss: not finite in replay {replay}: {terms}")
         return means
 
 
-def num_steps(replay: Packed) -> int | None:
-    """Return the valid steps of a replay; None if its segments have no leaf `length`."""
-    length = _leaves(replay).get("length")
-    return None if length is None else int(length.sum())
+def num_steps(replay: Packed | Mapping[str, Packed]) -> int | None:
+    """Return the valid steps of a replay; None if no segments of it have a leaf `length`."""
+    lengths = [length for part in _parts(replay) if (length := part.get("length")) is not None]
+    return sum(int(length.sum()) for length in lengths) if lengths else None
 
 
-def policy_lag(replay: Packed, version: int) -> float | None:
+def policy_lag(replay: Packed | Mapping[str, Packed], version: int) -> float | None:
     """Return by how many versions the replay's valid steps are older than `version`, on average.
 
-    None if its segments have no leaf `policy_version`, or no valid step.
+    None if no segments of it have a leaf `policy_version`, or a valid step. Of several buffers
+    the mean of theirs is returned.
     """
-    leaves = _leaves(replay)
+    lags = [lag for part in _parts(replay) if (lag := _lag(part, version)) is not None]
+    return sum(lags) / len(lags) if lags else None
+
+
+def _lag(leaves: Mapping[str, Any], version: int) -> float | None:
     versions, length = leaves.get("policy_version"), leaves.get("length")
     if versions is None:
         return None
@@ -71,5 +93,7 @@ def policy_lag(replay: Packed, version: int) -> float | None:
     return float(version - versions.mean()) if versions.size else None
 
 
-def _leaves(replay: Packed) -> dict[str, Any]:
-    return nested.flatten(replay.tree)
+def _parts(replay: Packed | Mapping[str, Packed]) -> list[dict[str, Any]]:
+    """Return the leaves of each buffer's part."""
+    parts = [replay] if isinstance(replay, Packed) else replay.values()
+    return [nested.flatten(part.tree) for part in parts]

@@ -1,0 +1,88 @@
+"""Where segments of steps lie in a ring, and which are overwritten next."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bray_core.errors import SpecError
+
+
+class Place(NamedTuple):
+    """Where one segment lies."""
+
+    number: int
+    """Of its first step: steps are numbered in the order in which they came, for ever."""
+    start: int
+    """Slot of its first step: its number modulo the capacity."""
+    length: int
+    """Steps."""
+    end: int
+    """Room for what a segment has once: numbers from 0 on, used again as soon as they are free."""
+    items: int
+    """How many of its steps can be drawn."""
+
+
+class StepRing:
+    """Whole segments in the order in which they came, `capacity` steps at most."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.first = 0
+        """Number of the oldest step that is kept."""
+        self.next = 0
+        """Number of the next step."""
+        self._places: deque[Place] = deque()
+        self._free_ends: list[int] = []
+
+    @property
+    def size(self) -> int:
+        """Steps that are kept."""
+        return self.next - self.first
+
+    def __iter__(self) -> Iterator[Place]:
+        """Yield the places of the segments, the oldest first."""
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        """Return the number of segments."""
+        return len(self._places)
+
+    def drop_for(self, count: int) -> list[Place]:
+        """Drop the oldest segments until `count` steps have room, and return their places."""
+        dropped = []
+        while self.next - self.first + count > self.capacity:
+            place = self._places.popleft()
+            self.first += place.length
+            self._free_ends.append(place.end)
+            dropped.append(place)
+        return dropped
+
+    def add(self, count: int, items: int) -> Place:
+        """Place a segment for which there is room."""
+        # The one freed last comes first, so that few are ever in use.
+        end = self._free_ends.pop() if self._free_ends else len(self._places)
+        place = Place(self.next, self.next % self.capacity, count, end, items)
+        self._places.append(place)
+        self.next += count
+        return place
+
+    def start_at(self, number: int) -> None:
+        """Let the first step have this number.
+
+        Raises:
+            SpecError: there was one already, or the number is negative.
+        """
+        if self.next or number < 0:
+            raise SpecError(f"first: expected 0 or more and an empty ring, got {number}")
+        self.first = self.next = number
+
+
+def spans(start: int, count: int, capacity: int) -> list[tuple[int, int, int, int]]:
+    """Cut a range of slots where the ring wraps: `(first, last, begin, end)` of slots and steps."""
+    stop = start + count
+    if stop <= capacity:
+        return [(start, stop, 0, count)]
+    cut = capacity - start
+    return [(start, capacity, 0, cut), (0, stop - capacity, cut, count)]
