@@ -97,7 +97,7 @@ def test_it_does_what_a_list_would(calls):
     assert (stats["pushed"], stats["stale"], stats["dropped"]) == (pushed, stale, dropped)
     buffer.set_policy_version(newest)
     with buffer._gate.lock:
-        rows = np.concatenate(buffer._ring.parts(buffer._ring.size))
+        rows = buffer._queue.ring.oldest(buffer._queue.ring.size)
     assert buffer.layout.views(rows)["number"].tolist() == [n for n, _ in expected]
 
 
@@ -107,8 +107,9 @@ def test_room_made_by_staleness_lets_a_producer_go_on():
     more = (make(2, [0] * T), make(3, [6] * T))
     producer = threading.Thread(target=lambda: buffer.push(*more, wait=True, timeout_s=30))
     producer.start()
+    pause = threading.Event()
     while not buffer._gate.num_waiting:
-        pass
+        pause.wait(0.001)
     buffer.set_policy_version(6)
     producer.join(30)
     assert numbers(buffer) == [1, 3]

@@ -39,7 +39,7 @@ class Lengths:
             SpecError: one is below 1, or above T.
         """
         # A list, since numpy's minimum of one number takes longer than to copy its segment.
-        lengths: list[int] = blocks[:, self._bytes].view(self._dtype)[:, 0].tolist()
+        lengths: list[int] = blocks[:, self._bytes].view(self._dtype).ravel().tolist()
         if lengths and min(lengths) < 1:
             raise SpecError(f"segment/length: expected 1 step or more, got {min(lengths)}")
         if lengths and max(lengths) > self._longest:

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bray_buffer.sources.config import SourceConfig
 from bray_buffer.sources.reading import Read
@@ -40,13 +39,6 @@ class Cursor:
         if not all(isinstance(value, int) and value >= 0 for value in state.values()):
             raise SpecError(f"source: expected a cursor of numbers of 0 or more, got {state!r}")
         return cls(**state)
-
-
-def unit_order(num_units: int, config: SourceConfig, epoch: int) -> npt.NDArray[np.int64]:
-    """Return the numbers of all units in the order of an epoch."""
-    if not config.shuffle:
-        return np.arange(num_units)
-    return np.random.default_rng([config.seed, epoch]).permutation(num_units)
 
 
 @dataclass(slots=True)

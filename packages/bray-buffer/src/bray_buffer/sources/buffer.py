@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import asdict
-from functools import partial
-from itertools import chain, count, repeat
+from itertools import repeat
 from typing import Any
 
 from bray_buffer.gate import Gate
 from bray_buffer.iteration import batches, batches_async
 from bray_buffer.ring import as_layout
-from bray_buffer.sources.assembly import Assembler, Cursor, unit_order
+from bray_buffer.sources.assembly import Assembler, Cursor
 from bray_buffer.sources.config import SourceConfig
+from bray_buffer.sources.opening import Samples, as_source, first_layout
+from bray_buffer.sources.order import unit_jobs
 from bray_buffer.sources.reading import (
     Read,
     ReadAhead,
@@ -21,16 +22,12 @@ from bray_buffer.sources.reading import (
     make_executor,
     reader,
 )
-from bray_buffer.sources.sequence import SequenceSource
-from bray_buffer.sources.source import Source, Stream, stack
-from bray_buffer.sources.stream import StreamSource
+from bray_buffer.sources.source import Source
 from bray_buffer.transform import Transform
-from bray_core import metrics, nested
+from bray_core import metrics
 from bray_core.errors import ClosedError, ConfigError, DeadlineError, SpecError
 from bray_core.layout import Block, Layout, Packed
 from bray_core.nested import Nested
-
-Samples = Source | Stream | Sequence[Nested] | Iterable[Nested] | Callable[[], Iterable[Nested]]
 
 
 class SourceBuffer:
@@ -68,10 +65,10 @@ class SourceBuffer:
         layout: Layout | Nested | None = None,
         transform: Callable[[Nested], Nested] | None = None,
     ) -> None:
-        self._source = _as_source(source)
+        self._source = as_source(source)
         self._config = config
         self._check_config()
-        self._layout = _first_layout(self._source) if layout is None else as_layout(layout)
+        self._layout = first_layout(self._source) if layout is None else as_layout(layout)
         self._function = transform
         self._transform = transform and Transform(transform, self._layout)
         self._shard = (0, 1)
@@ -195,27 +192,12 @@ class SourceBuffer:
         self._executor = make_executor(config.workers, config.num_workers, units, self._layout)
         jobs: Iterator[Callable[[], Read | None]]
         if isinstance(source, Source):
-            jobs = self._unit_jobs(source, cursor)
+            read = reader(source, self._layout, self._executor)
+            jobs = unit_jobs(source, config, self._shard, cursor, read)
         else:
             place = (cursor.epoch, cursor.read, config.epochs)
             jobs = repeat(StreamReader(source, self._layout, self._shard, *place).read)
         return ReadAhead(jobs, self._executor, max(1, 2 * config.num_workers), self._wake)
-
-    def _unit_jobs(self, source: Source, cursor: Cursor) -> Iterator[Callable[[], Read]]:
-        read = reader(source, self._layout, self._executor)
-        first = cursor.read
-        for epoch in count(cursor.epoch):
-            if self._config.epochs is not None and epoch >= self._config.epochs:
-                return
-            rank, size = self._shard
-            order = unit_order(source.num_units, self._config, epoch)[rank::size].tolist()
-            starts = range(0, len(order), source.units_per_read)
-            for number in range(first, len(starts)):
-                units = order[starts[number] : starts[number] + source.units_per_read]
-                yield partial(read, number, units, number == len(starts) - 1)
-            if first >= len(starts):  # nothing is left of the epoch but its end
-                yield partial(read, first, (), True)
-            first = 0
 
     def _wake(self) -> None:
         with self._gate.lock:
@@ -307,59 +289,3 @@ class SourceBuffer:
         self._gate.close()
         with self._gate.lock:
             self._stop_reading()
-
-
-class _Peeked:
-    """A stream of which the first sample was looked at."""
-
-    def __init__(self, stream: Stream) -> None:
-        self.is_repeatable = stream.is_repeatable
-        self._stream = stream
-        self._samples: Iterator[Any] | None = stream.open()
-        self.first = next(self._samples, None)
-
-    def open(self) -> Iterator[Any]:
-        """Begin an epoch."""
-        if self._samples is not None:
-            samples, self._samples = self._samples, None
-            return chain([self.first], samples)
-        if not self.is_repeatable:
-            raise ConfigError("source: an iterator can be read once: give a callable")
-        return self._stream.open()
-
-
-def _as_source(source: Any) -> Source | Stream:
-    if isinstance(source, Source | _Peeked):
-        return source
-    if hasattr(source, "is_repeatable"):
-        return _Peeked(source)
-    if callable(source):
-        return _Peeked(StreamSource(source))
-    if hasattr(source, "__len__") and hasattr(source, "__getitem__"):
-        return SequenceSource(source)
-    if hasattr(source, "__iter__"):
-        return _Peeked(StreamSource(source))
-    raise ConfigError(
-        "source: expected a source, a sequence, an iterable or a callable, got "
-        f"{type(source).__name__}"
-    )
-
-
-def _first_layout(source: Source | Stream) -> Layout:
-    """Return the layout of a source's first sample."""
-    if not isinstance(source, Source):
-        assert isinstance(source, _Peeked)
-        if source.first is None:
-            raise SpecError("source: expected at least one sample, got none")
-        rows = stack([source.first])
-    else:
-        rows = _first_rows(source)
-    return as_layout(nested.map(lambda leaf: nested.ArraySpec(leaf.dtype, leaf.shape[1:]), rows))
-
-
-def _first_rows(source: Source) -> Nested:
-    for unit in range(source.num_units):
-        for rows in source.read([unit]):
-            if not isinstance(rows, SpecError):
-                return rows
-    raise SpecError("source: expected at least one sample, got none")
