@@ -6,8 +6,8 @@ uv run python benchmarks/buffer_replay.py --observation vector --rounds 1 --seco
 Every peer runs in an environment of its own (uv fetches it), by `peers/replay_<peer>.py` and the
 loop of `peers/replay_loop.py`: the same data, chunks and batches for all. In a round one peer runs
 after the other; a figure is the median of the rounds, and a ratio is of figures of this run.
-Observations are 8 float32 and 84 × 84 uint8, the capacity 100,000. `reverb` (over gRPC, as it
-always is) is asked for by name: it needs Python 3.11 and TensorFlow.
+Observations are 8 float32 and 84 × 84 uint8, the capacity 100,000. `reverb` is asked for by name:
+it needs Python 3.11 and TensorFlow, and its server listens on all interfaces (see its script).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bray_buffer import ReplayBuffer, ReplayConfig
 from bray_core import nested
-from bray_core.errors import ConfigError, SpecError
+from bray_core.errors import CapacityError, ConfigError, SpecError
 from bray_core.layout import Layout, Packed
 
 T = 5
@@ -189,3 +189,8 @@ def test_layouts_that_have_no_steps_are_refused(change, message, steps):
 def test_settings_that_cannot_be_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         ReplayConfig(**{"capacity": 10, "batch_size": 1, **settings})
+
+
+def test_more_memory_than_there_is_names_the_capacity(steps):
+    with pytest.raises(CapacityError, match=r"capacity: the system refuses \d{17,} bytes"):
+        ReplayBuffer(nested.spec(steps(0)), ReplayConfig(capacity=10**15, batch_size=1))

@@ -75,6 +75,7 @@ def test_a_replay_is_fed_and_emptied_by_its_pump(make, link, block, layout, numb
     producer, consumer = link(worker), link(worker)
     push(producer, block(0, 1), wait_s=SOON_S)
     producer.flush()
+    consumer.inbox.set_word("policy_version", 3)  # which a replay has no use for
     assert consumer.take(deadline_after(0.1)) is None
     push(producer, block(2), wait_s=SOON_S)
     drawn = set()
@@ -84,6 +85,7 @@ def test_a_replay_is_fed_and_emptied_by_its_pump(make, link, block, layout, numb
     stats = worker.stats()
     assert (stats["pushed"], stats["queued"], stats["popped"]) == (3, 3, 200)
     assert (stats["dropped"], stats["lost"]) == (0, 0)
+    assert worker.next_failure() is None
     push(producer, block(*range(10, 20)), wait_s=SOON_S)
     producer.flush()
     assert worker.stats()["queued"] == 8

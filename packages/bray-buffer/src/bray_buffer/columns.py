@@ -107,10 +107,10 @@ def take(rows: Leaf, places: Places, out: Leaf) -> None:
     `out` lies apart from row to row of the batch, and numpy takes into contiguous memory only.
     """
     if out[:1].nbytes < _LARGE:
-        out[...] = rows.take(places, axis=0)
+        out[...] = rows[places]  # `take` would first copy all rows where they lie apart
         return
-    for target, index in zip(out, places, strict=True):
+    for at, index in enumerate(places):
         if index.ndim:
-            rows.take(index, axis=0, out=target, mode="clip")
+            rows.take(index, axis=0, out=out[at], mode="clip")
         else:
-            target[...] = rows[index]
+            out[at] = rows[index]

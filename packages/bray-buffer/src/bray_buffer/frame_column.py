@@ -66,11 +66,11 @@ class FrameColumn:
             SpecError: they are not; names the step.
         """
         stacks = self._stacks(leaf[:count])
-        older, newer = stacks[1:, :-1], stacks[:-1, 1:]
-        if np.array_equal(older, newer):
+        pairs = [(stacks[1:, at], stacks[:-1, at + 1]) for at in range(self._depth - 1)]
+        if all(np.array_equal(older, newer) for older, newer in pairs):
             return
-        same = (older == newer).reshape(count - 1, -1).all(1)
-        step = int(same.argmin()) + 1
+        same = [(older == newer).reshape(count - 1, -1).all(1) for older, newer in pairs]
+        step = int(np.all(same, axis=0).argmin()) + 1
         raise SpecError(
             f"segment/{self._path}: the frames of step {step} do not continue those of step "
             f"{step - 1}: leave it out of frame_stack, name the right axis (got {self._axis} of "

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bray_buffer.buffer import Buffer
 from bray_buffer.replay import ReplayBuffer
 from bray_buffer.slot_pool import SlotPool
 from bray_core import metrics
@@ -76,7 +77,7 @@ class Pump:
 
     def _learn_version(self) -> None:
         version = self._inbox.word("policy_version")
-        if version != self._version:
+        if version != self._version and isinstance(self._buffer, Buffer):
             self._version = version
             self._buffer.set_policy_version(version)
 

@@ -272,8 +272,8 @@ class ReplayBuffer:
 
         Raises:
             NotFoundError: there is no such file.
-            SpecError: the replay is not empty, the file holds another layout, or it is damaged: then
-                what came before the damage is there.
+            SpecError: the replay is not empty, the file holds another layout, or it is damaged:
+                then what came before the damage is there.
         """
         with self._gate.lock:
             count = self._core.load(path)

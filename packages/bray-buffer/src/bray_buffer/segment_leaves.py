@@ -175,10 +175,12 @@ def _worded(leaves: dict[str, ArraySpec]) -> str:
 
 
 def _getter(places: list[int]) -> Callable[[Sequence[Leaf]], tuple[Leaf, ...]]:
-    """Return what picks several leaves; `itemgetter` alone gives a bare one where there is one."""
+    """Return what picks some leaves; `itemgetter` alone gives a bare one where there is one."""
     if len(places) > 1:
         return itemgetter(*places)
-    return lambda leaves: tuple(leaves[at] for at in places)
+    if places:
+        return lambda leaves: (leaves[places[0]],)
+    return lambda leaves: ()
 
 
 def top(path: str) -> str:

@@ -180,13 +180,11 @@ class Transitions:
                 self._ends[first:last] = place.end
 
     def _write_final(self, place: Place, finals: tuple[Leaf, ...]) -> None:
-        if self._rows is None:
-            for column, final in zip(self._observation, finals, strict=True):
-                column.write_end(place, final)
+        if self._rows is not None and len(finals) == 1:  # the quick way
+            self._observation_rows[0][self.capacity + place.end] = finals[0]
             return
-        end = self.capacity + place.end
-        for rows, final in zip(self._observation_rows, finals, strict=True):
-            rows[end] = final
+        for column, final in zip(self._observation, finals, strict=True):
+            column.write_end(place, final)
 
     def _make(self, place: Place, segment: Steps) -> tuple[Leaf, ...]:
         """Return what is not in the segment as it came, by `_made_paths`."""
