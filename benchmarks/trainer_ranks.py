@@ -7,6 +7,8 @@ thread a process, gloo. By turns in each round, in the same two processes: a bar
 of them, the `Trainer` in one, the `Trainer` on both, and a bare loop of torch's
 DistributedDataParallel on both. Then the parts of a step on two ranks; that of averaging differs
 between them by what the earlier one waits for the later. Medians of the rounds; read the ratios.
+Beside the wall time stands the processors' time of both processes, which other programs on the
+machine disturb less.
 """
 
 from __future__ import annotations
@@ -142,6 +144,7 @@ def work(rounds: int, steps: int, rows: int) -> None:
         "two DDP": (True, bare(share, True)),
     }
     seconds: dict[str, list[float]] = {name: [] for name in loops}
+    busy: dict[str, list[float]] = {name: [] for name in loops}
     parts: dict[str, list[float]] = {}
     for name, part in (("smallest", "agree"), ("average", "average"), ("sum_by_name", "figures")):
         timed.wrap(both, name, part)
@@ -149,13 +152,17 @@ def work(rounds: int, steps: int, rows: int) -> None:
         for name, (is_parallel, loop) in loops.items():
             both.agree(1)
             timed.seconds.clear()
-            started = time.perf_counter()
+            started, cpu = time.perf_counter(), time.process_time()
             if is_parallel or both.is_first:
                 loop(steps)
             spent = time.perf_counter() - started
+            cpus = sum(
+                both.gather(time.process_time() - cpu if is_parallel or both.is_first else 0.0)
+            )
             own_parts = dict(timed.seconds) if name == "two Trainer" else {}
             if turn:  # the first warms up
                 seconds[name].append(spent / steps)
+                busy[name].append(cpus / steps)
                 for part, value in own_parts.items():
                     parts.setdefault(part, []).append(value / steps)
     all_parts = both.gather({part: statistics.median(values) for part, values in parts.items()})
@@ -164,7 +171,7 @@ def work(rounds: int, steps: int, rows: int) -> None:
         "agree": lone_agree_s(both),
     }
     if both.is_first:
-        print(json.dumps({"seconds": seconds, "parts": all_parts, "lone": lone}))
+        print(json.dumps({"seconds": seconds, "busy": busy, "parts": all_parts, "lone": lone}))
     dist.barrier()
     both.close()
 
@@ -199,7 +206,11 @@ def report(found: dict[str, Any], rows: int) -> None:
     for name, value in median.items():
         pairs = zip(found["seconds"]["one bare"], found["seconds"][name], strict=True)
         ratio = statistics.median(one / other for one, other in pairs)
-        print(f"{name:12} {value * 1e3:7.1f} ms a step   {ratio:5.2f}× one bare")
+        busy = statistics.median(found["busy"][name])
+        print(
+            f"{name:12} {value * 1e3:7.1f} ms a step, {busy * 1e3:7.1f} ms of processors"
+            f"   {ratio:5.2f}× the rate of one bare"
+        )
     pairs = zip(found["seconds"]["two DDP"], found["seconds"]["two Trainer"], strict=True)
     against = statistics.median(one / other for one, other in pairs)
     print(f"two Trainer beside two DDP: {against:.3f}× its rate")

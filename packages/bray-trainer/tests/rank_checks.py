@@ -98,7 +98,9 @@ def flat(module: nn.Module) -> list[float]:
 
 
 def make(replays: list[Any], kind: Any = Regression, directory: Any = None, **config: Any) -> Any:
-    module = line(seed=ranks.current().rank)  # the ranks begin differently, and must not stay so
+    module = line(
+        seed=ranks.Ranks.current().rank
+    )  # the ranks begin differently, and must not stay so
     feed: Any = Feed(replays)
     return kind(module, feed, config=TrainerConfig(**config), directory=directory)
 
@@ -356,7 +358,7 @@ def main() -> None:
     group._ROLL_CALL_S = 0.3
     torch.set_num_threads(1)
     first = ranks.Ranks.from_environment(timeout_s=30)
-    assert ranks.current() is first
+    assert ranks.Ranks.current() is first
     port = first.first(free_port() if first.is_first else 0)
     STORE = TCPStore("127.0.0.1", port, None, first.is_first, wait_for_workers=False)
     first.agree(1)

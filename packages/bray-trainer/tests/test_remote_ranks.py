@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,7 +33,7 @@ def make_trainer(directory: Path) -> Trainer:
         rank = -1
 
         def shard(self, rank: int, size: int) -> Numbers:
-            assert (rank, size) == (ranks.current().rank, ranks.current().size)
+            assert (rank, size) == (ranks.Ranks.current().rank, ranks.Ranks.current().size)
             self.rank = rank
             return self
 
@@ -83,6 +84,7 @@ def make(ray_cluster: None, tmp_path: Path) -> Iterator[Callable[..., Any]]:
         trainer.close()
 
 
+@pytest.mark.timeout(300)
 def test_two_ranks_survive_the_loss_of_either(make: Callable[..., Any]) -> None:
     trainer = make(num_workers=2, rank_timeout_s=20)
     trainer.call("set_goal", 20)
@@ -92,24 +94,23 @@ def test_two_ranks_survive_the_loss_of_either(make: Callable[..., Any]) -> None:
     assert (replays, other) == (20, (20, weights)), "to the bit, though their samples differ"
     assert trainer.progress()["replays"] == 20
 
-    for victim in range(2):  # rank 0 keeps the store of the group
-        paused_at = trainer.call("set_goal", 10**9)
-        trainer.start()
-        while (before := trainer.progress()["replays"]) < paused_at + 20:
-            assert not trainer.wait(0.02)
-        pids = trainer._pool.pids()
-        os.kill(pids[victim], signal.SIGKILL)
-        metrics.drain()
-        while trainer.progress()["replays"] <= before + 50:
-            assert not trainer.wait(0.2)
-        assert not set(pids) & set(trainer._pool.pids()), "both have begun again"
-        counts = {sample.name: sample.total for sample in metrics.drain()}
-        assert counts["trainer/restarts"] == 1
-        reached = trainer.call("set_goal", 0)
-        assert reached > before
-        assert trainer.wait(60)
-        first, second = trainer.call_all("weights")
-        assert first == second
+    trainer.call("set_goal", 10**9)
+    trainer.start()
+    before = random.randrange(40, 80)
+    while trainer.progress()["replays"] < before:
+        assert not trainer.wait(0.02)
+    pids = trainer._pool.pids()
+    metrics.drain()
+    os.kill(random.choice(pids), signal.SIGKILL)  # rank 0's keeps the store of the group
+    while trainer.progress()["replays"] <= before + 100:
+        assert not trainer.wait(0.2)
+    assert not set(pids) & set(trainer._pool.pids()), "both have begun again"
+    counts = {sample.name: sample.total for sample in metrics.drain()}
+    assert counts["trainer/restarts"] == 1
+    trainer.call("set_goal", 0)
+    assert trainer.wait(60)
+    first, second = trainer.call_all("weights")
+    assert first == second
 
     trainer.call("set_goal", 10**9)
     trainer.start()

@@ -24,6 +24,26 @@ def test_a_local_run_creates_plain_components_and_resumes_versions(tmp_path: Pat
         assert np.allclose(model(np.ones(4, np.float32)), 4.0)
 
 
+def test_a_trainer_on_ray_has_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[object, ...]] = []
+
+    class Handle:
+        def __init__(self, *arguments: object) -> None:
+            made.append(arguments)
+
+        def stop(self) -> None:
+            made.append(("stop",))
+
+        def close(self) -> None:
+            made.append(("close",))
+
+    monkeypatch.setattr("bray_trainer.remote.RemoteTrainer", Handle)
+    with bray.init(tmp_path, "demo") as run:
+        monkeypatch.setattr(bray.Run, "is_local", False)
+        run.trainer("ppo", Handle, num_cpus=0.5, num_workers=2)
+    assert made == [("ppo", Handle, 2, 0.5), ("stop",), ("close",)]
+
+
 def test_one_run_a_process(tmp_path: Path) -> None:
     with bray.init(tmp_path, "one"), pytest.raises(AlreadyExistsError):
         bray.init(tmp_path, "two")

@@ -1,6 +1,6 @@
 """The trainers that step together, one a process: what a training loop asks of the others.
 
-    factory ── current() ──► Trainer.ranks ──► agree, average, sum, gather, normalize
+    factory ── Ranks.current() ──► Trainer.ranks ──► agree, average, sum, gather, normalize
 
 Alone, a `Ranks` answers itself and torch.distributed is not touched. Several are connected by
 `RemoteTrainer` on Ray, or by `from_environment` under `torchrun`.
@@ -243,6 +243,11 @@ class Ranks:
             )
         return self._group
 
+    @staticmethod
+    def current() -> Ranks:
+        """Return those of this process's trainer: what its factory shards data by."""
+        return _assigned or Ranks()
+
     @classmethod
     def from_environment(
         cls, backend: Backend | None = None, timeout_s: float = TIMEOUT_S
@@ -283,8 +288,3 @@ def assign(ranks: Ranks | None) -> None:
     """Make `ranks` those of the trainers that this process makes from now on."""
     global _assigned
     _assigned = ranks
-
-
-def current() -> Ranks:
-    """Return the ranks of this process's trainer: what its factory shards data by."""
-    return _assigned or Ranks()

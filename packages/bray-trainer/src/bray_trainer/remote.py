@@ -56,7 +56,7 @@ class RemoteTrainer:
 
     Args:
         name: of the pool.
-        factory: makes the `Trainer`, in each worker; there `bray_trainer.ranks.current()` tells
+        factory: makes the `Trainer`, in each worker; there `bray_trainer.Ranks.current()` tells
             which rank it makes it for.
         num_workers: number of ranks.
         num_cpus: CPUs that each worker claims from Ray.

@@ -33,7 +33,7 @@ from bray_trainer.overrides import Overrides
 from bray_trainer.phases import Phases
 from bray_trainer.pops import Pops, Replay
 from bray_trainer.publisher import Publisher
-from bray_trainer.ranks import current
+from bray_trainer.ranks import Ranks
 from bray_trainer.report import Report
 from bray_trainer.step import Stepper, groups
 from bray_trainer.transfer import Mover
@@ -79,7 +79,7 @@ class Trainer(Overrides):
     ) -> None:
         check_kinds(module, buffer, model)
         self.config = config or TrainerConfig()
-        self.ranks = current()
+        self.ranks = Ranks.current()
         self.device = as_device(self.config.device)
         self.module = as_module(module).to(self.device)
         self.buffer = buffer
@@ -253,7 +253,7 @@ class Trainer(Overrides):
         self._report.add_replay(replay, means, taken)
         if self.model is not None:
             self._report.add_lag(replay, self._publisher.version)
-        if skipped:
+        if skipped and self.ranks.is_first:  # all ranks have skipped the same
             self._report.add_skipped(skipped)
         self._act_if_due()
         self._phases.finish_replay()

@@ -123,7 +123,7 @@ class Run:
 
         Args:
             name: of the trainer.
-            factory: makes it; `bray_trainer.ranks.current()` tells for which rank.
+            factory: makes it; `bray_trainer.Ranks.current()` tells for which rank.
             num_cpus: CPUs that each rank's process claims from Ray.
             num_workers: ranks that train together on Ray; a local run has one.
         """
