@@ -225,10 +225,11 @@ def publish(rounds: int) -> None:
 
 def learning(rounds: int) -> None:
     """The accuracy after as many steps in float32 and in bf16."""
-    print("learning: which of six places is bright? loss (mean of the last 10) and share right")
+    print("learning: which of six places is bright? mean loss of each ten steps, share right")
     for precision_ in ("fp32", "bf16"):
         losses, right = learn(precision_, 60)
-        print(f"  {precision_}: {statistics.mean(losses[-10:]):.3f}, {right:.3f} (chance 0.167)")
+        tens = [statistics.mean(losses[i : i + 10]) for i in range(0, len(losses), 10)]
+        print(f"  {precision_}:", *(f"{loss:.3f}" for loss in tens), f"right {right:.3f}")
 
 
 def learn(precision_: str, steps: int) -> tuple[list[float], float]:
@@ -236,11 +237,11 @@ def learn(precision_: str, steps: int) -> tuple[list[float], float]:
     rng = np.random.default_rng(1)
 
     def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
-        rows = rng.integers(0, 200, (count, 84, 84, 4), np.uint8)
+        rows = rng.integers(0, 128, (count, 84, 84, 4), np.uint8)
         places = rng.integers(0, CLASSES, count)
         for row, place in zip(rows, places, strict=True):
             top, left = 8 + 40 * (place // 3), 4 + 28 * (place % 3)
-            row[top : top + 16, left : left + 16] += 25
+            row[top : top + 16, left : left + 16] += 32
         return rows, places
 
     class Squares(Ready):
