@@ -106,8 +106,8 @@ def seconds(work: Callable[[int], None], steps: int) -> float:
 
 def turns(
     ways: dict[str, Callable[[int], None]], steps: int, rounds: int, unit: float = 1e3
-) -> dict[str, float]:
-    """Print the median of each way, and the median of its ratios to the first."""
+) -> dict[str, list[float]]:
+    """Print and return the times of each way: medians, and those of their ratios to the first."""
     found: dict[str, list[float]] = {name: [] for name in ways}
     for work in ways.values():
         work(2)
@@ -118,7 +118,7 @@ def turns(
     for name, times in found.items():
         ratio = statistics.median(t / f for t, f in zip(times, first, strict=True))
         print(f"  {name:34}{statistics.median(times) * unit:10.2f}{ratio:9.3f}x")
-    return {name: statistics.median(times) for name, times in found.items()}
+    return found
 
 
 def step(rounds: int) -> None:
@@ -135,8 +135,10 @@ def step(rounds: int) -> None:
                 "trainer that publishes each step": trained(module, rows, model).run,
             }
             times = turns(ways, steps, rounds, unit)
-        added = times["trainer"] - times["bare torch loop"]
-        print(f"  added by the trainer: {added * 1e6:.0f} µs a step")
+        for name in list(times)[1:]:
+            pairs = zip(times[name], times["bare torch loop"], strict=True)
+            added = statistics.median(ours - bare_ for ours, bare_ in pairs)
+            print(f"  added by {name}: {added * 1e6:.0f} µs a step")
 
 
 def precision(rounds: int) -> None:
@@ -225,10 +227,11 @@ def publish(rounds: int) -> None:
 
 def learning(rounds: int) -> None:
     """The accuracy after as many steps in float32 and in bf16."""
-    print("learning: which of six places is bright? loss (mean of the last 10) and share right")
+    print("learning: which of six places is bright? mean loss of each ten steps, share right")
     for precision_ in ("fp32", "bf16"):
         losses, right = learn(precision_, 60)
-        print(f"  {precision_}: {statistics.mean(losses[-10:]):.3f}, {right:.3f} (chance 0.167)")
+        tens = [statistics.mean(losses[i : i + 10]) for i in range(0, len(losses), 10)]
+        print(f"  {precision_}:", *(f"{loss:.3f}" for loss in tens), f"right {right:.3f}")
 
 
 def learn(precision_: str, steps: int) -> tuple[list[float], float]:
@@ -236,11 +239,11 @@ def learn(precision_: str, steps: int) -> tuple[list[float], float]:
     rng = np.random.default_rng(1)
 
     def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
-        rows = rng.integers(0, 200, (count, 84, 84, 4), np.uint8)
+        rows = rng.integers(0, 128, (count, 84, 84, 4), np.uint8)
         places = rng.integers(0, CLASSES, count)
         for row, place in zip(rows, places, strict=True):
             top, left = 8 + 40 * (place // 3), 4 + 28 * (place % 3)
-            row[top : top + 16, left : left + 16] += 25
+            row[top : top + 16, left : left + 16] += 32
         return rows, places
 
     class Squares(Ready):

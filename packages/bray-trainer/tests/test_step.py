@@ -292,6 +292,25 @@ def test_several_optimisers_accumulate_clip_and_scale_as_one_does():
     assert {"grad_norm_actor", "grad_norm_critic"} & set(whole.progress())
 
 
+def test_a_loss_of_only_some_accumulated_batches_steps_too():
+    class Sometimes(Pair):
+        def handle(self, replay):
+            yield from [to_torch(replay)] * 2
+            self.calls = 0
+
+        calls = 0
+
+        def loss(self, batch, step):
+            self.calls += 1
+            losses, terms = super().loss(batch, 0)
+            return {k: v for k, v in losses.items() if k == "critic" or self.calls == 2}, terms
+
+    trainer = make(Sometimes, module=pair(), accumulate=2)
+    before = trainer.module["actor"].weight.clone()
+    trainer.run(1)
+    assert not torch.equal(before, trainer.module["actor"].weight)
+
+
 def test_a_single_loss_steps_all_optimisers():
     class Sum(Pair):
         def loss(self, batch, step):

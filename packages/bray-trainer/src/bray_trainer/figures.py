@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from bray_core import nested
 from bray_core.errors import BrayError, SpecError
 from bray_core.layout import Packed
 from bray_trainer.ranks import Ranks
@@ -70,7 +70,8 @@ class Terms:
 
 def num_steps(replay: Packed | Mapping[str, Packed]) -> int | None:
     """Return the valid steps of a replay; None if no segments of it have a leaf `length`."""
-    lengths = [length for part in _parts(replay) if (length := part.get("length")) is not None]
+    found = [_leaf(part, "length") for part in _parts(replay)]
+    lengths = [length for length in found if length is not None]
     return sum(int(length.sum()) for length in lengths) if lengths else None
 
 
@@ -84,8 +85,8 @@ def policy_lag(replay: Packed | Mapping[str, Packed], version: int) -> float | N
     return sum(lags) / len(lags) if lags else None
 
 
-def _lag(leaves: Mapping[str, Any], version: int) -> float | None:
-    versions, length = leaves.get("policy_version"), leaves.get("length")
+def _lag(part: Packed, version: int) -> float | None:
+    versions, length = _leaf(part, "policy_version"), _leaf(part, "length")
     if versions is None:
         return None
     if length is not None and versions.ndim == 2:  # [B, T]
@@ -93,7 +94,15 @@ def _lag(leaves: Mapping[str, Any], version: int) -> float | None:
     return float(version - versions.mean()) if versions.size else None
 
 
-def _parts(replay: Packed | Mapping[str, Packed]) -> list[dict[str, Any]]:
-    """Return the leaves of each buffer's part."""
-    parts = [replay] if isinstance(replay, Packed) else replay.values()
-    return [nested.flatten(part.tree) for part in parts]
+def _parts(replay: Packed | Mapping[str, Packed]) -> Iterable[Packed]:
+    """Return what came of each buffer."""
+    return [replay] if isinstance(replay, Packed) else replay.values()
+
+
+def _leaf(part: Packed, path: str) -> NDArray[Any] | None:
+    """Return a leaf; without the views of all the others, which take longer than a small step."""
+    for field in part.layout.fields:
+        if field.path == path:
+            raw = part.block[..., field.offset : field.offset + field.nbytes]
+            return raw.view(field.dtype).reshape(*part.block.shape[:-1], *field.shape)
+    return None

@@ -30,7 +30,7 @@ class Phases:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._is_cuda = device.type == "cuda"
+        self._device = device
         self._seconds: dict[str, float] = {}
         self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
         self._sums = dict.fromkeys(_WORDS, 0.0)
@@ -45,7 +45,11 @@ class Phases:
 
     def on_device(self, phase: str) -> _HostTimer | _DeviceTimer:
         """Return a context whose time on the device is added."""
-        return _DeviceTimer(self, phase) if self._is_cuda else _HostTimer(self, phase)
+        return (
+            _DeviceTimer(self, phase, self._device)
+            if self._device.type == "cuda"
+            else _HostTimer(self, phase)
+        )
 
     def add_events(self, phase: str, start: torch.cuda.Event, end: torch.cuda.Event) -> None:
         """Add the time between two events, which may be yet to come."""
@@ -102,15 +106,16 @@ class _HostTimer:
 
 
 class _DeviceTimer:
-    __slots__ = ("_end", "_phase", "_phases", "_start")
+    __slots__ = ("_device", "_end", "_phase", "_phases", "_start")
 
-    def __init__(self, phases: Phases, phase: str) -> None:
+    def __init__(self, phases: Phases, phase: str, device: torch.device) -> None:
         self._phases = phases
         self._phase = phase
+        self._device = device
 
     def __enter__(self) -> None:
         self._start, self._end = timing_event(), timing_event()
-        self._start.record()
+        self._start.record(torch.cuda.current_stream(self._device))
 
     def __exit__(
         self,
@@ -118,7 +123,7 @@ class _DeviceTimer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._end.record()
+        self._end.record(torch.cuda.current_stream(self._device))
         self._phases.add_events(self._phase, self._start, self._end)
 
 

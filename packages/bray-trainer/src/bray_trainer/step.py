@@ -105,10 +105,11 @@ class Stepper:
 
     def _names(self, found: Sequence[tuple[Mapping[str, Tensor], Any]]) -> list[str]:
         """Return the names of the losses, the same on all ranks, also on one without batches."""
-        names = list(found[0][0]) if found else list(self.optimizers)
+        known = list(dict.fromkeys([ONLY, *self.optimizers]))
+        names = [name for name in known if any(name in losses for losses, _ in found)]
+        names = names or list(self.optimizers)
         if self._ranks.size == 1 or len(self.optimizers) == 1:
             return names
-        known = [ONLY, *self.optimizers]
         bits = sum(1 << known.index(name) for name in names)
         least, most = self._ranks.smallest(*((bits, -bits) if found else (1 << len(known), 0)))
         if least != -most:
