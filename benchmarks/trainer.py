@@ -106,8 +106,8 @@ def seconds(work: Callable[[int], None], steps: int) -> float:
 
 def turns(
     ways: dict[str, Callable[[int], None]], steps: int, rounds: int, unit: float = 1e3
-) -> dict[str, float]:
-    """Print the median of each way, and the median of its ratios to the first."""
+) -> dict[str, list[float]]:
+    """Print and return the times of each way: medians, and those of their ratios to the first."""
     found: dict[str, list[float]] = {name: [] for name in ways}
     for work in ways.values():
         work(2)
@@ -118,7 +118,7 @@ def turns(
     for name, times in found.items():
         ratio = statistics.median(t / f for t, f in zip(times, first, strict=True))
         print(f"  {name:34}{statistics.median(times) * unit:10.2f}{ratio:9.3f}x")
-    return {name: statistics.median(times) for name, times in found.items()}
+    return found
 
 
 def step(rounds: int) -> None:
@@ -135,8 +135,10 @@ def step(rounds: int) -> None:
                 "trainer that publishes each step": trained(module, rows, model).run,
             }
             times = turns(ways, steps, rounds, unit)
-        added = times["trainer"] - times["bare torch loop"]
-        print(f"  added by the trainer: {added * 1e6:.0f} µs a step")
+        for name in list(times)[1:]:
+            pairs = zip(times[name], times["bare torch loop"], strict=True)
+            added = statistics.median(ours - bare_ for ours, bare_ in pairs)
+            print(f"  added by {name}: {added * 1e6:.0f} µs a step")
 
 
 def precision(rounds: int) -> None:
