@@ -170,7 +170,7 @@ class Trainer(Overrides):
                 for _ in range(max_replays):
                     if not self._train_on_next():  # stopped from another thread
                         break
-                self._checkpoint()
+                self._finish()
 
     def progress(self) -> dict[str, float]:
         """Return counters, shares of time and the figures of the last replay by name."""
@@ -193,7 +193,7 @@ class Trainer(Overrides):
                     self._waiting.is_pausing = self.ranks.is_first and self.should_pause()
             except ClosedError as error:
                 logger.info("trainer: training ends: %s", error)
-            self._checkpoint()
+            self._finish()
 
     @contextmanager
     def _open(self, max_replays: int | None = None) -> Iterator[None]:
@@ -205,6 +205,10 @@ class Trainer(Overrides):
         finally:
             self._publisher.close()
             self._feed.close()
+
+    def _finish(self) -> None:
+        self._feed.close()  # what it popped after the checkpoint would be lost
+        self._checkpoint()
 
     def _train_on_next(self) -> bool:
         """Train on one replay; False if there is none, because a rank stops."""
