@@ -10,6 +10,11 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings
+
+# These machines are shared: how long an example takes says nothing.
+settings.register_profile("shared machine", deadline=None)
+settings.load_profile("shared machine")
 
 # Before anything imports ray: under `uv run` it would rebuild the environment in every worker.
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"

@@ -39,6 +39,11 @@ class Adder:
         metrics.record("adder/calls", 1, kind="count")
         return self.total
 
+    def index(self) -> int:
+        from bray_core.remote import worker_index
+
+        return worker_index()
+
     def fail(self) -> None:
         raise ConfigError("not like this")
 
@@ -63,6 +68,7 @@ def test_each_worker_has_an_instance_of_its_own(pool: Any) -> None:
     assert pool.call("add", 0, worker=1) == 10
     assert pool.call_all("add", 0) == [11, 10]
     assert len(set(pool.pids())) == 2
+    assert pool.call_all("index") == [0, 1]
 
 
 def test_exceptions_are_raised_as_themselves(pool: Any) -> None:
@@ -137,6 +143,13 @@ def test_a_killed_worker_is_replaced() -> None:
         made.wait_ready(60)
         assert made.pids() != [pid]
         assert made.call("add", 1) == 1
+        (pid,) = made.pids()
+        made.restart(0)
+        while True:  # until it is gone, it may answer yet
+            made.wait_ready(60)
+            if made.pids() != [pid]:
+                break
+        assert made.call("add", 1) == 1
     finally:
         made.close()
 
@@ -150,6 +163,8 @@ def test_nonsense_is_refused() -> None:
         WorkerPool("none", Adder, max_concurrency=0)
     with pytest.raises(ConfigError, match="num_cpus: expected 0 or more, got -1"):
         WorkerPool("none", Adder, num_cpus=-1)
+    with pytest.raises(ConfigError, match=r"num_gpus: expected 0 or more, got -0\.5"):
+        WorkerPool("none", Adder, num_gpus=-0.5)
     with pytest.raises(ConfigError, match="name: expected at least one character"):
         WorkerPool("", Adder)
 

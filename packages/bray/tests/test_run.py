@@ -7,7 +7,10 @@ import pytest
 import torch
 
 import bray
+from bray_buffer import BufferConfig, ReplayConfig
+from bray_core import nested
 from bray_core.errors import AlreadyExistsError, ConfigError
+from bray_core.layout import Layout
 
 
 def test_a_local_run_creates_plain_components_and_resumes_versions(tmp_path: Path) -> None:
@@ -24,6 +27,26 @@ def test_a_local_run_creates_plain_components_and_resumes_versions(tmp_path: Pat
         assert np.allclose(model(np.ones(4, np.float32)), 4.0)
 
 
+def test_a_trainer_on_ray_has_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[object, ...]] = []
+
+    class Handle:
+        def __init__(self, *arguments: object) -> None:
+            made.append(arguments)
+
+        def stop(self) -> None:
+            made.append(("stop",))
+
+        def close(self) -> None:
+            made.append(("close",))
+
+    monkeypatch.setattr("bray_trainer.remote.RemoteTrainer", Handle)
+    with bray.init(tmp_path, "demo") as run:
+        monkeypatch.setattr(bray.Run, "is_local", False)
+        run.trainer("ppo", Handle, num_cpus=0.5, num_workers=2)
+    assert made == [("ppo", Handle, 2, 0.5), ("stop",), ("close",)]
+
+
 def test_one_run_a_process(tmp_path: Path) -> None:
     with bray.init(tmp_path, "one"), pytest.raises(AlreadyExistsError):
         bray.init(tmp_path, "two")
@@ -32,3 +55,20 @@ def test_one_run_a_process(tmp_path: Path) -> None:
 def test_an_unknown_runtime_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="runtime"):
         bray.init(tmp_path, "demo", runtime="cloud")  # type: ignore[arg-type]
+
+
+def test_a_replay_is_kept_with_the_trial_and_a_queue_is_not(tmp_path: Path) -> None:
+    segment = {"x": np.zeros((4, 3), np.float32)}
+    layout = Layout(nested.spec(segment))
+    replays = ReplayConfig(capacity=8, batch_size=2)
+    for expected in (0, 3):
+        with bray.init(tmp_path, "trial") as run:
+            replay = run.buffer("replay", layout, replays)
+            queue = run.buffer("queue", layout, BufferConfig(batch_size=2))
+            assert replay.stats()["queued"] == expected
+            assert queue.stats()["queued"] == 0
+            for buffer in (replay, queue):
+                buffer.push(*[segment] * (3 - expected))
+    assert [path.name for path in (tmp_path / "trial" / "buffers").iterdir()] == ["replay"]
+    with bray.init(tmp_path, "trial") as run, pytest.raises(ConfigError, match="config: expected"):
+        run.buffer("other", layout, {})  # type: ignore[arg-type]

@@ -18,6 +18,9 @@ from bray_core.layout import Layout, Packed
 from bray_core.nested import Nested
 from bray_core.protocols import Buffer, Model
 
+_PUSH_TIMEOUT_S = 900.0
+"""How long the runner stands still while the buffer is full: as long as a trainer may evaluate."""
+
 _Rows = npt.NDArray[np.int64]
 _Column = npt.NDArray[Any]
 
@@ -29,7 +32,8 @@ class Runner:
     at once. Observations may be nested. The model's outputs are those that `PolicyActor` takes,
     with a leading N: Discrete actions by `logits [N, A]`, a Box of one dimension by
     `mean, log_std [N, D]` (clipped to the Box for the environment, recorded as drawn), and
-    `value [N]`. It does not matter which way the environment resets itself.
+    `value [N]`. It does not matter which way the environment resets itself. A full buffer that
+    blocks lets the runner wait.
 
     Args:
         environment: a `gymnasium.vector.VectorEnv` of N environments.
@@ -177,7 +181,8 @@ class Runner:
         self._write_final(full[~terminated[full]], observation, ended, info)
         views["episode_return"][full] = np.where(ended[full], self._returns[full], math.nan)
         views["episode_length"][full] = np.where(ended[full], self._lengths[full], 0)
-        self._buffer.push(Packed(self._layout, self._blocks[full]))
+        segments = Packed(self._layout, self._blocks[full])
+        self._buffer.push(segments, wait=True, timeout_s=_PUSH_TIMEOUT_S)
         self._record(full[ended[full]])
         self._at[full] = 0
         self._blocks[full] = 0

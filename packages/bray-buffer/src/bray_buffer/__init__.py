@@ -2,6 +2,7 @@
 
 from bray_buffer.buffer import Buffer
 from bray_buffer.config import BufferConfig, ReservoirConfig
+from bray_buffer.making import make_buffer
 from bray_buffer.mixture import Mixture
 from bray_buffer.replay import ReplayBuffer
 from bray_buffer.replay_config import ReplayConfig
@@ -15,4 +16,5 @@ __all__ = [
     "ReplayConfig",
     "Reservoir",
     "ReservoirConfig",
+    "make_buffer",
 ]

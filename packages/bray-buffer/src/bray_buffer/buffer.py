@@ -61,6 +61,12 @@ class Buffer:
         """The packed layout of a batch's rows: of a segment, with its mask, transformed."""
         return self._transform.layout if self._transform else self._queue.batch_layout
 
+    @property
+    def max_batch_rows(self) -> int:
+        """Rows of the largest batch, as one of zeros shows."""
+        rows = self._config.batch_size or self._config.capacity
+        return self._transform.num_rows(rows) if self._transform else rows
+
     def push(
         self, *segments: Packed | Nested, wait: bool = False, timeout_s: float | None = None
     ) -> int:

@@ -1,156 +1,127 @@
-"""A buffer in workers on Ray: packed segments in, batches out."""
+"""A buffer in workers on Ray: segments in from anywhere, batches out on the workers' node."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import logging
-import math
+import secrets
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import ray
-import ray.exceptions
+import ray.util
 
-from bray_buffer.buffer import Buffer
-from bray_buffer.config import BufferConfig
+from bray_buffer.lengths import Lengths
+from bray_buffer.link import CallLink, Link, SharedLink, SocketLink, Write
+from bray_buffer.pump import PRIORITY
 from bray_buffer.ring import as_layout, as_rows
-from bray_core import metrics
-from bray_core.errors import ClosedError, DeadlineError, WorkerLostError
+from bray_buffer.slot_pool import deadline_after
+from bray_buffer.terms import Config, Description
+from bray_buffer.worker import BufferWorker
+from bray_core import metrics, nested
+from bray_core.errors import (
+    BrayError,
+    ClosedError,
+    ConfigError,
+    DeadlineError,
+    NotFoundError,
+    WorkerLostError,
+)
 from bray_core.layout import Block, Layout, Packed
 from bray_core.nested import Nested
-from bray_core.remote import WorkerPool
+from bray_core.remote import WorkerPool, worker_index
 
 logger = logging.getLogger(__name__)
 
-_MAX_IN_FLIGHT = 32
-"""Pushes of one handle under way; the next one waits for the oldest."""
-_PUSH_TIMEOUT_S = 60.0
+Transform = Callable[[Nested], Nested]
+
 _CONCURRENCY = 8
 """Calls that a worker runs at a time."""
-_MAX_WAITERS = _CONCURRENCY // 2
-"""Those of them that may wait, so that waiting pushes never shut out the pop that ends the wait."""
-_SLICE_S = 2.0
-"""A long wait is several calls of this length: a caller that dies leaves no longer one behind."""
-_TURN_S = 0.1
-"""How long a pop waits at one of several workers before it asks the next."""
-_RETRY_S = 0.02
-_GRACE_S = 5.0
-"""How much longer than the worker's own deadline its answer may take."""
-
-Seen: TypeAlias = tuple[int, int, int]
-"""A worker's life (its start in ns), the number of its answer, and what would be lost with it."""
+_ANSWER_TIMEOUT_S = 60.0
+_FILE_TIMEOUT_S = 3600.0
+"""Saving and loading run at the disk's speed."""
+_CLOSE_TIMEOUT_S = 5.0
+_SLICE_S = 0.5
+"""A long wait is several of this length, between which the worker's health is looked at."""
+_PAUSE_S = 0.0005
+_RETRY_S = 0.05
+_FOR_EVER_S = 1e9
 
 
-class _Worker:
-    """The plain buffer of one worker process.
-
-    Every answer carries what the worker holds, and handles send back the last they saw: so a
-    worker that is started in a dead one's place learns what was lost.
-    """
-
-    def __init__(self, layout: Layout, config: BufferConfig) -> None:
-        self._buffer = Buffer(layout, config)
-        self._drops_what_it_refuses = config.when_full == "block"  # else the buffer counts it
-        self._life = time.time_ns()
-        self._answers = itertools.count(1)
-        self._lock = threading.Lock()
-        self._before: Seen = (0, 0, 0)
-        self._waiters = threading.BoundedSemaphore(_MAX_WAITERS)
-        self._refused = 0
-
-    def get_layout(self) -> Layout:
-        return self._buffer.layout
-
-    def push(self, seen: Seen, block: Block) -> tuple[int, Seen]:
-        """Push for a caller that does not wait: what finds no room is gone."""
-        accepted = self._buffer.push(Packed(self._buffer.layout, block))
-        if self._drops_what_it_refuses and accepted < len(block):
-            with self._lock:
-                self._refused += len(block) - accepted
-            metrics.record("buffer/dropped_segments", len(block) - accepted, kind="count")
-        return accepted, self._learn(seen)
-
-    def offer(self, seen: Seen, block: Block, timeout_s: float) -> tuple[int, Seen]:
-        packed = Packed(self._buffer.layout, block)
-        accepted = self._waiting(lambda wait_s: self._buffer.offer(packed, wait_s), timeout_s)
-        return accepted, self._learn(seen)
-
-    def pop(self, seen: Seen, timeout_s: float) -> tuple[Block | str, Seen]:
-        """Return a batch's block, or why there is none."""
-        try:
-            answer: Block | str = self._waiting(self._buffer.pop, timeout_s).block
-        except DeadlineError as error:
-            answer = str(error)
-        return answer, self._learn(seen)
-
-    def stats(self, seen: Seen) -> tuple[dict[str, float], Seen]:
-        seen = self._learn(seen)
-        stats = self._buffer.stats()
-        return stats | {"dropped": stats["dropped"] + self._refused, "lost": self._before[2]}, seen
-
-    def _waiting(self, call: Any, timeout_s: float) -> Any:
-        """Call with `timeout_s`, or with 0 if as many others wait as may."""
-        may_wait = timeout_s > 0 and self._waiters.acquire(blocking=False)
-        try:
-            return call(timeout_s if may_wait else 0.0)
-        finally:
-            if may_wait:
-                self._waiters.release()
-
-    def _learn(self, seen: Seen) -> Seen:
-        """Take in what a handle saw, and return what it sees now."""
-        with self._lock:
-            if self._before < seen and seen[0] < self._life:
-                lost = seen[2] - self._before[2]
-                self._before = seen
-                metrics.record("buffer/lost_segments", lost, kind="count")
-            queued = int(self._buffer.stats()["queued"])
-            return self._life, next(self._answers), self._before[2] + queued
+def _make_worker(
+    layout: Layout, config: Config, token: str, transform: Transform | None
+) -> BufferWorker:
+    host = ray.util.get_node_ip_address()
+    return BufferWorker(layout, config, token, worker_index(), host, transform)
 
 
 class RemoteBuffer:
-    """A handle over buffer workers; it can be sent to other processes.
+    """A handle over buffer workers; it can be sent to other processes, on any node.
 
-    Pushes are sent without waiting for their acknowledgement, a bounded number at a time, and may
-    overtake each other; what goes wrong with one is raised by a later push. A worker that dies is
-    replaced, and pushes and pops go on; what it held and what was on its way to it is lost, and
-    counted in `stats()["lost"]`, as of the last answers that handles had from it.
+    Producers of the workers' node write segments straight into batches in shared memory, those of
+    other nodes send them through a socket, or by calls on Ray where none can be opened. Consumers
+    of that node take batches where they lie: a batch's memory goes back when its last view is
+    garbage.
+
+    A worker that dies is replaced; of a queue nothing is lost with it, of a replay its content,
+    which is counted in `stats()["lost"]`.
 
     Args:
         name: of the pool.
         layout: of one segment, or its spec.
-        config: as for `Buffer`; each worker holds `capacity` segments.
-        num_workers: each batch comes from one worker; pushes go to them by turns.
+        config: of a queue or a replay; each worker holds `capacity` of its own.
+        num_workers: each batch comes from one worker; a push goes to the one with the most room.
+        transform: as for `Buffer`; runs in the workers.
+        node: Ray's id of the node where workers and consumers are; by default this one.
 
     Raises:
         AlreadyExistsError: there is a pool of that name.
+        WorkerLostError: a worker could not start, such as for lack of shared memory; quotes why.
     """
 
     def __init__(
-        self, name: str, layout: Layout | Nested, config: BufferConfig, num_workers: int = 1
+        self,
+        name: str,
+        layout: Layout | Nested,
+        config: Config,
+        num_workers: int = 1,
+        *,
+        transform: Transform | None = None,
+        node: str | None = None,
     ) -> None:
-        layout = as_layout(layout)
+        token = secrets.token_hex(16)
         pool = WorkerPool(
             name,
-            _Worker,
-            args=(layout, config),
+            _make_worker,
+            args=(as_layout(layout), config, token, transform),
             num_workers=num_workers,
             max_concurrency=_CONCURRENCY,
+            node=node or ray.get_runtime_context().get_node_id(),
         )
-        self._adopt(pool, layout)
+        self._adopt(pool, pool.call("describe_buffer"), tuple(range(num_workers)))
+        # Whoever has the memory open keeps it from being swept away while a worker is replaced.
+        for worker in pool.near():
+            self._links[worker] = self._connect(worker)
 
-    def _adopt(self, pool: WorkerPool, layout: Layout) -> None:
+    def _adopt(self, pool: WorkerPool, description: Description, own: tuple[int, ...]) -> None:
         self._pool = pool
-        self._layout = layout
-        self._sending = threading.Lock()
-        self._in_flight: deque[tuple[Any, int, int]] = deque()
-        self._seen: list[Seen] = [(0, 0, 0)] * pool.size
-        self._turn = itertools.cycle(range(pool.size))
-        self._lost = 0
+        self._description = description
+        self._layout = description.layout
+        self._own = own
+        """Workers that this handle pops from."""
+        self._lengths = Lengths(self._layout) if description.terms.by_steps else None
+        self._connecting = threading.Lock()
+        self._links: dict[int, Link] = {}
+        self._turn = itertools.count()
+        self._failures: dict[int, int] = {}
 
     @classmethod
     def get(cls, name: str) -> RemoteBuffer:
@@ -160,96 +131,125 @@ class RemoteBuffer:
             NotFoundError: there is none.
         """
         pool = WorkerPool.get(name)
-        return _restore(pool, pool.call("get_layout"))
+        return _restore(pool, pool.call("describe_buffer"), tuple(range(pool.size)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self._pool, self._layout)
+        return _restore, (self._pool, self._description, self._own)
+
+    def shard(self, rank: int, size: int) -> RemoteBuffer:
+        """Return a handle that pops from every `size`-th worker alone, beginning with `rank`.
+
+        Raises:
+            ConfigError: there are fewer workers than shards.
+        """
+        own = self._own[rank::size]
+        if not own or not 0 <= rank < size:
+            raise ConfigError(
+                f"shard: rank {rank} of {size} has none of the buffer's {len(self._own)} workers: "
+                f"make it with num_workers={size} or more"
+            )
+        return _restore(self._pool, self._description, own)
 
     @property
     def layout(self) -> Layout:
         """The packed layout of one segment."""
         return self._layout
 
+    @property
+    def batch_layout(self) -> Layout:
+        """The packed layout of a batch's rows."""
+        return self._description.batch_layout
+
+    # Producers.
+
     def push(
         self, *segments: Packed | Nested, wait: bool = False, timeout_s: float | None = None
     ) -> int:
-        """Pack segments and send them to one worker; errors as in `Buffer.push`.
+        """Add segments and return how many were accepted; errors as in `Buffer.push`.
 
-        Without `wait` the number returned is what was sent: what the worker then drops is counted
-        in `stats()["dropped"]`, what never reached it in `stats()["lost"]`.
+        From another node, without `wait`, the number returned is what was sent: what finds no room
+        there is counted in `stats()["dropped"]`, and what was on its way to a worker that dies as
+        `buffer/lost_segments`.
         """
-        rows = [as_rows(self._layout, segment) for segment in segments]
-        if not rows:
-            return 0
-        block = rows[0] if len(rows) == 1 else np.concatenate(rows)
-        self._check_open()
-        worker = self._pool.choose("round_robin")
-        if wait:
-            return self._push_and_wait(block, worker, timeout_s)
-        with self._sending:
-            self._settle(_MAX_IN_FLIGHT - 1)
-            ref = self._pool.submit("push", self._seen[worker], block, worker=worker)
-            self._in_flight.append((ref, worker, len(block)))
-        return len(block)
-
-    def _push_and_wait(self, block: Block, worker: int, timeout_s: float | None) -> int:
-        deadline = _deadline(timeout_s)
-        accepted = 0
-        while True:
-            slice_s = min(_SLICE_S, max(0.0, deadline - time.monotonic()))
-            found = self._ask(worker, "offer", block[accepted:], slice_s, timeout_s=slice_s)
-            accepted += found or 0
-            if accepted == len(block):
-                return accepted
-            if time.monotonic() >= deadline:
-                raise DeadlineError(
-                    f"buffer {self._pool.name}: push found no room within {timeout_s:g} s, "
-                    f"{accepted} of {len(block)} segments were accepted"
-                )
-            time.sleep(_RETRY_S)
-
-    def _ask(self, worker: int, method: str, *args: Any, timeout_s: float) -> Any:
-        """Call a worker; None if it is being restarted."""
-        self._check_open()
-        try:
-            answer, seen = self._pool.call(
-                method, self._seen[worker], *args, worker=worker, timeout_s=timeout_s + _GRACE_S
+        parts = [self._part(segment) for segment in segments]  # all are checked before any is sent
+        deadline = deadline_after(timeout_s)
+        accepted = wanted = 0
+        for count, write, steps in parts:
+            wanted += count
+            accepted += self._push_part(count, write, steps, deadline if wait else 0.0)
+        if wait and accepted < wanted and self._description.terms.when_full == "block":
+            raise DeadlineError(
+                f"buffer {self._pool.name}: push found no room within {timeout_s or 0:g} s, "
+                f"{accepted} of {wanted} segments were accepted: the trainer does not keep up"
             )
-        except WorkerLostError as error:
-            self._check_restarts(error)
-            return None
-        self._see(worker, seen)
-        return answer
+        return accepted
 
-    def _see(self, worker: int, seen: Seen) -> None:
-        self._seen[worker] = max(self._seen[worker], seen)
+    def _part(self, segment: Packed | Nested) -> tuple[int, Write, Sequence[int] | None]:
+        """Return a segment's number of rows, what writes them, and their steps where they count."""
+        if isinstance(segment, Packed) or self._lengths:
+            rows = as_rows(self._layout, segment)
+            return len(rows), partial(_copy, rows), self._steps(rows)
+        nested.check(segment, self._layout.spec, (), "segment")
+        return 1, partial(_pack, self._layout, segment), None
 
-    def _check_open(self) -> None:
-        if not self._pool.size:
-            raise ClosedError(f"buffer {self._pool.name}: closed")
+    def _steps(self, rows: Block) -> Sequence[int] | None:
+        return self._lengths.of(rows) if self._lengths else None
 
-    def _check_restarts(self, error: WorkerLostError) -> None:
-        if isinstance(error.__cause__, ray.exceptions.ActorDiedError):
-            raise ClosedError(f"buffer {self._pool.name}: closed") from error
-        logger.warning("buffer %s: waits for a lost worker's restart: %s", self._pool.name, error)
-
-    def _settle(self, keep: int) -> None:
-        """Take acknowledgements until at most `keep` pushes are under way."""
-        while self._in_flight:
-            ref, worker, count = self._in_flight[0]
-            done, _ = ray.wait([ref], timeout=0)
-            if not done and len(self._in_flight) <= keep:
-                return
-            self._in_flight.popleft()
+    def _push_part(
+        self, count: int, write: Write, steps: Sequence[int] | None, deadline: float
+    ) -> int:
+        while True:
+            worker = self._choose()
+            wait_s = min(max(0.0, deadline - time.monotonic()), _FOR_EVER_S)
             try:
-                _, seen = self._pool.result(ref, _PUSH_TIMEOUT_S)
-            except (WorkerLostError, DeadlineError) as error:
-                self._lost += count
-                metrics.record("buffer/lost_segments", count, kind="count")
-                if isinstance(error, WorkerLostError):
-                    self._check_restarts(error)
-            else:
-                self._see(worker, seen)
+                return self._link(worker).push(count, write, steps, wait_s)
+            except WorkerLostError as error:
+                self._disconnect(worker, error)
+                if time.monotonic() >= deadline:
+                    metrics.record("buffer/lost_segments", count, kind="count")
+                    return 0
+                time.sleep(_RETRY_S)
+            except ClosedError:
+                raise self._closed() from None
+
+    def _choose(self) -> int:
+        """Return the worker with more room of two that take turns."""
+        size = self._pool.size
+        if size <= 1:
+            self._check_open()
+            return 0
+        first = next(self._turn) % size
+        second = (first + 1) % size
+        return max((first, second), key=lambda worker: self._link(worker).num_free())
+
+    def flush(self) -> None:
+        """Wait until what was pushed has arrived at the workers."""
+        for worker, link in list(self._links.items()):
+            try:
+                link.flush()
+            except (WorkerLostError, OSError) as error:
+                self._disconnect(worker, error)
+            except ClosedError:
+                raise self._closed() from None
+
+    async def push_async(
+        self, *segments: Packed | Nested, wait: bool = False, timeout_s: float | None = None
+    ) -> int:
+        """`push` that lets the event loop go on while it waits."""
+        deadline = deadline_after(timeout_s)
+        accepted = 0
+        for segment in segments:
+            while not (pushed := self.push(segment)) and wait:
+                if time.monotonic() >= deadline:
+                    raise DeadlineError(
+                        f"buffer {self._pool.name}: push found no room within {timeout_s:g} s, "
+                        f"{accepted} of {len(segments)} segments were accepted"
+                    )
+                await asyncio.sleep(_PAUSE_S)
+            accepted += pushed
+        return accepted
+
+    # Consumers.
 
     def pop(self, timeout_s: float | None = None) -> Packed:
         """Return the next batch of one worker, `[B, nbytes]`.
@@ -257,22 +257,62 @@ class RemoteBuffer:
         Raises:
             DeadlineError: no batch within `timeout_s`.
             ClosedError: the buffer was closed.
+            BrayError: what a transform or a limit in the worker failed with.
         """
-        deadline = _deadline(timeout_s)
-        longest_s = _SLICE_S if self._pool.size == 1 else _TURN_S
+        deadline = deadline_after(timeout_s)
         while True:
-            self._check_open()
-            slice_s = min(longest_s, max(0.0, deadline - time.monotonic()))
-            answer = self._ask(next(self._turn), "pop", slice_s, timeout_s=slice_s)
-            if isinstance(answer, np.ndarray):
-                # What Ray returns is read-only, and pins the object store's memory.
-                return Packed(self._layout, answer.copy())
+            batch = self._pop_once(min(deadline, time.monotonic() + _SLICE_S))
+            if batch is not None:
+                return batch
             if time.monotonic() >= deadline:
-                raise DeadlineError(
-                    f"buffer {self._pool.name}: no batch within {timeout_s:g} s: "
-                    f"{answer or 'its worker is being restarted'}"
-                )
-            time.sleep(_RETRY_S)
+                raise self._no_batch(timeout_s)
+            if len(self._own) > 1:
+                time.sleep(_PAUSE_S)
+
+    async def pop_async(self, timeout_s: float | None = None) -> Packed:
+        """`pop` that lets the event loop go on while it waits; a cancelled one loses nothing."""
+        deadline = deadline_after(timeout_s)
+        while (batch := self._pop_once(0.0)) is None:
+            if time.monotonic() >= deadline:
+                raise self._no_batch(timeout_s)
+            await asyncio.sleep(_PAUSE_S)
+        return batch
+
+    def _pop_once(self, deadline: float) -> Packed | None:
+        """Look at each of this handle's workers; where it has but one, until the deadline."""
+        self._check_open()
+        first = next(self._turn)
+        for offset in range(len(self._own)):
+            worker = self._own[(first + offset) % len(self._own)]
+            try:
+                link = self._link(worker)
+                block = link.take(deadline if len(self._own) == 1 else 0.0)
+                if block is not None:
+                    return Packed(self.batch_layout, block)
+                self._raise_failure(worker, link)
+            except WorkerLostError as error:
+                self._disconnect(worker, error)
+            except ClosedError:
+                raise self._closed() from None
+        return None
+
+    def _raise_failure(self, worker: int, link: Link) -> None:
+        if not isinstance(link, SharedLink) or self._description.terms.is_direct:
+            return
+        failures = link.outbox.word("failures")
+        if failures > self._failures.get(worker, 0):
+            self._failures[worker] = failures
+            failure = self._pool.call("next_failure", worker=worker)
+            if failure is not None:
+                raise BrayError(f"buffer {self._pool.name}: {failure}")
+
+    def _no_batch(self, timeout_s: float | None) -> DeadlineError:
+        links = [self._links.get(worker) for worker in self._own]
+        shared = [link.outbox.progress() for link in links if isinstance(link, SharedLink)]
+        return DeadlineError(
+            f"buffer {self._pool.name}: no batch within {timeout_s or 0:g} s: "
+            f"{'; '.join(shared) or 'nothing came from its workers'}"
+        )
 
     def __iter__(self) -> Iterator[Packed]:
         """Yield batches until the buffer is closed."""
@@ -282,34 +322,153 @@ class RemoteBuffer:
             except ClosedError:
                 return
 
-    def flush(self) -> None:
-        """Wait until every push has been acknowledged or counted as lost."""
-        with self._sending:
-            self._settle(0)
+    async def __aiter__(self) -> AsyncIterator[Packed]:
+        """Yield batches until the buffer is closed."""
+        while True:
+            try:
+                yield await self.pop_async()
+            except ClosedError:
+                return
+
+    def update_priorities(self, keys: npt.NDArray[np.int64], priorities: npt.NDArray[Any]) -> None:
+        """Set the priorities `[B]` of what a batch's leaf `key [B]` names; soon, not at once.
+
+        With several workers, the keys of one call must come from one batch.
+        """
+        rows = np.empty(len(keys), PRIORITY)
+        rows["key"], rows["priority"] = keys, priorities
+        for worker in self._own:
+            link = self._link(worker)
+            if isinstance(link, SharedLink):
+                link.update_priorities(rows)
+            else:
+                self._pool.submit("call_own", "update_priorities", keys, priorities, worker=worker)
+
+    def set_policy_version(self, version: int) -> None:
+        """Tell the workers the newest policy version, for `max_policy_lag`."""
+        for worker in range(self._pool.size):
+            link = self._link(worker)
+            if isinstance(link, SharedLink):
+                link.inbox.set_word("policy_version", version)
+            else:
+                self._pool.submit("set_policy_version", version, worker=worker)
+
+    # Workers.
+
+    def _link(self, worker: int) -> Link:
+        link = self._links.get(worker)
+        if link is None:
+            with self._connecting:
+                link = self._links.get(worker)
+                if link is None:
+                    link = self._links[worker] = self._connect(worker)
+        return link
+
+    def _connect(self, worker: int) -> Link:
+        self._check_open()
+        if worker in self._pool.near():
+            with contextlib.suppress(NotFoundError):  # such as in a container of its own
+                return SharedLink(self._description, worker)
+        try:
+            address = self._pool.call("listen", worker=worker)
+            return SocketLink(self._pool, worker, address, self._description)
+        except OSError as error:
+            logger.warning(
+                "buffer %s: no socket to worker %d (%s): goes by Ray, which is slower",
+                self._pool.name,
+                worker,
+                error,
+            )
+            return CallLink(self._pool, worker, self._layout)
+
+    def _disconnect(self, worker: int, error: Exception) -> None:
+        """Forget a link that failed, or raise ClosedError if its worker does not come back."""
+        if isinstance(error.__cause__, ray.exceptions.ActorDiedError):
+            raise self._closed() from error
+        logger.warning("buffer %s: worker %d is lost: %s", self._pool.name, worker, error)
+        link = self._links.pop(worker, None)
+        if link is not None:
+            link.close()
+
+    def _check_open(self) -> None:
+        if not self._pool.size:
+            raise self._closed()
+
+    def _closed(self) -> ClosedError:
+        return ClosedError(f"buffer {self._pool.name}: closed")
 
     def stats(self) -> dict[str, float]:
-        """Return the sums over all workers, and with them what this handle has `lost`."""
-        totals: dict[str, float] = {"lost": self._lost}
-        for worker in range(self._pool.size):
-            figures = self._ask(worker, "stats", timeout_s=_PUSH_TIMEOUT_S) or {}
+        """Return the sums over all workers; errors as in `Buffer.stats`."""
+        totals: dict[str, float] = {}
+        for figures in self._figures():
             for name, value in figures.items():
                 totals[name] = totals.get(name, 0.0) + value
         return totals
+
+    def _figures(self) -> list[dict[str, float]]:
+        links = [self._link(worker) for worker in range(self._pool.size)]
+        shared = [link.inbox for link in links if isinstance(link, SharedLink)]
+        if self._description.terms.is_direct and len(shared) == len(links):
+            return [pool.stats() for pool in shared]  # also while a worker is being replaced
+        return self._pool.call_all("stats", timeout_s=_ANSWER_TIMEOUT_S)
+
+    def save(self, path: Path) -> None:
+        """Write each worker's content to a file of the folder `path`, whole or not at all each."""
+        Path(path).mkdir(parents=True, exist_ok=True)
+        self._on_files("save", path)
+
+    def load(self, path: Path) -> int:
+        """Push what `save` wrote, each worker its own, and return how many segments were accepted.
+
+        Raises:
+            NotFoundError: there is no such folder, or of fewer workers.
+            SpecError: a file is broken, or holds another layout.
+        """
+        return sum(self._on_files("load", path))
+
+    def _on_files(self, method: str, path: Path) -> list[Any]:
+        refs = [
+            self._pool.submit(method, Path(path) / f"{worker}.buffer", worker=worker)
+            for worker in range(self._pool.size)
+        ]
+        return [self._pool.result(ref, _FILE_TIMEOUT_S) for ref in refs]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the workers' cursors."""
+        cursors = self._pool.call_all("cursor", timeout_s=_ANSWER_TIMEOUT_S)
+        return {"workers": cursors}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned; workers beyond those saved keep theirs."""
+        for worker, cursor in enumerate(state["workers"][: self._pool.size]):
+            self._pool.call("set_cursor", cursor, worker=worker)
 
     def drain_metrics(self) -> list[metrics.Sample]:
         """Gather what every worker recorded."""
         return self._pool.drain_metrics()
 
     def close(self) -> None:
-        """End the workers; whoever waits for them gets ClosedError."""
+        """End the workers; whoever waits for them, in any process, gets ClosedError."""
+        if self._pool.size and ray.is_initialized():
+            with contextlib.suppress(WorkerLostError, DeadlineError):
+                self._pool.call_all("close", timeout_s=_CLOSE_TIMEOUT_S)
+        for link in self._links.values():
+            if isinstance(link, SharedLink):
+                link.remove()
+            link.close()
+        self._links = {}
         self._pool.close()
 
 
-def _deadline(timeout_s: float | None) -> float:
-    return math.inf if timeout_s is None else time.monotonic() + timeout_s
+def _copy(rows: Block, target: Block, first: int) -> None:
+    np.copyto(target, rows[first : first + len(target)])
 
 
-def _restore(pool: WorkerPool, layout: Layout) -> RemoteBuffer:
+def _pack(layout: Layout, segment: Nested, target: Block, _: int) -> None:
+    layout.pack(segment, out=target[0])
+
+
+def _restore(pool: WorkerPool, description: Description, own: tuple[int, ...]) -> RemoteBuffer:
     buffer = RemoteBuffer.__new__(RemoteBuffer)
-    buffer._adopt(pool, layout)
+    buffer._adopt(pool, description, own)
     return buffer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from bray_buffer.iteration import batches, batches_async
 from bray_buffer.replay_config import ReplayConfig
 from bray_buffer.replay_core import ReplayCore
 from bray_buffer.ring import as_layout
-from bray_core.errors import DeadlineError
+from bray_buffer.transform import Transform
+from bray_core.errors import ConfigError, DeadlineError
 from bray_core.layout import Block, Layout, Packed
 from bray_core.nested import Nested
 
@@ -37,6 +38,7 @@ class ReplayBuffer:
     Args:
         layout: of one segment, or its spec.
         config: what batches are made of, how they are drawn, sizes and seed.
+        transform: a function that every batch goes through; see `bray_buffer.transform`.
 
     Raises:
         ConfigError: the layout lacks what the unit needs, or the segments are too long.
@@ -60,9 +62,16 @@ class ReplayBuffer:
         ['action', 'discount', 'next_observation', 'observation', 'reward', 'terminated']
     """
 
-    def __init__(self, layout: Layout | Nested, config: ReplayConfig) -> None:
+    def __init__(
+        self,
+        layout: Layout | Nested,
+        config: ReplayConfig,
+        transform: Callable[[Nested], Nested] | None = None,
+    ) -> None:
         self._layout = as_layout(layout)
         self._core = ReplayCore(self._layout, config)
+        self._transform = transform and Transform(transform, self._core.batch_layout)
+        self._batch_size = config.batch_size
         self._gate = Gate("buffer")
 
     @property
@@ -73,7 +82,22 @@ class ReplayBuffer:
     @property
     def batch_layout(self) -> Layout:
         """The packed layout of one row of a batch."""
-        return self._core.batch_layout
+        return self._transform.layout if self._transform else self._core.batch_layout
+
+    @property
+    def max_batch_rows(self) -> int:
+        """Rows of a batch, as one of zeros shows."""
+        return self._transform.num_rows(self._batch_size) if self._transform else self._batch_size
+
+    @property
+    def fills_memory(self) -> bool:
+        """Whether `pop` takes `out`: it does without a transform, which makes its own rows."""
+        return self._transform is None
+
+    def is_ready(self) -> bool:
+        """Return whether a pop would wait for nothing."""
+        with self._gate.lock:
+            return self._core.is_ready()
 
     def push(
         self, *segments: Packed | Nested, wait: bool = False, timeout_s: float | None = None
@@ -142,8 +166,12 @@ class ReplayBuffer:
             DeadlineError: fewer than `min_size` segments or steps within `timeout_s`, or too few
                 inserted for `samples_per_insert`.
             ClosedError: the buffer was closed.
-            SpecError: `out` does not fit.
+            SpecError: `out` does not fit, or the transform failed: this batch is gone, the next pop
+                goes on.
+            ConfigError: `out` with a transform.
         """
+        if out is not None and self._transform:
+            raise ConfigError("out: expected none, for the transform makes rows of its own")
         block = self._core.memory(out)
         with self._gate.lock:  # the quick way
             done = None if self._gate.is_closed else self._take(block)
@@ -165,7 +193,7 @@ class ReplayBuffer:
     def _finish(self, block: Block | None, timeout_s: float | None) -> Packed:
         if block is None:
             raise DeadlineError(f"buffer: no batch within {timeout_s:g} s: {self._core.why_not()}")
-        return Packed(self._core.batch_layout, block)
+        return Packed(self.batch_layout, self._transform(block) if self._transform else block)
 
     def __iter__(self) -> Iterator[Packed]:
         """Yield batches until the buffer is closed."""

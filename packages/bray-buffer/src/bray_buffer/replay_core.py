@@ -85,14 +85,18 @@ class ReplayCore:
             raise SpecError(f"out: expected contiguous uint8 {shape}, got {out.dtype} {out.shape}")
         return out
 
+    def is_ready(self) -> bool:
+        """Return whether there is enough, and the rate allows a batch."""
+        if self._store.size < self._config.min_size:
+            return False
+        return self._limiter is None or self._limiter.can_sample(self._config.batch_size)
+
     def take(self, block: Block) -> Block | None:
         """Fill a batch; None if there is not enough, or the rate does not allow it."""
-        size = self._config.batch_size
-        if self._store.size < self._config.min_size:
+        if not self.is_ready():
             return None
+        size = self._config.batch_size
         if self._limiter is not None:
-            if not self._limiter.can_sample(size):
-                return None
             self._limiter.sampled(size)
         slots, weights = self._sampler.draw(self._draws.take())
         self._store.gather(slots, block)

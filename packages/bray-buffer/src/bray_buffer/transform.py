@@ -47,6 +47,11 @@ class Transform:
         self.layout = Layout(_row_spec(tree, self._name))
         """Of the rows that the function returns."""
 
+    def num_rows(self, count: int) -> int:
+        """Return B', as a batch of `count` rows of zeros gives it."""
+        with np.errstate(all="ignore"):
+            return len(self(self._layout.empty(count)))
+
     @property
     def _name(self) -> str:
         return getattr(self._function, "__qualname__", type(self._function).__name__)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from bray_core import lazy
+from bray_core import lazy, ray_environment
 
 if TYPE_CHECKING:
     from bray_core.codec import decode, encode
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from bray_core.layout import Layout, Packed
     from bray_core.nested import ArraySpec
     from bray_core.runtime import Runtime, current, init, shutdown
+
+ray_environment.prepare()
 
 __all__ = [
     "ArraySpec",

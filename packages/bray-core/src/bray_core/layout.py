@@ -24,6 +24,8 @@ Block: TypeAlias = npt.NDArray[np.uint8]
 
 _ALIGN = 8
 _KINDS = "biufc"
+_MAX_NBYTES = 2**31 - 1
+"""Of a numpy record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,8 @@ class Layout:
         nbytes: of a block; by default up to the end of the last leaf.
 
     Raises:
-        SpecError: no leaf at all, a dtype that has no fixed little-endian form, or an offset that
-            is not aligned or beyond the block.
+        SpecError: no leaf at all, a dtype that has no fixed little-endian form, an offset that is
+            not aligned or beyond the block, or 2 GB and more.
 
     Example:
         >>> layout = Layout(nested.spec({"x": np.zeros(3, np.float32), "y": np.int64(0)}))
@@ -67,6 +69,11 @@ class Layout:
         if self.nbytes < least or self.nbytes % align:
             raise SpecError(
                 f"nbytes: expected a multiple of {align}, {least} or more, got {nbytes}"
+            )
+        if self.nbytes > _MAX_NBYTES:
+            raise SpecError(
+                f"layout: expected at most {_MAX_NBYTES:,} bytes, got {self.nbytes:,}: "
+                "make segments shorter, or pack their parts one by one"
             )
         self.spec = nested.unflatten(spec, [ArraySpec(f.dtype, f.shape) for f in fields])
         identity = [*self.describe(), *([self.nbytes] if self.nbytes > least else [])]

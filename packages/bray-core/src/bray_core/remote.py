@@ -13,15 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
-
-# Under `uv run` Ray would rebuild the environment in every worker, which takes minutes.
-os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-# A cluster of `ray start` asks for the user's token where there is one; a driver sends it unasked
-# only to a cluster that it starts.
-if (Path.home() / ".ray" / "auth_token").is_file():
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 import ray
 import ray.exceptions
@@ -52,6 +44,12 @@ _LOST = (
     ray.exceptions.OwnerDiedError,
 )
 _started_here = False
+_index = 0
+
+
+def worker_index() -> int:
+    """Return which worker of its pool this process is, from 0; known to the factory already."""
+    return _index
 
 
 def init_ray(address: str | None = None, num_cpus: int | None = None) -> None:
@@ -167,8 +165,11 @@ class _Worker:
         factory: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        index: int,
         num_workers: int,
     ) -> None:
+        global _index
+        _index = index
         self._num_workers = num_workers
         self._instance = factory(*args, **kwargs)
 
@@ -201,6 +202,7 @@ class WorkerPool:
         args, kwargs: for the factory.
         num_workers: how many.
         num_cpus: CPUs that each worker claims from Ray.
+        num_gpus: GPUs that each worker claims from Ray, and then sees alone.
         max_concurrency: calls that one worker runs at a time, in threads.
         restart: whether a dead worker is started again.
         node: id of the node that all workers run on; None leaves it to Ray.
@@ -221,6 +223,7 @@ class WorkerPool:
         kwargs: Mapping[str, Any] | None = None,
         num_workers: int = 1,
         num_cpus: float = 0.0,
+        num_gpus: float = 0.0,
         max_concurrency: int = 1,
         restart: bool = True,
         node: str | None = None,
@@ -229,8 +232,9 @@ class WorkerPool:
             raise ConfigError("name: expected at least one character, got ''")
         if num_workers < 1:
             raise ConfigError(f"num_workers: expected 1 or more, got {num_workers}")
-        if num_cpus < 0:
-            raise ConfigError(f"num_cpus: expected 0 or more, got {num_cpus}")
+        for resource, amount in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
+            if amount < 0:
+                raise ConfigError(f"{resource}: expected 0 or more, got {amount}")
         if max_concurrency < 1:
             raise ConfigError(f"max_concurrency: expected 1 or more, got {max_concurrency}")
         _need_ray()
@@ -240,13 +244,15 @@ class WorkerPool:
             "max_concurrency": max_concurrency,
             "max_restarts": -1 if restart else 0,
         }
+        if num_gpus:
+            options["num_gpus"] = num_gpus
         if node is not None:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
         self._adopt(name, [])
         try:
             for i in range(num_workers):
                 worker = _RemoteWorker.options(name=f"{name}/{i}", **options)
-                arguments = (factory, args, dict(kwargs or {}), num_workers)
+                arguments = (factory, args, dict(kwargs or {}), i, num_workers)
                 self._workers.append(_create(name, worker, arguments))
             self._balance = Balance(num_workers, self.near)
             self._describe(_START_TIMEOUT_S)
@@ -399,6 +405,10 @@ class WorkerPool:
                             f"pool {self.name}: not ready in {timeout_s} s"
                         ) from None
                     time.sleep(0.05)  # Ray has no event for an actor that is alive again
+
+    def restart(self, worker: int) -> None:
+        """Kill one worker, so that Ray starts it again; calls under way to it fail."""
+        ray.kill(self._worker(worker), no_restart=False)
 
     def close(self) -> None:
         """Kill the workers for good; again is harmless."""

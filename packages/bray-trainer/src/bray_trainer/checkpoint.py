@@ -7,9 +7,10 @@ import os
 import pickle
 import random
 import re
+import shutil
 import zipfile
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from bray_core.errors import SpecError
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"replay-(\d{9})\.pt")
+_CONTENT = re.compile(r"(?P<stem>replay-(?P<replays>\d{9}))-[0-9a-f]+")
 _PARTIAL = "partial.pt"
 _PLAIN = (torch.Tensor, torch.Size, torch.dtype, torch.device, str, bool, int, float, type(None))
 _UNREADABLE = (
@@ -57,7 +59,32 @@ def save(directory: Path, replays: int, state: Mapping[str, Any], keep: int) -> 
     partial.replace(path)
     for old in _newest_first(directory)[keep:]:
         old.unlink(missing_ok=True)
+    _drop_content(directory, replays, state.get("content"))
     return path
+
+
+def content_folder(directory: Path, replays: int, token: str) -> Path:
+    """Return the folder beside a checkpoint for what is too big to be in it.
+
+    Args:
+        directory: of the checkpoints.
+        replays: trained on so far.
+        token: makes it another one than that of an earlier checkpoint after as many replays,
+            which stays whole until the new one is.
+    """
+    return directory / f"replay-{replays:09d}-{token}"
+
+
+def _drop_content(directory: Path, replays: int, current: str | None) -> None:
+    """Delete the folders whose checkpoints are gone; later ones are being written."""
+    kept = {path.stem for path in _newest_first(directory)}
+    for path in directory.iterdir():
+        match = _CONTENT.fullmatch(path.name)
+        if match is None or int(match["replays"]) > replays:
+            continue
+        is_replaced = int(match["replays"]) == replays and path.name != current
+        if is_replaced or match["stem"] not in kept:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _check_plain(value: Any, path: str) -> None:
@@ -77,12 +104,18 @@ def _check_plain(value: Any, path: str) -> None:
 
 def load_newest(directory: Path) -> dict[str, Any] | None:
     """Return the newest checkpoint that can be read, or None; broken ones are logged."""
+    return next(readable(directory), None)
+
+
+def readable(directory: Path) -> Iterator[dict[str, Any]]:
+    """Yield the checkpoints that can be read, the newest first; broken ones are logged."""
     for path in _newest_first(directory):
         try:
-            return _load(path)
+            state = _load(path)
         except _UNREADABLE as error:
             logger.warning("checkpoint %s cannot be read, trying the one before: %s", path, error)
-    return None
+        else:
+            yield state
 
 
 def count(directory: Path) -> int:

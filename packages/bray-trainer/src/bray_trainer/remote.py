@@ -1,4 +1,4 @@
-"""A trainer in a worker on Ray."""
+"""Trainers in workers on Ray: one, or several ranks that take the same steps."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 import ray.exceptions
+import ray.util
 
 from bray_core import metrics
-from bray_core.errors import WorkerLostError
+from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
 from bray_core.protocols import Trainer
-from bray_core.remote import WorkerPool
+from bray_core.remote import WorkerPool, worker_index
+from bray_trainer.group import Backend, torchs_name
+from bray_trainer.rank_worker import RankWorker
+from bray_trainer.ranks import TIMEOUT_S
 
 logger = logging.getLogger(__name__)
 
@@ -23,66 +27,93 @@ _SLICE_S = 5.0
 _RETRY_S = 0.5
 _CONCURRENCY = 4
 """`progress` and `stop` are answered while a `wait` is under way."""
+_LOOPBACK = "127.0.0.1"
 
 
-class _Worker:
-    """The plain trainer of a worker process, and whether anyone has started it there."""
+class _Worker(RankWorker):
+    """A rank that knows by Ray which one it is, and where."""
 
-    def __init__(self, factory: Callable[[], Trainer]) -> None:
-        self._trainer = factory()
-        self._is_started = False
+    def __init__(
+        self,
+        factory: Callable[[], Trainer],
+        size: int,
+        backend: Backend | None,
+        timeout_s: float,
+    ) -> None:
+        super().__init__(factory, worker_index(), size, backend, timeout_s)
 
-    def start(self) -> None:
-        self._trainer.start()
-        self._is_started = True
-
-    def wait(self, timeout_s: float) -> bool | None:
-        """Return whether it paused; None if it was never started."""
-        return self._trainer.wait(timeout_s) if self._is_started else None
-
-    def stop(self) -> bool:
-        """Stop and return whether it had been started."""
-        self._trainer.stop()
-        return self._is_started
-
-    def progress(self) -> tuple[dict[str, float], bool]:
-        return self._trainer.progress(), self._is_started
-
-    def call_own(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return getattr(self._trainer, method)(*args, **kwargs)
+    def address(self) -> str:
+        return str(ray.util.get_node_ip_address())
 
 
 class RemoteTrainer:
-    """A handle over one trainer in a process of its own.
+    """A handle over trainers in processes of their own, one a rank.
 
-    If that process dies, `wait` starts it again: the factory makes a new `Trainer`, which resumes
-    from the newest checkpoint. One handle starts and waits; copies of it may ask for `progress`.
+    All ranks take the same steps, on the mean gradient of all their samples; rank 0 publishes and
+    writes checkpoints. If a process dies, `wait` lets all ranks begin again in fresh processes:
+    the factory makes new trainers, which resume from the newest checkpoint. One handle starts and
+    waits; copies of it may ask for `progress`.
 
     Args:
         name: of the pool.
-        factory: makes the `Trainer`, in the worker.
-        num_cpus: CPUs that the worker claims from Ray.
+        factory: makes the `Trainer`, in each worker; there `bray_trainer.Ranks.current()` tells
+            which rank it makes it for.
+        num_workers: number of ranks.
+        num_cpus: CPUs that each worker claims from Ray.
+        num_gpus: GPUs that each worker claims, and then sees alone: its device is `cuda`.
+        backend: `gloo`, or `nccl` for what is on a GPU; None takes nccl where there is one.
+        rank_timeout_s: how long a rank waits for another before it takes it for lost.
+        restart_timeout_s: how long lost workers may take to come back.
 
     Raises:
         AlreadyExistsError: there is a pool of that name.
         WorkerLostError: the factory failed; says how.
     """
 
-    def __init__(self, name: str, factory: Callable[[], Trainer], num_cpus: float = 1.0) -> None:
+    def __init__(
+        self,
+        name: str,
+        factory: Callable[[], Trainer],
+        num_workers: int = 1,
+        num_cpus: float = 1.0,
+        num_gpus: float = 0.0,
+        backend: Backend | None = None,
+        rank_timeout_s: float = TIMEOUT_S,
+        restart_timeout_s: float = 120.0,
+    ) -> None:
+        for setting, value in (("rank_", rank_timeout_s), ("restart_", restart_timeout_s)):
+            if value <= 0:
+                raise ConfigError(f"{setting}timeout_s: expected more than 0, got {value}")
+        torchs_name(backend)  # refused here, not only in the workers
         self._pool = WorkerPool(
-            name, _Worker, args=(factory,), num_cpus=num_cpus, max_concurrency=_CONCURRENCY
+            name,
+            _Worker,
+            args=(factory, num_workers, backend, rank_timeout_s),
+            num_workers=num_workers,
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
+            max_concurrency=_CONCURRENCY,
         )
+        self._restart_timeout_s = restart_timeout_s
         self._progress: dict[str, float] = {}
         self._is_started = False
+        self._lost_at: float | None = None
+        self._pids: list[int] = []
+        self._killed: set[int] = set()
 
     def start(self) -> None:
         """Start, or go on after a pause; errors as in `Trainer.start`."""
-        self._pool.wait_ready(_ANSWER_TIMEOUT_S)
-        self._pool.call("start", timeout_s=_ANSWER_TIMEOUT_S)
+        self._lost_at = time.monotonic()
+        while not self._begin():
+            time.sleep(_RETRY_S / 10)
         self._is_started = True
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the trainer pauses or fails; return whether it did, or raise its error."""
+        """Wait until the trainer pauses or fails; return whether it did, or raise its error.
+
+        Raises:
+            DeadlineError: a lost worker was not back within `restart_timeout_s`.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
             left_s = max(0.0, deadline - time.monotonic())
@@ -94,43 +125,151 @@ class RemoteTrainer:
                 return False
 
     def _wait_once(self, timeout_s: float) -> bool:
-        try:
-            paused = self._pool.call("wait", timeout_s, timeout_s=timeout_s + _ANSWER_TIMEOUT_S)
-            if paused is None and self._is_started:
-                logger.warning("trainer %s: its worker was replaced: starts it", self._pool.name)
-                metrics.record("trainer/restarts", 1, kind="count")
-                self._pool.call("start", timeout_s=_ANSWER_TIMEOUT_S)
-                return False
-        except WorkerLostError as error:
-            self._check_restarts(error)
-            time.sleep(min(_RETRY_S, timeout_s))
+        if self._lost_at is not None:
+            if not self._begin():
+                time.sleep(min(_RETRY_S, timeout_s))
             return False
-        return paused is None or bool(paused)
+        outcomes = self._ask("wait", timeout_s)
+        if self._is_started and self._has_lost(outcomes):
+            if "training" in outcomes:  # it may be about to say why
+                outcomes = self._ask("wait", _SLICE_S)
+            self._lose(outcomes)
+            return False
+        return all(outcome in ("paused", "idle") for outcome in outcomes)
+
+    def _has_lost(self, outcomes: list[str]) -> bool:
+        return any(outcome in ("dead", "lost", "idle") for outcome in outcomes)
+
+    def _lose(self, outcomes: list[str]) -> None:
+        gone = [str(rank) for rank, outcome in enumerate(outcomes) if outcome in ("dead", "idle")]
+        logger.warning(
+            "trainer %s: lost the worker of rank %s: begins again at the newest checkpoint",
+            self._pool.name,
+            ", ".join(gone) or "unknown",
+        )
+        metrics.record("trainer/restarts", 1, kind="count")
+        self._lost_at = time.monotonic()
+        for rank, outcome in enumerate(outcomes):
+            if outcome in ("lost", "training") and self._pids:
+                self._restart(rank, self._pids[rank])
+
+    def _restart(self, rank: int, pid: int) -> None:
+        if pid not in self._killed:
+            self._killed.add(pid)
+            self._pool.restart(rank)
+
+    def _ask(self, method: str, *args: float) -> list[str]:
+        """Call a method at every rank; return each one's outcome, `dead` for a lost worker.
+
+        Raises:
+            Exception: what one failed with of its own accord.
+        """
+        timeout_s = _ANSWER_TIMEOUT_S + sum(args)  # the only argument there is, is a wait
+        refs = [self._pool.submit(method, *args, worker=rank) for rank in range(self._pool.size)]
+        outcomes: list[str] = []
+        own: list[Exception] = []
+        for ref in refs:
+            try:
+                outcomes.append(self._pool.result(ref, timeout_s))
+            except WorkerLostError as error:
+                if isinstance(error.__cause__, ray.exceptions.RayTaskError):
+                    own.append(error)
+                else:
+                    self._check_restarts(error)
+                outcomes.append("dead")
+            except Exception as error:  # noqa: BLE001  the ranks' edge: raised below
+                own.append(error)
+        if own:
+            raise own[0]
+        return outcomes
+
+    def _begin(self) -> bool:
+        """Take a step towards trainers that run in one group; return whether they do.
+
+        Where one worker is new, all begin in new processes: nothing of a broken group is left.
+        """
+        states = self._states()
+        if all(state == "ready" for state, _ in states) or (
+            all(state == "new" for state, _ in states) and self._connect()
+        ):
+            if self._has_lost(self._ask("start")):
+                return False
+            self._lost_at = None
+            self._killed.clear()
+            self._pids = [pid for _, pid in states]
+            return True
+        for rank, (state, pid) in enumerate(states):
+            if state in ("ready", "spoiled"):
+                self._restart(rank, pid)
+        self._check_deadline(states)
+        return False
+
+    def _states(self) -> list[tuple[str, int]]:
+        refs = [self._pool.submit("state", worker=rank) for rank in range(self._pool.size)]
+        states: list[tuple[str, int]] = []
+        for ref in refs:
+            try:
+                states.append(self._pool.result(ref, _SLICE_S))
+            except WorkerLostError as error:
+                self._check_restarts(error)
+                states.append(("absent", 0))
+            except DeadlineError:
+                states.append(("absent", 0))
+        return states
+
+    def _connect(self) -> bool:
+        """Join the new workers in a group; return whether they are in it."""
+        if self._pool.size == 1:
+            return True
+        try:
+            addresses = self._pool.call_all("address", timeout_s=_ANSWER_TIMEOUT_S)
+            if len(set(addresses)) == 1:
+                addresses = [_LOOPBACK] * len(addresses)
+            port = self._pool.call("offer", addresses[0], worker=0)
+            refs = [
+                self._pool.submit("join", addresses[0], port, address, worker=rank)
+                for rank, address in enumerate(addresses)
+            ]
+            for ref in refs:
+                self._pool.result(ref, _ANSWER_TIMEOUT_S)
+        except WorkerLostError as error:
+            logger.warning("trainer %s: a worker was lost again: %s", self._pool.name, error)
+            return False
+        return True
+
+    def _check_deadline(self, states: list[tuple[str, int]]) -> None:
+        if self._lost_at is None or time.monotonic() < self._lost_at + self._restart_timeout_s:
+            return
+        absent = [str(rank) for rank, (state, _) in enumerate(states) if state == "absent"]
+        raise DeadlineError(
+            f"trainer {self._pool.name}: the worker of rank {', '.join(absent) or 'unknown'} is "
+            f"not back after {self._restart_timeout_s:g} s: does the cluster still have a node "
+            "for it? Add one, or raise restart_timeout_s"
+        )
 
     def _check_restarts(self, error: WorkerLostError) -> None:
         """Raise the error if Ray does not start the worker again."""
         if isinstance(error.__cause__, ray.exceptions.ActorDiedError):
             raise error
-        logger.warning("trainer %s: waits for its worker's restart: %s", self._pool.name, error)
 
     def stop(self) -> None:
         """Finish the replay at hand, write a checkpoint and stop; errors as in `Trainer.stop`.
 
         Raises:
-            WorkerLostError: the worker died, and with it what came after its last checkpoint.
+            WorkerLostError: a worker died, and with it what came after its last checkpoint.
         """
-        was_started, self._is_started = self._is_started, False
-        stopped = self._pool.call("stop", timeout_s=_ANSWER_TIMEOUT_S)
-        if was_started and not stopped:
+        was_started, self._is_started, self._lost_at = self._is_started, False, None
+        outcomes = self._ask("stop")
+        if was_started and self._has_lost(outcomes):
             raise WorkerLostError(
                 f"trainer {self._pool.name}: its worker was replaced before the stop: "
                 "what came after its last checkpoint is lost"
             )
 
     def progress(self) -> dict[str, float]:
-        """Return the latest figures; those before, while the worker is being replaced."""
+        """Return the latest figures of rank 0; those before, while it is being replaced."""
         try:
-            progress, is_started = self._pool.call("progress")
+            progress, is_started = self._pool.call("progress", worker=0)
         except WorkerLostError as error:
             self._check_restarts(error)
             return self._progress
@@ -139,13 +278,19 @@ class RemoteTrainer:
         return self._progress
 
     def call(self, method: str, *args: Any, timeout_s: float = 60.0, **kwargs: Any) -> Any:
-        """Call a method of the user's own trainer."""
-        return self._pool.call("call_own", method, args, kwargs, timeout_s=timeout_s)
+        """Call a method of the user's own trainer on every rank; return what rank 0 answers."""
+        return self.call_all(method, *args, timeout_s=timeout_s, **kwargs)[0]
+
+    def call_all(
+        self, method: str, *args: Any, timeout_s: float = 60.0, **kwargs: Any
+    ) -> list[Any]:
+        """Call a method of the user's own trainer on every rank; return all answers."""
+        return self._pool.call_all("call_own", method, args, kwargs, timeout_s=timeout_s)
 
     def drain_metrics(self) -> list[metrics.Sample]:
-        """Gather what the worker recorded."""
+        """Gather what the workers recorded."""
         return self._pool.drain_metrics()
 
     def close(self) -> None:
-        """End the worker; without a `stop` before, what came after the last checkpoint is lost."""
+        """End the workers; without a `stop` before, what came after the last checkpoint is lost."""
         self._pool.close()

@@ -1,49 +1,61 @@
-"""The training loop: pop a replay, train on it, publish, checkpoint."""
+"""The training loop: take a replay, train on it, publish, checkpoint."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch import nn
 
 from bray_core import metrics
-from bray_core.errors import BrayError, ClosedError, ConfigError, DeadlineError
-from bray_core.layout import Packed
+from bray_core.errors import ClosedError, DeadlineError
 from bray_core.protocols import Buffer, Model
-from bray_trainer import checkpoint
+from bray_trainer import checkpoint, resume
+from bray_trainer.arguments import (
+    as_buffers,
+    as_device,
+    as_mapping,
+    as_module,
+    check_kinds,
+    set_training,
+)
 from bray_trainer.background import Background
 from bray_trainer.config import TrainerConfig
-from bray_trainer.figures import Terms, num_steps, policy_lag
-from bray_trainer.transfer import to_torch
+from bray_trainer.evaluation import Evaluation
+from bray_trainer.feed import Feed
+from bray_trainer.figures import Terms
+from bray_trainer.overrides import Overrides
+from bray_trainer.phases import Phases
+from bray_trainer.pops import Pops, Replay
+from bray_trainer.publisher import Publisher
+from bray_trainer.ranks import Ranks
+from bray_trainer.report import Report
+from bray_trainer.step import Stepper, groups
+from bray_trainer.transfer import Mover
+from bray_trainer.waiting import Waiting
 
 logger = logging.getLogger(__name__)
 
-_POP_SLICE_S = 0.2
-"""How long a stop may go unnoticed while no replay is ready."""
-_WARN_EVERY_S = 60.0
 _STOP_TIMEOUT_S = 60.0
 
 
-class Trainer:
+class Trainer(Overrides):
     """Trains a module on the replays of a buffer. Subclass it and write `loss`.
 
     Args:
-        module: trained in place.
-        buffer: where replays are popped from.
-        model: where weights are published to; its `publish` must copy what it is given, which is
-            the live weights. None publishes nowhere.
+        module: trained in place; several by name become an `nn.ModuleDict`.
+        buffer: where replays are popped from; of several by name, one replay is popped from each.
+        model: where weights are published to; of several modules a model by name, of those that
+            are published. Its `publish` must copy what it is given. None publishes nowhere.
         config: see `TrainerConfig`.
         directory: of the checkpoints; an existing one is resumed at the first start (so that a
             subclass's constructor is done by then). None writes none.
+        eval_buffer: every `eval_every` replays, one of this buffer goes to `eval`.
 
     Raises:
         ConfigError: an argument of another kind, or a device that is not there.
@@ -57,17 +69,19 @@ class Trainer:
 
     def __init__(
         self,
-        module: nn.Module,
-        buffer: Buffer,
+        module: nn.Module | Mapping[str, nn.Module],
+        buffer: Buffer | Mapping[str, Buffer],
         *,
-        model: Model | None = None,
+        model: Model | Mapping[str, Model] | None = None,
         config: TrainerConfig | None = None,
         directory: Path | None = None,
+        eval_buffer: Buffer | None = None,
     ) -> None:
-        _check_kinds(module, buffer, model)
+        check_kinds(module, buffer, model)
         self.config = config or TrainerConfig()
-        self.device = _device(self.config.device)
-        self.module = module.to(self.device)
+        self.ranks = Ranks.current()
+        self.device = as_device(self.config.device)
+        self.module = as_module(module).to(self.device)
         self.buffer = buffer
         self.model = model
         self.directory = directory
@@ -75,65 +89,37 @@ class Trainer:
         self.steps = 0
         self.optimizer = self.make_optimizer()
         self.scheduler = self.make_scheduler()
-        self._version = 0
-        self._progress: dict[str, float] = {}
-        self._prepared = False
-        self._ticked = 0.0
-        self._stopping = threading.Event()
-        self._background = Background("trainer")
-
-    # What a user may override.
-
-    def handle(self, replay: Packed) -> Iterable[Any]:
-        """Turn a replay into batches, each for one `loss`; by default its tensors `[B, …]`.
-
-        On the CPU the tensors are the replay's own memory, which `max_reuse` may bring again.
-        """
-        yield to_torch(replay, self.device)
-
-    def loss(self, batch: Any, step: int) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        """Return the scalar loss of a batch and named scalar terms of it to report."""
-        raise TypeError(f"{type(self).__name__}.loss: not written: override it")
-
-    def eval(self, batch: Any) -> dict[str, float]:
-        """Return figures of a batch without training; by default the loss and its terms.
-
-        The module is switched to evaluation meanwhile: call it while the trainer stands still.
-        """
-        was_training = self.module.training
-        self.module.eval()
-        try:
-            with torch.no_grad(), self._autocast():
-                loss, terms = self.loss(batch, self.steps)
-        finally:
-            self.module.train(was_training)
-        return {"loss": float(loss), **{name: float(term) for name, term in terms.items()}}
-
-    def should_pause(self) -> bool:
-        """Return whether to pause, asked after each replay is published; by default never."""
-        return False
-
-    def make_optimizer(self) -> Optimizer:
-        """Return the optimiser; by default Adam with eps 1e-5, fused where torch has that."""
-        return torch.optim.Adam(
-            self.module.parameters(),
-            lr=self.config.learning_rate,
-            eps=1e-5,
-            fused=self.device.type in ("cpu", "cuda"),
+        self._phases = Phases(self.device)
+        self._stepper = Stepper(
+            self.module,
+            self.optimizer,
+            self.loss,
+            self.batch_weight,
+            self.config,
+            self.device,
+            self.ranks,
+            self._phases,
         )
-
-    def make_scheduler(self) -> LRScheduler | None:
-        """Return a learning-rate scheduler, stepped once a replay; by default none."""
-        return None
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the subclass's own state for checkpoints: tensors, numbers, strings."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-
-    # The life of the loop.
+        self._buffers = as_buffers(buffer, self.ranks, self.config)
+        mover = Mover(self.device, self._phases)
+        self._feed = Feed(Pops(self._buffers), mover.move, self.config)
+        modules = as_mapping(self.module if isinstance(module, nn.Module) else module)
+        self._publisher = Publisher(
+            modules, as_mapping(model), self._buffers.values(), self.config, self.device
+        )
+        self._evaluation = eval_buffer is not None and Evaluation(
+            eval_buffer, self.handle_eval, self.eval
+        )
+        if self.config.compile:
+            for part in modules.values():
+                part.compile()
+        self._report = Report()
+        self._prepared = False
+        self._stopping = threading.Event()
+        self._waiting = Waiting(
+            self._feed, self.ranks, self._publisher, self._stopping, self.config.pop_timeout_s
+        )
+        self._background = Background("trainer")
 
     def start(self) -> None:
         """Train in a background thread; the first start resumes from the newest checkpoint.
@@ -143,8 +129,9 @@ class Trainer:
         """
         if not self._background.is_idle():
             return
-        self._prepare()
-        self._stopping.clear()
+        self._waiting.begin()
+        with self.ranks.together():
+            self._prepare()
         self._background.start(self._loop)
 
     def wait(self, timeout_s: float) -> bool:
@@ -170,220 +157,147 @@ class Trainer:
         self._background.raise_unseen()
 
     def run(self, max_replays: int) -> None:
-        """Train on so many replays in the caller's thread: for scripts and debuggers.
+        """Train on so many fresh replays in the caller's thread: for scripts and debuggers.
 
         Raises:
             DeadlineError: the next replay took longer than `pop_timeout_s`.
             ClosedError: the buffer was closed.
         """
-        self._prepare()
-        self._stopping.clear()
-        for _ in range(max_replays):
-            replay = self._next_replay(self.config.pop_timeout_s)
-            if replay is None:  # stopped from another thread
-                break
-            self._train_on(replay)
-        self._checkpoint()
+        self._waiting.begin()
+        with self.ranks.together():
+            self._prepare()
+            with self._open(max_replays):
+                for _ in range(max_replays):
+                    if not self._train_on_next():  # stopped from another thread
+                        break
+                self._finish()
 
     def progress(self) -> dict[str, float]:
-        """Return counters and the figures of the last replay by name."""
-        counters = {"replays": self.replays, "steps": self.steps, "version": self._version}
-        return {**counters, **self._progress}
+        """Return counters, shares of time and the figures of the last replay by name."""
+        counters = {
+            "replays": self.replays,
+            "steps": self.steps,
+            "version": self._publisher.version,
+        }
+        return {**counters, **self._report.figures, **self._phases.shares()}
+
+    def summary(self) -> str:
+        """Return in words what the time goes into, the largest part first."""
+        return self._phases.summary()
 
     def _loop(self) -> None:
-        replay: Packed | None = None
-        uses = 0
-        while not self._stopping.is_set():
-            may_reuse = replay is not None and uses < self.config.max_reuse
+        with self.ranks.together(), self._open():
             try:
-                fresh = self._next_replay(0.0 if may_reuse else self.config.pop_timeout_s)
-            except ClosedError:
-                logger.info("trainer: the buffer was closed, training ends")
-                break
-            if fresh is not None:
-                replay, uses = fresh, 0
-            elif replay is None or not may_reuse:  # stopped while it waited
-                break
-            uses += 1
-            self._train_on(replay)
-            if self.should_pause():
-                break
+                while self._train_on_next():
+                    # Said before the next replay, so that all ranks pause at the same one.
+                    self._waiting.is_pausing = self.ranks.is_first and self.should_pause()
+            except ClosedError as error:
+                logger.info("trainer: training ends: %s", error)
+            self._finish()
+
+    @contextmanager
+    def _open(self, max_replays: int | None = None) -> Iterator[None]:
+        """Run the threads that pop and publish."""
+        self._feed.open(max_replays)
+        self._publisher.open()
+        try:
+            yield
+        finally:
+            self._publisher.close()
+            self._feed.close()
+
+    def _finish(self) -> None:
+        self._feed.close()  # what it popped after the checkpoint would be lost
         self._checkpoint()
 
-    def _next_replay(self, timeout_s: float) -> Packed | None:
-        """Pop a replay; None if the trainer is stopped, or with no `timeout_s` none is ready."""
-        started = warned = time.monotonic()
-        while True:
-            left = started + timeout_s - time.monotonic()
-            try:
-                replay = self.buffer.pop(min(_POP_SLICE_S, max(0.0, left)))
-            except DeadlineError as error:
-                if self._stopping.is_set() or not timeout_s:
-                    return None
-                if left <= 0:
-                    raise DeadlineError(
-                        f"trainer: no replay in {timeout_s:g} s: {error}"
-                    ) from error
-                if time.monotonic() - warned > _WARN_EVERY_S:
-                    warned = time.monotonic()
-                    logger.warning("trainer: waits for %.0f s now: %s", warned - started, error)
-                continue
-            metrics.record("trainer/wait_s", time.monotonic() - started)
-            return replay
+    def _train_on_next(self) -> bool:
+        """Train on one replay; False if there is none, because a rank stops."""
+        with self._phases.on_host("wait"):
+            replay = self._waiting.next()
+        if replay is not None:
+            self._train_on(replay)
+        return replay is not None
 
     def _prepare(self) -> None:
         """Seed, or resume and publish what was restored: once."""
-        self._ticked = time.perf_counter()
+        self._report.begin()
         if self._prepared:
             return
         if self.config.seed is not None:
-            checkpoint.seed_all(self.config.seed)
-        if self.model is not None:
-            self._version = self.model.version
-        if self.directory is not None and self._resume(self.directory):
+            checkpoint.seed_all(self.config.seed + self.ranks.rank)
+        set_training(self.module, True)
+        self._publisher.begin()
+        if self.directory is not None and resume.resume(self, self.directory):
             self._publish()
+        else:
+            self.ranks.share(self.module.state_dict())
         self._prepared = True
-
-    def _resume(self, directory: Path) -> bool:
-        state = checkpoint.load_newest(directory)
-        if state is not None:
-            self._restore(directory, state)
-        elif number := checkpoint.count(directory):
-            raise BrayError(
-                f"checkpoint: none of the {number} in {directory} can be read: "
-                "move them away to start afresh"
-            )
-        return state is not None
 
     # One replay.
 
-    def _train_on(self, replay: Packed) -> None:
+    def _train_on(self, replay: Replay) -> None:
         started = time.perf_counter()
-        before = self.steps
+        taken = skipped = 0
         terms = Terms()
-        self.module.train()
-        for group in _groups(self.handle(replay), self.config.accumulate):
-            self._step(group, terms)
-        if self.scheduler is not None:
-            self.scheduler.step()
+        if not self.module.training:  # the call takes as long as a small step
+            set_training(self.module, True)
+        for batches in self._batches(replay):
+            is_taken = self._stepper.step(batches, self.steps, terms)
+            self.steps += is_taken
+            taken += is_taken
+            skipped += not is_taken
+        if self.steps:  # torch warns of a schedule without a step
+            for scheduler in as_mapping(self.scheduler).values():
+                scheduler.step()
         self.replays += 1
+        terms.join(self.ranks)
         means = terms.means(self.replays)  # raises before what is not finite is published
         metrics.record("trainer/train_s", time.perf_counter() - started)
-        self._report(replay, means, self.steps - before)
-        if self.replays % self.config.publish_every == 0:
+        metrics.record("trainer/steps", self.steps, kind="last")
+        self._report.add_replay(replay, means, taken)
+        if self.model is not None:
+            self._report.add_lag(replay, self._publisher.version)
+        if skipped and self.ranks.is_first:  # all ranks have skipped the same
+            self._report.add_skipped(skipped)
+        self._act_if_due()
+        self._phases.finish_replay()
+
+    def _batches(self, replay: Replay) -> Iterator[list[Any]]:
+        """Yield the batches of each step; the time of making them is one phase."""
+        steps = iter(groups(self.handle(replay), self.config.accumulate))
+        while True:
+            with self._phases.on_host("handle"):
+                batches = next(steps, None)
+            if not self.ranks.any(batches is not None):
+                return
+            yield batches or []  # none where only other ranks have some left
+
+    def _act_if_due(self) -> None:
+        """Publish, evaluate and write a checkpoint, each when its time has come."""
+        if self._publisher.is_due(self.replays):
             self._publish()
+        if self._evaluation and self.replays % self.config.eval_every == 0:
+            self._evaluate(self._evaluation)
         if self.replays % self.config.checkpoint_every == 0:
             self._checkpoint()
 
-    def _step(self, batches: list[Any], terms: Terms) -> None:
-        """Take one optimiser step on the mean gradient of the batches."""
-        self.optimizer.zero_grad(set_to_none=True)
-        for batch in batches:
-            with self._autocast():
-                loss, parts = self.loss(batch, self.steps)
-            terms.add({"loss": loss, **parts})
-            torch.autograd.backward(loss / len(batches))
-        if self.config.max_grad_norm is not None:
-            norm = nn.utils.clip_grad_norm_(self.module.parameters(), self.config.max_grad_norm)
-            terms.add({"grad_norm": norm})
-        self.optimizer.step()
-        self.steps += 1
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        if self.config.precision == "bf16":
-            return torch.autocast(self.device.type, torch.bfloat16)
-        return nullcontext()
-
-    def _report(self, replay: Packed, means: Mapping[str, float], steps: int) -> None:
-        now = time.perf_counter()
-        self._progress["steps_per_s"] = steps / (now - self._ticked)
-        self._ticked = now
-        metrics.record("trainer/steps", self.steps, kind="last")
-        for name, value in means.items():
-            metrics.record(f"trainer/{name}", value)
-        frames = num_steps(replay)
-        if frames is not None:
-            metrics.record("trainer/frames", frames, kind="count")
-        lag = policy_lag(replay, self._version) if self.model is not None else None
-        if lag is not None:
-            metrics.record("trainer/policy_lag_versions", lag)
-            self._progress["lag"] = lag
-        self._progress |= means
+    def _evaluate(self, evaluation: Evaluation) -> None:
+        with self._phases.on_host("eval"):
+            found = evaluation.run()
+        self._report.add_evaluation(found)
 
     def _publish(self) -> None:
-        if self.model is None:
-            return
-        started = time.perf_counter()
-        weights = {
-            name: tensor.detach().cpu().numpy() for name, tensor in self.module.state_dict().items()
-        }
-        self._version = self.model.publish(weights)
-        metrics.record("trainer/publish_s", time.perf_counter() - started)
-        metrics.record("trainer/policy_version", self._version, kind="last")
+        if self.model is not None and self.ranks.is_first:
+            with self._phases.on_host("publish"):
+                self._publisher.offer()
 
     def _checkpoint(self) -> None:
+        with self._phases.on_host("publish"):
+            self._publisher.flush()
         if self.directory is None:
             return
-        state = {
-            "replays": self.replays,
-            "steps": self.steps,
-            "module": self.module.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "scheduler": self.scheduler.state_dict() if self.scheduler else None,
-            "random": checkpoint.random_state(),
-            "own": self.state_dict(),
-        }
-        checkpoint.save(self.directory, self.replays, state, self.config.keep_checkpoints)
-        if self.model is not None:
-            self.model.checkpoint()
-
-    def _restore(self, directory: Path, state: dict[str, Any]) -> None:
-        try:
-            self.module.load_state_dict(state["module"])
-            self.optimizer.load_state_dict(state["optimizer"])
-            if self.scheduler is not None:
-                self.scheduler.load_state_dict(state["scheduler"])
-            self.load_state_dict(state["own"])
-        except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise BrayError(
-                f"checkpoint: the newest in {directory} does not fit this trainer: {error}: "
-                "choose another directory, or the module that it was made with"
-            ) from error
-        self.replays, self.steps = state["replays"], state["steps"]
-        checkpoint.set_random_state(state["random"])
-        logger.info("trainer: resumed from %s after %d replays", directory, self.replays)
-
-
-def _groups(batches: Iterable[Any], size: int) -> Iterable[list[Any]]:
-    """Yield lists of `size` batches; the last may be shorter."""
-    group: list[Any] = []
-    for batch in batches:
-        group.append(batch)
-        if len(group) == size:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
-def _check_kinds(module: object, buffer: object, model: object) -> None:
-    for name, value, fits, expected in (
-        ("module", module, isinstance(module, nn.Module), "a torch.nn.Module"),
-        ("buffer", buffer, hasattr(buffer, "pop"), "a buffer with `pop`"),
-        ("model", model, model is None or hasattr(model, "publish"), "a model with `publish`"),
-    ):
-        if not fits:
-            raise ConfigError(f"{name}: expected {expected}, got {type(value).__name__}")
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"device: {name!r} is none of torch's: {error}") from error
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(
-            f"device: got {name!r}, but torch finds {torch.cuda.device_count()} CUDA devices: "
-            "choose 'cpu'"
-        )
-    return device
+        with self._phases.on_host("checkpoint"):
+            resume.write(self, self.directory)
+            if self.ranks.is_first:
+                for model in as_mapping(self.model).values():
+                    model.checkpoint()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor
 from bray_core import nested
 from bray_core.errors import SpecError
 from bray_core.layout import Field, Packed
+from bray_trainer.phases import Phases, timing_event
 
 _DTYPES = {
     "|b1": torch.bool,
@@ -29,20 +32,39 @@ _DTYPES = {
 }
 
 
-def to_torch(packed: Packed, device: torch.device | str = "cpu") -> Any:
+def to_torch(
+    packed: Packed, device: torch.device | str = "cpu", *, time_major: Collection[str] = ()
+) -> Any:
     """Return the leaves of blocks `[B, nbytes]` as tensors `[B, *shape]` on `device`.
 
     On the CPU nothing is copied: the tensors share the block's memory, unless that is read-only,
-    which tensors cannot be. Elsewhere the block is transferred once and the leaves are views of
-    it there.
+    which tensors cannot be. Elsewhere the block is transferred once, or not again if the trainer
+    has done so already, and the leaves are views of it there.
+
+    Args:
+        packed: the blocks.
+        device: where the tensors shall be.
+        time_major: top-level leaves `[B, T, …]` that are returned as views `[T, B, …]`.
 
     Raises:
-        SpecError: a leaf has a dtype that torch does not have.
+        SpecError: a leaf has a dtype that torch does not have, or there is none of that name.
     """
+    block = _block_on(packed, torch.device(device))
+    tree = nested.unflatten(
+        packed.layout.spec, [_view(block, field) for field in packed.layout.fields]
+    )
+    for name in time_major:
+        if not isinstance(tree, dict) or name not in tree:
+            raise SpecError(f"time_major: no leaf {name!r}: expected some of {list(tree)}")
+        tree[name] = nested.map(lambda leaf: leaf.transpose(0, 1), tree[name])
+    return tree
+
+
+def _block_on(packed: Packed, device: torch.device) -> Tensor:
+    if isinstance(packed, Moved) and device in (packed.moved.device, torch.device("cuda")):
+        return packed.arrived()
     block = packed.block if packed.block.flags.writeable else packed.block.copy()
-    moved = torch.from_numpy(block).to(device, non_blocking=True)
-    leaves = [_view(moved, field) for field in packed.layout.fields]
-    return nested.unflatten(packed.layout.spec, leaves)
+    return torch.from_numpy(block).to(device, non_blocking=True)
 
 
 def _view(block: Tensor, field: Field) -> Tensor:
@@ -51,3 +73,55 @@ def _view(block: Tensor, field: Field) -> Tensor:
         raise SpecError(f"{field.path}: torch has no dtype {field.dtype}")
     raw = block[..., field.offset : field.offset + field.nbytes]
     return raw.view(dtype).view((*block.shape[:-1], *field.shape))
+
+
+@dataclass(frozen=True, slots=True)
+class Moved(Packed):
+    """A batch whose block is on its way to a GPU, or there."""
+
+    moved: Tensor
+    done: torch.cuda.Event
+
+    def arrived(self) -> Tensor:
+        """Return the block there, `[B, nbytes]`; the current stream waits for it, not the CPU."""
+        stream = torch.cuda.current_stream(self.moved.device)
+        stream.wait_event(self.done)
+        self.moved.record_stream(stream)  # its memory is of the other stream's pool
+        return self.moved
+
+
+def side_stream(device: torch.device) -> torch.cuda.Stream | None:
+    """Return a new CUDA stream beside those of others; None where the device is none of CUDA."""
+    if device.type != "cuda":
+        return None
+    stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return stream
+
+
+class Mover:
+    """Transfers batches on a CUDA stream of its own, from pinned memory; on the CPU does nothing.
+
+    Args:
+        device: where to.
+        phases: where the time of the transfers is added.
+    """
+
+    def __init__(self, device: torch.device, phases: Phases) -> None:
+        self._device = device
+        self._phases = phases
+        self._stream = side_stream(device)
+
+    def move(self, packed: Packed) -> Packed:
+        """Begin a transfer; `to_torch` of what is returned uses it."""
+        if self._stream is None:
+            return packed
+        # torch's cache of pinned memory reuses it only after the copy has left it.
+        pinned = torch.empty(packed.block.shape, dtype=torch.uint8, pin_memory=True)
+        pinned.numpy()[...] = packed.block
+        start, done = timing_event(), timing_event()
+        with torch.cuda.stream(self._stream):
+            start.record()
+            moved = pinned.to(self._device, non_blocking=True)
+            done.record()
+        self._phases.add_events("transfer", start, done)
+        return Moved(packed.layout, packed.block, moved, done)

@@ -19,7 +19,7 @@ from bray_core.layout import Layout
 
 if TYPE_CHECKING:
     from bray_actor import GamecoreFleet
-    from bray_buffer import BufferConfig
+    from bray_buffer import BufferConfig, ReplayConfig
     from bray_model import ModelConfig
 
 ActorFactory = Callable[[str], protocols.Actor]
@@ -100,28 +100,66 @@ class Run:
             made = RemoteModel(name, module, example_inputs, config=config, directory=directory)
         return self.keep(made)
 
-    def buffer(self, name: str, layout: Layout, config: BufferConfig) -> protocols.Buffer:
-        """Create a buffer (`bray_buffer.Buffer` or `RemoteBuffer`)."""
-        if self.is_local:
-            from bray_buffer import Buffer
+    def buffer(
+        self,
+        name: str,
+        layout: Layout,
+        config: BufferConfig | ReplayConfig,
+        *,
+        transform: Callable[[Any], Any] | None = None,
+        num_workers: int = 1,
+    ) -> protocols.Buffer:
+        """Create a queue or a replay: in this process, or a `RemoteBuffer`.
 
-            made: Any = Buffer(layout, config)
+        A replay's content is saved in the trial's folder when this run is closed, and restored by
+        the next one. (A queue's is not: it came from a policy that has gone on since.)
+
+        Args:
+            name: also the name of its file.
+            layout: of a segment.
+            config: a `BufferConfig` makes a queue, a `ReplayConfig` a replay.
+            transform: of batches, as for `bray_buffer.Buffer`.
+            num_workers: on Ray; one for each rank of a trainer.
+        """
+        from bray_buffer import ReplayConfig, make_buffer
+
+        if self.is_local:
+            made: Any = make_buffer(layout, config, transform)
         else:
             from bray_buffer.remote import RemoteBuffer
 
-            made = RemoteBuffer(name, layout, config)
-        return self.keep(made)  # type: ignore[no-any-return]
+            made = RemoteBuffer(name, layout, config, num_workers, transform=transform)
+        self.keep(made)
+        if isinstance(config, ReplayConfig):
+            self._keep_content(made, self.experiment.path / "buffers" / name)
+        return made  # type: ignore[no-any-return]
+
+    def _keep_content(self, buffer: Any, path: Path) -> None:
+        if path.exists():
+            logger.info("buffer: %d segments are restored from %s", buffer.load(path), path)
+        self._open.callback(buffer.save, path)
 
     def trainer(
-        self, name: str, factory: Callable[[], protocols.Trainer], num_cpus: float = 1.0
+        self,
+        name: str,
+        factory: Callable[[], protocols.Trainer],
+        num_cpus: float = 1.0,
+        num_workers: int = 1,
     ) -> protocols.Trainer:
-        """Create a trainer; on Ray the factory runs in the trainer's process, again if it dies."""
+        """Create a trainer; on Ray the factory runs in the trainer's process, again if it dies.
+
+        Args:
+            name: of the trainer.
+            factory: makes it; `bray_trainer.Ranks.current()` tells for which rank.
+            num_cpus: CPUs that each rank's process claims from Ray.
+            num_workers: ranks that train together on Ray; a local run has one.
+        """
         if self.is_local:
             made = factory()
         else:
             from bray_trainer.remote import RemoteTrainer
 
-            made = self.keep(RemoteTrainer(name, factory, num_cpus=num_cpus))
+            made = self.keep(RemoteTrainer(name, factory, num_workers, num_cpus))
         self._open.callback(made.stop)
         return made
 

@@ -1,0 +1,18 @@
+"""What Ray reads from the environment when it is imported; so this comes before any such import."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def prepare() -> None:
+    """Set what a user would otherwise have to know of; what is set already stays."""
+    # Under `uv run` Ray would rebuild the environment in every worker, which takes minutes.
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    # A cluster of `ray start` asks for the user's token where there is one; a driver sends it
+    # unasked only to a cluster that it starts. A Ray that is imported already has made up its
+    # mind, and would not send it to its own either.
+    if "ray" not in sys.modules and (Path.home() / ".ray" / "auth_token").is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")

@@ -1,0 +1,100 @@
+"""A trainer's arguments: one thing or several by name, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from bray_core.errors import ConfigError
+from bray_trainer.config import TrainerConfig
+from bray_trainer.ranks import Ranks
+
+ONLY = ""
+"""The name of what is the only one of its kind."""
+
+
+def as_mapping(value: Any) -> dict[str, Any]:
+    """Return one thing, or several by name, as a dict; None is an empty one."""
+    if value is None:
+        return {}
+    return dict(value) if isinstance(value, Mapping) else {ONLY: value}
+
+
+def as_module(module: nn.Module | Mapping[str, nn.Module]) -> nn.Module:
+    """Return one module; several become an `nn.ModuleDict`."""
+    if isinstance(module, nn.Module):
+        return module
+    try:
+        return nn.ModuleDict(module)
+    except KeyError as error:
+        raise ConfigError(f"module: {error.args[0]}: choose another name") from error
+
+
+def set_training(module: nn.Module, is_training: bool) -> None:
+    """Switch modules to training or back; one of several that is frozen stays in evaluation."""
+    module.train(is_training)
+    if is_training and isinstance(module, nn.ModuleDict):
+        for child in module.values():
+            parameters = list(child.parameters())
+            if parameters and not any(p.requires_grad for p in parameters):
+                child.eval()
+
+
+def as_buffers(buffer: Any, ranks: Ranks, config: TrainerConfig) -> dict[str, Any]:
+    """Return the buffers by name: of those that have `shard`, this rank's share.
+
+    Raises:
+        ConfigError: one shall be in the checkpoints, but cannot be saved.
+    """
+    buffers = as_mapping(buffer)
+    for value in buffers.values() if config.checkpoint_buffers else ():
+        if not hasattr(value, "save"):
+            kind = type(value).__name__
+            raise ConfigError(f"checkpoint_buffers: expected buffers with `save`, got a {kind}")
+    if ranks.size == 1:
+        return buffers
+    return {
+        name: value.shard(ranks.rank, ranks.size) if hasattr(value, "shard") else value
+        for name, value in buffers.items()
+    }
+
+
+def check_kinds(module: object, buffer: object, model: object) -> None:
+    """Raise ConfigError if one of a trainer's arguments is of another kind."""
+    names = list(as_mapping(module))
+    for name in as_mapping(model):
+        if name not in names:
+            among = f"those of the modules {names}" if ONLY not in names else "none: one module"
+            raise ConfigError(f"model: expected names among {among}, got {name!r}")
+    for value in as_mapping(module).values():
+        _check("module", value, isinstance(value, nn.Module), "a torch.nn.Module")
+    for value in as_mapping(buffer).values():
+        _check("buffer", value, hasattr(value, "pop"), "a buffer with `pop`")
+    for value in as_mapping(model).values():
+        _check("model", value, hasattr(value, "publish"), "a model with `publish`")
+
+
+def _check(name: str, value: object, fits: bool, expected: str) -> None:
+    if not fits:
+        raise ConfigError(f"{name}: expected {expected}, got {type(value).__name__}")
+
+
+def as_device(name: str) -> torch.device:
+    """Return the device of that name.
+
+    Raises:
+        ConfigError: torch knows none of that name, or it is not there.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"device: {name!r} is none of torch's: {error}") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"device: got {name!r}, but torch finds {torch.cuda.device_count()} CUDA devices: "
+            "choose 'cpu'"
+        )
+    return device
