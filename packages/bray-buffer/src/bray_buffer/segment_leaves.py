@@ -27,7 +27,7 @@ class Steps(NamedTuple):
     """One segment, checked, its leaves sorted by what they are."""
 
     steps: tuple[Leaf, ...]
-    """`[T, …]` by `step_paths`; rows from `count` on are padding."""
+    """`[T, …]` by `step_paths`; rows from `length` on are padding."""
     finals: tuple[Leaf, ...]
     """The final observation, by `observation_paths`."""
     once: tuple[Leaf, ...]
@@ -103,12 +103,11 @@ class SegmentLeaves:
                     f"layout: expected every leaf of {name} to begin with T={self.length}, "
                     f"got {nested.map(str, self.layout.spec[name])}"
                 )
-        for name in {"terminated", "truncated"} & set(self.step_names):
-            leaf = self.layout.spec[name]
-            if not isinstance(leaf, ArraySpec) or leaf != ArraySpec(leaf.dtype, (self.length,)):
-                raise ConfigError(f"layout: expected {name} bool ({self.length},), got {leaf}")
-            if leaf.dtype != np.bool_:
-                raise ConfigError(f"layout: expected {name} bool ({self.length},), got {leaf}")
+        flag = ArraySpec(np.dtype(bool), (self.length,))
+        for name in ("terminated", "truncated"):
+            leaf = self.layout.spec[name] if name in self.step_names else flag
+            if leaf != flag:
+                raise ConfigError(f"layout: expected {name} {flag}, got {leaf}")
         one = nested.flatten(self.step_spec(["observation"])["observation"])
         final = nested.flatten(self.layout.spec["final_observation"])
         if one != final:
