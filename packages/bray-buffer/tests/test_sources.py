@@ -1,9 +1,9 @@
 """Samples of a source come once an epoch, in one order, and go on where they were left."""
 
 import asyncio
+import importlib
 import json
 import math
-import os
 import threading
 
 import numpy as np
@@ -138,18 +138,38 @@ def test_the_order_is_that_of_the_seed_however_many_read(sizes, config, kind, nu
     assert drain(make(kinds(sizes)[kind], **config, num_workers=num_workers)) == alone
 
 
-class Deadly(Files):
-    """Kills the process that reads its last unit."""
+DEADLY = """
+import os
+import numpy as np
 
-    def read_one(self, unit):
-        if unit == self.num_units - 1:
-            os._exit(1)
-        yield from super().read_one(unit)
+class Deadly:
+    units_per_read = 1
+    is_shuffled_by_order = False
+
+    def __init__(self, sizes):
+        self._sizes = sizes
+        self.num_units = len(sizes)
+
+    def read(self, units):
+        for unit in units:
+            if unit == self.num_units - 1:
+                os._exit(1)
+            start = sum(self._sizes[:unit])
+            for number in range(start, start + self._sizes[unit]):
+                yield {"x": np.array([number])}
+
+    def describe(self, unit):
+        return f"file {unit}"
+"""
+"""Kills the process that reads its last unit; a module, for processes import what they run."""
 
 
-def test_processes_read_the_same_and_one_that_dies_is_noticed():
+def test_processes_read_the_same_and_one_that_dies_is_noticed(tmp_path, monkeypatch):
+    (tmp_path / "deadly_source.py").write_text(DEADLY)
+    monkeypatch.syspath_prepend(tmp_path)
+    deadly = importlib.import_module("deadly_source").Deadly
     sizes, ahead = [3, 1, 2, 4, 0, 2, 5, 3], 2 * 2
-    buffer = make(Deadly(sizes), num_workers=2, workers="processes", batch_size=1)
+    buffer = make(deadly(sizes), num_workers=2, workers="processes", batch_size=1)
     got = []
 
     def take_all():

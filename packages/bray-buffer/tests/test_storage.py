@@ -197,13 +197,15 @@ def test_what_cannot_be_kept_beside_leaves_no_file(layout, tmp_path):
 
 
 def test_what_a_killed_process_left_goes_with_the_next_save(queue, tmp_path):
-    (tmp_path / ".queue.dead").write_bytes(b"10 GB")
-    (tmp_path / ".other.dead").touch()
-    with (tmp_path / ".queue.busy").open("wb") as busy:
+    for name in (".queue.dead", ".other.dead", ".queue.busy"):
+        (tmp_path / name).write_bytes(b"10 GB")
+        os.utime(tmp_path / name, (0, 0))
+    (tmp_path / ".queue.young").touch()  # another process is about to lock it
+    with (tmp_path / ".queue.busy").open("rb") as busy:
         fcntl.flock(busy, fcntl.LOCK_EX)  # as another process that is saving now
         queue().save(tmp_path / "queue")
     left = sorted(path.name for path in tmp_path.iterdir())
-    assert left == [".other.dead", ".queue.busy", "queue"]
+    assert left == [".other.dead", ".queue.busy", ".queue.young", "queue"]
 
 
 def test_two_at_a_time_leave_one_whole_file(queue, segment, tmp_path):

@@ -148,7 +148,7 @@ def finish(trainer, replays):
 
 
 def run_in_child(directory, replays, seconds):
-    """Return the losses, or None if the child was killed after so many seconds."""
+    """Return the losses, or None where the child is killed after so many seconds."""
     child = os.fork()
     if child == 0:
         losses = finish(make(Source(), directory, prefetch=2, checkpoint_every=5), replays)
@@ -169,14 +169,13 @@ def main():
     for name in ("cut", "whole"):
         (directory / name).mkdir()
     moments = random.Random(1)
-    cut, killed = None, 0
-    while cut is None:
-        # The first replays are on disk after 0.05 s or so.
-        seconds = moments.uniform(0.0, 0.15) if killed < kills else None
-        cut = run_in_child(directory / "cut", replays, seconds)
-        killed += cut is None
-    whole = run_in_child(directory / "whole", replays, None)
-    print(json.dumps({"killed": killed, "cut": cut, "whole": whole}))
+    for _ in range(kills):  # the first replays are on disk after 0.05 s or so
+        run_in_child(directory / "cut", 10**9, moments.uniform(0.0, 0.15))
+    written = [int(path.stem.rpartition("-")[2]) for path in (directory / "cut").glob("*.pt")]
+    total = max(written, default=0) + replays
+    cut = run_in_child(directory / "cut", total, None)
+    whole = run_in_child(directory / "whole", total, None)
+    print(json.dumps({"written": max(written, default=0), "cut": cut, "whole": whole}))
 
 
 if __name__ == "__main__":

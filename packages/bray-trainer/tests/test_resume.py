@@ -71,9 +71,9 @@ def kill_many_times(directory, kills, replays):
 
 
 def test_killed_at_random_moments_it_reaches_the_same_losses(tmp_path):
-    found = kill_many_times(tmp_path, kills=20, replays=300)
-    assert found["killed"] == 20
-    assert len(found["whole"]) == 600
+    found = kill_many_times(tmp_path, kills=20, replays=50)
+    assert found["written"] >= 5, "it went on in spite of the kills"
+    assert len(found["whole"]) == 2 * (found["written"] + 50)
     assert found["cut"] == found["whole"]
 
 

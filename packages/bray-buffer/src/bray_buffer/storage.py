@@ -21,6 +21,7 @@ import json
 import os
 import struct
 import tempfile
+import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -36,6 +37,8 @@ _TRAILER = struct.Struct("<QI8s")
 _MAX_HEADER_BYTES = 16 * 1024 * 1024
 _CHUNK_BYTES = 8 * 1024 * 1024
 """Read and written at a time: large enough for the disk, small beside a batch."""
+_YOUNG_S = 60.0
+"""A temporary file is not left behind yet: another save may be about to lock it."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -118,7 +121,8 @@ def _remove_left_behind(folder: Path, prefix: str) -> None:
     for left in folder.glob(f"{glob.escape(prefix)}*"):
         with contextlib.suppress(OSError), left.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            left.unlink()
+            if time.time() - os.fstat(file.fileno()).st_mtime > _YOUNG_S:
+                left.unlink()
 
 
 def load(path: Path, layout: Layout) -> tuple[int, dict[str, Any], Iterator[Block]]:
