@@ -171,7 +171,9 @@ def main():
     moments = random.Random(1)
     for _ in range(kills):  # the first replays are on disk after 0.05 s or so
         run_in_child(directory / "cut", 10**9, moments.uniform(0.0, 0.15))
-    written = [int(path.stem.rpartition("-")[2]) for path in (directory / "cut").glob("*.pt")]
+    written = [
+        int(path.stem.rpartition("-")[2]) for path in (directory / "cut").glob("replay-*.pt")
+    ]
     total = max(written, default=0) + replays
     cut = run_in_child(directory / "cut", total, None)
     whole = run_in_child(directory / "whole", total, None)
