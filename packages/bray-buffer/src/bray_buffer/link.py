@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from bray_buffer.lag import PolicyLag
 from bray_buffer.pump import PRIORITY
-from bray_buffer.slot_pool import SlotPool
+from bray_buffer.slot_pool import SlotPool, Write
 from bray_buffer.socket_carrier import Sender
 from bray_buffer.terms import Description, Names, push_rows
 from bray_core import metrics
@@ -20,8 +20,6 @@ from bray_core.errors import DeadlineError, WorkerLostError
 from bray_core.layout import Block, Layout
 from bray_core.remote import WorkerPool
 from bray_core.shared_file import FOLDER, SharedFile
-
-Write = Callable[[Block, int], None]
 
 _MAX_IN_FLIGHT = 32
 """Pushes of one link whose answers are due; the next one waits for the oldest."""

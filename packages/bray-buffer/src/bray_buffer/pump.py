@@ -7,14 +7,13 @@ import threading
 import time
 import traceback
 from collections import deque
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bray_buffer.buffer import Buffer
 from bray_buffer.replay import ReplayBuffer
-from bray_buffer.slot_pool import SlotPool
+from bray_buffer.slot_pool import SlotPool, copying
 from bray_core import metrics
 from bray_core.errors import BrayError, ClosedError, DeadlineError, SpecError
 from bray_core.layout import Block, Packed
@@ -111,7 +110,7 @@ class Pump:
                 f"transform: expected at most {self._outbox.shape.rows} rows, those that a batch "
                 f"of zeros gave, got {rows}"
             )
-        self._outbox.fill(rows, partial(_copy, batch.block), seal=True)
+        self._outbox.fill(rows, copying(batch.block), seal=True)
         return True
 
     def _draw(self, replay: ReplayBuffer) -> bool:
@@ -147,7 +146,3 @@ class Pump:
         """End the thread."""
         self._stopped.set()
         self._thread.join()
-
-
-def _copy(block: Block, rows: Block, first: int) -> None:
-    rows[...] = block[first : first + len(rows)]

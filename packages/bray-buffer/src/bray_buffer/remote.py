@@ -20,10 +20,10 @@ import ray
 import ray.util
 
 from bray_buffer.lengths import Lengths
-from bray_buffer.link import CallLink, Link, SharedLink, SocketLink, Write
+from bray_buffer.link import CallLink, Link, SharedLink, SocketLink
 from bray_buffer.pump import PRIORITY
 from bray_buffer.ring import as_layout, as_rows
-from bray_buffer.slot_pool import deadline_after
+from bray_buffer.slot_pool import Write, copying, deadline_after
 from bray_buffer.terms import Config, Description
 from bray_buffer.worker import BufferWorker
 from bray_core import metrics, nested
@@ -188,7 +188,7 @@ class RemoteBuffer:
         """Return a segment's number of rows, what writes them, and their steps where they count."""
         if isinstance(segment, Packed) or self._lengths:
             rows = as_rows(self._layout, segment)
-            return len(rows), partial(_copy, rows), self._steps(rows)
+            return len(rows), copying(rows), self._steps(rows)
         nested.check(segment, self._layout.spec, (), "segment")
         return 1, partial(_pack, self._layout, segment), None
 
@@ -458,10 +458,6 @@ class RemoteBuffer:
             link.close()
         self._links = {}
         self._pool.close()
-
-
-def _copy(rows: Block, target: Block, first: int) -> None:
-    np.copyto(target, rows[first : first + len(target)])
 
 
 def _pack(layout: Layout, segment: Nested, target: Block, _: int) -> None:

@@ -21,16 +21,18 @@ import numpy as np
 
 from bray_buffer.lag import PolicyLag
 from bray_buffer.slot_table import COUNTERS, Claim, SlotTable
-from bray_core.errors import ClosedError, DeadlineError, NotFoundError
+from bray_core.errors import ClosedError, NotFoundError
 from bray_core.layout import Block
-from bray_core.shared_file import SharedFile, sweep
+from bray_core.shared_file import SharedFile, sweep, up_to_page
 
 T = TypeVar("T")
 
+Write = Callable[[Block, int], None]
+"""Fills memory `[k, nbytes]` with the rows that follow so many others of the same push."""
+
 PREFIX = "bray-buffer-"
 _MAGIC = b"BRAYBF01"
-_HEAD = struct.Struct("<8s6q")
-_PAGE = 4096
+_HEAD = struct.Struct("<8s4q")
 _MAX_LENT = 3
 """Batches that consumers may hold where they lie; the next one is copied for its consumer."""
 _FIRST_PAUSE_S = 0.00005
@@ -64,7 +66,7 @@ class SlotPool:
     def __init__(self, file: SharedFile, shape: PoolShape) -> None:
         self.shape = shape
         self._file = file
-        start = _up_to_page(_HEAD.size)
+        start = up_to_page(_HEAD.size)
         size = SlotTable.nbytes(shape.slots, shape.rows)
         self._table = SlotTable(
             memoryview(file.map)[start : start + size],
@@ -73,8 +75,8 @@ class SlotPool:
             shape.max_queued,
             shape.batch_steps,
         )
-        self._slot_nbytes = _up_to_page(shape.rows * shape.row_nbytes)
-        self._data = start + _up_to_page(size)
+        self._slot_nbytes = up_to_page(shape.rows * shape.row_nbytes)
+        self._data = start + up_to_page(size)
         whole = np.frombuffer(file.map, np.uint8)
         self._address = whole.ctypes.data
         self._blocks: list[Block] = [
@@ -92,14 +94,14 @@ class SlotPool:
             CapacityError: shared memory has no room: says how much is needed.
         """
         sweep(PREFIX)
-        table = _up_to_page(SlotTable.nbytes(shape.slots, shape.rows))
-        data = shape.slots * _up_to_page(shape.rows * shape.row_nbytes)
+        table = up_to_page(SlotTable.nbytes(shape.slots, shape.rows))
+        data = shape.slots * up_to_page(shape.rows * shape.row_nbytes)
         file = SharedFile.create(
             name,
-            _up_to_page(_HEAD.size) + table + data,
+            up_to_page(_HEAD.size) + table + data,
             f"buffer: {shape.slots} batches of {shape.rows} segments of {shape.row_nbytes:,} bytes",
         )
-        fields = shape.row_nbytes, shape.rows, shape.max_queued, shape.batch_steps, 0, 0
+        fields = shape.row_nbytes, shape.rows, shape.max_queued, shape.batch_steps
         file.map[: _HEAD.size] = _HEAD.pack(_MAGIC, *fields)
         return cls(file, shape)
 
@@ -110,7 +112,7 @@ class SlotPool:
         Raises:
             NotFoundError: the file is none.
         """
-        magic, row_nbytes, rows, max_queued, steps, _, _ = _HEAD.unpack_from(file.map)
+        magic, row_nbytes, rows, max_queued, steps = _HEAD.unpack_from(file.map)
         if magic != _MAGIC:
             raise NotFoundError(f"buffer: {file.path} is no pool of batches")
         shape = PoolShape(
@@ -139,16 +141,13 @@ class SlotPool:
         Raises:
             ClosedError: the pool was closed.
         """
-
-        def copy(target: Block, first: int) -> None:
-            np.copyto(target, rows[first : first + len(target)])
-
-        return self.fill(len(rows), copy, steps, when_full=when_full, deadline=deadline)
+        write = copying(rows)
+        return self.fill(len(rows), write, steps, when_full=when_full, deadline=deadline)
 
     def fill(
         self,
         count: int,
-        write: Callable[[Block, int], None],
+        write: Write,
         steps: Sequence[int] | None = None,
         *,
         when_full: Literal["drop_oldest", "refuse"] = "refuse",
@@ -378,10 +377,10 @@ def deadline_after(timeout_s: float | None) -> float:
     return math.inf if timeout_s is None else time.monotonic() + timeout_s
 
 
-def no_batch(name: str, timeout_s: float | None, progress: str) -> DeadlineError:
-    """Return the error of a pop that found nothing in time."""
-    return DeadlineError(f"buffer {name}: no batch within {timeout_s or 0:g} s: {progress}")
+def copying(rows: Block) -> Write:
+    """Return what writes rows `[n, nbytes]` that lie in memory already."""
 
+    def write(target: Block, first: int) -> None:
+        np.copyto(target, rows[first : first + len(target)])
 
-def _up_to_page(nbytes: int) -> int:
-    return -(-nbytes // _PAGE) * _PAGE
+    return write

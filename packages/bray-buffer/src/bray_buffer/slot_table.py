@@ -13,12 +13,13 @@ A row whose writer died becomes a hole, and its slot is open again until another
 
 from __future__ import annotations
 
-import threading
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from bray_core.shared_file import fence
 
 FREE, OPEN, CLOSED, LENT = range(4)
 EMPTY, WRITING, WRITTEN = range(3)
@@ -179,7 +180,7 @@ class SlotTable:
     def commit(self, claim: Claim) -> None:
         """Make written rows count; needs no lock."""
         row = claim.slot * self._rows + claim.first
-        _fence()
+        fence()
         self._row_state[row : row + claim.count] = bytes((WRITTEN,)) * claim.count
 
     def abandon(self, claim: Claim) -> None:
@@ -269,7 +270,7 @@ class SlotTable:
 
     def release(self, slot: int) -> None:
         """Take a lent slot back; needs no lock."""
-        _fence()
+        fence()
         self._row_state[slot * self._rows : (slot + 1) * self._rows] = bytes(self._rows)
         self._state[slot] = FREE
 
@@ -309,9 +310,11 @@ class SlotTable:
 
     def _empty_dead(self, slot: int, is_dead: Callable[[int], bool]) -> int:
         first = slot * self._rows
-        rows = range(first, first + self._used[slot])
+        states = bytes(self._row_state[first : first + self._used[slot]])
         dead = [
-            row for row in rows if self._row_state[row] == WRITING and is_dead(self._row_owner[row])
+            first + row
+            for row in (range(len(states)) if WRITING in states else ())
+            if states[row] == WRITING and is_dead(self._row_owner[first + row])
         ]
         self._empty(slot, dead)
         return len(dead)
@@ -358,12 +361,3 @@ def _lengths(slots: int, rows: int) -> tuple[int, int, int]:
     sizes = 8 * len(_WORDS), 8 * len(_SLOT_WORDS) * slots, 7 * slots * rows + slots
     head, table, per_row = (-(-size // _LINE) * _LINE for size in sizes)
     return head, table, per_row
-
-
-_barrier = threading.Lock()
-
-
-def _fence() -> None:
-    """Keep stores in order: taking and releasing a lock does, on every processor."""
-    with _barrier:
-        pass

@@ -154,11 +154,6 @@ class Sender:
         """Rows whose fate is not known."""
         return sum(self._sent)
 
-    @property
-    def num_sent(self) -> int:
-        """Pushes that are not answered yet."""
-        return len(self._sent)
-
     def close(self) -> None:
         """Hang up."""
         self._socket.close()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bray_buffer.config import BufferConfig, WhenFull
 from bray_buffer.replay_config import ReplayConfig
-from bray_buffer.slot_pool import PREFIX, SlotPool, deadline_after
-from bray_core.layout import Block, Layout
+from bray_buffer.slot_pool import PREFIX, SlotPool, Write, deadline_after
+from bray_core.layout import Layout
 
 Config = BufferConfig | ReplayConfig
 
@@ -76,7 +76,7 @@ def push_rows(
     pool: SlotPool,
     terms: Terms,
     count: int,
-    write: Callable[[Block, int], None],
+    write: Write,
     steps: Sequence[int] | None,
     wait_s: float | None,
 ) -> int:

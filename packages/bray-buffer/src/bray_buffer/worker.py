@@ -15,7 +15,7 @@ from bray_buffer.config import BufferConfig
 from bray_buffer.lengths import Lengths
 from bray_buffer.making import make_buffer
 from bray_buffer.pump import PRIORITY, Pump
-from bray_buffer.slot_pool import PoolShape, SlotPool, deadline_after
+from bray_buffer.slot_pool import PoolShape, SlotPool, Write, copying, deadline_after
 from bray_buffer.socket_carrier import Listener
 from bray_buffer.terms import Config, Description, Names, Terms, push_rows
 from bray_core import metrics
@@ -144,11 +144,7 @@ class BufferWorker:
     def push(self, block: Block, wait_s: float) -> tuple[int, int]:
         """Push rows that came by a call; return how many found room, and how many more would."""
         steps = self._lengths.of(block) if self._lengths else None
-
-        def write(rows: Block, first: int) -> None:
-            rows[...] = block[first : first + len(rows)]
-
-        return self._push(len(block), write, steps, wait_s)
+        return self._push(len(block), copying(block), steps, wait_s)
 
     def receive(
         self, count: int, wait_s: float, read_into: Callable[[Block], None]
@@ -166,7 +162,7 @@ class BufferWorker:
     def _push(
         self,
         count: int,
-        write: Callable[[Block, int], None],
+        write: Write,
         steps: Sequence[int] | None,
         wait_s: float,
     ) -> tuple[int, int]:

@@ -31,6 +31,9 @@ _PAUSE_S = 0.0001
 _LOCK_TIMEOUT_S = 30.0
 """What is done under the lock takes microseconds: who holds it so long was stopped."""
 
+_PAGE = 4096
+_barrier = threading.Lock()
+
 _open_files: weakref.WeakSet[SharedFile] = weakref.WeakSet()
 
 
@@ -183,6 +186,17 @@ def sweep(prefix: str) -> None:
                     path.unlink()
             finally:
                 os.close(descriptor)
+
+
+def up_to_page(nbytes: int) -> int:
+    """Return the size of so many bytes in whole pages."""
+    return -(-nbytes // _PAGE) * _PAGE
+
+
+def fence() -> None:
+    """Keep memory accesses in order: taking and releasing a lock does, on every processor."""
+    with _barrier:
+        pass
 
 
 def _is_locked(descriptor: int, start: int, length: int) -> bool:

@@ -29,9 +29,9 @@ import numpy as np
 
 from bray_core.errors import ClosedError, ConfigError, NotFoundError, SpecError
 from bray_core.layout import Block
+from bray_core.shared_file import FOLDER, fence, up_to_page
 from bray_model.stamp import Stamp
 
-_FOLDER = Path("/dev/shm")
 _PREFIX = "bray-weights-"
 _MAGIC = b"BRAYWT02"
 _SLOTS = 3
@@ -47,7 +47,7 @@ class _Mapped:
     def __init__(self, file: int, path: Path, nbytes: int, protection: int) -> None:
         self.path = path
         self.nbytes = nbytes
-        size = _PAGE + _SLOTS * _up_to_page(nbytes)
+        size = _PAGE + _SLOTS * up_to_page(nbytes)
         self._map = mmap.mmap(file, size, mmap.MAP_SHARED, protection)
         self._file = file
         whole = np.frombuffer(self._map, np.uint8)
@@ -58,7 +58,7 @@ class _Mapped:
         self._done: Any = counters[1 + 4 * _SLOTS :]
         self._slots = [
             whole[start : start + nbytes]
-            for start in range(_PAGE, size, _up_to_page(nbytes))
+            for start in range(_PAGE, size, up_to_page(nbytes))
             if start + nbytes <= size
         ]
 
@@ -102,9 +102,9 @@ class WeightsWriter(_Mapped):
         if nbytes < 1:
             raise ConfigError(f"nbytes: expected 1 or more, got {nbytes}")
         sweep()
-        path = _FOLDER / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
+        path = FOLDER / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
         file = _locked(path)
-        size = _PAGE + _SLOTS * _up_to_page(nbytes)
+        size = _PAGE + _SLOTS * up_to_page(nbytes)
         try:
             os.posix_fallocate(file, 0, size)  # now, or a full /dev/shm would kill us later
             super().__init__(file, path, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
@@ -112,7 +112,7 @@ class WeightsWriter(_Mapped):
             os.close(file)
             path.unlink()
             raise ConfigError(
-                f"weights: {size} bytes of shared memory are needed in {_FOLDER}: {error.strerror}"
+                f"weights: {size} bytes of shared memory are needed in {FOLDER}: {error.strerror}"
             ) from error
         self._lock = threading.Lock()
         atexit.register(self.close)
@@ -136,12 +136,12 @@ class WeightsWriter(_Mapped):
             count = int(self._newest[0]) + 1
             slot = count % _SLOTS
             self._begun[slot] = count
-            _fence()
+            fence()
             np.copyto(self._slots[slot], block.reshape(-1))
             self._stamps[slot] = stamp
-            _fence()
+            fence()
             self._done[slot] = count
-            _fence()
+            fence()
             self._newest[0] = count
 
     def close(self) -> None:
@@ -172,7 +172,7 @@ class WeightsReader(_Mapped):
         try:
             head = os.pread(file, _HEADER.size, 0)
             magic, nbytes = _HEADER.unpack(head) if len(head) == _HEADER.size else (b"", 0)
-            if magic != _MAGIC or os.fstat(file).st_size != _PAGE + _SLOTS * _up_to_page(nbytes):
+            if magic != _MAGIC or os.fstat(file).st_size != _PAGE + _SLOTS * up_to_page(nbytes):
                 raise NotFoundError(f"weights: {path}: not a file of weights")
             super().__init__(file, path, nbytes, mmap.PROT_READ)
         except BaseException:
@@ -205,10 +205,10 @@ class WeightsReader(_Mapped):
             if not count:
                 raise NotFoundError(f"weights: {self.path}: nothing was published yet")
             slot = count % _SLOTS
-            _fence()
+            fence()
             stamp = Stamp(*self._stamps[slot].tolist())
             np.copyto(out, self._slots[slot])
-            _fence()
+            fence()
             if int(self._begun[slot]) == count == int(self._done[slot]):
                 return stamp, out
         raise NotFoundError(f"weights: {self.path}: overtaken {_TRIES} times in a row")
@@ -216,7 +216,7 @@ class WeightsReader(_Mapped):
 
 def sweep() -> None:
     """Remove the files of writers that died: their locks are free."""
-    for path in _FOLDER.glob(f"{_PREFIX}*"):
+    for path in FOLDER.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):  # another process sweeps too, or it is another user's
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
@@ -233,16 +233,3 @@ def _locked(path: Path) -> int:
     fcntl.flock(file, fcntl.LOCK_EX)
     hidden.rename(path)
     return file
-
-
-def _up_to_page(nbytes: int) -> int:
-    return -(-nbytes // _PAGE) * _PAGE
-
-
-_barrier = threading.Lock()
-
-
-def _fence() -> None:
-    """Keep memory accesses in order: taking and releasing a lock does, on every processor."""
-    with _barrier:
-        pass
