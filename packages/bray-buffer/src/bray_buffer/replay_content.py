@@ -25,9 +25,9 @@ def save(path: Path, store: Store, sampler: Sampler) -> None:
         NotFoundError: there is no such folder.
         CapacityError: the disk is full.
     """
-    extra: dict[str, Any] = {"first": store.first}
+    extra: dict[str, Any] = {"first": store.ring.first}
     if isinstance(sampler, Prioritized):
-        numbers = np.arange(store.first, store.next)
+        numbers = np.arange(store.ring.first, store.ring.next)
         extra["priorities"] = sampler.values(numbers % store.capacity)
     storage.save(path, store.record, _chunks(store), extra)
 
@@ -47,10 +47,10 @@ def load(path: Path, store: Store, sampler: Sampler) -> int:
         SpecError: the file is broken, holds another layout, or the store is not empty.
     """
     count, extra, chunks = storage.load(path, store.record)
-    store.start_at(int(extra.get("first", 0)))
+    store.ring.start_at(int(extra.get("first", 0)))
     for chunk in chunks:
         for segment in store.restore(chunk):
             store.insert(segment)
-    if store.size and isinstance(sampler, Prioritized) and "priorities" in extra:
-        sampler.restore(store.first % store.capacity, extra["priorities"][-store.size :])
+    if store.ring.size and isinstance(sampler, Prioritized) and "priorities" in extra:
+        sampler.restore(store.ring.first % store.capacity, extra["priorities"][-store.ring.size :])
     return count

@@ -48,7 +48,7 @@ class ReplayCore:
     @property
     def size(self) -> int:
         """Segments or steps that are kept."""
-        return self._store.size
+        return self._store.ring.size
 
     @property
     def has_rate(self) -> bool:
@@ -87,7 +87,7 @@ class ReplayCore:
 
     def is_ready(self) -> bool:
         """Return whether there is enough, and the rate allows a batch."""
-        if self._store.size < self._config.min_size:
+        if self._store.ring.size < self._config.min_size:
             return False
         return self._limiter is None or self._limiter.can_sample(self._config.batch_size)
 
@@ -111,17 +111,17 @@ class ReplayCore:
 
     def _record(self) -> None:
         if self._config.unit == "segment":
-            metrics.record("buffer/queued_segments", self._store.size, kind="last")
+            metrics.record("buffer/queued_segments", self._store.ring.size, kind="last")
         else:
-            metrics.record("buffer/stored_steps", self._store.size, kind="last")
+            metrics.record("buffer/stored_steps", self._store.ring.size, kind="last")
 
     def why_not(self) -> str:
         """Say what a batch waits for."""
-        if self._store.size >= self._config.min_size:
+        if self._store.ring.size >= self._config.min_size:
             rate = self._config.samples_per_insert
             return f"too little was pushed for samples_per_insert={rate:g}"
         what = "segments" if self._config.unit == "segment" else "steps"
-        return f"{self._store.size} of {self._config.min_size} {what} are there"
+        return f"{self._store.ring.size} of {self._config.min_size} {what} are there"
 
     def prioritized(self) -> Prioritized:
         """Return the sampler. Raises ConfigError if it is another."""
@@ -131,7 +131,9 @@ class ReplayCore:
 
     def update(self, keys: npt.NDArray[Any], values: npt.NDArray[np.float64]) -> int:
         """Give items values of `Prioritized.check`; return how many were still there."""
-        kept = self.prioritized().update(keys, values, self._store.first, self._store.next)
+        kept = self.prioritized().update(
+            keys, values, self._store.ring.first, self._store.ring.next
+        )
         stale = len(keys) - kept
         if stale:
             self.counts["stale_priorities"] += stale
@@ -172,7 +174,7 @@ class ReplayCore:
         """Restore what `save` wrote, and return how many segments were read."""
         count = replay_content.load(path, self._store, self._sampler)
         if self._limiter is not None and not self._limiter.state_dict()["inserted"]:
-            size, ratio = self._store.size, self._config.samples_per_insert or 0.0
+            size, ratio = self._store.ring.size, self._config.samples_per_insert or 0.0
             drawn = int(ratio * max(0, size - self._config.min_size))  # neither side is behind
             self._limiter.load_state_dict({"inserted": size, "sampled": drawn})
         return count

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from bray_buffer.step_ring import StepRing
 from bray_core.layout import Block, Layout, Packed
 from bray_core.nested import Nested
 
@@ -37,24 +38,12 @@ class Store(Protocol):
     """Keeps segments, and makes batches of chosen slots. Not thread-safe."""
 
     capacity: int
+    ring: StepRing
+    """Where its segments or steps lie, and their numbers; a number's slot is its rest by the
+    capacity."""
     batch_layout: Layout
     record: Layout
     """Of one segment in a saved file."""
-
-    @property
-    def size(self) -> int:
-        """Segments or steps that are kept."""
-        ...
-
-    @property
-    def first(self) -> int:
-        """Number of the oldest of them; the slot of a number is its rest by the capacity."""
-        ...
-
-    @property
-    def next(self) -> int:
-        """Number of the next of them."""
-        ...
 
     def read(self, segment: Packed | Nested) -> list[Any]:
         """Return the segments of one argument of a push, checked. Raises SpecError."""
@@ -78,8 +67,4 @@ class Store(Protocol):
 
     def restore(self, records: Block) -> list[Any]:
         """Return the segments of records `[N, nbytes]`, as `read` does."""
-        ...
-
-    def start_at(self, number: int) -> None:
-        """Let the first insert have this number. Raises SpecError if there was one."""
         ...

@@ -41,7 +41,7 @@ class Sequences:
         self._length = config.sequence_length
         self._offsets = np.arange(-config.burn_in, self._length)
         self._has_keys = config.sampler == "prioritized"
-        self._ring = StepRing(capacity)
+        self.ring = StepRing(capacity)
         self._positions = np.zeros(capacity, np.int32)  # in the segment
         self._before = np.zeros(capacity, np.int32)  # steps before it in its episode's part
         self._left = np.zeros(capacity, np.int32)  # steps from it to the end of that part
@@ -71,25 +71,6 @@ class Sequences:
             spec["weight"] = ArraySpec(np.dtype("float32"), ())
         return spec
 
-    @property
-    def size(self) -> int:
-        """Steps that are kept."""
-        return self._ring.size
-
-    @property
-    def first(self) -> int:
-        """Number of the oldest of them."""
-        return self._ring.first
-
-    @property
-    def next(self) -> int:
-        """Number of the next step."""
-        return self._ring.next
-
-    def start_at(self, number: int) -> None:
-        """Let the first insert have this number."""
-        self._ring.start_at(number)
-
     def read(self, segment: Packed | Nested) -> list[Steps]:
         """Return the segments of one argument of a push, checked."""
         found = self._leaves.read(segment)
@@ -108,10 +89,10 @@ class Sequences:
         parts = _parts(segment.steps[paths.index("terminated")][:count])
         starts = [max(1, stop - begin - self._length + 1) for begin, stop in parts]
         dropped = 0
-        for gone in self._ring.drop_for(count):
+        for gone in self.ring.drop_for(count):
             self._sampler.remove(gone.start, gone.length, gone.items)
             dropped += gone.length
-        place = self._ring.add(count, sum(starts))
+        place = self.ring.add(count, sum(starts))
         ranges = spans(place.start, count, self.capacity)
         for path, leaf in zip(paths, segment.steps, strict=True):
             self._columns[path].write(place, ranges, leaf)
@@ -173,7 +154,7 @@ class Sequences:
 
     def records(self) -> Iterator[Block]:
         """Yield the segments in the order in which they came."""
-        for place in self._ring:
+        for place in self.ring:
             once = [self._once[path][place.end] for path in self._leaves.once_paths]
             yield self._records.save(place, once)
 

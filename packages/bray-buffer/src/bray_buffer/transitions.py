@@ -45,7 +45,7 @@ class Transitions:
         self._leaves = leaves
         self._config = config
         self._sampler = sampler
-        self._ring = StepRing(capacity)
+        self.ring = StepRing(capacity)
         slots = np.arange(capacity)
         self._places = np.stack([slots, (slots + config.n_step) % capacity], axis=1)
         self._leads_to = self._places[:, 1]
@@ -121,25 +121,6 @@ class Transitions:
                 (_RETURN if path == "reward" else path, is_next) for path, is_next in self._gathered
             ]
 
-    @property
-    def size(self) -> int:
-        """Steps that are kept."""
-        return self._ring.size
-
-    @property
-    def first(self) -> int:
-        """Number of the oldest of them."""
-        return self._ring.first
-
-    @property
-    def next(self) -> int:
-        """Number of the next step."""
-        return self._ring.next
-
-    def start_at(self, number: int) -> None:
-        """Let the first insert have this number."""
-        self._ring.start_at(number)
-
     def read(self, segment: Packed | Nested) -> list[Steps]:
         """Return the segments of one argument of a push, checked."""
         found = self._leaves.read(segment)
@@ -155,7 +136,7 @@ class Transitions:
 
     def insert(self, segment: Steps) -> int:
         """Add one segment of `read`, and return how many steps were overwritten."""
-        ring, count = self._ring, segment.length
+        ring, count = self.ring, segment.length
         has_room = ring.next - ring.first + count <= self.capacity
         dropped = 0 if has_room else self._drop_for(count)
         place = ring.add(count, count)
@@ -202,7 +183,7 @@ class Transitions:
 
     def _drop_for(self, count: int) -> int:
         dropped = 0
-        for place in self._ring.drop_for(count):
+        for place in self.ring.drop_for(count):
             self._sampler.remove(place.start, place.length, place.items)
             dropped += place.length
             self._point_to(place, None)
@@ -231,7 +212,7 @@ class Transitions:
 
     def records(self) -> Iterator[Block]:
         """Yield the segments in the order in which they came."""
-        for place in self._ring:
+        for place in self.ring:
             yield self._records.save(place, [])
 
     def restore(self, records: Block) -> list[Steps]:

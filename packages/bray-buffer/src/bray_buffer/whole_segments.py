@@ -34,32 +34,13 @@ class WholeSegments:
         self.capacity = config.capacity
         self.record = layout
         self._sampler = sampler
-        self._ring = StepRing(config.capacity)
+        self.ring = StepRing(config.capacity)
         self._has_keys = config.sampler == "prioritized"
         self.batch_layout = _with_key_and_weight(layout) if self._has_keys else layout
         self._rows = reserve(config.capacity, self.batch_layout.nbytes)
         if self._has_keys:
             paths = [field.path for field in self.batch_layout.fields]
             self._keys = self.batch_layout.columns(self._rows)[paths.index("key")]
-
-    @property
-    def size(self) -> int:
-        """Segments that are kept."""
-        return self._ring.size
-
-    @property
-    def first(self) -> int:
-        """Number of the oldest of them."""
-        return self._ring.first
-
-    @property
-    def next(self) -> int:
-        """Number of the next segment."""
-        return self._ring.next
-
-    def start_at(self, number: int) -> None:
-        """Let the first insert have this number."""
-        self._ring.start_at(number)
 
     def read(self, segment: Packed | Nested) -> list[Block]:
         """Return the segments of one argument of a push, checked."""
@@ -71,10 +52,10 @@ class WholeSegments:
 
     def insert(self, segment: Block) -> int:
         """Add one segment of `read`, and return how many were overwritten."""
-        dropped = self._ring.drop_for(1)
+        dropped = self.ring.drop_for(1)
         for place in dropped:
             self._sampler.remove(place.start, 1, 1)
-        place = self._ring.add(1, 1)
+        place = self.ring.add(1, 1)
         self._rows[place.start, : self.record.nbytes] = segment
         if self._has_keys:
             self._keys[place.start] = place.number
@@ -87,7 +68,7 @@ class WholeSegments:
 
     def records(self) -> Iterator[Block]:
         """Yield the segments in the order in which they came."""
-        for place in self._ring:
+        for place in self.ring:
             yield self._rows[place.start : place.start + 1, : self.record.nbytes]
 
     def restore(self, records: Block) -> list[Block]:
