@@ -173,6 +173,20 @@ def test_a_full_queue_refuses_or_lets_wait(make, segment, numbers):
     assert sorted(got) == list(range(16))
     assert buffer.stats()["dropped"] == 0
 
+    async def three():  # of one packed block, of which two find room at first
+        block = np.stack([buffer.layout.pack(segment(i)) for i in range(3)])
+        pushed = asyncio.create_task(
+            buffer.push_async(Packed(buffer.layout, block), wait=True, timeout_s=SOON_S)
+        )
+        got = numbers(await buffer.pop_async(SOON_S))
+        count = await pushed
+        await buffer.push_async(segment(3))
+        with pytest.raises(DeadlineError, match=r"within 0\.01 s, 0 of 1 segments"):
+            await buffer.push_async(segment(4), wait=True, timeout_s=0.01)
+        return count, got + numbers(await buffer.pop_async(SOON_S))
+
+    assert asyncio.run(three()) == (3, [0, 1, 2, 3])
+
 
 def test_batches_by_steps(make, segment, numbers):
     buffer = make(batch_steps=8, capacity=4)
@@ -216,6 +230,8 @@ def test_several_workers_share_the_pushes_and_each_gives_whole_batches(make, seg
     for number in range(3):
         buffer.push(segment(number))
     assert len(numbers(buffer.pop(SOON_S))) == 2  # one of them has a batch, whichever is asked
+    with pytest.raises(ConfigError, match=r"update_priorities: expected a handle of one worker"):
+        buffer.update_priorities(np.arange(2), np.ones(2))
 
 
 def test_close_wakes_those_who_wait(make, segment):

@@ -178,10 +178,7 @@ class RemoteBuffer:
             wanted += count
             accepted += self._push_part(count, write, steps, deadline if wait else 0.0)
         if wait and accepted < wanted and self._description.terms.when_full == "block":
-            raise DeadlineError(
-                f"buffer {self._pool.name}: push found no room within {timeout_s or 0:g} s, "
-                f"{accepted} of {wanted} segments were accepted: the trainer does not keep up"
-            )
+            raise self._no_room(timeout_s, accepted, wanted)
         return accepted
 
     def _part(self, segment: Packed | Nested) -> tuple[int, Write, Sequence[int] | None]:
@@ -235,19 +232,25 @@ class RemoteBuffer:
     async def push_async(
         self, *segments: Packed | Nested, wait: bool = False, timeout_s: float | None = None
     ) -> int:
-        """`push` that lets the event loop go on while it waits."""
+        """`push` that lets the event loop go on while it waits; a cancelled one pushed a part."""
         deadline = deadline_after(timeout_s)
-        accepted = 0
-        for segment in segments:
-            while not (pushed := self.push(segment)) and wait:
-                if time.monotonic() >= deadline:
-                    raise DeadlineError(
-                        f"buffer {self._pool.name}: push found no room within {timeout_s:g} s, "
-                        f"{accepted} of {len(segments)} segments were accepted"
-                    )
-                await asyncio.sleep(_PAUSE_S)
-            accepted += pushed
+        if not segments:
+            return 0
+        rows = np.concatenate([as_rows(self._layout, segment) for segment in segments])
+        accepted = self.push(Packed(self._layout, rows))
+        waits = wait and self._description.terms.when_full == "block"
+        while waits and accepted < len(rows):
+            if time.monotonic() >= deadline:
+                raise self._no_room(timeout_s, accepted, len(rows))
+            await asyncio.sleep(_PAUSE_S)
+            accepted += self.push(Packed(self._layout, rows[accepted:]))
         return accepted
+
+    def _no_room(self, timeout_s: float | None, accepted: int, wanted: int) -> DeadlineError:
+        return DeadlineError(
+            f"buffer {self._pool.name}: push found no room within {timeout_s or 0:g} s, "
+            f"{accepted} of {wanted} segments were accepted: the trainer does not keep up"
+        )
 
     # Consumers.
 
@@ -333,16 +336,22 @@ class RemoteBuffer:
     def update_priorities(self, keys: npt.NDArray[np.int64], priorities: npt.NDArray[Any]) -> None:
         """Set the priorities `[B]` of what a batch's leaf `key [B]` names; soon, not at once.
 
-        With several workers, the keys of one call must come from one batch.
+        Raises:
+            ConfigError: this handle pops from several workers, each of which numbers its own keys.
         """
+        if len(self._own) > 1:
+            raise ConfigError(
+                f"update_priorities: expected a handle of one worker, this one has "
+                f"{len(self._own)}: take shard(rank, size), or num_workers=1"
+            )
         rows = np.empty(len(keys), PRIORITY)
         rows["key"], rows["priority"] = keys, priorities
-        for worker in self._own:
-            link = self._link(worker)
-            if isinstance(link, SharedLink):
-                link.update_priorities(rows)
-            else:
-                self._pool.submit("call_own", "update_priorities", keys, priorities, worker=worker)
+        worker = self._own[0]
+        link = self._link(worker)
+        if isinstance(link, SharedLink):
+            link.update_priorities(rows)
+        else:
+            self._pool.submit("call_own", "update_priorities", keys, priorities, worker=worker)
 
     def set_policy_version(self, version: int) -> None:
         """Tell the workers the newest policy version, for `max_policy_lag`."""

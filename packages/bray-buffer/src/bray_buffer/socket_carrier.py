@@ -136,9 +136,9 @@ class Sender:
         """Send rows `[n, nbytes]`, to be waited for with `settle`."""
         wait_ms = _WAIT_FOR_EVER_MS if wait_s is None else int(1000 * wait_s)
         head = _PUSH.pack(len(rows), min(wait_ms, _WAIT_FOR_EVER_MS), rows.nbytes)
-        self._sent.append(len(rows))
         self._socket.sendall(head)
         self._socket.sendall(np.ascontiguousarray(rows).data.cast("B"))
+        self._sent.append(len(rows))  # where sending failed, the caller keeps the rows
 
     def settle(self, keep: int) -> int:
         """Read answers until at most `keep` are due; return how many rows of them found room."""
