@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,13 +28,14 @@ _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left_behind() -> Iterator[None]:
-    """Fail the session if one of its processes or shared-memory segments outlives it."""
+    """Fail the session if a process, a thread or shared memory of it outlives it."""
     name, _, value = _SESSION.partition("=")
     os.environ[name] = value
     before = _segments()
     yield
     processes = _wait_for_end(time.monotonic() + _GRACE_S)
     left = [f"process {pid}: {_command(pid)}" for pid in sorted(processes)]
+    left += [f"thread {thread.name}" for thread in threading.enumerate() if _is_left(thread)]
     left += [f"shared memory {path}" for path in sorted(_segments() - before) if _is_ours(path)]
     assert not left, "left behind by the tests:\n" + "\n".join(left)
 
@@ -46,6 +48,12 @@ def ray_cluster(nothing_left_behind: None) -> Iterator[None]:
     init_ray()
     yield
     shutdown_ray()
+
+
+def _is_left(thread: threading.Thread) -> bool:
+    """Whether Python started it and it still runs: at exit such a one can crash the interpreter."""
+    is_foreign = isinstance(thread, threading._DummyThread)
+    return thread is not threading.main_thread() and not is_foreign and thread.is_alive()
 
 
 def _wait_for_end(deadline: float) -> set[int]:
@@ -71,7 +79,7 @@ def _processes() -> set[int]:
     pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
     found = {pid for pid in pids if _SESSION.encode() in _read(pid, "environ").split(b"\0")}
     for task in Path("/proc/self/task").iterdir():
-        found |= set(map(int, (task / "children").read_text().split()))
+        found |= set(map(int, _read("self", f"task/{task.name}/children").split()))
     return {pid for pid in found - {os.getpid()} if _is_running(pid)}
 
 
@@ -86,10 +94,10 @@ def _command(pid: int) -> str:
     return _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
 
 
-def _read(pid: int, name: str) -> bytes:
+def _read(pid: int | str, name: str) -> bytes:
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:  # it has ended, or is another user's
+    except OSError:  # it (or the thread) has ended, or is another user's
         return b""
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 from concurrent.futures import Future
 from typing import Any
@@ -168,3 +170,27 @@ def test_a_callback_that_blocks_does_not_keep_stop_waiting(
     leave.set()
     loop.stop()
     assert loop.loop.is_closed()
+
+
+def test_a_loop_that_nobody_stopped_ends_before_the_interpreter_does() -> None:
+    program = """
+import asyncio
+from bray_core.event_loop import EventLoopThread
+
+async def wait(begun):
+    try:
+        begun.set()
+        await asyncio.sleep(60)
+    finally:
+        print("cancelled")
+
+async def begin():
+    begun = asyncio.Event()
+    task = asyncio.create_task(wait(begun))
+    await begun.wait()
+    return task
+
+task = EventLoopThread("forgotten").run(begin())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, b"cancelled\n")

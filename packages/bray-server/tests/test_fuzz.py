@@ -13,12 +13,13 @@ import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from server_services import Launch
 
 from bray_core.errors import ServiceError
-from bray_server import Client, Limits, Request
+from bray_server import Client, Limits, Request, ServerThread
 from bray_server.frames import Kind, pack
 
 NUM_FRAMES = 60_000
@@ -120,18 +121,21 @@ def test_a_hundred_thousand_frames_and_requests(launch: Launch) -> None:
     assert process.poll() is None
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.data())
-def test_any_order_of_requests_is_answered_as_a_model_says(data: st.DataObject) -> None:
-    """Start, tick and end in any order over a few sessions: exactly one of them is right."""
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerThread]:
     from server_services import Counter
 
-    from bray_server import ServerThread
+    hosted = ServerThread(Counter, limits=Limits(max_sessions=3, idle_timeout_s=600))
+    yield hosted
+    hosted.close(0)
 
-    server = _shared.setdefault(
-        "server", ServerThread(Counter, limits=Limits(max_sessions=3, idle_timeout_s=600))
-    )
-    assert isinstance(server, ServerThread)
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_any_order_of_requests_is_answered_as_a_model_says(
+    server: ServerThread, data: st.DataObject
+) -> None:
+    """Start, tick and end in any order over a few sessions: exactly one of them is right."""
     ticks: dict[str, int] = {}
     with Client(server.addresses[0]) as client:
         prefix = f"{id(data)}-{data.draw(st.integers(0, 10**9))}-"
@@ -160,12 +164,3 @@ def test_any_order_of_requests_is_answered_as_a_model_says(data: st.DataObject) 
                     assert ticks.pop(session, 1) == 1, "the tick that was not to be"
         for session in ticks:
             client.end(session)
-
-
-_shared: dict[str, object] = {}
-
-
-def teardown_module() -> None:
-    server = _shared.pop("server", None)
-    if server is not None:
-        server.close(0)  # type: ignore[attr-defined]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import logging
 import threading
+import time
+import weakref
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -20,6 +23,8 @@ _STOP_TIMEOUT_S = 5.0
 
 class EventLoopThread:
     """Runs coroutines in a daemon thread; uses uvloop where it is installed.
+
+    One that is not stopped is when the interpreter exits.
 
     Example:
         >>> async def answer() -> int:
@@ -36,6 +41,7 @@ class EventLoopThread:
         self._stopping = False
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         self._thread.start()
+        _running.add(self)
 
     def _main(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -78,15 +84,35 @@ class EventLoopThread:
 
     def stop(self) -> None:
         """Cancel what still runs, end the thread and close the loop; again is harmless."""
+        self._tell_to_stop()
+        if threading.current_thread() is self._thread:
+            return  # it ends after the callback that called us
+        self._join(2 * _STOP_TIMEOUT_S)
+
+    def _tell_to_stop(self) -> None:
         with self._lock:
             if not self._stopping:
                 self._stopping = True
                 self.loop.call_soon_threadsafe(self.loop.stop)
-        if threading.current_thread() is self._thread:
-            return  # it ends after the callback that called us
-        self._thread.join(2 * _STOP_TIMEOUT_S)
+
+    def _join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
         if self._thread.is_alive():
             logger.warning("event loop %s: a callback blocks it, left behind", self._thread.name)
+
+
+_running: weakref.WeakSet[EventLoopThread] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """End the loops that nobody stopped: uvloop's threads can crash a dying interpreter."""
+    left = list(_running)
+    for loop in left:
+        loop._tell_to_stop()
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    for loop in left:
+        loop._join(max(0.0, deadline - time.monotonic()))
 
 
 async def _cancel_all() -> None:
