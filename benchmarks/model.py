@@ -6,25 +6,7 @@ uv run python benchmarks/model.py --only batching   # or: benchmarks/model_batch
 
 from __future__ import annotations
 
-import argparse
-import subprocess
-import sys
-from pathlib import Path
-
-PARTS = ("batching", "http", "publish", "load", "remote", "clones", "start")
-
-
-def main() -> None:
-    """Run the parts one after the other, each in a process of its own."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=PARTS)
-    only = parser.parse_args().only
-    for part in PARTS if only is None else (only,):
-        print(f"\n== {part}", flush=True)
-        subprocess.run(
-            [sys.executable, str(Path(__file__).with_name(f"model_{part}.py"))], check=True
-        )
-
+import parts
 
 if __name__ == "__main__":
-    main()
+    parts.main("model", ("batching", "http", "publish", "load", "remote", "clones", "start"), __doc__)
