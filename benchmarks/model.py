@@ -8,5 +8,7 @@ from __future__ import annotations
 
 import parts
 
+PARTS = ("batching", "http", "publish", "load", "remote", "clones", "start")
+
 if __name__ == "__main__":
-    parts.main("model", ("batching", "http", "publish", "load", "remote", "clones", "start"), __doc__)
+    parts.main("model", PARTS, __doc__)
