@@ -77,15 +77,18 @@ def surrogate(ratio: float, advantage: float, clip: float) -> float:
     return min(ratio * advantage, min(max(ratio, 1 - clip), 1 + clip) * advantage)
 
 
+CLIPS = {"rho_bar": 1.5, "c_bar": 0.8}
+
+
 @given(st.integers(0, 1000), st.floats(0.05, 0.5))
 def test_appo_clips_around_the_behaviour_policy(seed: int, clip: float) -> None:
     p = batch(seed)
     policy_loss = value_loss = 0.0
-    for t, b, target, advantage, _ in loop(p, p["log_prob"]):
+    for t, b, target, advantage, _ in loop(p, p["log_prob"], **CLIPS):
         ratio = math.exp(p["log_prob"][t, b] - p["behaviour_log_prob"][t, b])
         policy_loss -= surrogate(ratio, advantage, clip)
         value_loss += (float(p["value"][t, b]) - target) ** 2
-    check(appo.loss(**p, gamma=GAMMA, clip=clip), p, (policy_loss, value_loss))
+    check(appo.loss(**p, gamma=GAMMA, clip=clip, **CLIPS), p, (policy_loss, value_loss))
 
 
 @given(st.integers(0, 1000), st.floats(0.05, 0.5), st.floats(0.5, 3))
@@ -93,14 +96,14 @@ def test_appo_with_a_target_network_is_impact(seed: int, clip: float, cap: float
     p = batch(seed)
     target_log_prob = torch.from_numpy(np.random.default_rng(seed + 1).normal(size=(T, B)))
     policy_loss = value_loss = 0.0
-    for t, b, target, advantage, rho in loop(p, target_log_prob):
+    for t, b, target, advantage, rho in loop(p, target_log_prob, **CLIPS):
         new, behaviour = float(p["log_prob"][t, b]), float(p["behaviour_log_prob"][t, b])
         truncated = min(math.exp(behaviour - float(target_log_prob[t, b])), cap)
         ratio = truncated * math.exp(new - behaviour)
         policy_loss -= surrogate(ratio, rho * advantage, clip)
         value_loss += (float(p["value"][t, b]) - target) ** 2
     options = {"clip": clip, "max_behaviour_ratio": cap, "target_log_prob": target_log_prob}
-    check(appo.loss(**p, gamma=GAMMA, **options), p, (policy_loss, value_loss))
+    check(appo.loss(**p, gamma=GAMMA, **CLIPS, **options), p, (policy_loss, value_loss))
 
 
 def test_on_policy_all_of_them_have_a2cs_gradient() -> None:
