@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bray_algo import a2c, appo, gae, impala, n_step, ppo
+from bray_algo import a2c, appo, gae, n_step, ppo
+from bray_algo import vtrace_actor_critic as impala
 
 T, B, GAMMA = 6, 3, 0.9
 
@@ -83,27 +84,36 @@ CLIPS = {"rho_bar": 1.5, "c_bar": 0.8}
 @given(st.integers(0, 1000), st.floats(0.05, 0.5))
 def test_appo_clips_around_the_behaviour_policy(seed: int, clip: float) -> None:
     p = batch(seed)
-    policy_loss = value_loss = 0.0
+    policy_loss = value_loss = kl = 0.0
     for t, b, target, advantage, _ in loop(p, p["log_prob"], **CLIPS):
         ratio = math.exp(p["log_prob"][t, b] - p["behaviour_log_prob"][t, b])
         policy_loss -= surrogate(ratio, advantage, clip)
+        kl += ratio - 1 - math.log(ratio)
         value_loss += (float(p["value"][t, b]) - target) ** 2
-    check(appo.loss(**p, gamma=GAMMA, clip=clip, **CLIPS), p, (policy_loss, value_loss))
+    got = appo.loss(**p, gamma=GAMMA, clip=clip, **CLIPS)
+    check(got, p, (policy_loss, value_loss))
+    for name in ("approx_kl", "behaviour_kl"):
+        assert got[1][name].item() == pytest.approx(kl / int(p["length"].sum()))
 
 
 @given(st.integers(0, 1000), st.floats(0.05, 0.5), st.floats(0.5, 3))
 def test_appo_with_a_target_network_is_impact(seed: int, clip: float, cap: float) -> None:
     p = batch(seed)
     target_log_prob = torch.from_numpy(np.random.default_rng(seed + 1).normal(size=(T, B)))
-    policy_loss = value_loss = 0.0
+    policy_loss = value_loss = clipped = kl = 0.0
     for t, b, target, advantage, rho in loop(p, target_log_prob, **CLIPS):
         new, behaviour = float(p["log_prob"][t, b]), float(p["behaviour_log_prob"][t, b])
         truncated = min(math.exp(behaviour - float(target_log_prob[t, b])), cap)
         ratio = truncated * math.exp(new - behaviour)
         policy_loss -= surrogate(ratio, rho * advantage, clip)
+        clipped += rho == CLIPS["rho_bar"]
+        kl += math.exp(new - behaviour) - 1 - (new - behaviour)
         value_loss += (float(p["value"][t, b]) - target) ** 2
     options = {"clip": clip, "max_behaviour_ratio": cap, "target_log_prob": target_log_prob}
-    check(appo.loss(**p, gamma=GAMMA, **CLIPS, **options), p, (policy_loss, value_loss))
+    got = appo.loss(**p, gamma=GAMMA, **CLIPS, **options)
+    check(got, p, (policy_loss, value_loss))
+    for name, want in {"rho_clip_fraction": clipped, "behaviour_kl": kl}.items():
+        assert got[1][name].item() == pytest.approx(want / int(p["length"].sum()))
 
 
 def test_on_policy_all_of_them_have_a2cs_gradient() -> None:

@@ -7,9 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from bray_algo import impala, ppo, segments
+from bray_algo import ppo, segments
 from bray_algo.columns import Terms, check_columns, check_positive, mean
 from bray_algo.returns import vtrace
+from bray_algo.vtrace_actor_critic import lag_terms
 
 
 def loss(
@@ -45,8 +46,8 @@ def loss(
       architectures with clipped target networks", §3).
 
     Args:
-        log_prob: as in `impala.loss`; so are the tensors down to `length`, `gamma`, `rho_bar`,
-            `c_bar` and the coefficients.
+        log_prob: as in `vtrace_actor_critic.loss`; so are the tensors down to `length`, `gamma`,
+            `rho_bar`, `c_bar` and the coefficients.
         target_log_prob: of the actions taken, under π', `[T, B]`.
         clip: ε; `dual_clip` as in `ppo.clipped_surrogate`.
         dual_clip: None is none.
@@ -54,7 +55,7 @@ def loss(
 
     Returns:
         The loss, and `policy_loss`, `value_loss`, `entropy`, `approx_kl` and `clip_fraction` (of π
-        beside what it is clipped around), `behaviour_kl` (μ and π, as `impala.loss`'s
+        beside what it is clipped around), `behaviour_kl` (μ and π, as `vtrace_actor_critic.loss`'s
         `approx_kl`) and `rho_clip_fraction` (of V-trace's weights).
 
     Raises:
@@ -82,12 +83,13 @@ def loss(
     policy_loss, terms = ppo.clipped_surrogate(
         log_prob, near, advantage, clip=clip, dual_clip=dual_clip, valid=valid
     )
-    lag = impala.lag_terms((log_prob - behaviour_log_prob).detach(), rho_bar, valid)
+    lag = lag_terms((log_prob - behaviour_log_prob).detach(), rho_bar, valid)
+    weights = lag_terms(log_ratio, rho_bar, valid)["rho_clip_fraction"]
     return ppo.actor_critic(
         policy_loss,
         ppo.value_error(value, targets.target, valid=valid),
         mean(entropy, valid),
         value_coefficient,
         entropy_coefficient,
-        {**terms, "behaviour_kl": lag["approx_kl"], "rho_clip_fraction": lag["rho_clip_fraction"]},
+        {**terms, "behaviour_kl": lag["approx_kl"], "rho_clip_fraction": weights},
     )
