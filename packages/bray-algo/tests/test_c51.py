@@ -23,7 +23,7 @@ def algorithm_1(p: Any, reward: float, discount: float, z: Any) -> Any:
     m, spacing = np.zeros(len(z)), z[1] - z[0]
     for j in range(len(z)):
         moved = min(max(reward + discount * z[j], z[0]), z[-1])
-        b = (moved - z[0]) / spacing
+        b = min((moved - z[0]) / spacing, len(z) - 1)
         low, high = math.floor(b), math.ceil(b)
         if low == high:
             m[low] += p[j]

@@ -77,6 +77,8 @@ def learn(kind: str) -> tuple[Tensor, Tensor]:
     reward, following = torch.tensor(payoff), torch.where(state == 0, 1 + action[:, 0], 0)
     discount = targets.discount(GAMMA, state > 0)
     agents = nn.Embedding(3, 4)  # state -> the values of two agents' two actions
+    # Agents that begin in the wrong order can get stuck: no weight may turn their order round.
+    nn.init.normal_(agents.weight, std=0.01)
     mixer = mixers.QMix(2, 3, hidden=8)
     features = torch.eye(3)
 
@@ -85,6 +87,7 @@ def learn(kind: str) -> tuple[Tensor, Tensor]:
         return mixers.vdn(own) if kind == "vdn" else mixer(own, features[state])
 
     optimizer = torch.optim.Adam([*agents.parameters(), *mixer.parameters()], lr=0.03)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, 600)
     for _ in range(600):
         with torch.no_grad():
             best = mixers.greedy(agents(following).view(-1, 2, 2))
@@ -93,6 +96,7 @@ def learn(kind: str) -> tuple[Tensor, Tensor]:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        schedule.step()
     values = joint(state, action).detach()
     return values[:4].view(2, 2), values[8:].view(2, 2)
 
@@ -111,10 +115,10 @@ def test_vdn_cannot_represent_the_two_step_game_and_takes_the_safe_branch() -> N
 
 def test_qmix_represents_it_and_takes_the_better_branch() -> None:
     first, second = learn("qmix")
-    assert second.flatten().tolist() == pytest.approx([0, 1, 1, 8], abs=0.15)
+    assert second.flatten().tolist() == pytest.approx([0, 1, 1, 8], abs=0.05)
     assert first[1].max() > first[0].max()
-    assert first[1].max().item() == pytest.approx(GAMMA * 8, abs=0.15)
-    assert first[0].max().item() == pytest.approx(GAMMA * 7, abs=0.15)
+    assert first[1].max().item() == pytest.approx(GAMMA * 8, abs=0.1)
+    assert first[0].max().item() == pytest.approx(GAMMA * 7, abs=0.1)
 
 
 def test_the_joint_loss_counts_valid_samples() -> None:

@@ -25,7 +25,7 @@ Key = Sequence[int]
 def perturbation(key: Key, pair: int, size: int) -> Tensor:
     """Return ε of one pair, `[D]`, standard normal: the same for the same key and pair."""
     rng = np.random.default_rng([*key, pair])
-    return torch.as_tensor(rng.standard_normal(size, dtype=np.float32))
+    return torch.from_numpy(rng.standard_normal(size, dtype=np.float32))
 
 
 def candidate(parameters: Tensor, key: Key, index: int, *, sigma: float) -> Tensor:
@@ -45,6 +45,8 @@ def centred_ranks(fitness: Tensor) -> Tensor:
     if fitness.ndim != 1 or len(fitness) < 2:
         raise ValueError(f"fitness: expected [P] of two or more, got shape {tuple(fitness.shape)}")
     fitness = fitness.nan_to_num(-torch.inf, torch.inf, -torch.inf)
+    place: Tensor
+    count: Tensor
     _, place, count = torch.unique(fitness, return_inverse=True, return_counts=True)
     rank = count.cumsum(0) - (count + 1) / 2
     return (rank / (len(fitness) - 1) - 0.5)[place].to(torch.float32)

@@ -51,7 +51,7 @@ class RandomNetworkDistillation(nn.Module):
         """Return ‖predictor − target‖² / F of observations `[N, …]`: `[N]`, with gradient."""
         normal = self.observations(observation).clamp(-self.clip, self.clip)
         with torch.no_grad():
-            features = self.target(normal)
+            features: Tensor = self.target(normal)
         predicted: Tensor = self.predictor(normal)
         check_shape("predictor's features", predicted, features.shape)
         return (predicted - features).square().flatten(1).mean(1)
