@@ -85,7 +85,7 @@ class EvolutionStrategy:
     Example:
         >>> strategy = EvolutionStrategy(parameters=torch.zeros(2), population=20, sigma=0.1)
         >>> for _ in range(100):
-        ...     strategy.tell(-(strategy.ask() - 1).square().sum(-1))
+        ...     _ = strategy.tell(-(strategy.ask() - 1).square().sum(-1))
         >>> bool((strategy.parameters - 1).abs().max() < 0.1)
         True
 

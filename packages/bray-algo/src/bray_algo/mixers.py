@@ -61,9 +61,9 @@ class QMix(nn.Module):
         check_shape("state", state, (len(q), self.state_size))
         weight_1 = self.weight_1(state).abs().reshape(-1, self.num_agents, self.hidden)
         mixed = F.elu((q.unsqueeze(1) @ weight_1).squeeze(1) + self.bias_1(state))
-        joint = (mixed * self.weight_2(state).abs()).sum(-1)
+        weight_2: Tensor = self.weight_2(state).abs()
         bias_2: Tensor = self.bias_2(state).squeeze(-1)
-        return joint.add(bias_2)
+        return (weight_2 * mixed).sum(-1) + bias_2
 
 
 def chosen(q: Tensor, action: Tensor) -> Tensor:
