@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 Terms = dict[str, Tensor]
@@ -34,6 +35,11 @@ def check_fraction(name: str, number: float) -> None:
     """Refuse a number outside 0 to 1, NaN too."""
     if not 0.0 <= number <= 1.0:
         raise ValueError(f"{name}: expected 0 to 1, got {number}")
+
+
+def is_readable(tensor: Tensor) -> bool:
+    """Return whether values may be checked: on a GPU that would wait, compiled it would fail."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def weighted_mean(rows: Tensor, weight: Tensor | None) -> Tensor:

@@ -9,7 +9,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo._columns import Terms, check_positive, check_rank, check_shape, weighted_mean
+from bray_algo._columns import (
+    Terms,
+    check_positive,
+    check_rank,
+    check_shape,
+    is_readable,
+    weighted_mean,
+)
 from bray_algo.dqn import huber_error
 
 
@@ -80,7 +87,7 @@ def smoothed_loss(
     if not 0.0 <= smoothing < 1.0:
         raise ValueError(f"smoothing: expected 0 to below 1, got {smoothing}")
     index = action.long()[:, None]
-    if legal.device.type == "cpu" and not bool(legal.gather(1, index).all()):
+    if is_readable(legal) and not bool(legal.gather(1, index).all()):
         raise ValueError("legal: expected each demonstrated action to be legal, got one that isn't")
     shared = log_probs.masked_fill(~legal, 0.0).sum(-1) / legal.sum(-1)
     rows = -(1 - smoothing) * log_probs.gather(1, index).squeeze(1) - smoothing * shared

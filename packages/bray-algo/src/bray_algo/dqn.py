@@ -69,7 +69,7 @@ def target(
 
     Mnih et al. 2015, "Human-level control through deep reinforcement learning", Algorithm 1; with
     `next_online_q` van Hasselt et al. 2016, "Deep reinforcement learning with double Q-learning",
-    equation 4.
+    section "Double DQN".
 
     Args:
         next_q: of the target network at the next observation, `[N, A]`.

@@ -92,7 +92,7 @@ def greedy(q: Tensor, legal: Tensor | None = None) -> Tensor:
 def joint_loss(
     joint_q: Tensor, target: Tensor, *, valid: Tensor | None = None
 ) -> tuple[Tensor, Terms]:
-    """Return the mean squared error of joint values (Rashid et al. 2018, equations 6 and 7).
+    """Return the mean squared error of joint values (Rashid et al. 2018, equation 6).
 
     The target is `targets.bootstrap(reward, discount, next_joint_q)`, where the target mixer and
     the target agents give `next_joint_q`, at the online agents' `greedy` actions (double).

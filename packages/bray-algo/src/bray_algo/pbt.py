@@ -90,7 +90,7 @@ def exploit_truncation(
 
 
 def exploit_tournament(scores: npt.ArrayLike, rng: np.random.Generator) -> list[int]:
-    """Return each member's source, by binary tournament (§4.1.1).
+    """Return each member's source, by binary tournament (§4.3).
 
     Each member meets another, drawn evenly, and copies it if its score is above its own. Arguments
     and errors as in `exploit_truncation`.

@@ -2,7 +2,7 @@
 
 Haarnoja et al. 2018, "Soft actor-critic algorithms and applications" (arXiv 1812.05905); equations
 are numbered as there. Actions and their log probabilities come from any distribution that can be
-sampled with gradient; a squashed Gaussian's log probability includes its tanh (equation 26). For
+sampled with gradient; a squashed Gaussian's log probability includes its tanh (appendix C). For
 discrete actions see `sac_discrete`.
 """
 
@@ -25,7 +25,7 @@ def target(
 ) -> Tensor:
     """Return r + d (min_k Q'_k(s', a') − α log π(a'|s')), `[N]`, without gradient.
 
-    Equations 2, 3 and 5, with the lower of two critics (§4.2).
+    Equations 2, 3 and 5, with the lowest of the critics (Algorithm 1).
 
     Args:
         next_q: of the target critics at the next observation, `[K, N]`, of an action drawn there

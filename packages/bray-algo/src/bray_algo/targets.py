@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo._columns import check_fraction, check_shape
+from bray_algo._columns import check_fraction, check_shape, is_readable
 
 
 def discount(gamma: float, terminated: Tensor, steps: Tensor | int = 1) -> Tensor:
@@ -52,6 +52,5 @@ def check_legal(legal: Tensor, like: Tensor, discount: Tensor) -> None:
             f"next_legal: expected bool {tuple(like.shape[:2])}, "
             f"got {legal.dtype} {tuple(legal.shape)}"
         )
-    # Reading a value would make a GPU wait.
-    if legal.device.type == "cpu" and bool((~legal.any(-1) & (discount != 0)).any()):
+    if is_readable(legal) and bool((~legal.any(-1) & (discount != 0)).any()):
         raise ValueError("next_legal: got a row of no legal action whose discount is not 0")

@@ -23,7 +23,7 @@ def smoothed(
     noise_clip: float = 0.5,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Return target actions with clipped noise, `[N, D]`, without gradient (equation 14).
+    """Return target actions with clipped noise, `[N, D]`, without gradient (equations 14, 15).
 
     Args:
         action: of the target policy at the next observation, `[N, D]`.
