@@ -53,7 +53,7 @@ class Attention(nn.Module):
 
     def _heads(self, x: Tensor) -> Tensor:
         """[B, N, D] -> [B, heads, N, D / heads]."""
-        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        return x.reshape(*x.shape[:2], self.num_heads, -1).transpose(1, 2)
 
 
 class EntityTransformer(nn.Module):

@@ -27,8 +27,9 @@ def one_hot(index: Tensor, num_classes: int, *, validate: bool = __debug__) -> T
     _check_integers("index", index)
     if num_classes < 1:
         raise ValueError(f"num_classes: expected a positive number, got {num_classes}")
+    index = index.long()  # 256 classes of bytes: no byte is 256
     _check_range("index", index, num_classes, validate)
-    classes = torch.arange(num_classes, device=index.device, dtype=index.dtype)
+    classes = torch.arange(num_classes, device=index.device)
     return (index.unsqueeze(-1) == classes).to(torch.float32)
 
 
@@ -46,9 +47,10 @@ def binary(number: Tensor, num_bits: int, *, validate: bool = __debug__) -> Tens
     _check_integers("number", number)
     if not 1 <= num_bits <= 62:
         raise ValueError(f"num_bits: expected 1 to 62, got {num_bits}")
+    number = number.long()
     _check_range("number", number, 2**num_bits, validate)
     powers = torch.tensor([2**bit for bit in range(num_bits)], device=number.device)
-    shifted = torch.div(number.long().unsqueeze(-1), powers, rounding_mode="floor")
+    shifted = torch.div(number.unsqueeze(-1), powers, rounding_mode="floor")
     return torch.remainder(shifted, 2).to(torch.float32)
 
 

@@ -17,12 +17,12 @@ class Moments(NamedTuple):
     """Statistics of some rows.
 
     Attributes:
-        count: of rows, int64 scalar.
+        num_rows: int64 scalar.
         mean: of each feature, float64.
-        variance: of each feature (divided by the count), float64.
+        variance: of each feature (divided by the number of rows), float64.
     """
 
-    count: Tensor
+    num_rows: Tensor
     mean: Tensor
     variance: Tensor
 
@@ -61,8 +61,8 @@ def merge(a: Moments, b: Moments) -> Moments:
     """
     if a.mean.shape != b.mean.shape:
         raise ValueError(f"b: expected features {tuple(a.mean.shape)}, got {tuple(b.mean.shape)}")
-    count = a.count + b.count
-    share = b.count / count.clamp(min=1).double()
+    count = a.num_rows + b.num_rows
+    share = b.num_rows / count.clamp(min=1).double()
     distance = b.mean - a.mean
     between = distance.square() * share * (1.0 - share)
     within = a.variance * (1.0 - share) + b.variance * share
@@ -88,7 +88,7 @@ class RunningNorm(nn.Module):
         tensor([[1., 0.]])
     """
 
-    count: Tensor
+    num_rows: Tensor
     mean: Tensor
     variance: Tensor
 
@@ -97,7 +97,7 @@ class RunningNorm(nn.Module):
         if clip <= 0 or epsilon <= 0:
             raise ValueError(f"clip, epsilon: expected positive numbers, got {clip}, {epsilon}")
         self.clip, self.epsilon = clip, epsilon
-        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("num_rows", torch.zeros((), dtype=torch.int64))
         self.register_buffer("mean", torch.zeros(tuple(shape), dtype=torch.float64))
         self.register_buffer("variance", torch.ones(tuple(shape), dtype=torch.float64))
 
@@ -133,7 +133,7 @@ class RunningNorm(nn.Module):
     @property
     def moments(self) -> Moments:
         """The statistics of all rows so far."""
-        return Moments(self.count, self.mean, self.variance)
+        return Moments(self.num_rows, self.mean, self.variance)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return rows `[…, *shape]` normalised, floats in their own type and others in float32.

@@ -96,7 +96,7 @@ class Recurrent(nn.Module):
         outputs = result.data.new_zeros(num_steps * num_columns, self.core.hidden_size)
         outputs = outputs.index_copy(0, flat, result.data)
         after = self._flatten(after if self.num_parts == 2 else (after,))
-        return outputs.unflatten(0, (num_steps, num_columns)), after[last]
+        return outputs.reshape(num_steps, num_columns, -1), after[last]
 
     def _step_by_step(
         self, x: Tensor, state: Tensor, begins: Tensor, length: Tensor | None
@@ -126,8 +126,8 @@ class Recurrent(nn.Module):
 
     def _unflatten(self, state: Tensor) -> tuple[Tensor, ...]:
         """[B, S] -> one or two of [L, B, H]."""
-        shape = (self.num_parts, self.core.num_layers, self.core.hidden_size)
-        return state.unflatten(-1, shape).permute(1, 2, 0, 3).contiguous().unbind(0)
+        shape = (-1, self.num_parts, self.core.num_layers, self.core.hidden_size)
+        return state.reshape(shape).permute(1, 2, 0, 3).contiguous().unbind(0)
 
     def _flatten(self, parts: tuple[Tensor, ...]) -> Tensor:
         """One or two of [L, B, H] -> [B, S]."""

@@ -47,7 +47,7 @@ def scatter(
     total = _add(values, cell, height * width)
     if reduce == "mean":
         total = total / _add(torch.ones_like(values[..., :1]), cell, height * width).clamp(min=1.0)
-    return total.transpose(1, 2).unflatten(-1, (height, width))
+    return total.transpose(1, 2).reshape(-1, entities.shape[-1], height, width)
 
 
 def _add(values: Tensor, cell: Tensor, num_cells: int) -> Tensor:
