@@ -89,10 +89,21 @@ def test_equals_every_episode_alone(seed: int, kind: str) -> None:
     x[np.arange(num_steps)[:, None] >= length] = np.nan  # padding may hold anything
     arguments = [torch.tensor(a) for a in (x, state, begins, length)]
     with torch.no_grad():
-        for run in (network, network._step_by_step):
+        for run in (network, network._packed):
             outputs, after = run(*arguments)
             assert np.allclose(outputs.numpy(), want)
             assert np.allclose(after.numpy(), want_after)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+def test_cudnn_equals_the_steps(kind: str) -> None:
+    network = Recurrent(kind, D, H, L).cuda()  # type: ignore[arg-type]
+    x, begins = torch.randn(50, 9, D).cuda(), (torch.rand(50, 9) < 0.1).cuda()
+    length = torch.randint(1, 51, (9,)).cuda()
+    state = torch.randn(9, network.state_size).cuda()
+    got, want = (run(x, state, begins, length) for run in (network, network._step_by_step))
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(got, want, strict=True))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -117,7 +128,7 @@ def test_both_ways_have_the_same_gradients_and_none_crosses_a_beginning(kind: st
     begins[3, 0] = begins[0, 1] = True
     inputs = (x, state, *network.parameters())
     gradients = []
-    for run in (network, network._step_by_step):
+    for run in (network, network._packed):
         outputs, after = run(x, state, begins, None)
         gradients.append(torch.autograd.grad(outputs[4:].sum() + after.sum(), inputs))
     assert all(torch.allclose(a, b) for a, b in zip(*gradients, strict=True))
@@ -132,7 +143,7 @@ def test_padding_leaks_into_no_gradient(kind: str) -> None:
     x = torch.randn(4, 2, D)
     x[2:, 0] = torch.nan
     length = torch.tensor([2, 4])
-    for run in (network, network._step_by_step):
+    for run in (network, network._packed):
         outputs, after = run(x, network.initial(2), torch.zeros(4, 2, dtype=torch.bool), length)
         gradients = torch.autograd.grad(outputs.sum() + after.sum(), list(network.parameters()))
         assert all(torch.isfinite(gradient).all() for gradient in gradients)

@@ -71,7 +71,7 @@ class AutoRegressiveHead(nn.Module):
         Raises:
             ValueError: shapes do not agree, or a mask has a row of no legal action.
         """
-        wanted = (len(features), len(self.parts))
+        wanted = (features.shape[0], len(self.parts))
         if action.shape != wanted:
             raise ValueError(f"action: expected shape {wanted}, got {tuple(action.shape)}")
         return self._walk(features, legal, lambda k, logits: action[:, k])[1]

@@ -65,6 +65,6 @@ class AttentionPool(nn.Module):
         """Map entities `[B, N, D]`, `present` bool `[B, N]`, to `[B, Q D]`."""
         check_present(present, entities)
         entities = entities.masked_fill(~present.unsqueeze(-1), 0.0)
-        queries = self.queries.expand(len(entities), -1, -1)
+        queries = self.queries.expand(entities.shape[0], -1, -1)
         pooled: Tensor = self.attention(queries, entities, present)
         return pooled.flatten(1)

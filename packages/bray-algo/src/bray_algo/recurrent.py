@@ -77,10 +77,11 @@ class Recurrent(nn.Module):
         """
         begins = checked_begins(x, self.core.input_size, begins, length)
         check_shape("state", state, (x.shape[1], self.state_size))
-        # Packing depends on the data, which an exported graph may not.
-        if len(x) == 1 or torch.compiler.is_compiling():
-            return self._step_by_step(x, state, begins, length)
-        return self._packed(x, state, begins, length)
+        # Packing suits cuDNN; on a CPU it takes two to ten times as long as the steps. And it
+        # depends on the data, which an exported graph may not.
+        if x.is_cuda and len(x) > 1 and not torch.compiler.is_compiling():
+            return self._packed(x, state, begins, length)
+        return self._step_by_step(x, state, begins, length)
 
     def _packed(
         self, x: Tensor, state: Tensor, begins: Tensor, length: Tensor | None
