@@ -109,6 +109,15 @@ def test_targets_and_losses_row_by_row(seed: int, double: bool) -> None:
     assert terms["kl"].item() == pytest.approx(np.mean(kl))
 
 
+def test_logits_of_half_precision_give_whole_targets() -> None:
+    z, logits = c51.atoms(-10, 10), torch.randn(N, A, 51).bfloat16()
+    columns = torch.full((N,), 0.3), torch.full((N,), 0.99), z
+    target = c51.target(logits, *columns)
+    assert target.dtype == torch.float32
+    assert torch.allclose(target, c51.target(logits.float(), *columns))
+    assert torch.isfinite(c51.loss(logits, torch.zeros(N), target)[0])
+
+
 def test_atoms_are_evenly_spaced() -> None:
     assert c51.atoms(-1, 2, 4).tolist() == pytest.approx([-1, 0, 1, 2])
     assert len(c51.atoms(-10, 10)) == 51

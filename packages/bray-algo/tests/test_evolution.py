@@ -28,6 +28,7 @@ def test_ranks_at_extremes() -> None:
     fitness = torch.tensor([math.nan, math.inf, -math.inf, 0.0])
     assert evolution.centred_ranks(fitness).tolist() == pytest.approx([-1 / 3, 0.5, -1 / 3, 1 / 6])
     assert evolution.centred_ranks(torch.ones(5)).tolist() == [0.0] * 5
+    assert evolution.centred_ranks(torch.tensor([3, 1, 2])).tolist() == [0.5, -0.5, 0.0]
 
 
 def test_noise_comes_in_opposite_pairs_and_is_the_same_anywhere() -> None:

@@ -35,7 +35,7 @@ def test_many_steps_reach_the_source() -> None:
     for _ in range(200):
         polyak_(target, source, 0.05)
     apart = (target[0].weight - source[0].weight).abs().max().item()
-    assert apart == pytest.approx(start * 0.95**200, rel=0.2, abs=1e-7)
+    assert apart == pytest.approx(start * 0.95**200, rel=0.2, abs=2e-6)
 
 
 def test_a_full_copy_forgets_everything_even_nan() -> None:

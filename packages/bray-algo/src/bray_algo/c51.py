@@ -35,7 +35,8 @@ def q_values(logits: Tensor, support: Tensor) -> Tensor:
         ValueError: shapes do not agree; so in all of this file.
     """
     check_shape("support", support, logits.shape[-1:])
-    return torch.softmax(logits, -1) @ support.to(logits.dtype)
+    probability = _softmax(logits)
+    return probability @ support.to(probability.dtype)
 
 
 def project(probability: Tensor, reward: Tensor, discount: Tensor, support: Tensor) -> Tensor:
@@ -97,7 +98,7 @@ def target(
         check_shape("next_online_logits", next_online_logits, next_logits.shape)
     chooser = next_logits if next_online_logits is None else next_online_logits
     action = greedy(q_values(chooser, support), next_legal)
-    probability = torch.softmax(chosen(next_logits, action), -1)
+    probability = _softmax(chosen(next_logits, action))
     return project(probability, reward, discount, support).detach()
 
 
@@ -125,6 +126,11 @@ def loss(
 def divergence(logits: Tensor, action: Tensor, target: Tensor) -> Tensor:
     """Return KL(m ‖ p) `[N]` without gradient: Rainbow's priorities (Hessel et al. 2018)."""
     return _kl(target, _chosen_log_p(logits, action, target))
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    """Return probabilities in float32 at least: bfloat16 cannot tell 51 atoms' places apart."""
+    return torch.softmax(logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
 def _place(value: Tensor, support: Tensor) -> Tensor:

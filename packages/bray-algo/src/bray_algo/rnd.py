@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bray_algo._columns import Terms, check_fraction, check_rank, check_shape
-from bray_algo.moments import RunningMoments
+from bray_algo.normalisation import RunningNorm
 
 
 class RandomNetworkDistillation(nn.Module):
@@ -43,13 +43,12 @@ class RandomNetworkDistillation(nn.Module):
         super().__init__()
         self.target = target.requires_grad_(False)
         self.predictor = predictor
-        self.observations = RunningMoments(observation_shape)
-        self.sums = RunningMoments(())
-        self.clip = clip
+        self.observations = RunningNorm(observation_shape, clip)
+        self.sums = RunningNorm(())
 
     def forward(self, observation: Tensor) -> Tensor:
         """Return ‖predictor − target‖² / F of observations `[N, …]`: `[N]`, with gradient."""
-        normal = self.observations(observation).clamp(-self.clip, self.clip)
+        normal = self.observations(observation)
         with torch.no_grad():
             features: Tensor = self.target(normal)
         predicted: Tensor = self.predictor(normal)
@@ -68,7 +67,7 @@ class RandomNetworkDistillation(nn.Module):
         """Return the bonus `[T, B]` of time-major segments, and what to `carry` on, `[B]`.
 
         The error over the running standard deviation of its discounted sums (§2.4), which take in
-        these segments first. Padding gives 0.
+        these segments first, but not in `eval()`. Padding gives 0.
 
         Args:
             next_observation: `[T, B, …]`.
@@ -88,7 +87,8 @@ class RandomNetworkDistillation(nn.Module):
         error = self(safe.flatten(0, 1)).reshape(steps).masked_fill(~valid, 0.0)
         sums, carry = discounted_sums(error, length, gamma=gamma, carry=carry)
         self.sums.update(sums, valid)
-        return error / self.sums.std().to(error.dtype), carry
+        std = (self.sums.variance + self.sums.epsilon).sqrt()
+        return error / std.to(error.dtype), carry
 
 
 def discounted_sums(
