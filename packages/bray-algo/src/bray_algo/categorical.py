@@ -17,8 +17,14 @@ def _floor(logits: Tensor) -> float:
     return max(_FLOOR, torch.finfo(logits.dtype).min / 2)  # float16 ends at -65504
 
 
-def mask(logits: Tensor, legal: Tensor) -> Tensor:
+def mask(logits: Tensor, legal: Tensor, *, validate: bool = __debug__) -> Tensor:
     """Return logits in which actions that are not `legal` (bool, same shape) have no chance.
+
+    Args:
+        logits: `[…, A]`.
+        legal: bool `[…, A]`.
+        validate: look for rows of no legal action, for which a GPU must wait. Never done while
+            exporting or compiling; unseen, such a row becomes uniform.
 
     Raises:
         ValueError: the shapes differ, or a row has no legal action.
@@ -27,7 +33,8 @@ def mask(logits: Tensor, legal: Tensor) -> Tensor:
         raise ValueError(
             f"legal: expected bool {tuple(logits.shape)}, got {legal.dtype} {tuple(legal.shape)}"
         )
-    if not bool(legal.any(-1).all()):
+    look = validate and not torch.compiler.is_compiling()  # which is true in export, too
+    if look and not bool(legal.any(-1).all()):
         raise ValueError("legal: expected one legal action or more in each row, got a row of none")
     return logits.masked_fill(~legal, _floor(logits))
 
