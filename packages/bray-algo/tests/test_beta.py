@@ -63,6 +63,25 @@ def test_the_reparametrised_gradient_by_monte_carlo() -> None:
     assert got[1].item() == pytest.approx(-2 / 25, rel=0.02)
 
 
+@given(st.integers(0, 100))
+def test_gradients_by_finite_differences(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    at = torch.tensor(rng.gamma(2.0, 2.0, size=4) + 0.1, requires_grad=True)
+    x = double(rng.uniform(0.05, 0.95))
+
+    def all_of(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
+        a, b, c, d = (entry[None] for entry in (a, b, c, d))
+        return beta.log_prob(a, b, x) + 2 * beta.entropy(a, b) + 3 * beta.kl(a, b, c, d)
+
+    (gradient,) = torch.autograd.grad(all_of(*at), at)
+    for index in range(4):
+        step = torch.zeros(4, dtype=torch.float64)
+        step[index] = 1e-5
+        with torch.no_grad():
+            want = (all_of(*(at + step)) - all_of(*(at - step))) / 2e-5
+        assert gradient[index].item() == pytest.approx(want.item(), rel=1e-5, abs=1e-6)
+
+
 @pytest.mark.parametrize("a", [0.0, 1e-9, 1.0, 1e4, 1e30])
 @pytest.mark.parametrize("b", [1e-9, 1.0, 1e6])
 @pytest.mark.parametrize("x", [0.0, 0.5, 1.0])

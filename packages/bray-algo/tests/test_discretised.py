@@ -51,6 +51,13 @@ def test_points_and_values_are_inverse_and_the_ends_hold() -> None:
     assert discretised.nearest(torch.tensor([-9.0, 9.0]), 11).tolist() == [0, 10]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_finds_its_point(dtype: torch.dtype) -> None:
+    index = torch.arange(31)
+    action = discretised.values(index, 31, 0.0, 1.0).to(dtype)
+    assert torch.equal(discretised.nearest(action, 31, 0.0, 1.0), index)
+
+
 def test_ordinal_logits() -> None:
     raw = torch.tensor([0.3, -2.0, 1.0], dtype=torch.float64)
     s = 1 / (1 + np.exp(-raw.numpy()))

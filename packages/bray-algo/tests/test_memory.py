@@ -144,6 +144,14 @@ def test_ragged_columns_keep_their_own_last_steps() -> None:
     assert not memory.steps.requires_grad
 
 
+def test_a_shut_gate_leaves_every_layer_the_identity() -> None:
+    network = GatedTransformerXL(3, D, 3, HEADS, 2, gate_bias=1e3)
+    x = torch.randn(4, 2, 3)
+    outputs, memory = network(x, network.initial(2))
+    assert torch.allclose(outputs, network.entry(x))
+    assert torch.allclose(memory.steps[:, 2].transpose(0, 1), network.entry(x[2:]))
+
+
 def test_bad_input_is_refused() -> None:
     network = GatedTransformerXL(3, D, 1, HEADS, 2)
     memory = network.initial(2)

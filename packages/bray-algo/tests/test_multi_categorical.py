@@ -100,3 +100,11 @@ def test_shapes_are_checked() -> None:
         multi_categorical.kl(logits, logits[:1])
     with pytest.raises(ValueError, match="logits: expected one part or more"):
         multi_categorical.log_prob([], torch.zeros(2, 0))
+
+
+def test_without_validation_a_row_of_no_legal_action_is_uniform() -> None:
+    legal = [torch.tensor([[False, False]]), torch.tensor([[True, False, False]])]
+    raw = [torch.tensor([[3.0, -1.0]]), torch.zeros(1, 3)]
+    logits = multi_categorical.mask(raw, legal, validate=False)
+    entropy = multi_categorical.entropy(logits)
+    assert entropy.item() == pytest.approx(math.log(2))

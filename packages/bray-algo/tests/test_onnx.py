@@ -45,13 +45,15 @@ class Modes(nn.Module):
         mean, log_std, grid = y[:, 6:8], y[:, 8:10], y[:, 14:24].unflatten(-1, (2, 5))
         joint = torch.ones_like(y[:, :6], dtype=torch.bool).unflatten(-1, (2, 3))
         return {
-            "categorical": categorical.mode(categorical.mask(one, legal)),
-            "multi_categorical": multi_categorical.mode(multi_categorical.mask(several, masks)),
-            "autoregressive": self.parts(x, [masks[0], joint]),
-            "gaussian": gaussian.mode(mean, log_std),
-            "squashed_gaussian": squashed_gaussian.mode(mean, log_std),
-            "beta": beta.mode(*beta.parameters(y[:, 10:14])),
-            "discretised": discretised.mode(discretised.ordinal(grid), -2.0, 3.0),
+            "categorical_mode": categorical.mode(categorical.mask(one, legal)),
+            "multi_categorical_mode": multi_categorical.mode(
+                multi_categorical.mask(several, masks)
+            ),
+            "autoregressive_mode": self.parts(x, [masks[0], joint]),
+            "gaussian_mode": gaussian.mode(mean, log_std),
+            "squashed_gaussian_mode": squashed_gaussian.mode(mean, log_std),
+            "beta_mode": beta.mode(*beta.parameters(y[:, 10:14])),
+            "discretised_mode": discretised.mode(discretised.ordinal(grid), -2.0, 3.0),
             "log_prob": categorical.log_prob(one, legal.long().argmax(-1)),
         }
 
@@ -66,8 +68,8 @@ class Networks(nn.Module):
         self.encode = EntityTransformer(3, size=8, num_layers=1, num_heads=2)
         self.pool = entities.AttentionPool(8, num_heads=2)
         self.pixels = ImpalaResNet(8, 6, 5, depths=(4,), num_features=3)
-        self.lstm, self.gru = Recurrent("lstm", 8, 5, 2), Recurrent("gru", 8, 5)
-        self.memory = GatedTransformerXL(8, size=8, num_layers=2, num_heads=2, memory_length=3)
+        self.lstm, self.gru = Recurrent("lstm", 8, 5), Recurrent("gru", 8, 5)
+        self.memory = GatedTransformerXL(8, size=8, num_layers=1, num_heads=2, memory_length=3)
         self.point, self.duel = PointerHead(8, 8), DuellingHead(3, 2)
 
     def forward(
@@ -83,8 +85,8 @@ class Networks(nn.Module):
         encoded = self.encode(self.norm(units), present)
         features = self.pool(encoded, present)
         step = features.unsqueeze(0)
-        lstm, lstm_state = self.lstm(step, states[:, :20], begins[None])
-        gru, gru_state = self.gru(step, states[:, 20:], begins[None])
+        lstm, lstm_state = self.lstm(step, states[:, :10], begins[None])
+        gru, gru_state = self.gru(step, states[:, 10:], begins[None])
         remembered, memory = self.memory(step, Memory(steps, valid), begins[None])
         pixels = self.pixels(scatter(encoded, index, present, 6, 5, "mean"))
         pooled = [f(encoded, present) for f in (entities.masked_mean, entities.masked_max)]
@@ -106,7 +108,7 @@ def inputs_of_networks(num: int) -> tuple[Tensor, ...]:
     present = torch.rand(num, 7) < 0.6
     present[:, 0] = True
     index = torch.randint(0, 4, (num, 7, 2))
-    states, steps = torch.randn(num, 25), torch.randn(num, 2, 3, 8)
+    states, steps = torch.randn(num, 15), torch.randn(num, 1, 3, 8)
     valid, begins = torch.rand(num, 3) < 0.7, torch.rand(num) < 0.5
     return torch.randn(num, 7, 3), index, present, states, steps, valid, begins
 

@@ -7,6 +7,8 @@ Once the action is known, its K logits are those of a product of categoricals al
     multi_categorical.log_prob(logits, action)  # exact
     multi_categorical.entropy(logits)           # an unbiased estimate, if the action was drawn
     multi_categorical.kl(logits, others)        # likewise, with another head's logits of the action
+
+The gradient of these estimates leaves out that earlier parts choose which later ones are met.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ class AutoRegressiveHead(nn.Module):
         num_features: D.
         num_actions: A_1 … A_K.
         hidden: units of each part's perceptron.
+        validate: look for masks without a legal action, for which a GPU must wait.
 
     Raises:
         ValueError: no part, or a number that is not positive.
@@ -40,8 +43,16 @@ class AutoRegressiveHead(nn.Module):
         torch.Size([2, 2])
     """
 
-    def __init__(self, num_features: int, num_actions: Sequence[int], hidden: int = 64) -> None:
+    def __init__(
+        self,
+        num_features: int,
+        num_actions: Sequence[int],
+        hidden: int = 64,
+        *,
+        validate: bool = __debug__,
+    ) -> None:
         super().__init__()
+        self.validate = validate
         if min(num_actions, default=0) < 1:
             raise ValueError(f"num_actions: expected positive numbers, got {list(num_actions)}")
         self.parts = nn.ModuleList(
@@ -90,7 +101,8 @@ class AutoRegressiveHead(nn.Module):
             logits = part(state)
             allowed = None if legal is None else legal[k]
             if allowed is not None:
-                logits = categorical.mask(logits, _given_first(allowed, actions))
+                allowed = _given_first(allowed, actions)
+                logits = categorical.mask(logits, allowed, validate=self.validate)
             chosen = choose(k, logits)
             actions.append(chosen)
             every.append(logits)

@@ -43,6 +43,7 @@ def nearest(action: Tensor, num_points: int, low: Bound = -1.0, high: Bound = 1.
         ValueError: fewer than two points.
     """
     _check_points(num_points)
+    action = action.to(torch.promote_types(action.dtype, torch.float32))  # half lacks the digits
     place = (action - low) / (high - low) * (num_points - 1)
     return place.round().clamp(0, num_points - 1).long()
 

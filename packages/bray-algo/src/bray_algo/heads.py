@@ -20,19 +20,30 @@ class PointerHead(nn.Module):
         num_features: of what points, F.
         entity_size: of an entity, D.
         size: of queries and keys.
+        validate: look for rows in which nobody is present, for which a GPU must wait.
 
     Raises:
         ValueError: a number is not positive.
 
     Example:
+        >>> import torch
         >>> head = PointerHead(4, 3)
         >>> present = torch.tensor([[True, True, False]])
-        >>> categorical.log_probs(head(torch.zeros(1, 4), torch.zeros(1, 3, 3), present)).exp()
-        tensor([[0.5000, 0.5000, 0.0000]], grad_fn=<ExpBackward0>)
+        >>> logits = head(torch.zeros(1, 4), torch.zeros(1, 3, 3), present).detach()
+        >>> categorical.log_probs(logits).exp()
+        tensor([[0.5000, 0.5000, 0.0000]])
     """
 
-    def __init__(self, num_features: int, entity_size: int, size: int = 64) -> None:
+    def __init__(
+        self,
+        num_features: int,
+        entity_size: int,
+        size: int = 64,
+        *,
+        validate: bool = __debug__,
+    ) -> None:
         super().__init__()
+        self.validate = validate
         if min(num_features, entity_size, size) < 1:
             raise ValueError(
                 "num_features, entity_size, size: expected positive numbers, "
@@ -52,7 +63,7 @@ class PointerHead(nn.Module):
         keys = self.key(entities.masked_fill(~present.unsqueeze(-1), 0.0))
         query = self.query(features).unsqueeze(-1)
         logits = (keys @ query).squeeze(-1) / keys.shape[-1] ** 0.5
-        return categorical.mask(logits, present)
+        return categorical.mask(logits, present, validate=self.validate)
 
 
 class DuellingHead(nn.Module):
@@ -71,6 +82,7 @@ class DuellingHead(nn.Module):
         ValueError: a number is not positive.
 
     Example:
+        >>> import torch
         >>> DuellingHead(8, 3)(torch.zeros(2, 8)).shape
         torch.Size([2, 3])
     """

@@ -103,17 +103,11 @@ class GatedTransformerXL(nn.Module):
         if length is None:
             length = torch.full_like(begins[0], len(x), dtype=torch.long)
         length = length.long()
-        time = torch.arange(len(x), device=x.device)
-        padding = time[:, None] >= length
+        padding = torch.arange(len(x), device=x.device)[:, None] >= length
         hidden = self.entry(x.masked_fill(padding.unsqueeze(-1), 0.0)).transpose(0, 1)
         episode = begins.long().cumsum(0).T  # [B, T]; 0 goes on from the memory
-        episode_before = torch.where(memory.valid, 0, -1)
-        episodes = torch.cat([episode_before, episode], 1)  # [B, M + T]
-        distance = (
-            self.memory_length + time[:, None] - torch.arange(episodes.shape[1], device=x.device)
-        )
-        within = (distance >= 0) & (distance <= self.memory_length)
-        visible = within & (episode.unsqueeze(-1) == episodes.unsqueeze(1))  # [B, T, M + T]
+        episodes = torch.cat([torch.where(memory.valid, 0, -1), episode], 1)  # [B, M + T]
+        visible, distance = _sight(episode, episodes)
         # Of memory and segment [M + T], the M that end with the last valid step.
         kept = length[:, None] + torch.arange(self.memory_length, device=x.device)
         after = []
@@ -205,6 +199,20 @@ class RelativeAttention(nn.Module):
         weights = scores.masked_fill(~visible.unsqueeze(1), lowest).softmax(-1)
         output: Tensor = self.output(torch.einsum("bhtj,bjhd->bthd", weights, value).flatten(2))
         return output
+
+
+def _sight(episode: Tensor, episodes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what steps see and how far it is: bool `[B, T, M + T]` and integers `[T, M + T]`.
+
+    Args:
+        episode: number of each step's episode, `[B, T]`.
+        episodes: those of memory and steps, `[B, M + T]`.
+    """
+    num_steps, num_keys = episode.shape[1], episodes.shape[1]
+    steps = torch.arange(num_steps, device=episode.device)[:, None]
+    distance = num_keys - num_steps + steps - torch.arange(num_keys, device=episode.device)
+    within = (distance >= 0) & (distance <= num_keys - num_steps)
+    return within & (episode.unsqueeze(-1) == episodes.unsqueeze(1)), distance
 
 
 def _rows(both: Tensor, index: Tensor) -> Tensor:

@@ -74,7 +74,8 @@ class RunningNorm(nn.Module):
 
     The statistics are buffers: published, saved and exported with the model. `forward` never
     changes them; `update` does, and in `eval()` not even that. Workers that see different rows send
-    `moments(…)` of these to one place, which merges them: `norm.update_with(theirs)`.
+    `moments(…)` of these to one place, which merges them: `norm.update_with(theirs)`. So do the
+    ranks of DDP, which copies rank 0's buffers over all others.
 
     Args:
         shape: of one row's features.
