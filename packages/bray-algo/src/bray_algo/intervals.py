@@ -15,7 +15,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 _TINY = 1e-300
-_BISECTIONS = 60
+_BISECTIONS = 45
 
 
 class Interval(NamedTuple):
@@ -46,7 +46,7 @@ def wilson_interval(
     rate = np.divide(score, games, out=np.full(games.shape, 0.5), where=games > 0)
     centre = (rate * games + z2 / 2) / (games + z2)
     half = np.sqrt(z2 * (games * rate * (1 - rate) + z2 / 4)) / (games + z2)
-    return Interval(np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1))
+    return Interval(np.clip(centre - half, 0, rate), np.clip(centre + half, rate, 1))
 
 
 def beta_interval(
@@ -88,7 +88,8 @@ def beta_cdf(a: npt.ArrayLike, b: npt.ArrayLike, x: npt.ArrayLike) -> Floats:
     with np.errstate(divide="ignore"):
         log_front = p * np.log(y) + q * np.log1p(-y) - _log_beta(p, q) - np.log(p)
     part = np.exp(log_front) / _continued_fraction(p, q, y)
-    return np.where(swapped, 1 - part, part)
+    chance: Floats = np.where(swapped, 1 - part, part)
+    return chance
 
 
 def _continued_fraction(a: Floats, b: Floats, x: Floats) -> Floats:
@@ -126,8 +127,9 @@ def _log_gamma(x: Floats) -> Floats:
         x = np.where(low, x + 1, x)
     inverse = 1 / x
     tail = inverse**2 * (1 / 360 - inverse**2 * (1 / 1260 - inverse**2 / 1680))
-    series = inverse * (1 / 12 - tail)
-    return (x - 0.5) * np.log(x) - x + 0.5 * np.log(2 * np.pi) + series - shift
+    series: Floats = inverse * (1 / 12 - tail) - shift
+    main: Floats = (x - 0.5) * np.log(x) - x + 0.5 * np.log(2 * np.pi)
+    return main + series
 
 
 def _counts(score: npt.ArrayLike, games: npt.ArrayLike, confidence: float) -> tuple[Floats, Floats]:

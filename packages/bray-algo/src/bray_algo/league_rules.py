@@ -49,7 +49,9 @@ class LeagueRules:
         for name, value in _fields(self).items():
             is_free = name.endswith(("_period", "_timeout")) or name in ("power", "prior_games")
             if not 0 <= value < math.inf or (not is_free and value > 1):
-                raise ValueError(f"{name}: expected {'0' if is_free else '0 to 1'}, got {value}")
+                raise ValueError(
+                    f"{name}: expected {'0 or more' if is_free else '0 to 1'}, got {value}"
+                )
         if self.self_play + self.pfsp > 1 + 1e-9:
             raise ValueError(
                 f"self_play + pfsp: expected at most 1, got {self.self_play} + {self.pfsp}"

@@ -21,8 +21,8 @@ from bray_algo.intervals import Floats
 State = TypeVar("State")
 
 Evaluate: TypeAlias = Callable[[npt.NDArray[Any]], tuple[npt.ArrayLike, npt.ArrayLike]]
-"""Observations `[N, …]` → logits `[N, A]` (illegal actions are left out afterwards) and values `[N]`
-for the player to move, −1 to 1."""
+"""Observations `[N, …]` → logits `[N, A]`, of illegal actions any, and values `[N]`, −1 to 1, for
+the player to move."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +68,7 @@ class Node(Generic[State]):
         "outcome",
         "prior",
         "state",
+        "total",
         "value_sum",
         "visits",
     )
@@ -81,6 +82,8 @@ class Node(Generic[State]):
         """`[K]`; empty until the node is expanded."""
         self.prior: Floats = np.zeros(0)
         self.visits: Floats = np.zeros(0)
+        self.total = 0
+        """Sum of the visits."""
         self.value_sum: Floats = np.zeros(0)
         """Of the values backed up, for the player to move in this node."""
         self.children: list[Node[State] | None] = []
@@ -126,9 +129,11 @@ class Tree(Generic[State]):
             raise ValueError("visits: expected a tree that was searched, got none: call search")
         if not temperature >= 0:
             raise ValueError(f"temperature: expected 0 or more, got {temperature}")
+        weights: Floats = np.zeros(len(visits))
         if temperature == 0:
-            return np.eye(len(visits))[visits.argmax()]
-        weights = (visits / visits.max()) ** (1 / temperature)
+            weights[visits.argmax()] = 1
+            return weights
+        np.power(visits / visits.max(), 1 / temperature, out=weights)
         return weights / weights.sum()
 
     def advance(self, action: int) -> None:
@@ -194,10 +199,25 @@ def search(
                     leaves.append((path, leaf))
                 else:
                     _back_up(path, leaf.outcome, config)
+        _evaluate_and_back_up(leaves, trees, evaluate, config)
+
+
+def _evaluate_and_back_up(
+    leaves: Sequence[tuple[Path[State], Node[State]]],
+    trees: Sequence[Tree[State]],
+    evaluate: Evaluate,
+    config: SearchConfig,
+) -> None:
+    for _, leaf in leaves:
+        leaf.awaited = False
+    try:
         values = expand([leaf for _, leaf in leaves], trees, evaluate)
-        for (path, leaf), value in zip(leaves, values.tolist(), strict=True):
-            leaf.awaited = False
-            _back_up(path, value, config)
+    except BaseException:  # the trees stay as they were before the batch
+        for path, _ in leaves:
+            _retract(path, config)
+        raise
+    for (path, _), value in zip(leaves, values.tolist(), strict=True):
+        _back_up(path, value, config)
 
 
 def expand(
@@ -214,13 +234,14 @@ def expand(
             f"evaluate: expected logits {(len(nodes), game.num_actions)} and values "
             f"{(len(nodes),)}, got {logits.shape} and {values.shape}"
         )
-    for node, row in zip(nodes, logits, strict=True):
-        actions = np.flatnonzero(game.legal(node.state))
-        if not len(actions) or not np.isfinite(row[actions]).all():
-            raise ValueError(f"evaluate: expected finite logits of legal actions, got {row}")
-        node.expand(actions, row[actions])
-    if not np.isfinite(values).all():
-        raise ValueError(f"evaluate: expected finite values, got {values}")
+    legal = [np.flatnonzero(game.legal(node.state)) for node in nodes]
+    rows = [row[actions] for row, actions in zip(logits, legal, strict=True)]
+    if not all(map(len, legal)):
+        raise ValueError("legal: expected a legal action in a state that goes on, got none")
+    if not (np.isfinite(values).all() and all(np.isfinite(row).all() for row in rows)):
+        raise ValueError("evaluate: expected finite values and logits of legal actions, got others")
+    for node, actions, row in zip(nodes, legal, rows, strict=True):
+        node.expand(actions, row)
     return values
 
 
@@ -233,6 +254,7 @@ def _descend(
     while len(node.actions):
         at = _choose(node, prior, config)
         node.visits[at] += 1
+        node.total += 1
         node.value_sum[at] -= config.virtual_loss
         path.append((node, at))
         child = node.children[at]
@@ -243,11 +265,10 @@ def _descend(
 
 
 def _choose(node: Node[State], prior: Floats, config: SearchConfig) -> int:
-    visits = node.visits
-    total = 1.0 + float(visits.sum())
+    total = 1 + node.total
     c = math.log((total + 1 + config.c_base) / config.c_base) + config.c_init
-    value = node.value_sum / np.maximum(visits, 1)
-    return int((value + c * math.sqrt(total) * prior / (1 + visits)).argmax())
+    value = node.value_sum / np.maximum(node.visits, 1)
+    return int((value + c * math.sqrt(total) * prior / (1 + node.visits)).argmax())
 
 
 def _back_up(path: Path[State], value: float, config: SearchConfig) -> None:
@@ -260,6 +281,7 @@ def _back_up(path: Path[State], value: float, config: SearchConfig) -> None:
 def _retract(path: Path[State], config: SearchConfig) -> None:
     for node, at in path:
         node.visits[at] -= 1
+        node.total -= 1
         node.value_sum[at] += config.virtual_loss
 
 

@@ -147,13 +147,18 @@ class PayoffTable:
         won, drawn, lost = self._counts[:, i, columns]
         return _rate(won + 0.5 * drawn, won + drawn + lost, prior_games)
 
-    def matrix(self, *, prior_games: float = 0.0) -> Floats:
-        """Return all win rates `[N, N]`: 0.5 on the diagonal and where there was no game.
+    def matrix(self, names: Sequence[str] | None = None, *, prior_games: float = 0.0) -> Floats:
+        """Return win rates `[N, N]`: 0.5 on the diagonal and where there was no game.
 
         Args:
+            names: of rows and columns; None: all players.
             prior_games: games at 0.5 to add to each pair, so that one lucky game says little.
         """
-        return _rate(self.wins + 0.5 * self.draws, self.games, prior_games)
+        rates = _rate(self.wins + 0.5 * self.draws, self.games, prior_games)
+        if names is None:
+            return rates
+        at = [self._at(name) for name in names]
+        return rates[np.ix_(at, at)]
 
     def interval(
         self, *, confidence: float = 0.95, kind: Literal["wilson", "beta"] = "wilson"
@@ -212,7 +217,7 @@ class PayoffTable:
 def _rate(score: Floats, games: Floats, prior_games: float) -> Floats:
     if not prior_games >= 0:
         raise ValueError(f"prior_games: expected 0 or more, got {prior_games}")
-    games = games + prior_games
-    return np.divide(
-        score + 0.5 * prior_games, games, out=np.full(games.shape, 0.5), where=games > 0
-    )
+    score, games = score + 0.5 * prior_games, games + prior_games
+    rate = np.full(games.shape, 0.5)
+    np.divide(score, games, out=rate, where=games > 0)
+    return rate

@@ -64,11 +64,9 @@ def past_weights(num_versions: int, *, latest: float = 0.0, window: float = 1.0)
     if not 0 < window <= 1:
         raise ValueError(f"window: expected above 0 to 1, got {window}")
     num_past = int(np.ceil(window * (num_versions - 1)))
-    if not num_past:
-        return np.eye(num_versions)[-1]
     weights = np.zeros(num_versions)
-    weights[-1 - num_past : -1] = (1 - latest) / num_past
-    weights[-1] = latest
+    weights[-1 - num_past : -1] = (1 - latest) / max(num_past, 1)
+    weights[-1] = latest if num_past else 1.0
     return weights
 
 

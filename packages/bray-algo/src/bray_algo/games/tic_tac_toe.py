@@ -28,7 +28,7 @@ class TicTacToe:
 
     def legal(self, state: Board) -> npt.NDArray[np.bool_]:
         """Return which cells are empty, `[9]`."""
-        return state.ravel() == 0
+        return np.equal(state.ravel(), 0)
 
     def step(self, state: Board, action: int) -> Board:
         """Return the board after a stone on a cell.
