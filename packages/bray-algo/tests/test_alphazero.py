@@ -52,10 +52,9 @@ def test_illegal_actions_cost_nothing() -> None:
     logits, value, policy, outcome = batch(2)
     policy = torch.cat([policy, torch.zeros(N, 1)], 1)
     masked = torch.cat([logits, torch.full((N, 1), -math.inf)], 1).requires_grad_()
-    loss, terms = alphazero_loss(masked, value, policy, outcome)
-    assert float(loss) == pytest.approx(
-        float(alphazero_loss(logits, value, policy[:, :A], outcome)[0])
-    )
+    loss, _ = alphazero_loss(masked, value, policy, outcome)
+    want, _ = alphazero_loss(logits, value, policy[:, :A], outcome)
+    assert loss.detach() == pytest.approx(want)
     loss.backward()
     assert masked.grad is not None
     assert not masked.grad[:, A].any()
@@ -131,48 +130,6 @@ def test_values_of_a_network_are_clipped() -> None:
     )
     assert np.asarray(value).tolist() == [1, -1]
     assert np.asarray(logits).shape == (2, 2)
-
-
-def test_learning_from_its_games_makes_a_network_win() -> None:
-    """A few rounds from nothing: the network's prior alone comes to beat a random player."""
-    torch.manual_seed(0)
-    rng, game, network = np.random.default_rng(0), TicTacToe(), nn.Sequential()
-    network = nn.Sequential(nn.Flatten(), nn.Linear(18, 64), nn.ReLU(), nn.Linear(64, 10))
-
-    def split(observation: torch.Tensor) -> dict[str, torch.Tensor]:
-        out = network(observation)
-        return {"logits": out[:, :9], "value": out[:, 9].tanh()}
-
-    optimiser = torch.optim.Adam(network.parameters(), 5e-3)
-    losses = []
-    for _ in range(6):
-        episodes = self_play(
-            game,
-            evaluator(split),
-            12,
-            config=SearchConfig(num_simulations=40, leaves=8),
-            rng=rng,
-            num_random_moves=4,
-        )
-        columns = [torch.from_numpy(np.concatenate(c)) for c in zip(*episodes, strict=True)]
-        for _ in range(40):
-            out = split(columns[0])
-            loss, terms = alphazero_loss(out["logits"], out["value"], columns[1], columns[2])
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-        losses.append(float(terms["kl"]))
-    score = 0.0
-    for i in range(100):
-        state, ours = game.initial(), i % 2 == 0
-        while (ended := game.outcome(state)) is None:
-            legal = game.legal(state)
-            logits = np.asarray(evaluator(split)(game.observation(state)[None])[0])[0]
-            best = int(np.where(legal, logits, -np.inf).argmax())
-            state = game.step(state, best if ours else int(rng.choice(np.flatnonzero(legal))))
-            ours = not ours
-        score += ended if ours else -ended
-    assert score / 100 > 0.4  # of −1 to 1; two random players have about 0
 
 
 @pytest.mark.parametrize(

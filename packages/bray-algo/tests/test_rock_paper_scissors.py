@@ -1,7 +1,7 @@
 """A league beside naive self-play: tabular softmax players, policy gradient, a game that cycles.
 
-What comes near the equilibrium is the Nash mixture of the frozen players. No learner does by itself:
-the main one is always about to beat those that are hardest now.
+What comes near the equilibrium is the Nash mixture of the frozen players. No learner does by
+itself: the main one is always about to beat those that are hardest now.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 _TINY = 1e-300
-_BISECTIONS = 45
+_STEPS = 100
 
 
 class Interval(NamedTuple):
@@ -55,7 +55,7 @@ def beta_interval(
     """Return the central interval of the Beta posterior of the win rate.
 
     The prior is Beta(prior_games / 2, prior_games / 2): 2 is uniform, 1 is Jeffreys'.
-    Arguments and errors as in `wilson_interval`.
+    200 × 200 take seconds, Wilson's a millisecond. Arguments and errors as in `wilson_interval`.
     """
     score, games = _counts(score, games, confidence)
     if not prior_games > 0:
@@ -66,14 +66,23 @@ def beta_interval(
 
 
 def beta_quantile(a: npt.ArrayLike, b: npt.ArrayLike, probability: float) -> Floats:
-    """Return x of I_x(a, b) = probability, by bisection."""
+    """Return x of I_x(a, b) = probability: Newton's steps, halving where one leaves the bracket."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     low, high = np.zeros(a.shape), np.ones(a.shape)
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        below = beta_cdf(a, b, middle) < probability
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return (low + high) / 2
+    x: Floats = a / (a + b)
+    log_beta = _log_beta(a, b)
+    for _ in range(_STEPS):
+        error = beta_cdf(a, b, x) - probability
+        low, high = np.where(error < 0, x, low), np.where(error < 0, high, x)
+        with np.errstate(all="ignore"):
+            density = np.exp((a - 1) * np.log(x) + (b - 1) * np.log1p(-x) - log_beta)
+            following = x - error / density
+        inside = (following > low) & (following < high)  # NaN: not
+        following = np.where(inside, following, (low + high) / 2)
+        change, x = np.abs(following - x), following
+        if change.max(initial=0.0) < 1e-13:
+            break
+    return x
 
 
 def beta_cdf(a: npt.ArrayLike, b: npt.ArrayLike, x: npt.ArrayLike) -> Floats:

@@ -134,7 +134,8 @@ class Tree(Generic[State]):
             weights[visits.argmax()] = 1
             return weights
         np.power(visits / visits.max(), 1 / temperature, out=weights)
-        return weights / weights.sum()
+        weights /= weights.sum()
+        return weights
 
     def advance(self, action: int) -> None:
         """Play an action: its part of the tree is kept, the rest is dropped.

@@ -21,7 +21,8 @@ class ConnectFour:
 
     def legal(self, state: Board) -> npt.NDArray[np.bool_]:
         """Return which columns have room, `[7]`."""
-        return state[0] == np.zeros(7, np.int8)
+        legal: npt.NDArray[np.bool_] = state[0] == 0
+        return legal
 
     def step(self, state: Board, action: int) -> Board:
         """Return the board after a stone into a column.

@@ -28,7 +28,8 @@ class TicTacToe:
 
     def legal(self, state: Board) -> npt.NDArray[np.bool_]:
         """Return which cells are empty, `[9]`."""
-        return np.equal(state.ravel(), 0)
+        legal: npt.NDArray[np.bool_] = state.ravel() == 0
+        return legal
 
     def step(self, state: Board, action: int) -> Board:
         """Return the board after a stone on a cell.
