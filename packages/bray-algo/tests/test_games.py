@@ -63,10 +63,14 @@ def test_stones_fall() -> None:
         state = game.step(state, 3)
     assert state[:, 3].tolist() == [-1, 1, -1, 1, -1, 1]
     assert game.legal(state).tolist() == [True, True, True, False, True, True, True]
-    with pytest.raises(ValueError, match="action: expected a column with room, got 3"):
+    with pytest.raises(ValueError, match="action: expected a column with room, 0 to 6, got 3"):
         game.step(state, 3)
-    with pytest.raises(ValueError, match="action: expected an empty cell, got 0"):
+    with pytest.raises(ValueError, match="action: expected an empty cell, 0 to 8, got 0"):
         TicTacToe().step(TicTacToe().step(TicTacToe().initial(), 0), 0)
+    for each in (game, TicTacToe()):
+        for action in (-1, each.num_actions):
+            with pytest.raises(ValueError, match=f"got {action}"):
+                each.step(each.initial(), action)
 
 
 @functools.cache

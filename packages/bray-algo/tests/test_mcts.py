@@ -309,6 +309,8 @@ def test_nonsense_is_refused() -> None:
     tree = Tree(game, after(game, [0, 3, 1, 4]))
     with pytest.raises(ValueError, match="action: expected a legal one, got 0"):
         tree.advance(0)
+    with pytest.raises(ValueError, match="action: expected a legal one, got -1"):
+        tree.advance(-1)
     with pytest.raises(ValueError, match="visits: expected a tree that was searched"):
         tree.policy()
     with pytest.raises(ValueError, match="temperature: expected 0 or more, got -1"):

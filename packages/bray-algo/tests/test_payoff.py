@@ -103,6 +103,17 @@ def test_intervals_are_those_of_the_counts() -> None:
         assert [lower[1, 0], upper[1, 0]] == pytest.approx([1 - upper[0, 1], 1 - lower[0, 1]])
 
 
+def test_an_evaluator_plays_the_pairs_of_the_fewest_games() -> None:
+    table = table_of([(0, 1, 1.0), (0, 1, 0.5), (2, 0, 1.0)])
+    assert table.fewest_games(4) == [("ann", "dot"), ("bob", "cid"), ("bob", "dot"), ("cid", "dot")]
+    assert table.fewest_games(9, ["cid", "bob", "ann"])[-1] == ("bob", "ann")
+    assert table.fewest_games(0) == []
+    for _ in range(33):
+        ((one, other),) = table.fewest_games(1)
+        table.record(one, other, 1.0)
+    assert table.num_games[np.triu_indices(4, 1)].tolist() == [6] * 6
+
+
 def test_recent_games_count_more() -> None:
     table = PayoffTable("ab", decay=0.99)
     for score in [0.0] * 500 + [1.0] * 500:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bray_algo.trueskill import Rating, chances, update
@@ -97,21 +97,20 @@ def test_chances_are_the_games_frequencies() -> None:
     assert even.draw == pytest.approx(0.3)
 
 
-@settings(max_examples=5)
-@given(st.integers(0, 100))
-def test_skills_are_found(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_skills_are_found_as_surely_as_it_says(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    skill = rng.normal(25, 8, 10)
-    believed = [Rating()] * 10
-    for _ in range(2000):
-        i, j = rng.choice(10, 2, replace=False)
+    skill = rng.normal(25, 25 / 3, 20)
+    believed = [Rating()] * 20
+    for _ in range(3000):
+        i, j = rng.choice(20, 2, replace=False)
         gap = skill[i] - skill[j] + rng.normal(0, math.sqrt(2) * BETA)
         score = 0.5 if abs(gap) < MARGIN_OF_TENTH else float(gap > 0)
         believed[i], believed[j] = update(believed[i], believed[j], score, tau=0)
     mu, sigma = np.array(believed).T
     error = (mu - mu.mean()) - (skill - skill.mean())
-    assert np.abs(error).max() < 2.5
-    assert sigma.max() < 3
+    assert np.sqrt(np.mean(error**2)) < 1.5
+    assert np.sqrt(np.mean((error / sigma) ** 2)) < 1.5
     lower, upper = believed[0].interval(0.95)
     assert believed[0].conservative < lower < mu[0] < upper
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -87,13 +88,8 @@ def fit_elo(
     theta = np.zeros(len(score))
     for _ in range(_STEPS):
         gradient, curvature = _derivatives(theta, score, games, precision)
-        step = np.linalg.solve(curvature, gradient)
-        size = 1.0
-        while size > 1e-9 and _value(theta + size * step, score, games, precision) < _value(
-            theta, score, games, precision
-        ):
-            size /= 2
-        theta = theta + size * step
+        step: Floats = np.linalg.solve(curvature, gradient).astype(np.float64)
+        theta = _climb(theta, step, lambda at: _value(at, score, precision))
         if np.abs(step).max() < 1e-9:
             break
     centre = np.eye(len(theta)) - 1 / len(theta)
@@ -102,12 +98,18 @@ def fit_elo(
     return EloFit(mean + _SCALE * (theta - theta.mean()), sigma, covariance)
 
 
-def _value(theta: Floats, score: Floats, games: Floats, precision: float) -> float:
-    """Return the log posterior, up to rounding that no step can better."""
-    gap = theta[:, None] - theta
-    log_likelihood = -(score * np.logaddexp(0, -gap)).sum()
-    value = log_likelihood - precision / 2 * (theta**2).sum()
-    return float(np.round(value, 9 - int(np.log10(1 + games.sum()))))
+def _climb(theta: Floats, step: Floats, value: Callable[[Floats], float]) -> Floats:
+    """Go the step, or the first half of a half … of it that does not go down."""
+    start = value(theta)
+    while value(theta + step) < start - 1e-12 * abs(start) and np.abs(step).max() > 1e-9:
+        step = step / 2
+    return theta + step
+
+
+def _value(theta: Floats, score: Floats, precision: float) -> float:
+    """Return the log posterior up to a constant."""
+    log_likelihood = -(score * np.logaddexp(0, theta - theta[:, None])).sum()
+    return float(log_likelihood - precision / 2 * (theta**2).sum())
 
 
 def _derivatives(

@@ -143,7 +143,7 @@ class Tree(Generic[State]):
         Raises:
             ValueError: the action is illegal, or ended the game.
         """
-        if not self.game.legal(self.root.state)[action]:
+        if not (0 <= action < self.game.num_actions and self.game.legal(self.root.state)[action]):
             raise ValueError(f"action: expected a legal one, got {action}")
         at = np.flatnonzero(self.root.actions == action)
         child = self.root.children[at[0]] if len(at) else None

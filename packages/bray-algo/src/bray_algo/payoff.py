@@ -173,6 +173,24 @@ class PayoffTable:
         bounds = wilson_interval if kind == "wilson" else beta_interval
         return bounds(self.wins + 0.5 * self.draws, self.games, confidence)
 
+    def fewest_games(
+        self, num_pairs: int, names: Sequence[str] | None = None
+    ) -> list[tuple[str, str]]:
+        """Return the pairs that know least of each other, those with the fewest games first.
+
+        What an evaluator plays next, so that the table is up to date (AlphaStar's evaluators).
+
+        Args:
+            num_pairs: at most so many, 0 or more.
+            names: to pair; None: all players.
+        """
+        names = list(self.players) if names is None else list(names)
+        at = [self._at(name) for name in names]
+        one, other = np.triu_indices(len(names), 1)
+        games = self.games[np.ix_(at, at)][one, other]
+        order = np.argsort(games, kind="stable")[: max(num_pairs, 0)]
+        return [(names[one[i]], names[other[i]]) for i in order]
+
     def state(self) -> dict[str, Any]:
         """Return the table as JSON takes it: names, and a row for each pair that has played.
 

@@ -28,11 +28,11 @@ class ConnectFour:
         """Return the board after a stone into a column.
 
         Raises:
-            ValueError: the column is full.
+            ValueError: the column is full, or none.
         """
+        if not 0 <= action < 7 or state[0, action]:
+            raise ValueError(f"action: expected a column with room, 0 to 6, got {action}")
         row = 5 - int(np.count_nonzero(state[:, action]))
-        if row < 0:
-            raise ValueError(f"action: expected a column with room, got {action}")
         after = -state
         after[row, action] = -1
         return after

@@ -35,11 +35,11 @@ class TicTacToe:
         """Return the board after a stone on a cell.
 
         Raises:
-            ValueError: the cell is taken.
+            ValueError: the cell is taken, or none.
         """
         row, column = divmod(action, 3)
-        if state[row, column]:
-            raise ValueError(f"action: expected an empty cell, got {action}")
+        if not 0 <= action < 9 or state[row, column]:
+            raise ValueError(f"action: expected an empty cell, 0 to 8, got {action}")
         after = -state
         after[row, column] = -1
         return after
