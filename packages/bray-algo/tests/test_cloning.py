@@ -34,6 +34,26 @@ def test_likelihood_of_one_categorical_action_is_the_plain_loss() -> None:
     assert torch.equal(loss, behaviour_cloning_loss(logits, action)[0])
 
 
+@given(st.integers(0, 1000))
+def test_demonstrations_count_where_they_gained(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, advantage = rng.normal(size=(2, N))
+    valid = rng.random(N) < 0.7
+    rows[~valid] = np.nan
+    log_prob = torch.from_numpy(rows).requires_grad_()
+    loss, terms = cloning.likelihood_loss(
+        log_prob,
+        weight=cloning.advantage_filter(torch.from_numpy(advantage)),
+        valid=torch.from_numpy(valid),
+    )
+    gained = valid & (advantage > 0)
+    count = max(valid.sum(), 1)
+    assert loss.item() == pytest.approx(math.fsum(-rows[gained]) / count)
+    assert terms["weight"].item() == pytest.approx(gained.sum() / count)
+    (grad,) = torch.autograd.grad(loss, log_prob)
+    assert grad.tolist() == pytest.approx(list(-1.0 * gained / count))
+
+
 @given(st.integers(0, 1000), st.sampled_from([None, 0.5]))
 def test_regression_row_by_row(seed: int, huber: float | None) -> None:
     rng = np.random.default_rng(seed)
@@ -101,8 +121,10 @@ def test_gradients_agree_with_finite_differences() -> None:
 
 def test_nonsense_is_refused() -> None:
     rows, legal = torch.zeros(N, A), torch.ones(N, A, dtype=torch.bool)
-    with pytest.raises(ValueError, match=r"log_prob: expected \[N\], not empty"):
-        cloning.likelihood_loss(rows)
+    with pytest.raises(
+        ValueError, match=r"expected columns of one sample or more, got shape \(0, 4\)"
+    ):
+        cloning.likelihood_loss(rows[:0])
     with pytest.raises(ValueError, match=r"weight: expected shape \(6,\), got \(6, 1\)"):
         cloning.likelihood_loss(rows[:, 0], weight=rows[:, :1])
     with pytest.raises(ValueError, match=r"demonstrated: expected shape \(6, 4\), got \(6, 1\)"):

@@ -1,8 +1,7 @@
-"""Imitation losses, alone and mixed with reinforcement learning, against float64 loops."""
+"""Imitation of a teacher and mixes with reinforcement learning, against float64 loops."""
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal
 
 import numpy as np
@@ -80,20 +79,6 @@ def test_masks_and_rows_that_do_not_count_stay_finite(direction: Direction) -> N
     assert terms["agreement"] == 1
 
 
-@given(st.integers(0, 1000))
-def test_demonstrations_count_where_they_gained(seed: int) -> None:
-    log_prob, advantage = np.random.default_rng(seed).normal(size=(2, N))
-    columns = torch.from_numpy(log_prob).requires_grad_(), torch.from_numpy(advantage)
-    loss, terms = imitation.demonstration_loss(columns[0], advantage=columns[1])
-    gained = [-x for x, a in zip(log_prob, advantage, strict=True) if a > 0]
-    assert loss.item() == pytest.approx(math.fsum(gained) / N)
-    assert terms["followed"].item() == pytest.approx(len(gained) / N)
-    plain, _ = imitation.demonstration_loss(columns[0])
-    assert plain.item() == pytest.approx(-log_prob.mean())
-    (grad,) = torch.autograd.grad(loss, columns[0])
-    assert torch.equal(grad, -(columns[1] > 0).double() / N)
-
-
 def test_a_mix_follows_its_schedule() -> None:
     rl = (torch.tensor(2.0, requires_grad=True), {"entropy": torch.tensor(0.5)})
     il = (torch.tensor(3.0, requires_grad=True), {"followed": torch.tensor(1.0)})
@@ -133,10 +118,6 @@ def test_a_weight_of_zero_drops_a_loss_that_is_not_finite() -> None:
         (
             lambda: imitation.teacher_loss(*[torch.zeros(2, 3)] * 2, valid=torch.ones(2)),
             "valid: expected bool",
-        ),
-        (
-            lambda: imitation.demonstration_loss(torch.zeros(3), advantage=torch.zeros(2)),
-            r"advantage: expected shape \(3,\), got \(2,\)",
         ),
         (
             lambda: imitation.mixed_loss(*[(torch.zeros(()), {})] * 2, imitation_weight=-1),

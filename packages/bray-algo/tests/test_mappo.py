@@ -87,12 +87,15 @@ def test_an_agent_that_is_gone_may_hold_anything() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"log_prob": torch.zeros(N)}, r"log_prob: expected \[N, M\], got shape \(5,\)"),
+        ({"log_prob": torch.zeros(N)}, r"log_prob: expected \[N, M\], not empty, got shape \(5,\)"),
         ({"value": torch.zeros(M)}, r"value: expected shape \(5,\), got \(3,\)"),
         ({"value": torch.zeros(N, 1)}, r"value: expected shape \(5, 3\), got \(5, 1\)"),
         ({"advantage": torch.zeros(M)}, r"advantage: expected shape \(5,\), got \(3,\)"),
         ({"target": torch.zeros(N, M)}, r"target: expected shape \(5,\), got \(5, 3\)"),
-        ({"alive": torch.ones(N, dtype=torch.bool)}, r"alive: expected shape \(5, 3\), got \(5,\)"),
+        (
+            {"alive": torch.ones(N, dtype=torch.bool)},
+            r"alive: expected bool \(5, 3\), got torch.bool \(5,\)",
+        ),
     ],
 )
 def test_nonsense_is_refused(change: dict[str, Any], message: str) -> None:

@@ -163,5 +163,5 @@ def test_bad_input_is_refused() -> None:
         network(torch.zeros(5, 2, 4), memory)
     with pytest.raises(ValueError, match=r"memory.steps: expected shape \(1, 1, 2, 4\), got \(2"):
         network(torch.zeros(5, 1, 3), memory)
-    with pytest.raises(ValueError, match=r"begins: expected shape \(5, 2\), got \(5,\)"):
+    with pytest.raises(ValueError, match=r"begins: expected bool \(5, 2\), got torch.bool \(5,\)"):
         network(torch.zeros(5, 2, 3), memory, torch.zeros(5, dtype=torch.bool))

@@ -171,5 +171,5 @@ def test_nonsense_is_refused() -> None:
         mixers.greedy(torch.zeros(M, N, A), q.bool())
     with pytest.raises(ValueError, match=r"target: expected shape \(5,\), got \(5, 3\)"):
         mixers.joint_loss(q[:, 0], q)
-    with pytest.raises(ValueError, match=r"valid: expected shape \(5,\), got \(1,\)"):
+    with pytest.raises(ValueError, match=r"valid: expected bool \(5,\), got torch.bool \(1,\)"):
         mixers.joint_loss(q[:, 0], q[:, 0], valid=torch.ones(1, dtype=torch.bool))

@@ -94,7 +94,7 @@ def test_shapes_are_checked() -> None:
     logits = [torch.zeros(2, 3), torch.zeros(2, 4)]
     with pytest.raises(ValueError, match=r"action: expected shape \(2, 2\), got \(2, 3\)"):
         multi_categorical.log_prob(logits, torch.zeros(2, 3))
-    with pytest.raises(ValueError, match=r"active: expected bool, got torch.float32"):
+    with pytest.raises(ValueError, match=r"active: expected bool \(2, 2\), got torch.float32"):
         multi_categorical.entropy(logits, torch.ones(2, 2))
     with pytest.raises(ValueError, match=r"logits_q: expected shapes"):
         multi_categorical.kl(logits, logits[:1])

@@ -176,8 +176,8 @@ def test_an_adaptive_penalty_holds_the_kl_near_its_target() -> None:
         ({"target": torch.zeros(N, 1)}, r"target: expected shape \(7,\), got \(7, 1\)"),
         ({"clip": -0.1}, r"clip: expected a positive number, got -0\.1"),
         ({"dual_clip": 1.0}, r"dual_clip: expected more than 1, got 1\.0"),
-        ({"valid": torch.ones(N)}, r"valid: expected bool, got torch\.float32"),
-        ({"valid": torch.ones(2)}, r"valid: expected shape \(7,\), got \(2,\)"),
+        ({"valid": torch.ones(N)}, r"valid: expected bool \(7,\), got torch\.float32"),
+        ({"valid": torch.ones(2)}, r"valid: expected bool \(7,\), got torch\.float32 \(2,\)"),
         ({"log_prob": torch.zeros(0)}, r"one sample or more, got shape \(0,\)"),
     ],
 )

@@ -169,9 +169,11 @@ def test_bad_input_is_refused() -> None:
         network(torch.zeros(5, 2, 4), state)
     with pytest.raises(ValueError, match=r"state: expected shape \(2, 4\), got \(1, 4\)"):
         network(x, state[:1])
-    with pytest.raises(ValueError, match=r"begins: expected shape \(5, 2\), got \(2, 5\)"):
+    with pytest.raises(
+        ValueError, match=r"begins: expected bool \(5, 2\), got torch.bool \(2, 5\)"
+    ):
         network(x, state, torch.zeros(2, 5, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"begins: expected bool, got torch.float32"):
+    with pytest.raises(ValueError, match=r"begins: expected bool \(5, 2\), got torch.float32"):
         network(x, state, torch.zeros(5, 2))
     with pytest.raises(ValueError, match=r"length: expected 1 to T=5 valid steps, got \[0, 5\]"):
         network(x, state, None, torch.tensor([0, 5]))

@@ -254,5 +254,5 @@ def test_nonsense_is_refused() -> None:
     columns["action_value"] = p["reward"]
     with pytest.raises(ValueError, match="lambda_: expected 0 to 1, got 2"):
         retrace(**columns, gamma=0.9, lambda_=2)
-    with pytest.raises(ValueError, match=r"terminated: expected bool, got torch\.int64"):
+    with pytest.raises(ValueError, match=r"terminated: expected bool \(9, 4\), got torch\.int64"):
         retrace(**{**columns, "terminated": p["terminated"].long()}, gamma=0.9, lambda_=1)

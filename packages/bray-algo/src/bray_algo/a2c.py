@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from bray_algo import ppo
-from bray_algo.columns import Terms, check_columns, check_valid, keep, mean
+from bray_algo.columns import Terms, check_columns, check_flags, keep, mean
 
 
 def loss(
@@ -32,7 +32,7 @@ def loss(
         ValueError: shapes do not agree.
     """
     check_columns(log_prob, entropy=entropy, value=value, advantage=advantage, target=target)
-    check_valid(valid, log_prob.shape)
+    check_flags("valid", valid, log_prob.shape)
     log_prob, advantage = keep(valid, log_prob, advantage.detach())
     return ppo.actor_critic(
         -mean(log_prob * advantage, valid),

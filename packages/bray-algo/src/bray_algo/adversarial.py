@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bray_algo._columns import Terms, check_rank, check_shape
+from bray_algo.columns import Terms, check_rank, check_shape
 
 
 def discriminator_loss(expert_logit: Tensor, policy_logit: Tensor) -> tuple[Tensor, Terms]:

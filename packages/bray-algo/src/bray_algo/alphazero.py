@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from bray_algo import categorical
+from bray_algo.columns import Terms, check_rank, check_shape
 from bray_algo.games.game import Game
-from bray_algo.losses import Terms, value_error
 from bray_algo.mcts import Evaluate, SearchConfig, Tree, search
+from bray_algo.ppo import value_error
 
 State = TypeVar("State")
 
@@ -105,12 +106,9 @@ def alphazero_loss(
     Raises:
         ValueError: shapes do not agree.
     """
-    if logits.ndim != 2 or not logits.numel():
-        raise ValueError(f"logits: expected [N, A], not empty, got shape {tuple(logits.shape)}")
-    if policy.shape != logits.shape:
-        raise ValueError(f"policy: expected shape {tuple(logits.shape)}, got {tuple(policy.shape)}")
-    if value.shape != logits.shape[:1]:
-        raise ValueError(f"value: expected shape {(len(logits),)}, got {tuple(value.shape)}")
+    check_rank("logits", logits, "N, A")
+    check_shape("policy", policy, logits.shape)
+    check_shape("value", value, logits.shape[:1])
     policy = policy.detach()
     policy_loss = -(policy * categorical.log_probs(logits)).sum(-1).mean()
     value_loss = value_error(value, outcome)

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from bray_algo.columns import check_shape
+
 _LOWEST, _HIGHEST = 1e-3, 1e6
 
 
@@ -37,7 +39,7 @@ def log_prob(alpha: Tensor, beta: Tensor, action: Tensor) -> Tensor:
     Raises:
         ValueError: shapes do not agree; so in all of this file.
     """
-    _check("action", action, alpha)
+    check_shape("action", action, alpha.shape)
     a, b = _held(alpha, beta)
     x = _inside(action, action.dtype).double()
     density = (a - 1.0) * torch.log(x) + (b - 1.0) * torch.log1p(-x) - _log_normaliser(a, b)
@@ -58,7 +60,7 @@ def entropy(alpha: Tensor, beta: Tensor) -> Tensor:
 
 def kl(alpha_p: Tensor, beta_p: Tensor, alpha_q: Tensor, beta_q: Tensor) -> Tensor:
     """Return KL(p ‖ q), `[…]`, in nats."""
-    _check("alpha_q", alpha_q, alpha_p)
+    check_shape("alpha_q", alpha_q, alpha_p.shape)
     (a, b), (c, d) = _held(alpha_p, beta_p), _held(alpha_q, beta_q)
     each = (
         _log_normaliser(c, d)
@@ -82,7 +84,7 @@ def mode(alpha: Tensor, beta: Tensor) -> Tensor:
 
     An end where only one is; and the mean where neither is, as both ends are likely there.
     """
-    _check("beta", beta, alpha)
+    check_shape("beta", beta, alpha.shape)
     peaked = (alpha > 1.0) & (beta > 1.0)
     peak = (alpha - 1.0) / (alpha + beta - 2.0).masked_fill(~peaked, 1.0)
     flat = alpha / (alpha + beta)
@@ -108,10 +110,5 @@ def _inside(action: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _held(alpha: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    _check("beta", beta, alpha)
+    check_shape("beta", beta, alpha.shape)
     return alpha.double().clamp(_LOWEST, _HIGHEST), beta.double().clamp(_LOWEST, _HIGHEST)
-
-
-def _check(name: str, tensor: Tensor, like: Tensor) -> None:
-    if tensor.shape != like.shape:
-        raise ValueError(f"{name}: expected shape {tuple(like.shape)}, got {tuple(tensor.shape)}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo._columns import Terms, check_rank, check_shape, weighted_mean
+from bray_algo.columns import Terms, check_rank, check_shape, weighted_mean
 from bray_algo.dqn import chosen, greedy
 from bray_algo.targets import check_legal
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from bray_algo.columns import check_flags, check_shape
+
 _FLOOR = -1e9
 """Finite stand-in for −inf, so that gradients of illegal actions are zero, not NaN."""
 
@@ -29,10 +31,7 @@ def mask(logits: Tensor, legal: Tensor, *, validate: bool = __debug__) -> Tensor
     Raises:
         ValueError: the shapes differ, or a row has no legal action.
     """
-    if legal.shape != logits.shape or legal.dtype != torch.bool:
-        raise ValueError(
-            f"legal: expected bool {tuple(logits.shape)}, got {legal.dtype} {tuple(legal.shape)}"
-        )
+    check_flags("legal", legal, logits.shape)
     look = validate and not torch.compiler.is_compiling()  # which is true in export, too
     if look and not bool(legal.any(-1).all()):
         raise ValueError("legal: expected one legal action or more in each row, got a row of none")
@@ -50,10 +49,7 @@ def log_prob(logits: Tensor, action: Tensor) -> Tensor:
     Raises:
         ValueError: there is not one action for each row of logits.
     """
-    if action.shape != logits.shape[:-1]:
-        raise ValueError(
-            f"action: expected shape {tuple(logits.shape[:-1])}, got {tuple(action.shape)}"
-        )
+    check_shape("action", action, logits.shape[:-1])
     return log_probs(logits).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
 
 

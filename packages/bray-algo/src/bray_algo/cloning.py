@@ -9,34 +9,46 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo._columns import (
+from bray_algo.columns import (
     Terms,
+    check_columns,
+    check_flags,
     check_positive,
     check_rank,
     check_shape,
     is_readable,
+    keep,
+    mean,
     weighted_mean,
 )
 from bray_algo.dqn import huber_error
 
 
-def likelihood_loss(log_prob: Tensor, *, weight: Tensor | None = None) -> tuple[Tensor, Terms]:
+def likelihood_loss(
+    log_prob: Tensor, *, weight: Tensor | None = None, valid: Tensor | None = None
+) -> tuple[Tensor, Terms]:
     """Return the mean of −w log π(a|s) over demonstrated actions.
 
-    Pomerleau 1989, "ALVINN"; with `advantage_weight` it is advantage-weighted regression.
+    Pomerleau 1989, "ALVINN"; with `advantage_weight` it is advantage-weighted regression, with
+    `advantage_filter` only what gained counts.
 
     Args:
         log_prob: of the demonstrated actions, `[N]`, from any distribution.
         weight: of each demonstration, `[N]`, a constant; None is 1.
+        valid: which samples count, bool `[N]`; None is all.
 
     Returns:
-        The loss, and `log_prob`, its unweighted mean.
+        The loss, and `log_prob`, its unweighted mean, and `weight`, the mean of the weights.
 
     Raises:
         ValueError: shapes do not agree; so in all of this file.
     """
-    check_rank("log_prob", log_prob, "N")
-    return weighted_mean(-log_prob, weight), {"log_prob": log_prob.detach().mean()}
+    check_columns(log_prob, weight=weight)
+    check_flags("valid", valid, log_prob.shape)
+    weight = torch.ones_like(log_prob) if weight is None else weight
+    log_prob, weight = keep(valid, log_prob, weight.detach())
+    terms = {"log_prob": mean(log_prob.detach(), valid), "weight": mean(weight, valid)}
+    return weighted_mean(-log_prob, weight, valid), terms
 
 
 def regression_loss(
@@ -113,3 +125,17 @@ def advantage_weight(advantage: Tensor, *, temperature: float, maximum: float = 
     check_positive("maximum", maximum)
     limit = torch.tensor(maximum, dtype=advantage.dtype, device=advantage.device)
     return torch.minimum(advantage.detach() / temperature, limit.log()).exp()
+
+
+def advantage_filter(advantage: Tensor) -> Tensor:
+    """Return 1 where A > 0, else 0, `[N]`: clone what did better than the policy would.
+
+    The Q-filter of Nair et al. 2018, "Overcoming exploration in reinforcement learning with
+    demonstrations". As the mean of `likelihood_loss` is over all samples, the loss fades as the
+    policy overtakes its demonstrator.
+
+    Args:
+        advantage: demonstrated return less V, or Q of the demonstrated action less Q of the
+            policy's, `[N]`.
+    """
+    return (advantage > 0).to(advantage.dtype)

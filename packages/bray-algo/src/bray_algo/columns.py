@@ -6,6 +6,8 @@ anything, NaN too, and get no gradient.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -13,9 +15,17 @@ Terms = dict[str, Tensor]
 """What a loss is made of, by name: scalars without gradient."""
 
 
-def check_shape(name: str, tensor: Tensor, shape: torch.Size, hint: str = "") -> None:
-    """Refuse a tensor of another shape."""
-    if tensor.shape != shape:
+def check_rank(name: str, tensor: Tensor, letters: str) -> None:
+    """Refuse a tensor that is empty or has not one dimension for each letter, such as `N, A`."""
+    if tensor.ndim != len(letters.split(", ")) or not tensor.numel():
+        raise ValueError(
+            f"{name}: expected [{letters}], not empty, got shape {tuple(tensor.shape)}"
+        )
+
+
+def check_shape(name: str, tensor: Tensor, shape: Sequence[int], hint: str = "") -> None:
+    """Refuse a tensor of another shape: broadcasting would hide the fault."""
+    if tensor.shape != tuple(shape):
         raise ValueError(f"{name}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}{hint}")
 
 
@@ -29,13 +39,12 @@ def check_columns(like: Tensor, **columns: Tensor | None) -> None:
             check_shape(name, column, like.shape, hint)
 
 
-def check_valid(valid: Tensor | None, shape: torch.Size, name: str = "valid") -> None:
-    """Refuse a mask that is not bool or of another shape."""
-    if valid is None:
-        return
-    check_shape(name, valid, shape)
-    if valid.dtype != torch.bool:
-        raise ValueError(f"{name}: expected bool, got {valid.dtype}")
+def check_flags(name: str, flags: Tensor | None, shape: Sequence[int]) -> None:
+    """Refuse flags that are not bool or of another shape; None is left out."""
+    if flags is not None and (flags.dtype != torch.bool or flags.shape != tuple(shape)):
+        raise ValueError(
+            f"{name}: expected bool {tuple(shape)}, got {flags.dtype} {tuple(flags.shape)}"
+        )
 
 
 def check_positive(name: str, number: float) -> None:
@@ -50,6 +59,11 @@ def check_fraction(name: str, number: float) -> None:
         raise ValueError(f"{name}: expected 0 to 1, got {number}")
 
 
+def is_readable(tensor: Tensor) -> bool:
+    """Return whether values may be checked: on a GPU that would wait, compiled it would fail."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def keep(valid: Tensor | None, *columns: Tensor) -> tuple[Tensor, ...]:
     """Return the columns with zeros, which have no gradient, where they are not valid."""
     if valid is None:
@@ -57,8 +71,19 @@ def keep(valid: Tensor | None, *columns: Tensor) -> tuple[Tensor, ...]:
     return tuple(column.masked_fill(~valid, 0) for column in columns)
 
 
-def mean(column: Tensor, valid: Tensor | None) -> Tensor:
+def mean(column: Tensor, valid: Tensor | None = None) -> Tensor:
     """Return the mean over the valid samples, 0 if there is none."""
     if valid is None:
         return column.mean()
     return column.masked_fill(~valid, 0).sum() / valid.sum().clamp(min=1)
+
+
+def weighted_mean(column: Tensor, weight: Tensor | None, valid: Tensor | None = None) -> Tensor:
+    """Return Σ w ℓ / N over the valid samples, with a weight of 1 if none is given.
+
+    The divisor stays N, as prioritised replay wants it (Schaul et al. 2016, Algorithm 1).
+    """
+    if weight is not None:
+        check_shape("weight", weight, column.shape)
+        column = weight.detach() * column
+    return mean(column, valid)

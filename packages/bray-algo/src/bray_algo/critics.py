@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bray_algo._columns import Terms, check_rank, check_shape, weighted_mean
+from bray_algo.columns import Terms, check_rank, check_shape, weighted_mean
 
 
 def critic_loss(q: Tensor, target: Tensor, *, weight: Tensor | None = None) -> tuple[Tensor, Terms]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from bray_algo import categorical
+from bray_algo.columns import check_shape
 
 Bound = float | Tensor
 
@@ -54,10 +55,7 @@ def log_prob(logits: Tensor, action: Tensor, low: Bound = -1.0, high: Bound = 1.
     Raises:
         ValueError: shapes do not agree; so in all of this file.
     """
-    if action.shape != logits.shape[:-1]:
-        raise ValueError(
-            f"action: expected shape {tuple(logits.shape[:-1])}, got {tuple(action.shape)}"
-        )
+    check_shape("action", action, logits.shape[:-1])
     index = nearest(action, logits.shape[-1], low, high)
     return categorical.log_prob(logits, index).sum(-1)
 
@@ -69,10 +67,7 @@ def entropy(logits: Tensor) -> Tensor:
 
 def kl(logits_p: Tensor, logits_q: Tensor) -> Tensor:
     """Return KL(p ‖ q), `[…]`, in nats."""
-    if logits_p.shape != logits_q.shape:
-        raise ValueError(
-            f"logits_q: expected shape {tuple(logits_p.shape)}, got {tuple(logits_q.shape)}"
-        )
+    check_shape("logits_q", logits_q, logits_p.shape)
     return categorical.kl(logits_p, logits_q).sum(-1)
 
 

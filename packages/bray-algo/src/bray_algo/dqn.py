@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo._columns import Terms, check_positive, check_rank, check_shape, weighted_mean
+from bray_algo.columns import Terms, check_positive, check_rank, check_shape, weighted_mean
 from bray_algo.targets import bootstrap, check_legal
 
 
@@ -47,7 +47,7 @@ def chosen(q: Tensor, action: Tensor) -> Tensor:
 
 
 def greedy(q: Tensor, legal: Tensor | None = None) -> Tensor:
-    """Return the best action `[N]` by values `[N, A]`, among the `legal` (bool `[N, A]`) if given.
+    """Return the best action `[…]` by values `[…, A]`, among the `legal` (bool, likewise) if given.
 
     A row of no legal action gives 0.
     """

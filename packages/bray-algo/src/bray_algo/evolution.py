@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bray_algo._columns import check_positive, check_rank, check_shape
+from bray_algo.columns import check_positive, check_rank, check_shape
 
 Key = Sequence[int]
 """What noise is drawn by, such as (seed, generation): whole numbers from 0."""

@@ -11,6 +11,8 @@ import math
 import torch
 from torch import Tensor
 
+from bray_algo.columns import check_shape
+
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _MAX_LOG_STD = 20.0
 
@@ -21,8 +23,7 @@ def log_prob(mean: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
     Raises:
         ValueError: shapes do not agree; so in all of this file.
     """
-    if action.shape != mean.shape:
-        raise ValueError(f"action: expected shape {tuple(mean.shape)}, got {tuple(action.shape)}")
+    check_shape("action", action, mean.shape)
     log_std = held(mean, log_std)
     z = (action - mean) * torch.exp(-log_std)
     return (-0.5 * z.square() - log_std - _HALF_LOG_2PI).sum(-1)
@@ -35,8 +36,7 @@ def entropy(mean: Tensor, log_std: Tensor) -> Tensor:
 
 def kl(mean_p: Tensor, log_std_p: Tensor, mean_q: Tensor, log_std_q: Tensor) -> Tensor:
     """Return KL(p ‖ q), `[…]`, in nats."""
-    if mean_p.shape != mean_q.shape:
-        raise ValueError(f"mean_q: expected shape {tuple(mean_p.shape)}, got {tuple(mean_q.shape)}")
+    check_shape("mean_q", mean_q, mean_p.shape)
     log_std_p, log_std_q = held(mean_p, log_std_p), held(mean_q, log_std_q)
     ratio = torch.exp(2 * (log_std_p - log_std_q))
     distance = ((mean_p - mean_q) * torch.exp(-log_std_q)).square()

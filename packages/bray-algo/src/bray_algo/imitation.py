@@ -1,4 +1,4 @@
-"""Losses towards a teacher or demonstrations, alone or mixed with reinforcement learning.
+"""Losses towards a teacher, and reinforcement learning mixed with them or with `cloning`'s.
 
 A weight that changes in training is a function of the step: `schedules`.
 """
@@ -10,7 +10,7 @@ from typing import Literal
 from torch import Tensor
 
 from bray_algo import categorical
-from bray_algo.columns import Terms, check_columns, check_shape, check_valid, keep, mean
+from bray_algo.columns import Terms, check_flags, check_shape, keep, mean
 
 
 def teacher_loss(
@@ -43,7 +43,7 @@ def teacher_loss(
     check_shape("teacher_logits", teacher_logits, logits.shape)
     if not logits.numel():
         raise ValueError(f"logits: expected […, A], not empty, got shape {tuple(logits.shape)}")
-    check_valid(valid, logits.shape[:-1])
+    check_flags("valid", valid, logits.shape[:-1])
     if direction not in ("teacher_student", "student_teacher"):
         raise ValueError(
             f"direction: expected teacher_student or student_teacher, got {direction!r}"
@@ -53,40 +53,6 @@ def teacher_loss(
     pair = (teacher_logits, logits) if direction == "teacher_student" else (logits, teacher_logits)
     same = categorical.mode(logits) == categorical.mode(teacher_logits)
     return mean(categorical.kl(*pair), valid), {"agreement": mean(same.to(logits.dtype), valid)}
-
-
-def demonstration_loss(
-    log_prob: Tensor,
-    *,
-    advantage: Tensor | None = None,
-    valid: Tensor | None = None,
-) -> tuple[Tensor, Terms]:
-    """Return −log π of demonstrated actions, of those that gained where an advantage is given.
-
-    With `advantage` (demonstrated return less V, or Q of the demonstrated action less Q of the
-    policy's), a demonstration counts where it is positive: the Q-filter of Nair et al. 2018,
-    "Overcoming exploration in reinforcement learning with demonstrations". The mean
-    is over all valid samples, so that the loss fades as the policy overtakes its demonstrator.
-
-    Args:
-        log_prob: of demonstrated actions under the policy, `[N]`, from any distribution.
-        advantage: `[N]`, a constant.
-        valid: which samples count, bool `[N]`; None is all.
-
-    Returns:
-        The loss, and `followed`, the share of samples that counted.
-
-    Raises:
-        ValueError: shapes do not agree.
-    """
-    check_columns(log_prob, advantage=advantage)
-    check_valid(valid, log_prob.shape)
-    (log_prob,) = keep(valid, log_prob)
-    if advantage is None:
-        weight = log_prob.new_ones(log_prob.shape)
-    else:
-        weight = (advantage > 0).to(log_prob.dtype)
-    return -mean(weight * log_prob, valid), {"followed": mean(weight, valid)}
 
 
 def mixed_loss(
@@ -102,7 +68,7 @@ def mixed_loss(
     learning and demonstrations", with the weight of any schedule in place of λ₀ λ₁^k:
 
         weight = schedules.linear(step, start=1.0, end=0.0, num_steps=10_000)
-        loss, terms = mixed_loss(ppo_loss(…), demonstration_loss(…), imitation_weight=weight)
+        loss, terms = mixed_loss(ppo_loss(…), cloning.likelihood_loss(…), imitation_weight=weight)
 
     A weight of zero drops its loss, not finite ones too, from the sum.
 

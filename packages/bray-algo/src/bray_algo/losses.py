@@ -1,15 +1,15 @@
 """Losses for one categorical action over flat batches `[N]`: each returns the loss and its terms.
 
-For any other action distribution: `ppo.loss`, `a2c.loss`, `imitation.demonstration_loss`, which
-take log probabilities and entropies.
+For any other action distribution: `ppo.loss`, `a2c.loss`, `cloning.likelihood_loss`, which take
+log probabilities and entropies.
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from bray_algo import a2c, categorical, imitation, ppo
-from bray_algo.columns import Terms, check_shape
+from bray_algo import a2c, categorical, cloning, ppo
+from bray_algo.columns import Terms, check_rank, check_shape
 from bray_algo.ppo import clipped_surrogate, value_error
 
 __all__ = [
@@ -112,13 +112,12 @@ def behaviour_cloning_loss(logits: Tensor, action: Tensor) -> tuple[Tensor, Term
     Pomerleau 1989, "ALVINN".
     """
     _check_logits(logits, action)
-    loss, _ = imitation.demonstration_loss(categorical.log_prob(logits, action))
+    loss, _ = cloning.likelihood_loss(categorical.log_prob(logits, action))
     accuracy = (categorical.mode(logits) == action).to(loss.dtype).mean()
     return loss, {"accuracy": accuracy}
 
 
 def _check_logits(logits: Tensor, action: Tensor) -> None:
-    if logits.ndim != 2 or not logits.numel():
-        raise ValueError(f"logits: expected [N, A], not empty, got shape {tuple(logits.shape)}")
+    check_rank("logits", logits, "N, A")
     hint = ": flatten time and batch to one dimension N"
     check_shape("action", action, logits.shape[:1], hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from bray_algo import ppo
-from bray_algo.columns import Terms, check_columns, check_shape, check_valid, mean
+from bray_algo.columns import Terms, check_columns, check_flags, check_rank, check_shape, mean
 
 
 def loss(
@@ -47,10 +47,9 @@ def loss(
     Raises:
         ValueError: shapes do not agree, or as `ppo.loss`.
     """
-    if log_prob.ndim != 2:
-        raise ValueError(f"log_prob: expected [N, M], got shape {tuple(log_prob.shape)}")
+    check_rank("log_prob", log_prob, "N, M")
     check_columns(log_prob, old_log_prob=old_log_prob, entropy=entropy)
-    check_valid(alive, log_prob.shape, "alive")
+    check_flags("alive", alive, log_prob.shape)
     if value.ndim == 1:
         check_shape("value", value, log_prob.shape[:1])
         states = None if alive is None else alive.any(1)

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from bray_algo.columns import check_shape
 from bray_algo.encoders import sinusoidal
-from bray_algo.recurrent import check_shape, checked_begins
+from bray_algo.recurrent import checked_begins
 
 
 class Memory(NamedTuple):

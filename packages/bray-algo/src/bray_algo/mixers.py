@@ -6,11 +6,11 @@ each agent's own, so that each agent's own greedy action is a part of the joint 
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bray_algo._columns import Terms, check_rank, check_shape
+from bray_algo import dqn
+from bray_algo.columns import Terms, check_flags, check_rank, check_shape, keep, mean
 
 
 def vdn(q: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ def chosen(q: Tensor, action: Tensor) -> Tensor:
     """
     check_rank("q", q, "M, N, A")
     check_shape("action", action, q.shape[:2])
-    return q.gather(2, action.long().unsqueeze(2)).squeeze(2)
+    return dqn.chosen(q.flatten(0, 1), action.flatten()).reshape(action.shape)
 
 
 def greedy(q: Tensor, legal: Tensor | None = None) -> Tensor:
@@ -83,10 +83,7 @@ def greedy(q: Tensor, legal: Tensor | None = None) -> Tensor:
     An agent without a legal action (one that is out of the game) gets action 0.
     """
     check_rank("q", q, "M, N, A")
-    if legal is not None:
-        check_shape("legal", legal, q.shape)
-        q = q.masked_fill(~legal, -torch.inf)
-    return q.argmax(-1)
+    return dqn.greedy(q, legal)
 
 
 def joint_loss(
@@ -107,14 +104,8 @@ def joint_loss(
     """
     check_rank("joint_q", joint_q, "M")
     check_shape("target", target, joint_q.shape)
-    if valid is None:
-        valid = torch.ones_like(joint_q, dtype=torch.bool)
-    check_shape("valid", valid, joint_q.shape)
-    error = (target.detach() - joint_q).masked_fill(~valid, 0.0)
-    count = valid.sum().clamp(min=1)
-    with torch.no_grad():
-        terms = {
-            "td_error": error.abs().sum() / count,
-            "q": joint_q.masked_fill(~valid, 0.0).sum() / count,
-        }
-    return error.square().sum() / count, terms
+    check_flags("valid", valid, joint_q.shape)
+    error = target.detach() - joint_q
+    terms = {"td_error": mean(error.detach().abs(), valid), "q": mean(joint_q.detach(), valid)}
+    (error,) = keep(valid, error)
+    return mean(error.square(), valid), terms

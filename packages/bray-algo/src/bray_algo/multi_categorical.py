@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from bray_algo import categorical
+from bray_algo.columns import check_flags, check_shape
 
 
 def split(logits: Tensor, num_actions: Sequence[int]) -> list[Tensor]:
@@ -83,9 +84,7 @@ def _sum(parts: Sequence[Tensor], logits: Sequence[Tensor], active: Tensor | Non
     total = torch.stack(list(parts), -1)
     if active is None:
         return total.sum(-1)
-    _check_columns("active", active, logits)
-    if active.dtype != torch.bool:
-        raise ValueError(f"active: expected bool, got {active.dtype}")
+    check_flags("active", active, total.shape)
     return total.masked_fill(~active, 0.0).sum(-1)
 
 
@@ -98,6 +97,4 @@ def _check_parts(name: str, parts: Sequence[Tensor], like: Sequence[Tensor]) -> 
 def _check_columns(name: str, columns: Tensor, logits: Sequence[Tensor]) -> None:
     if not logits:
         raise ValueError("logits: expected one part or more, got none")
-    wanted = (*logits[0].shape[:-1], len(logits))
-    if columns.shape != wanted:
-        raise ValueError(f"{name}: expected shape {wanted}, got {tuple(columns.shape)}")
+    check_shape(name, columns, (*logits[0].shape[:-1], len(logits)))

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from bray_algo.columns import check_flags
+
 
 class Moments(NamedTuple):
     """Statistics of some rows.
@@ -42,8 +44,7 @@ def moments(x: Tensor, num_axes: int = 1, mask: Tensor | None = None) -> Moments
         raise ValueError(f"num_axes: expected 0 to {x.ndim}, got {num_axes}")
     rows = tuple(x.shape[: x.ndim - num_axes])
     mask = torch.ones(rows, dtype=torch.bool, device=x.device) if mask is None else mask
-    if mask.shape != rows or mask.dtype != torch.bool:
-        raise ValueError(f"mask: expected bool {rows}, got {mask.dtype} {tuple(mask.shape)}")
+    check_flags("mask", mask, rows)
     flat = x.double().reshape(mask.numel(), *x.shape[x.ndim - num_axes :])
     dropped = ~mask.reshape(-1, *[1] * num_axes)
     count = mask.sum()

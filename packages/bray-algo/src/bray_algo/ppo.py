@@ -13,8 +13,8 @@ from torch import Tensor
 from bray_algo.columns import (
     Terms,
     check_columns,
+    check_flags,
     check_positive,
-    check_valid,
     keep,
     mean,
 )
@@ -110,7 +110,7 @@ def clipped_surrogate(
         ValueError: shapes do not agree, or a clip is out of its range.
     """
     check_columns(log_prob, old_log_prob=old_log_prob, advantage=advantage)
-    check_valid(valid, log_prob.shape)
+    check_flags("valid", valid, log_prob.shape)
     check_positive("clip", clip)
     log_ratio, advantage = _log_ratio(log_prob, old_log_prob, advantage, valid)
     ratio = log_ratio.exp()
@@ -147,7 +147,7 @@ def kl_penalised_surrogate(
         ValueError: shapes do not agree, or β is negative.
     """
     check_columns(log_prob, old_log_prob=old_log_prob, advantage=advantage, kl=kl)
-    check_valid(valid, log_prob.shape)
+    check_flags("valid", valid, log_prob.shape)
     if not kl_coefficient >= 0:
         raise ValueError(f"kl_coefficient: expected 0 or more, got {kl_coefficient}")
     log_ratio, advantage = _log_ratio(log_prob, old_log_prob, advantage, valid)
@@ -199,7 +199,7 @@ def value_error(
         ValueError: as in `loss`.
     """
     check_columns(value, target=target, old_value=old_value)
-    check_valid(valid, value.shape)
+    check_flags("valid", valid, value.shape)
     if (value_clip is None) != (old_value is None):
         given = "value_clip" if old_value is None else "old_value"
         raise ValueError(f"expected value_clip and old_value, got {given} alone: give both or none")

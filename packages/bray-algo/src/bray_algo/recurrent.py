@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.nn.utils.rnn import PackedSequence
 
+from bray_algo.columns import check_flags, check_shape, is_readable
+
 
 class Recurrent(nn.Module):
     """An LSTM or a GRU with resets inside the sequence.
@@ -210,25 +212,11 @@ def checked_begins(
     num_steps, num_columns, _ = x.shape
     if begins is None:
         begins = torch.zeros(num_steps, num_columns, dtype=torch.bool, device=x.device)
-    check_shape("begins", begins, (num_steps, num_columns))
-    if begins.dtype != torch.bool:
-        raise ValueError(f"begins: expected bool, got {begins.dtype}")
+    check_flags("begins", begins, (num_steps, num_columns))
     if length is not None:
         check_shape("length", length, (num_columns,))
-        # Reading a value would make a GPU wait, and cannot be exported.
-        look = length.device.type == "cpu" and not torch.compiler.is_compiling()
-        if look and bool(((length < 1) | (length > num_steps)).any()):
+        if is_readable(length) and bool(((length < 1) | (length > num_steps)).any()):
             raise ValueError(
                 f"length: expected 1 to T={num_steps} valid steps, got {length.tolist()}"
             )
     return begins
-
-
-def check_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    """Check that a tensor has this shape.
-
-    Raises:
-        ValueError: it has not.
-    """
-    if tensor.shape != shape:
-        raise ValueError(f"{name}: expected shape {shape}, got {tuple(tensor.shape)}")

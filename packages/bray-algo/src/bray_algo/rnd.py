@@ -12,7 +12,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from bray_algo._columns import Terms, check_fraction, check_rank, check_shape
+from bray_algo.columns import (
+    Terms,
+    check_flags,
+    check_fraction,
+    check_rank,
+    check_shape,
+    mean,
+)
 from bray_algo.normalisation import RunningNorm
 
 
@@ -130,8 +137,5 @@ def loss(error: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Terms]:
         ValueError: shapes do not agree.
     """
     check_rank("error", error, "N")
-    terms = {"error": error.detach().mean()}
-    if keep is None:
-        return error.mean(), terms
-    check_shape("keep", keep, error.shape)
-    return error.masked_fill(~keep, 0.0).sum() / keep.sum().clamp(min=1), terms
+    check_flags("keep", keep, error.shape)
+    return mean(error, keep), {"error": error.detach().mean()}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from bray_algo import critics
-from bray_algo._columns import Terms, check_rank, check_shape
+from bray_algo.columns import Terms, check_rank, check_shape
 from bray_algo.targets import bootstrap
 
 
@@ -67,7 +67,7 @@ def actor_loss(q: Tensor, log_prob: Tensor, *, alpha: Tensor | float) -> tuple[T
     check_rank("q", q, "K, N")
     check_shape("log_prob", log_prob, q.shape[1:])
     low = critics.lowest(q)
-    loss = (_constant(alpha) * log_prob - low).mean()
+    loss = (constant(alpha) * log_prob - low).mean()
     return loss, {"entropy": -log_prob.detach().mean(), "q": low.detach().mean()}
 
 
@@ -94,5 +94,6 @@ def temperature_loss(
     return loss, {"alpha": alpha.detach()}
 
 
-def _constant(alpha: Tensor | float) -> Tensor | float:
+def constant(alpha: Tensor | float) -> Tensor | float:
+    """Return the temperature without gradient."""
     return alpha.detach() if isinstance(alpha, Tensor) else alpha

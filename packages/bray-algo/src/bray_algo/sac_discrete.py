@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bray_algo import categorical, critics, sac
-from bray_algo._columns import Terms, check_rank, check_shape
+from bray_algo import categorical, critics, dqn, sac
+from bray_algo.columns import Terms, check_rank, check_shape
 from bray_algo.targets import bootstrap
 
 
@@ -22,8 +22,7 @@ def chosen(q: Tensor, action: Tensor) -> Tensor:
     """
     check_rank("q", q, "K, N, A")
     check_shape("action", action, q.shape[1:2])
-    index = action.long()[None, :, None].expand(len(q), -1, 1)
-    return q.gather(2, index).squeeze(2)
+    return dqn.chosen(q.transpose(0, 1).transpose(1, 2), action).T
 
 
 def target(
@@ -62,7 +61,7 @@ def actor_loss(q: Tensor, logits: Tensor, *, alpha: Tensor | float) -> tuple[Ten
     soft_q, entropy = _expectations(q.detach(), logits, alpha, "")
     terms = {
         "entropy": entropy.detach().mean(),
-        "q": (soft_q - _number(alpha) * entropy).detach().mean(),
+        "q": (soft_q - sac.constant(alpha) * entropy).detach().mean(),
     }
     return -soft_q.mean(), terms
 
@@ -95,8 +94,4 @@ def _expectations(
     # An action without a chance may have a value of −inf or NaN: 0 times that is NaN.
     value = critics.lowest(q).masked_fill(probability == 0, 0.0)
     entropy = categorical.entropy(logits)
-    return (probability * value).sum(-1) + _number(alpha) * entropy, entropy
-
-
-def _number(alpha: Tensor | float) -> Tensor | float:
-    return alpha.detach() if isinstance(alpha, Tensor) else alpha
+    return (probability * value).sum(-1) + sac.constant(alpha) * entropy, entropy

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_shape
+from bray_algo.columns import check_flags, check_rank, check_shape
 
 
 def padding(
@@ -23,14 +23,12 @@ def padding(
     None where every segment is known to be full: filling what is not there costs a third of GAE.
     On a GPU that is never known, because reading a length would make it wait.
     """
-    if reward.ndim != 2 or not reward.numel():
-        raise ValueError(f"reward: expected [T, B], not empty, got shape {tuple(reward.shape)}")
-    for name, column in {**columns, "terminated": terminated}.items():
+    check_rank("reward", reward, "T, B")
+    for name, column in columns.items():
         check_shape(name, column, reward.shape)
+    check_flags("terminated", terminated, reward.shape)
     check_shape("final_value", final_value, reward.shape[1:])
     check_shape("length", length, reward.shape[1:])
-    if terminated.dtype != torch.bool:
-        raise ValueError(f"terminated: expected bool, got {terminated.dtype}")
     if _shortest(length, len(reward)) == len(reward):
         return None
     time = torch.arange(len(reward), device=reward.device)[:, None]

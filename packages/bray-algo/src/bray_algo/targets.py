@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo._columns import check_fraction, check_shape, is_readable
+from bray_algo.columns import check_flags, check_fraction, check_shape, is_readable
 
 
 def discount(gamma: float, terminated: Tensor, steps: Tensor | int = 1) -> Tensor:
@@ -47,10 +47,6 @@ def bootstrap(reward: Tensor, discount: Tensor, next_value: Tensor) -> Tensor:
 
 def check_legal(legal: Tensor, like: Tensor, discount: Tensor) -> None:
     """Refuse masks `[N, A]` of wrong shape, and rows of none where the value counts."""
-    if legal.shape != like.shape[:2] or legal.dtype != torch.bool:
-        raise ValueError(
-            f"next_legal: expected bool {tuple(like.shape[:2])}, "
-            f"got {legal.dtype} {tuple(legal.shape)}"
-        )
+    check_flags("next_legal", legal, like.shape[:2])
     if is_readable(legal) and bool((~legal.any(-1) & (discount != 0)).any()):
         raise ValueError("next_legal: got a row of no legal action whose discount is not 0")

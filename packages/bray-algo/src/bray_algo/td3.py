@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bray_algo import critics
-from bray_algo._columns import Terms, check_positive, check_rank
+from bray_algo.columns import Terms, check_positive, check_rank
 from bray_algo.targets import bootstrap
 
 
