@@ -103,7 +103,7 @@ def imitation_step() -> Tensor:
 
 def curiosity_step() -> Tensor:
     module = rnd.RandomNetworkDistillation(nn.Linear(A, K), nn.Linear(A, K), (A,))
-    module.observations.update(rows(N, A), validate=False)
+    module.observations.update(rows(N, A))
     rnd.discounted_sums(rows(K, N), torch.zeros(N), gamma=0.9)
     return rnd.loss(module(rows(N, A)), flags(N))[0]
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bray_algo import multi_categorical
+from bray_algo.validation import validating
 
 SIZES = (2, 3, 4)
 
@@ -105,6 +106,7 @@ def test_shapes_are_checked() -> None:
 def test_without_validation_a_row_of_no_legal_action_is_uniform() -> None:
     legal = [torch.tensor([[False, False]]), torch.tensor([[True, False, False]])]
     raw = [torch.tensor([[3.0, -1.0]]), torch.zeros(1, 3)]
-    logits = multi_categorical.mask(raw, legal, validate=False)
+    with validating(False):
+        logits = multi_categorical.mask(raw, legal)
     entropy = multi_categorical.entropy(logits)
     assert entropy.item() == pytest.approx(math.log(2))

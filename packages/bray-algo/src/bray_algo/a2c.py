@@ -6,6 +6,7 @@ from torch import Tensor
 
 from bray_algo import ppo
 from bray_algo.columns import Terms, check_columns, check_flags, keep, mean
+from bray_algo.validation import check_finite
 
 
 def loss(
@@ -33,6 +34,7 @@ def loss(
     """
     check_columns(log_prob, entropy=entropy, value=value, advantage=advantage, target=target)
     check_flags("valid", valid, log_prob.shape)
+    check_finite(valid, log_prob=log_prob, entropy=entropy, advantage=advantage)
     log_prob, advantage = keep(valid, log_prob, advantage.detach())
     return ppo.actor_critic(
         -mean(log_prob * advantage, valid),

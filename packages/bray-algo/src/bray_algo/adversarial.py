@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bray_algo.columns import Terms, check_rank, check_shape
+from bray_algo.validation import check_finite
 
 
 def discriminator_loss(expert_logit: Tensor, policy_logit: Tensor) -> tuple[Tensor, Terms]:
@@ -33,6 +34,7 @@ def discriminator_loss(expert_logit: Tensor, policy_logit: Tensor) -> tuple[Tens
     """
     check_rank("expert_logit", expert_logit, "N")
     check_rank("policy_logit", policy_logit, "N")
+    check_finite(expert_logit=expert_logit, policy_logit=policy_logit)
     loss = F.softplus(-expert_logit).mean() + F.softplus(policy_logit).mean()
     with torch.no_grad():
         terms = {

@@ -19,6 +19,7 @@ from bray_algo.columns import Terms, check_rank, check_shape
 from bray_algo.games.game import Game
 from bray_algo.mcts import Evaluate, SearchConfig, Tree, search
 from bray_algo.ppo import value_error
+from bray_algo.validation import check_finite, check_logits
 
 State = TypeVar("State")
 
@@ -109,6 +110,8 @@ def alphazero_loss(
     check_rank("logits", logits, "N, A")
     check_shape("policy", policy, logits.shape)
     check_shape("value", value, logits.shape[:1])
+    check_logits(logits=logits)
+    check_finite(policy=policy, outcome=outcome)
     policy = policy.detach()
     policy_loss = -(policy * categorical.log_probs(logits)).sum(-1).mean()
     value_loss = value_error(value, outcome)

@@ -10,6 +10,7 @@ from torch import Tensor
 from bray_algo import ppo, segments
 from bray_algo.columns import Terms, check_columns, check_positive, mean
 from bray_algo.returns import vtrace
+from bray_algo.validation import check_finite
 from bray_algo.vtrace_actor_critic import lag_terms
 
 
@@ -64,8 +65,11 @@ def loss(
     check_columns(log_prob, entropy=entropy, value=value, target_log_prob=target_log_prob)
     check_columns(log_prob, behaviour_log_prob=behaviour_log_prob)
     ends = (final_value.detach(), terminated, length)
-    padding = segments.padding(reward, *ends, log_prob=log_prob)
+    padding = segments.padding(
+        reward, *ends, log_prob=log_prob, behaviour_log_prob=behaviour_log_prob
+    )
     valid = None if padding is None else ~padding
+    check_finite(valid, entropy=entropy, target_log_prob=target_log_prob)
     followed = log_prob if target_log_prob is None else target_log_prob
     log_ratio = (followed - behaviour_log_prob).detach()
     columns = (reward, value.detach(), *ends)

@@ -32,7 +32,6 @@ class AutoRegressiveHead(nn.Module):
         num_features: D.
         num_actions: A_1 … A_K.
         hidden: units of each part's perceptron.
-        validate: look for masks without a legal action, for which a GPU must wait.
 
     Raises:
         ValueError: no part, or a number that is not positive.
@@ -43,16 +42,8 @@ class AutoRegressiveHead(nn.Module):
         torch.Size([2, 2])
     """
 
-    def __init__(
-        self,
-        num_features: int,
-        num_actions: Sequence[int],
-        hidden: int = 64,
-        *,
-        validate: bool = __debug__,
-    ) -> None:
+    def __init__(self, num_features: int, num_actions: Sequence[int], hidden: int = 64) -> None:
         super().__init__()
-        self.validate = validate
         if min(num_actions, default=0) < 1:
             raise ValueError(f"num_actions: expected positive numbers, got {list(num_actions)}")
         self.parts = nn.ModuleList(
@@ -102,7 +93,7 @@ class AutoRegressiveHead(nn.Module):
             allowed = None if legal is None else legal[k]
             if allowed is not None:
                 allowed = _given_first(allowed, actions)
-                logits = categorical.mask(logits, allowed, validate=self.validate)
+                logits = categorical.mask(logits, allowed)
             chosen = choose(k, logits)
             actions.append(chosen)
             every.append(logits)

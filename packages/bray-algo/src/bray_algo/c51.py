@@ -12,6 +12,7 @@ from torch import Tensor
 from bray_algo.columns import Terms, check_rank, check_shape, weighted_mean
 from bray_algo.dqn import chosen, greedy
 from bray_algo.targets import check_legal
+from bray_algo.validation import check_finite
 
 
 def atoms(low: float, high: float, num_atoms: int = 51) -> Tensor:
@@ -58,6 +59,8 @@ def project(probability: Tensor, reward: Tensor, discount: Tensor, support: Tens
     check_rank("support", support, "K")
     check_shape("support", support, probability.shape[1:])
     over = (discount == 0)[:, None]
+    check_finite(reward=reward, discount=discount)
+    check_finite(~over, probability=probability)
     probability = probability.masked_fill(over, 1 / len(support))
     place = _place(reward[:, None] + discount[:, None] * support, support).to(probability.dtype)
     # The lower neighbour stops before the last atom: then both exist, and no mass gets lost there.
@@ -98,7 +101,9 @@ def target(
         check_shape("next_online_logits", next_online_logits, next_logits.shape)
     chooser = next_logits if next_online_logits is None else next_online_logits
     action = greedy(q_values(chooser, support), next_legal)
-    probability = _softmax(chosen(next_logits, action))
+    following = chosen(next_logits, action)
+    check_finite((discount != 0)[:, None], next_logits=following)
+    probability = _softmax(following)
     return project(probability, reward, discount, support).detach()
 
 
@@ -142,7 +147,9 @@ def _place(value: Tensor, support: Tensor) -> Tensor:
 def _chosen_log_p(logits: Tensor, action: Tensor, target: Tensor) -> Tensor:
     check_rank("logits", logits, "N, A, K")
     check_shape("target", target, logits.shape[:1] + logits.shape[2:])
-    return torch.log_softmax(chosen(logits, action), -1)
+    taken = chosen(logits, action)
+    check_finite(logits=taken, target=target)
+    return torch.log_softmax(taken, -1)
 
 
 @torch.no_grad()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bray_algo.columns import check_flags, check_shape
+from bray_algo.validation import is_validated
 
 _FLOOR = -1e9
 """Finite stand-in for −inf, so that gradients of illegal actions are zero, not NaN."""
@@ -19,21 +20,19 @@ def _floor(logits: Tensor) -> float:
     return max(_FLOOR, torch.finfo(logits.dtype).min / 2)  # float16 ends at -65504
 
 
-def mask(logits: Tensor, legal: Tensor, *, validate: bool = __debug__) -> Tensor:
+def mask(logits: Tensor, legal: Tensor) -> Tensor:
     """Return logits in which actions that are not `legal` (bool, same shape) have no chance.
 
     Args:
         logits: `[…, A]`.
         legal: bool `[…, A]`.
-        validate: look for rows of no legal action, for which a GPU must wait. Never done while
-            exporting or compiling; unseen, such a row becomes uniform.
 
     Raises:
-        ValueError: the shapes differ, or a row has no legal action.
+        ValueError: the shapes differ, or a row has no legal action. Unseen, where values are not
+            checked (`validation`), such a row becomes uniform.
     """
     check_flags("legal", legal, logits.shape)
-    look = validate and not torch.compiler.is_compiling()  # which is true in export, too
-    if look and not bool(legal.any(-1).all()):
+    if is_validated(legal) and not bool(legal.any(-1).all()):
         raise ValueError("legal: expected one legal action or more in each row, got a row of none")
     return logits.masked_fill(~legal, _floor(logits))
 

@@ -16,12 +16,12 @@ from bray_algo.columns import (
     check_positive,
     check_rank,
     check_shape,
-    is_readable,
     keep,
     mean,
     weighted_mean,
 )
 from bray_algo.dqn import huber_error
+from bray_algo.validation import check_finite, is_validated
 
 
 def likelihood_loss(
@@ -45,6 +45,7 @@ def likelihood_loss(
     """
     check_columns(log_prob, weight=weight)
     check_flags("valid", valid, log_prob.shape)
+    check_finite(valid, log_prob=log_prob, weight=weight)
     weight = torch.ones_like(log_prob) if weight is None else weight
     log_prob, weight = keep(valid, log_prob, weight.detach())
     terms = {"log_prob": mean(log_prob.detach(), valid), "weight": mean(weight, valid)}
@@ -71,6 +72,7 @@ def regression_loss(
     """
     check_rank("action", action, "N, D")
     check_shape("demonstrated", demonstrated, action.shape)
+    check_finite(action=action, demonstrated=demonstrated)
     error = action - demonstrated.detach()
     rows = error.square() if huber is None else 2 * huber_error(error, huber)
     return weighted_mean(rows.sum(-1), weight), {"absolute_error": error.detach().abs().mean()}
@@ -99,8 +101,9 @@ def smoothed_loss(
     if not 0.0 <= smoothing < 1.0:
         raise ValueError(f"smoothing: expected 0 to below 1, got {smoothing}")
     index = action.long()[:, None]
-    if is_readable(legal) and not bool(legal.gather(1, index).all()):
+    if is_validated(legal) and not bool(legal.gather(1, index).all()):
         raise ValueError("legal: expected each demonstrated action to be legal, got one that isn't")
+    check_finite(legal, log_probs=log_probs)
     shared = log_probs.masked_fill(~legal, 0.0).sum(-1) / legal.sum(-1)
     rows = -(1 - smoothing) * log_probs.gather(1, index).squeeze(1) - smoothing * shared
     accuracy = (log_probs.argmax(-1) == action).to(rows.dtype).mean()

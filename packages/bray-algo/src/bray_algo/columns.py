@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from bray_algo.validation import check_finite
+
 Terms = dict[str, Tensor]
 """What a loss is made of, by name: scalars without gradient."""
 
@@ -59,11 +61,6 @@ def check_fraction(name: str, number: float) -> None:
         raise ValueError(f"{name}: expected 0 to 1, got {number}")
 
 
-def is_readable(tensor: Tensor) -> bool:
-    """Return whether values may be checked: on a GPU that would wait, compiled it would fail."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
 def keep(valid: Tensor | None, *columns: Tensor) -> tuple[Tensor, ...]:
     """Return the columns with zeros, which have no gradient, where they are not valid."""
     if valid is None:
@@ -85,5 +82,6 @@ def weighted_mean(column: Tensor, weight: Tensor | None, valid: Tensor | None = 
     """
     if weight is not None:
         check_shape("weight", weight, column.shape)
+        check_finite(valid, weight=weight)
         column = weight.detach() * column
     return mean(column, valid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from bray_algo.columns import Terms, check_rank, check_shape, weighted_mean
+from bray_algo.validation import check_finite
 
 
 def critic_loss(q: Tensor, target: Tensor, *, weight: Tensor | None = None) -> tuple[Tensor, Terms]:
@@ -45,4 +46,5 @@ def lowest(q: Tensor) -> Tensor:
 def _error(q: Tensor, target: Tensor) -> Tensor:
     check_rank("q", q, "K, N")
     check_shape("target", target, q.shape[1:])
+    check_finite(q=q, target=target)
     return target.detach() - q

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from bray_algo.columns import Terms, check_positive, check_rank, check_shape, weighted_mean
 from bray_algo.targets import bootstrap, check_legal
+from bray_algo.validation import check_finite
 
 
 def duelling(value: Tensor, advantage: Tensor) -> Tensor:
@@ -86,13 +87,15 @@ def target(
     if next_online_q is not None:
         check_shape("next_online_q", next_online_q, next_q.shape)
     chooser = next_q if next_online_q is None else next_online_q
-    return bootstrap(reward, discount, chosen(next_q, greedy(chooser, next_legal)))
+    return bootstrap(reward, discount, chosen(next_q, greedy(chooser, next_legal)), name="next_q")
 
 
 def td_error(q: Tensor, action: Tensor, target: Tensor) -> Tensor:
     """Return y − Q(s, a), `[N]`."""
     check_shape("target", target, q.shape[:1])
-    return target.detach() - chosen(q, action)
+    taken = chosen(q, action)
+    check_finite(q=taken, target=target)
+    return target.detach() - taken
 
 
 def loss(

@@ -11,44 +11,45 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from bray_algo.validation import is_validated
 
-def one_hot(index: Tensor, num_classes: int, *, validate: bool = __debug__) -> Tensor:
+
+def one_hot(index: Tensor, num_classes: int) -> Tensor:
     """Return `[…, num_classes]` float32: one at the index, zeros elsewhere.
 
     Args:
         index: integers `[…]`, 0 to num_classes − 1.
         num_classes: how many there are.
-        validate: look for an index out of range, for which a GPU must wait. Never done while
-            exporting or compiling; unseen, it gives zeros only.
 
     Raises:
-        ValueError: not integers, no class, or an index out of range.
+        ValueError: not integers, no class, or an index out of range. Unseen, where values are not
+            checked (`validation`), that gives zeros only.
     """
     _check_integers("index", index)
     if num_classes < 1:
         raise ValueError(f"num_classes: expected a positive number, got {num_classes}")
     index = index.long()  # 256 classes of bytes: no byte is 256
-    _check_range("index", index, num_classes, validate)
+    _check_range("index", index, num_classes)
     classes = torch.arange(num_classes, device=index.device)
     return (index.unsqueeze(-1) == classes).to(torch.float32)
 
 
-def binary(number: Tensor, num_bits: int, *, validate: bool = __debug__) -> Tensor:
+def binary(number: Tensor, num_bits: int) -> Tensor:
     """Return the bits of whole numbers `[…]`, `[…, num_bits]` float32, the lowest bit first.
 
     Args:
         number: integers `[…]`, 0 to 2^num_bits − 1.
         num_bits: 1 to 62.
-        validate: as in `one_hot`; unseen, higher bits are lost.
 
     Raises:
-        ValueError: not integers, bits out of range, or a number that needs more bits.
+        ValueError: not integers, bits out of range, or a number that needs more bits. Unseen, they
+            are lost.
     """
     _check_integers("number", number)
     if not 1 <= num_bits <= 62:
         raise ValueError(f"num_bits: expected 1 to 62, got {num_bits}")
     number = number.long()
-    _check_range("number", number, 2**num_bits, validate)
+    _check_range("number", number, 2**num_bits)
     powers = torch.tensor([2**bit for bit in range(num_bits)], device=number.device)
     shifted = torch.div(number.unsqueeze(-1), powers, rounding_mode="floor")
     return torch.remainder(shifted, 2).to(torch.float32)
@@ -116,9 +117,8 @@ def _check_integers(name: str, tensor: Tensor) -> None:
         raise ValueError(f"{name}: expected integers, got {tensor.dtype}")
 
 
-def _check_range(name: str, tensor: Tensor, end: int, validate: bool) -> None:
-    look = validate and not torch.compiler.is_compiling() and tensor.numel()  # true in export, too
-    if look and bool(((tensor < 0) | (tensor >= end)).any()):
+def _check_range(name: str, tensor: Tensor, end: int) -> None:
+    if is_validated(tensor) and bool(((tensor < 0) | (tensor >= end)).any()):
         raise ValueError(
             f"{name}: expected 0 to {end - 1}, got {int(tensor.min())} to {int(tensor.max())}"
         )

@@ -20,7 +20,6 @@ class PointerHead(nn.Module):
         num_features: of what points, F.
         entity_size: of an entity, D.
         size: of queries and keys.
-        validate: look for rows in which nobody is present, for which a GPU must wait.
 
     Raises:
         ValueError: a number is not positive.
@@ -34,16 +33,8 @@ class PointerHead(nn.Module):
         tensor([[0.5000, 0.5000, 0.0000]])
     """
 
-    def __init__(
-        self,
-        num_features: int,
-        entity_size: int,
-        size: int = 64,
-        *,
-        validate: bool = __debug__,
-    ) -> None:
+    def __init__(self, num_features: int, entity_size: int, size: int = 64) -> None:
         super().__init__()
-        self.validate = validate
         if min(num_features, entity_size, size) < 1:
             raise ValueError(
                 "num_features, entity_size, size: expected positive numbers, "
@@ -63,7 +54,7 @@ class PointerHead(nn.Module):
         keys = self.key(entities.masked_fill(~present.unsqueeze(-1), 0.0))
         query = self.query(features).unsqueeze(-1)
         logits = (keys @ query).squeeze(-1) / keys.shape[-1] ** 0.5
-        return categorical.mask(logits, present, validate=self.validate)
+        return categorical.mask(logits, present)
 
 
 class DuellingHead(nn.Module):

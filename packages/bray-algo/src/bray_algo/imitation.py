@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bray_algo import categorical
 from bray_algo.columns import Terms, check_flags, check_shape, keep, mean
+from bray_algo.validation import check_finite, check_logits
 
 
 def teacher_loss(
@@ -48,6 +49,7 @@ def teacher_loss(
         raise ValueError(
             f"direction: expected teacher_student or student_teacher, got {direction!r}"
         )
+    check_logits(valid, logits=logits, teacher_logits=teacher_logits)
     row = None if valid is None else valid.unsqueeze(-1)
     logits, teacher_logits = keep(row, logits, teacher_logits.detach())
     pair = (teacher_logits, logits) if direction == "teacher_student" else (logits, teacher_logits)
@@ -86,6 +88,10 @@ def mixed_loss(
     (loss, terms), (other_loss, other_terms) = reinforcement, imitation
     if shared := terms.keys() & other_terms.keys():
         raise ValueError(f"expected terms of different names, got {sorted(shared)} in both")
+    check_finite(
+        reinforcement=loss if reinforcement_weight else None,
+        imitation=other_loss if imitation_weight else None,
+    )
     parts = [(reinforcement_weight, loss), (imitation_weight, other_loss)]
     total = sum((weight * part for weight, part in parts if weight), loss.new_zeros(()))
     return total, {

@@ -11,6 +11,7 @@ from torch import Tensor
 from bray_algo import a2c, categorical, cloning, ppo
 from bray_algo.columns import Terms, check_rank, check_shape
 from bray_algo.ppo import clipped_surrogate, value_error
+from bray_algo.validation import check_logits
 
 __all__ = [
     "Terms",
@@ -121,3 +122,4 @@ def _check_logits(logits: Tensor, action: Tensor) -> None:
     check_rank("logits", logits, "N, A")
     hint = ": flatten time and batch to one dimension N"
     check_shape("action", action, logits.shape[:1], hint)
+    check_logits(logits=logits)

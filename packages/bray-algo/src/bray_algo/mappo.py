@@ -6,6 +6,7 @@ from torch import Tensor
 
 from bray_algo import ppo
 from bray_algo.columns import Terms, check_columns, check_flags, check_rank, check_shape, mean
+from bray_algo.validation import check_finite
 
 
 def loss(
@@ -50,6 +51,7 @@ def loss(
     check_rank("log_prob", log_prob, "N, M")
     check_columns(log_prob, old_log_prob=old_log_prob, entropy=entropy)
     check_flags("alive", alive, log_prob.shape)
+    check_finite(alive, entropy=entropy)
     if value.ndim == 1:
         check_shape("value", value, log_prob.shape[:1])
         states = None if alive is None else alive.any(1)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bray_algo import dqn
 from bray_algo.columns import Terms, check_flags, check_rank, check_shape, keep, mean
+from bray_algo.validation import check_finite
 
 
 def vdn(q: Tensor) -> Tensor:
@@ -105,6 +106,7 @@ def joint_loss(
     check_rank("joint_q", joint_q, "M")
     check_shape("target", target, joint_q.shape)
     check_flags("valid", valid, joint_q.shape)
+    check_finite(valid, joint_q=joint_q, target=target)
     error = target.detach() - joint_q
     terms = {"td_error": mean(error.detach().abs(), valid), "q": mean(joint_q.detach(), valid)}
     (error,) = keep(valid, error)

@@ -30,19 +30,14 @@ def split(logits: Tensor, num_actions: Sequence[int]) -> list[Tensor]:
     return list(torch.split(logits, list(num_actions), -1))
 
 
-def mask(
-    logits: Sequence[Tensor], legal: Sequence[Tensor], *, validate: bool = __debug__
-) -> list[Tensor]:
+def mask(logits: Sequence[Tensor], legal: Sequence[Tensor]) -> list[Tensor]:
     """Return logits in which actions that are not `legal` (K bool `[…, A_k]`) have no chance.
 
     Raises:
         ValueError: not K masks, shapes differ, or a row has no legal action.
     """
     _check_parts("legal", legal, logits)
-    return [
-        categorical.mask(part, allowed, validate=validate)
-        for part, allowed in zip(logits, legal, strict=True)
-    ]
+    return [categorical.mask(*part) for part in zip(logits, legal, strict=True)]
 
 
 def log_prob(logits: Sequence[Tensor], action: Tensor, active: Tensor | None = None) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bray_algo.columns import check_flags
+from bray_algo.validation import is_validated
 
 
 class Moments(NamedTuple):
@@ -104,23 +105,22 @@ class RunningNorm(nn.Module):
         self.register_buffer("variance", torch.ones(tuple(shape), dtype=torch.float64))
 
     @torch.no_grad()
-    def update(self, x: Tensor, mask: Tensor | None = None, *, validate: bool = __debug__) -> None:
+    def update(self, x: Tensor, mask: Tensor | None = None) -> None:
         """Take in rows `[…, *shape]` of which `mask` (bool `[…]`) says which count.
 
         Args:
             x: of any number type.
             mask: None is all.
-            validate: look for numbers that are not finite, which would stay for ever; a GPU must
-                wait for it.
 
         Raises:
-            ValueError: shapes do not agree, or a number is not finite.
+            ValueError: shapes do not agree, or a number is not finite. Unseen, where values are
+                not checked (`validation`), it would stay for ever.
         """
         if not self.training:
             return
         self._check(x)
         seen = moments(x, self.mean.ndim, mask)
-        if validate and not bool((seen.mean.isfinite() & seen.variance.isfinite()).all()):
+        if is_validated(x) and not bool((seen.mean.isfinite() & seen.variance.isfinite()).all()):
             raise ValueError(f"x: expected finite numbers, got some that are not in {_where(x)}")
         self.update_with(seen)
 

@@ -18,6 +18,7 @@ from bray_algo.columns import (
     keep,
     mean,
 )
+from bray_algo.validation import check_finite
 
 _MAX_LOG_RATIO = 20.0
 """Where the ratio stops: finite in float32 (e^89 is not), far beyond any ε. No gradient there."""
@@ -63,11 +64,12 @@ def loss(
         of KL(old ‖ new)) and `clip_fraction`.
 
     Raises:
-        ValueError: shapes do not agree, a clip is out of its range, or one of `value_clip` and
-            `old_value` is given without the other.
+        ValueError: shapes do not agree, a number is not finite, a clip is out of its range, or one
+            of `value_clip` and `old_value` is given without the other.
     """
     check_columns(log_prob, entropy=entropy, value=value)
     check_columns(log_prob, old_log_prob=old_log_prob, advantage=advantage, target=target)
+    check_finite(valid, entropy=entropy)
     policy_loss, terms = clipped_surrogate(
         log_prob, old_log_prob, advantage, clip=clip, dual_clip=dual_clip, valid=valid
     )
@@ -111,6 +113,7 @@ def clipped_surrogate(
     """
     check_columns(log_prob, old_log_prob=old_log_prob, advantage=advantage)
     check_flags("valid", valid, log_prob.shape)
+    check_finite(valid, log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage)
     check_positive("clip", clip)
     log_ratio, advantage = _log_ratio(log_prob, old_log_prob, advantage, valid)
     ratio = log_ratio.exp()
@@ -148,6 +151,7 @@ def kl_penalised_surrogate(
     """
     check_columns(log_prob, old_log_prob=old_log_prob, advantage=advantage, kl=kl)
     check_flags("valid", valid, log_prob.shape)
+    check_finite(valid, log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage, kl=kl)
     if not kl_coefficient >= 0:
         raise ValueError(f"kl_coefficient: expected 0 or more, got {kl_coefficient}")
     log_ratio, advantage = _log_ratio(log_prob, old_log_prob, advantage, valid)
@@ -200,6 +204,7 @@ def value_error(
     """
     check_columns(value, target=target, old_value=old_value)
     check_flags("valid", valid, value.shape)
+    check_finite(valid, value=value, target=target, old_value=old_value)
     if (value_clip is None) != (old_value is None):
         given = "value_clip" if old_value is None else "old_value"
         raise ValueError(f"expected value_clip and old_value, got {given} alone: give both or none")

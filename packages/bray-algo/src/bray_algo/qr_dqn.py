@@ -12,6 +12,7 @@ from torch import Tensor
 from bray_algo.columns import Terms, check_rank, check_shape, weighted_mean
 from bray_algo.dqn import chosen, greedy, huber_error
 from bray_algo.targets import bootstrap, check_legal
+from bray_algo.validation import check_finite
 
 
 def midpoints(num_quantiles: int) -> Tensor:
@@ -57,7 +58,10 @@ def target(
     chooser = next_quantiles if next_online_quantiles is None else next_online_quantiles
     following = chosen(next_quantiles, greedy(chooser.mean(-1), next_legal))
     return bootstrap(
-        reward[:, None].expand_as(following), discount[:, None].expand_as(following), following
+        reward[:, None].expand_as(following),
+        discount[:, None].expand_as(following),
+        following,
+        name="next_quantiles",
     )
 
 
@@ -102,6 +106,7 @@ def _rows(quantiles: Tensor, action: Tensor, target: Tensor, huber: float) -> tu
     check_rank("target", target, "N, K")
     check_shape("target", target, (len(quantiles), target.shape[1]))
     theta = chosen(quantiles, action)
+    check_finite(quantiles=theta, target=target)
     error = target.detach()[:, None, :] - theta[:, :, None]  # [N, K, K']
     level = midpoints(theta.shape[1]).to(theta)[:, None]
     pull = (level - (error.detach() < 0).to(theta.dtype)).abs()

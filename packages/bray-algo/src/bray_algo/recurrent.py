@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.nn.utils.rnn import PackedSequence
 
-from bray_algo.columns import check_flags, check_shape, is_readable
+from bray_algo.columns import check_flags, check_shape
+from bray_algo.validation import is_validated
 
 
 class Recurrent(nn.Module):
@@ -215,7 +216,7 @@ def checked_begins(
     check_flags("begins", begins, (num_steps, num_columns))
     if length is not None:
         check_shape("length", length, (num_columns,))
-        if is_readable(length) and bool(((length < 1) | (length > num_steps)).any()):
+        if is_validated(length) and bool(((length < 1) | (length > num_steps)).any()):
             raise ValueError(
                 f"length: expected 1 to T={num_steps} valid steps, got {length.tolist()}"
             )

@@ -20,6 +20,7 @@ from torch import Tensor
 from bray_algo import segments
 from bray_algo.columns import check_fraction, check_shape
 from bray_algo.recurrence import discounted_sum
+from bray_algo.validation import check_finite, is_suspect
 
 
 def gae(
@@ -47,7 +48,7 @@ def gae(
         lambda_: λ, 0 to 1.
 
     Raises:
-        ValueError: shapes do not agree, or a number is out of its range.
+        ValueError: shapes do not agree, or a number is out of its range or not finite.
     """
     padding = segments.padding(reward, final_value, terminated, length, value=value)
     check_fraction("gamma", gamma)
@@ -76,8 +77,7 @@ def td_lambda(
     """
     columns = (reward, value, final_value, terminated, length)
     advantage = gae(*columns, gamma=gamma, lambda_=lambda_)
-    padding = segments.padding(reward, final_value, terminated, length)
-    return advantage + segments.blank(value, padding)
+    return advantage + segments.blank(value, segments.after_end(reward, length))
 
 
 def n_step(
@@ -169,7 +169,7 @@ def vtrace(
     Other arguments and errors as in `gae`.
     """
     padding = segments.padding(reward, final_value, terminated, length, value=value)
-    check_shape("log_ratio", log_ratio, reward.shape)
+    _check_log_ratio(log_ratio, padding, reward)
     check_fraction("gamma", gamma)
     if not (rho_bar > 0 and c_bar > 0):
         raise ValueError(f"rho_bar, c_bar: expected positive clips, got {rho_bar}, {c_bar}")
@@ -210,8 +210,9 @@ def retrace(
 
     Other arguments and errors as in `gae`.
     """
-    columns = {"action_value": action_value, "value": value, "log_ratio": log_ratio}
+    columns = {"action_value": action_value, "value": value}
     padding = segments.padding(reward, final_value, terminated, length, **columns)
+    _check_log_ratio(log_ratio, padding, reward)
     check_fraction("gamma", gamma)
     check_fraction("lambda_", lambda_)
     discount = segments.discount(gamma, terminated, reward.dtype)
@@ -221,3 +222,11 @@ def retrace(
     carry = discount * segments.later(trace)
     correction = discounted_sum(segments.blank(delta, padding), carry)
     return correction + segments.blank(action_value, padding)
+
+
+def _check_log_ratio(log_ratio: Tensor, padding: Tensor | None, reward: Tensor) -> None:
+    """Refuse another shape, NaN and +inf; −inf is an action that π never takes."""
+    check_shape("log_ratio", log_ratio, reward.shape)
+    if is_suspect(log_ratio):
+        valid = None if padding is None else ~padding
+        check_finite(valid, log_ratio=log_ratio.clamp(min=torch.finfo(log_ratio.dtype).min))

@@ -21,6 +21,7 @@ from bray_algo.columns import (
     mean,
 )
 from bray_algo.normalisation import RunningNorm
+from bray_algo.validation import check_finite
 
 
 class RandomNetworkDistillation(nn.Module):
@@ -138,4 +139,5 @@ def loss(error: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Terms]:
     """
     check_rank("error", error, "N")
     check_flags("keep", keep, error.shape)
+    check_finite(error=error)
     return mean(error, keep), {"error": error.detach().mean()}

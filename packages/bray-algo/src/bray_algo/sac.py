@@ -13,6 +13,7 @@ from torch import Tensor
 from bray_algo import critics
 from bray_algo.columns import Terms, check_rank, check_shape
 from bray_algo.targets import bootstrap
+from bray_algo.validation import check_finite
 
 
 def target(
@@ -40,7 +41,9 @@ def target(
     """
     check_rank("next_q", next_q, "K, N")
     check_shape("next_log_prob", next_log_prob, next_q.shape[1:])
-    return bootstrap(reward, discount, critics.lowest(next_q) - alpha * next_log_prob)
+    check_shape("discount", discount, next_log_prob.shape)
+    check_finite(discount != 0, next_q=next_q, next_log_prob=next_log_prob)
+    return bootstrap(reward, discount, critics.lowest(next_q) - constant(alpha) * next_log_prob)
 
 
 def critic_loss(q: Tensor, target: Tensor, *, weight: Tensor | None = None) -> tuple[Tensor, Terms]:
@@ -66,6 +69,7 @@ def actor_loss(q: Tensor, log_prob: Tensor, *, alpha: Tensor | float) -> tuple[T
     """
     check_rank("q", q, "K, N")
     check_shape("log_prob", log_prob, q.shape[1:])
+    check_finite(q=q, log_prob=log_prob)
     low = critics.lowest(q)
     loss = (constant(alpha) * log_prob - low).mean()
     return loss, {"entropy": -log_prob.detach().mean(), "q": low.detach().mean()}
@@ -89,6 +93,7 @@ def temperature_loss(
     if log_alpha.numel() != 1:
         raise ValueError(f"log_alpha: expected a scalar, got shape {tuple(log_alpha.shape)}")
     check_rank("log_prob", log_prob, "N")
+    check_finite(log_alpha=log_alpha, log_prob=log_prob)
     alpha = log_alpha.exp().squeeze()
     loss = -(alpha * (log_prob.detach() + target_entropy)).mean()
     return loss, {"alpha": alpha.detach()}
@@ -96,4 +101,6 @@ def temperature_loss(
 
 def constant(alpha: Tensor | float) -> Tensor | float:
     """Return the temperature without gradient."""
+    if isinstance(alpha, Tensor):
+        check_finite(alpha=alpha)
     return alpha.detach() if isinstance(alpha, Tensor) else alpha

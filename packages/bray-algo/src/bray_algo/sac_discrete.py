@@ -12,6 +12,7 @@ from torch import Tensor
 from bray_algo import categorical, critics, dqn, sac
 from bray_algo.columns import Terms, check_rank, check_shape
 from bray_algo.targets import bootstrap
+from bray_algo.validation import check_finite, check_logits
 
 
 def chosen(q: Tensor, action: Tensor) -> Tensor:
@@ -43,7 +44,7 @@ def target(
 
     Other arguments as in `sac.target`.
     """
-    soft_q, _ = _expectations(next_q, next_logits, alpha, "next_")
+    soft_q, _ = _expectations(next_q, next_logits, alpha, "next_", discount)
     return bootstrap(reward, discount, soft_q)
 
 
@@ -58,7 +59,7 @@ def actor_loss(q: Tensor, logits: Tensor, *, alpha: Tensor | float) -> tuple[Ten
     Returns:
         The loss, and `entropy` and `q` (both expectations over the policy).
     """
-    soft_q, entropy = _expectations(q.detach(), logits, alpha, "")
+    soft_q, entropy = _expectations(q.detach(), logits, alpha)
     terms = {
         "entropy": entropy.detach().mean(),
         "q": (soft_q - sac.constant(alpha) * entropy).detach().mean(),
@@ -80,17 +81,28 @@ def temperature_loss(
         The loss, and `alpha`.
     """
     check_rank("logits", logits, "N, A")
+    check_logits(logits=logits)
     entropy = categorical.entropy(logits.detach())
     return sac.temperature_loss(log_alpha, -entropy, target_entropy=target_entropy)
 
 
 def _expectations(
-    q: Tensor, logits: Tensor, alpha: Tensor | float, prefix: str
+    q: Tensor,
+    logits: Tensor,
+    alpha: Tensor | float,
+    prefix: str = "",
+    discount: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return E_π[min Q] + α H(π) and H(π), `[N]` each."""
     check_rank(f"{prefix}q", q, "K, N, A")
     check_shape(f"{prefix}logits", logits, q.shape[1:])
+    if discount is not None:
+        check_shape("discount", discount, q.shape[1:2])
+    valid = None if discount is None else discount != 0
+    check_logits(valid, **{f"{prefix}logits": logits})
     probability = categorical.log_probs(logits).exp()
+    met = probability != 0 if valid is None else (probability != 0) & valid[:, None]
+    check_finite(met, **{f"{prefix}q": q})
     # An action without a chance may have a value of −inf or NaN: 0 times that is NaN.
     value = critics.lowest(q).masked_fill(probability == 0, 0.0)
     entropy = categorical.entropy(logits)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bray_algo.columns import check_flags, check_rank, check_shape
+from bray_algo.validation import check_finite, is_suspect
 
 
 def padding(
@@ -29,6 +30,16 @@ def padding(
     check_flags("terminated", terminated, reward.shape)
     check_shape("final_value", final_value, reward.shape[1:])
     check_shape("length", length, reward.shape[1:])
+    absent = after_end(reward, length)
+    check_finite(None if absent is None else ~absent, reward=reward, **columns)
+    if is_suspect(final_value):
+        last = terminated.gather(0, length[None].long() - 1)[0]
+        check_finite(~last, final_value=final_value)
+    return absent
+
+
+def after_end(reward: Tensor, length: Tensor) -> Tensor | None:
+    """Return the same of arguments that were checked before."""
     if _shortest(length, len(reward)) == len(reward):
         return None
     time = torch.arange(len(reward), device=reward.device)[:, None]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_flags, check_fraction, check_shape, is_readable
+from bray_algo.columns import check_flags, check_fraction, check_shape
+from bray_algo.validation import check_finite, is_validated
 
 
 def discount(gamma: float, terminated: Tensor, steps: Tensor | int = 1) -> Tensor:
@@ -33,14 +34,24 @@ def discount(gamma: float, terminated: Tensor, steps: Tensor | int = 1) -> Tenso
     return base.pow(steps).expand_as(terminated).masked_fill(terminated, 0.0)
 
 
-def bootstrap(reward: Tensor, discount: Tensor, next_value: Tensor) -> Tensor:
+def bootstrap(
+    reward: Tensor, discount: Tensor, next_value: Tensor, *, name: str = "next_value"
+) -> Tensor:
     """Return r + d V', `[N]`, without gradient; r alone where d is 0, be V' infinite or NaN.
 
+    Args:
+        reward: r, `[N]`.
+        discount: d, `[N]`.
+        next_value: V', `[N]`.
+        name: what an error calls V'.
+
     Raises:
-        ValueError: shapes do not agree.
+        ValueError: shapes do not agree, or a number is not finite.
     """
     check_shape("discount", discount, reward.shape)
-    check_shape("next_value", next_value, reward.shape)
+    check_shape(name, next_value, reward.shape)
+    check_finite(reward=reward, discount=discount)
+    check_finite(discount != 0, **{name: next_value})
     following = (discount * next_value).masked_fill(discount == 0, 0.0)
     return (reward + following).detach()
 
@@ -48,5 +59,5 @@ def bootstrap(reward: Tensor, discount: Tensor, next_value: Tensor) -> Tensor:
 def check_legal(legal: Tensor, like: Tensor, discount: Tensor) -> None:
     """Refuse masks `[N, A]` of wrong shape, and rows of none where the value counts."""
     check_flags("next_legal", legal, like.shape[:2])
-    if is_readable(legal) and bool((~legal.any(-1) & (discount != 0)).any()):
+    if is_validated(legal) and bool((~legal.any(-1) & (discount != 0)).any()):
         raise ValueError("next_legal: got a row of no legal action whose discount is not 0")

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from bray_algo import critics
-from bray_algo.columns import Terms, check_positive, check_rank
+from bray_algo.columns import Terms, check_positive, check_rank, check_shape
 from bray_algo.targets import bootstrap
+from bray_algo.validation import check_finite
 
 
 def smoothed(
@@ -63,6 +64,8 @@ def target(next_q: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
         ValueError: shapes do not agree.
     """
     check_rank("next_q", next_q, "K, N")
+    check_shape("discount", discount, next_q.shape[1:])
+    check_finite(discount != 0, next_q=next_q)
     return bootstrap(reward, discount, critics.lowest(next_q))
 
 
@@ -77,6 +80,7 @@ def actor_loss(q: Tensor) -> tuple[Tensor, Terms]:
         ValueError: not one value for each row.
     """
     check_rank("q", q, "N")
+    check_finite(q=q)
     return -q.mean(), {"q": q.detach().mean()}
 
 

@@ -48,7 +48,9 @@ def loss(
     """
     check_columns(log_prob, entropy=entropy, value=value, behaviour_log_prob=behaviour_log_prob)
     ends = (final_value.detach(), terminated, length)
-    padding = segments.padding(reward, *ends, log_prob=log_prob)
+    padding = segments.padding(
+        reward, *ends, log_prob=log_prob, behaviour_log_prob=behaviour_log_prob
+    )
     valid = None if padding is None else ~padding
     log_ratio = (log_prob - behaviour_log_prob).detach()
     columns = (reward, value.detach(), *ends)
