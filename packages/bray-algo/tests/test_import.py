@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import subprocess
 import sys
 
@@ -21,3 +23,11 @@ def test_importing_loads_nothing_of_bray_nor_ray() -> None:
 def test_exported_names_exist() -> None:
     assert sorted(bray_algo.__all__) == bray_algo.__all__
     assert all(hasattr(bray_algo, name) for name in bray_algo.__all__)
+
+
+def test_every_submodule_is_imported_from_the_package_and_shadows_no_name() -> None:
+    names = [module.name for module in pkgutil.iter_modules(bray_algo.__path__)]
+    assert {"sac", "ppo", "returns", "league", "validation"} <= set(names)
+    for name in names:
+        module = importlib.import_module(f"bray_algo.{name}")
+        assert getattr(bray_algo, name) is module
