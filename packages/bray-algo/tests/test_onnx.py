@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from bray_algo import (
+    NatureCNN,
+    PolicyValueMLP,
     beta,
     categorical,
     discretised,
@@ -104,32 +105,61 @@ class Networks(nn.Module):
         }
 
 
-def inputs_of_networks(num: int) -> tuple[Tensor, ...]:
+class Policies(nn.Module):
+    """The networks that give logits and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp, self.cnn = PolicyValueMLP(4, 2), NatureCNN(6)
+
+    def forward(self, x: Tensor, frames: Tensor) -> dict[str, Tensor]:
+        outputs = {"mlp": self.mlp(x), "cnn": self.cnn(frames)}
+        return {f"{a}_{b}": tensor for a, each in outputs.items() for b, tensor in each.items()}
+
+
+class Everything(nn.Module):
+    """All of them: each export costs seconds before it begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.modes, self.networks, self.policies = Modes(), Networks(), Policies()
+
+    def forward(
+        self,
+        x: Tensor,
+        legal: Tensor,
+        frames: Tensor,
+        units: Tensor,
+        index: Tensor,
+        present: Tensor,
+        states: Tensor,
+        steps: Tensor,
+        valid: Tensor,
+        begins: Tensor,
+    ) -> dict[str, Tensor]:
+        outputs = self.networks(units, index, present, states, steps, valid, begins)
+        return {**self.modes(x, legal), **self.policies(x, frames), **outputs}
+
+
+def inputs(num: int) -> tuple[Tensor, ...]:
+    legal = torch.rand(num, 6) < 0.5
+    legal[:, [0, 3]] = True
     present = torch.rand(num, 7) < 0.6
     present[:, 0] = True
     index = torch.randint(0, 4, (num, 7, 2))
+    frames = torch.randint(0, 256, (num, 4, 84, 84), dtype=torch.uint8)
     states, steps = torch.randn(num, 15), torch.randn(num, 1, 3, 8)
     valid, begins = torch.rand(num, 3) < 0.7, torch.rand(num) < 0.5
-    return torch.randn(num, 7, 3), index, present, states, steps, valid, begins
-
-
-def inputs_of_modes(num: int) -> tuple[Tensor, ...]:
-    legal = torch.rand(num, 6) < 0.5
-    legal[:, [0, 3]] = True
-    return torch.randn(num, 4) * 3, legal
+    x, units = torch.randn(num, 4) * 3, torch.randn(num, 7, 3)
+    return x, legal, frames, units, index, present, states, steps, valid, begins
 
 
 @pytest.mark.filterwarnings("ignore:# The axis name. batch")  # said of every input but one
-@pytest.mark.parametrize(
-    ("network", "inputs"),
-    [(Modes(), inputs_of_modes), (Networks(), inputs_of_networks)],
-    ids=["modes", "networks"],
-)
-def test_it_exports_for_any_batch(network: nn.Module, inputs: Any) -> None:
+def test_everything_exports_for_any_batch() -> None:
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
     torch.manual_seed(0)
-    example, others = inputs(4), inputs(9)
+    network, example, others = Everything(), inputs(2), inputs(3)
     with torch.no_grad():
         want = network.eval()(*others)
     batch = torch.export.Dim("batch", min=1)
@@ -139,6 +169,7 @@ def test_it_exports_for_any_batch(network: nn.Module, inputs: Any) -> None:
         dynamo=True,
         dynamic_shapes=tuple({0: batch} for _ in example),
         output_names=list(want),
+        optimize=False,  # as bray_model exports
         verbose=False,
     )
     assert program is not None
