@@ -1,8 +1,8 @@
 """Returns on [T=128, B=1024] beside a plain Python loop, a loop over rows, and TorchRL.
 
     OMP_NUM_THREADS=1 uv run python benchmarks/algo_returns.py
-    OMP_NUM_THREADS=1 uv run --no-project --with torchrl --with ./packages/bray-algo \\
-        python benchmarks/algo_returns.py
+    OMP_NUM_THREADS=1 uv run --no-project --python 3.11 --with torch==2.15.0 --with torchrl \\
+        --with ./packages/bray-algo python benchmarks/algo_returns.py
 
 Each round times all of them in turn; the figures are medians over rounds, so that a ratio is of one
 run. The plain loop is over lists of floats, converted before the clock starts, and full segments:

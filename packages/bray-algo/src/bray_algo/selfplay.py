@@ -81,7 +81,7 @@ def wanted_weights(
 
     Args:
         win_rates: the player's predicted chance to beat each opponent, `[N]`, 0 to 1: from a
-            payoff table, or of ratings (`trueskill.expected_score`, `elo.elo_expected`).
+            payoff table, or of ratings (`trueskill.chances`, `elo.elo_expected`).
         wanted: win rate, 0 to 1.
         width: how far from it is near; 0 draws the nearest alone.
         exploration: probability of a uniform draw, 0 to 1.
