@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bray_algo.recurrent import Recurrent
@@ -75,6 +75,7 @@ def expected(
     return outputs, after
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 10_000), st.sampled_from(KINDS))
 def test_equals_every_episode_alone(seed: int, kind: str) -> None:
     rng = np.random.default_rng(seed)
