@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import math
 
 import pytest
@@ -48,35 +47,3 @@ def test_activations_stand_between_the_layers() -> None:
 def test_the_nature_cnn_refuses_no_actions() -> None:
     with pytest.raises(ValueError, match="num_actions, channels: expected positive numbers, got 0"):
         NatureCNN(0)
-
-
-@pytest.mark.parametrize(
-    ("network", "observation"),
-    [
-        (PolicyValueMLP(4, 2), torch.randn(3, 4)),
-        (NatureCNN(6), torch.randint(0, 256, (2, 4, 84, 84), dtype=torch.uint8)),
-    ],
-)
-def test_networks_export_to_onnx(network: nn.Module, observation: torch.Tensor) -> None:
-    onnx = pytest.importorskip("onnx")
-    pytest.importorskip("onnxscript")
-    evaluator = pytest.importorskip("onnx.reference").ReferenceEvaluator
-    program = torch.onnx.export(
-        network.eval(),
-        (observation,),
-        dynamo=True,
-        dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
-        output_names=["logits", "value"],
-        verbose=False,
-    )
-    assert program is not None
-    file = io.BytesIO()
-    program.save(file)
-    session = evaluator(onnx.load_from_string(file.getvalue()))
-    assert session.output_names == ["logits", "value"]
-    wider = torch.cat([observation, observation, observation[:1]])
-    got = session.run(None, {session.input_names[0]: wider.numpy()})
-    with torch.no_grad():
-        want = network(wider)
-    for name, array in zip(session.output_names, got, strict=True):
-        assert torch.allclose(torch.from_numpy(array), want[name], atol=1e-4)

@@ -1,4 +1,7 @@
-"""Reinforcement learning as plain torch functions: networks, returns, losses, league rules."""
+"""Reinforcement learning as plain torch functions: networks, returns, losses, league rules.
+
+A dozen names are here; everything else is a submodule to import: `from bray_algo import sac`.
+"""
 
 from bray_algo import categorical, gaussian
 from bray_algo.league import elo_update, pfsp_weights

@@ -9,6 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from bray_algo.columns import check_flags, check_shape
+from bray_algo.validation import is_validated
+
 _FLOOR = -1e9
 """Finite stand-in for −inf, so that gradients of illegal actions are zero, not NaN."""
 
@@ -20,14 +23,16 @@ def _floor(logits: Tensor) -> float:
 def mask(logits: Tensor, legal: Tensor) -> Tensor:
     """Return logits in which actions that are not `legal` (bool, same shape) have no chance.
 
+    Args:
+        logits: `[…, A]`.
+        legal: bool `[…, A]`.
+
     Raises:
-        ValueError: the shapes differ, or a row has no legal action.
+        ValueError: the shapes differ, or a row has no legal action. Unseen, where values are not
+            checked (`validation`), such a row becomes uniform.
     """
-    if legal.shape != logits.shape or legal.dtype != torch.bool:
-        raise ValueError(
-            f"legal: expected bool {tuple(logits.shape)}, got {legal.dtype} {tuple(legal.shape)}"
-        )
-    if not bool(legal.any(-1).all()):
+    check_flags("legal", legal, logits.shape)
+    if is_validated(legal) and not bool(legal.any(-1).all()):
         raise ValueError("legal: expected one legal action or more in each row, got a row of none")
     return logits.masked_fill(~legal, _floor(logits))
 
@@ -43,10 +48,7 @@ def log_prob(logits: Tensor, action: Tensor) -> Tensor:
     Raises:
         ValueError: there is not one action for each row of logits.
     """
-    if action.shape != logits.shape[:-1]:
-        raise ValueError(
-            f"action: expected shape {tuple(logits.shape[:-1])}, got {tuple(action.shape)}"
-        )
+    check_shape("action", action, logits.shape[:-1])
     return log_probs(logits).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
 
 

@@ -11,6 +11,8 @@ import math
 import torch
 from torch import Tensor
 
+from bray_algo.columns import check_shape
+
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _MAX_LOG_STD = 20.0
 
@@ -21,23 +23,21 @@ def log_prob(mean: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
     Raises:
         ValueError: shapes do not agree; so in all of this file.
     """
-    if action.shape != mean.shape:
-        raise ValueError(f"action: expected shape {tuple(mean.shape)}, got {tuple(action.shape)}")
-    log_std = _held(mean, log_std)
+    check_shape("action", action, mean.shape)
+    log_std = held(mean, log_std)
     z = (action - mean) * torch.exp(-log_std)
     return (-0.5 * z.square() - log_std - _HALF_LOG_2PI).sum(-1)
 
 
 def entropy(mean: Tensor, log_std: Tensor) -> Tensor:
     """Return the differential entropy `[…]`, in nats."""
-    return (_held(mean, log_std) + 0.5 + _HALF_LOG_2PI).sum(-1)
+    return (held(mean, log_std) + 0.5 + _HALF_LOG_2PI).sum(-1)
 
 
 def kl(mean_p: Tensor, log_std_p: Tensor, mean_q: Tensor, log_std_q: Tensor) -> Tensor:
     """Return KL(p ‖ q), `[…]`, in nats."""
-    if mean_p.shape != mean_q.shape:
-        raise ValueError(f"mean_q: expected shape {tuple(mean_p.shape)}, got {tuple(mean_q.shape)}")
-    log_std_p, log_std_q = _held(mean_p, log_std_p), _held(mean_q, log_std_q)
+    check_shape("mean_q", mean_q, mean_p.shape)
+    log_std_p, log_std_q = held(mean_p, log_std_p), held(mean_q, log_std_q)
     ratio = torch.exp(2 * (log_std_p - log_std_q))
     distance = ((mean_p - mean_q) * torch.exp(-log_std_q)).square()
     return (log_std_q - log_std_p + 0.5 * (ratio + distance - 1)).sum(-1)
@@ -46,7 +46,7 @@ def kl(mean_p: Tensor, log_std_p: Tensor, mean_q: Tensor, log_std_q: Tensor) -> 
 def sample(mean: Tensor, log_std: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Draw actions `[…, D]`."""
     noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
-    return mean + torch.exp(_held(mean, log_std)) * noise
+    return mean + torch.exp(held(mean, log_std)) * noise
 
 
 def mode(mean: Tensor, log_std: Tensor) -> Tensor:
@@ -54,8 +54,12 @@ def mode(mean: Tensor, log_std: Tensor) -> Tensor:
     return mean
 
 
-def _held(mean: Tensor, log_std: Tensor) -> Tensor:
-    """Check a log standard deviation and return it within its bounds, in the mean's shape."""
+def held(mean: Tensor, log_std: Tensor) -> Tensor:
+    """Return a log standard deviation within its bounds, in the mean's shape.
+
+    Raises:
+        ValueError: it is neither of the mean's shape nor of its last axis'.
+    """
     if log_std.shape not in (mean.shape, mean.shape[-1:]):
         raise ValueError(
             f"log_std: expected shape {tuple(mean.shape)} or {tuple(mean.shape[-1:])}, "

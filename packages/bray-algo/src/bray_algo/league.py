@@ -1,57 +1,246 @@
-"""Rules of self-play as pure functions: ratings, and whom to play next."""
+"""AlphaStar's league: who plays whom, when a copy is frozen, when a learner begins anew.
+
+Vinyals et al. 2019, "Grandmaster level in StarCraft II using multi-agent reinforcement learning",
+Methods, "Multi-agent learning". Names in, decisions out: whoever holds the models keeps them by
+these names, plays `opponent(...)`, and follows `advance(...)`. The ratings and weights of simpler
+self-play are in `elo` and `selfplay`.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from bray_algo.elo import elo_expected, elo_update
+from bray_algo.league_rules import LeagueRules, Role
+from bray_algo.payoff import PayoffTable
+from bray_algo.selfplay import pfsp_weights
 
-
-def elo_expected(rating: float, opponent: float) -> float:
-    """Return the expected score of a player, 0 to 1: 1 / (1 + 10^((R_b − R_a) / 400)).
-
-    Elo 1978, "The rating of chessplayers, past and present", with the logistic curve.
-    """
-    return float(1.0 / (1.0 + 10.0 ** ((opponent - rating) / 400.0)))
-
-
-def elo_update(
-    rating: float, opponent: float, score: float, k: float = 16.0
-) -> tuple[float, float]:
-    """Return both ratings after a game of score 1 (won), 0.5 (drawn) or 0 (lost).
-
-    R' = R + k (score − expected), the opponent's the other way.
-
-    Raises:
-        ValueError: the score is not within 0 and 1.
-    """
-    if not 0.0 <= score <= 1.0:
-        raise ValueError(f"score: expected 0 to 1, got {score}")
-    change = k * (score - elo_expected(rating, opponent))
-    return rating + change, opponent - change
+__all__ = [
+    "Freeze",
+    "League",
+    "LeagueRules",
+    "Match",
+    "Role",
+    "elo_expected",
+    "elo_update",
+    "pfsp_weights",
+]
 
 
-def pfsp_weights(win_rates: npt.ArrayLike, kind: Literal["hard", "var"] = "hard") -> Floats:
-    """Return the probability of each opponent by prioritised fictitious self-play.
+class Match(NamedTuple):
+    """A game to be played."""
 
-    Vinyals et al. 2019, "Grandmaster level in StarCraft II", Methods: f_hard(x) = (1 − x)²
-    prefers those who beat us, f_var(x) = x (1 − x) those of our own strength.
+    learner: str
+    opponent: str
+    """A learner, as it is now (perhaps the same one), or a frozen player."""
+    reason: Literal["self_play", "pfsp", "forgotten", "curriculum", "target"]
+
+
+class Freeze(NamedTuple):
+    """A copy to be made: keep the learner's weights of now under this name for ever."""
+
+    learner: str
+    name: str
+    reset: bool
+    """Afterwards give the learner the weights that it began with."""
+
+
+class League:
+    """Learners by role and the frozen players that they left behind. Not thread-safe.
 
     Args:
-        win_rates: our chance to beat each opponent, `[N]`, 0 to 1.
-        kind: `hard` or `var`.
+        learners: name → role: `main`, `main_exploiter` or `league_exploiter`; one main or more.
+        rules: the numbers.
+        seed: of the draws.
 
     Raises:
-        ValueError: no opponents, a rate out of range, or an unknown kind.
+        ValueError: no main learner, or an unknown role.
+
+    Example:
+        >>> league = League({"main": "main", "rival": "main_exploiter"}, seed=0)
+        >>> league.freeze("main")  # the first copy, as the learner is before it learns
+        Freeze(learner='main', name='main-1', reset=False)
+        >>> league.opponent("rival")
+        Match(learner='rival', opponent='main', reason='target')
+        >>> league.record("rival", "main", 1.0)
+        >>> league.advance("rival", num_steps=1000)  # not yet time
     """
-    rates = np.asarray(win_rates, np.float64)
-    if rates.ndim != 1 or not len(rates) or not ((rates >= 0) & (rates <= 1)).all():  # NaN too
-        raise ValueError(f"win_rates: expected [N] of 0 to 1, got {win_rates!r}")
-    if kind not in ("hard", "var"):
-        raise ValueError(f"kind: expected 'hard' or 'var', got {kind!r}")
-    weights = (1 - rates) ** 2 if kind == "hard" else rates * (1 - rates)
-    total = weights.sum()
-    return weights / total if total > 0 else np.full(len(rates), 1 / len(rates))
+
+    def __init__(
+        self,
+        learners: Mapping[str, Role],
+        *,
+        rules: LeagueRules | None = None,
+        seed: int | None = None,
+    ) -> None:
+        for name, role in learners.items():
+            if role not in get_args(Role):
+                raise ValueError(f"{name}: expected one of {get_args(Role)}, got {role!r}")
+        if "main" not in learners.values():
+            raise ValueError(f"learners: expected one main or more, got {dict(learners)}")
+        self.rules = rules or LeagueRules()
+        self.learners: dict[str, Role] = dict(learners)
+        self.frozen: dict[str, str] = {}
+        """Frozen player → the learner that it is a copy of, oldest first."""
+        self.payoff = PayoffTable(learners, decay=self.rules.decay)
+        self._steps = dict.fromkeys(learners, 0)
+        self._rng = np.random.default_rng(seed)
+
+    def opponent(self, learner: str) -> Match:
+        """Draw whom a learner plays next."""
+        return {
+            "main": self._for_main,
+            "main_exploiter": self._for_main_exploiter,
+            "league_exploiter": self._for_league_exploiter,
+        }[self._role(learner)](learner)
+
+    def record(self, player: str, opponent: str, score: float) -> None:
+        """Count a game: 1 the player won, 0.5 a draw, 0 the opponent; against itself: nothing."""
+        if player != opponent:
+            self.payoff.record(player, opponent, score)
+
+    def advance(self, learner: str, num_steps: int) -> Freeze | None:
+        """Count steps that a learner has learned from, and freeze it when it is time.
+
+        Raises:
+            ValueError: an unknown learner, or a negative number of steps.
+        """
+        role = self._role(learner)
+        if num_steps < 0:
+            raise ValueError(f"num_steps: expected 0 or more, got {num_steps}")
+        self._steps[learner] += num_steps
+        return self.freeze(learner) if self._is_due(learner, role) else None
+
+    def freeze(self, learner: str) -> Freeze:
+        """Add a copy of a learner as a new player, whatever the time.
+
+        A learner that begins anew loses its results: they were another policy's.
+        """
+        role = self._role(learner)
+        number = 1 + sum(parent == learner for parent in self.frozen.values())
+        name = f"{learner}-{number}"
+        self.payoff.add(name)
+        self.frozen[name] = learner
+        self._steps[learner] = 0
+        chance = {"main": 0.0, "main_exploiter": 1.0}.get(role, self.rules.league_exploiter_reset)
+        reset = bool(self._rng.random() < chance)
+        if reset:
+            self.payoff.forget(learner)
+        return Freeze(learner, name, reset)
+
+    def copies(self, *roles: Role) -> list[str]:
+        """Return the frozen players of learners of these roles, oldest first; none: of all."""
+        return [
+            n for n, parent in self.frozen.items() if not roles or self.learners[parent] in roles
+        ]
+
+    def state(self) -> dict[str, Any]:
+        """Return everything but the rules, as JSON takes it."""
+        return {
+            "learners": dict(self.learners),
+            "frozen": dict(self.frozen),
+            "steps": dict(self._steps),
+            "payoff": self.payoff.state(),
+            "rng": json.loads(json.dumps(self._rng.bit_generator.state)),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], *, rules: LeagueRules | None = None) -> League:
+        """Return the league that `state` described; it draws on as that one would have.
+
+        Raises:
+            ValueError: it is not a league's state.
+        """
+        try:
+            league = cls(state["learners"], rules=rules)
+            league.frozen = {str(name): str(parent) for name, parent in state["frozen"].items()}
+            league._steps = {name: int(state["steps"][name]) for name in league.learners}
+            league.payoff = PayoffTable.from_state(state["payoff"])
+            league.payoff.decay = league.rules.decay
+            league._rng.bit_generator.state = state["rng"]
+            if {*league.learners, *league.frozen} != set(league.payoff.players):
+                raise ValueError("payoff: its players are not the league's")
+            if not set(league.frozen.values()) <= set(league.learners):
+                raise ValueError("frozen: a copy of no learner")
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raise ValueError(f"state: expected what state() returned, got {error!r}") from error
+        return league
+
+    def _for_main(self, learner: str) -> Match:
+        draw = self._rng.random()
+        if draw < self.rules.pfsp and self.frozen:
+            return Match(learner, self._draw(learner, self.copies(), "hard"), "pfsp")
+        if self.rules.pfsp <= draw < 1 - self.rules.self_play:
+            lost = self._forgotten(learner)
+            if lost:
+                return Match(learner, self._draw(learner, lost, "hard"), "forgotten")
+        return self._self_play(learner)
+
+    def _self_play(self, learner: str) -> Match:
+        opponent = self._any_main()
+        copies = [name for name, parent in self.frozen.items() if parent == opponent]
+        if copies and self._rates(learner, [opponent])[0] < self.rules.struggling_win_rate:
+            return Match(learner, self._draw(learner, copies, "var"), "curriculum")
+        return Match(learner, opponent, "self_play")
+
+    def _forgotten(self, learner: str) -> list[str]:
+        """Return frozen main players that the learner no longer beats, and strong exploiters."""
+        limits = [
+            (self.copies("main"), self.rules.forgotten_win_rate),
+            (self.copies("main_exploiter"), self.rules.strong_exploiter_win_rate),
+        ]
+        return [
+            name
+            for names, limit in limits
+            for name, rate in zip(names, self._rates(learner, names), strict=True)
+            if rate < limit
+        ]
+
+    def _for_main_exploiter(self, learner: str) -> Match:
+        opponent = self._any_main()
+        copies = self.copies("main")
+        is_weak = self._rates(learner, [opponent])[0] < self.rules.curriculum_win_rate
+        if copies and is_weak and self._rng.random() < self.rules.curriculum:
+            return Match(learner, self._draw(learner, copies, "var"), "curriculum")
+        return Match(learner, opponent, "target")
+
+    def _for_league_exploiter(self, learner: str) -> Match:
+        if not self.frozen:
+            return Match(learner, self._any_main(), "target")
+        return Match(learner, self._draw(learner, self.copies(), "hard"), "pfsp")
+
+    def _is_due(self, learner: str, role: Role) -> bool:
+        steps = self._steps[learner]
+        if role == "main":
+            return steps >= self.rules.main_period
+        if role == "main_exploiter":
+            targets, timeout = self._mains(), self.rules.main_exploiter_timeout
+        else:
+            targets, timeout = self.copies(), self.rules.league_exploiter_timeout
+        rates = self._rates(learner, targets)
+        beaten = len(rates) > 0 and bool((rates > self.rules.freeze_win_rate).all())
+        return beaten or steps >= timeout
+
+    def _draw(self, learner: str, names: Sequence[str], kind: Literal["hard", "var"]) -> str:
+        weights = pfsp_weights(self._rates(learner, names), kind, self.rules.power)
+        return names[int(self._rng.choice(len(names), p=weights))]
+
+    def _rates(self, learner: str, names: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float64]]:
+        return self.payoff.win_rates(learner, names, prior_games=self.rules.prior_games)
+
+    def _any_main(self) -> str:
+        mains = self._mains()
+        return mains[int(self._rng.integers(len(mains)))]
+
+    def _mains(self) -> list[str]:
+        return [name for name, role in self.learners.items() if role == "main"]
+
+    def _role(self, learner: str) -> Role:
+        role = self.learners.get(learner)
+        if role is None:
+            raise ValueError(f"learner: expected one of {list(self.learners)}, got {learner!r}")
+        return role

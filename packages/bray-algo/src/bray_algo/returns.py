@@ -5,6 +5,9 @@ gives zeros, whatever it holds. A step that terminated has no future; a segment 
 (cut or truncated) goes on with `final_value [B]`, the value of the observation after its last valid
 step. So a segment must end where its episode is truncated: the value to go on with is that of the
 episode's own last observation, not of the next episode's first.
+
+On policy: `gae`, `n_step`, `td_lambda`, `upgo`. Off policy: `vtrace` (of state values), `retrace`
+(of action values). All are one `recurrence.discounted_sum` over whole rows.
 """
 
 from __future__ import annotations
@@ -13,6 +16,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from bray_algo import segments
+from bray_algo.columns import check_fraction, check_shape
+from bray_algo.recurrence import discounted_sum
+from bray_algo.validation import check_finite, is_suspect
 
 
 def gae(
@@ -40,14 +48,36 @@ def gae(
         lambda_: λ, 0 to 1.
 
     Raises:
-        ValueError: shapes do not agree, or a number is out of its range.
+        ValueError: shapes do not agree, or a number is out of its range or not finite.
     """
-    padding = _padding(reward, value, final_value, terminated, length)
-    _check_fraction("gamma", gamma)
-    _check_fraction("lambda_", lambda_)
-    following_value = _next_value(value, final_value, terminated, length)
-    delta = (reward + gamma * following_value - value).masked_fill(padding, 0.0)
-    return _accumulate(delta, lambda_ * _discount(gamma, terminated, delta))
+    padding = segments.padding(reward, final_value, terminated, length, value=value)
+    check_fraction("gamma", gamma)
+    check_fraction("lambda_", lambda_)
+    discount = segments.discount(gamma, terminated, reward.dtype)
+    following = segments.following(value, final_value, terminated, length)
+    delta = torch.addcmul(reward - value, discount, following)
+    return discounted_sum(segments.blank(delta, padding), discount * lambda_)
+
+
+def td_lambda(
+    reward: Tensor,
+    value: Tensor,
+    final_value: Tensor,
+    terminated: Tensor,
+    length: Tensor,
+    *,
+    gamma: float,
+    lambda_: float,
+) -> Tensor:
+    """Return TD(λ)'s λ-returns `[T, B]`, what a value function is regressed to.
+
+    Sutton & Barto 2018, "Reinforcement learning: an introduction", equation 12.3, which is
+    G_t = r_t + γ ((1 − λ) V_{t+1} + λ G_{t+1}). They are GAE's advantages plus the values.
+    Arguments and errors as in `gae`.
+    """
+    columns = (reward, value, final_value, terminated, length)
+    advantage = gae(*columns, gamma=gamma, lambda_=lambda_)
+    return advantage + segments.blank(value, segments.after_end(reward, length))
 
 
 def n_step(
@@ -58,15 +88,52 @@ def n_step(
     length: Tensor,
     *,
     gamma: float,
+    num_steps: int | None = None,
 ) -> Tensor:
-    """Return R_t = r_t + γ R_{t+1} to the segment's end, bootstrapped there, `[T, B]`.
+    """Return R_t = r_t + γ r_{t+1} + … + γ^n V_{t+n}, `[T, B]`.
 
-    Mnih et al. 2016, "Asynchronous methods for deep reinforcement learning", Algorithm S3.
-    Arguments and errors as in `gae`, of which it is the case λ = 1 plus the value.
+    Without `num_steps` to the segment's end, bootstrapped there: Mnih et al. 2016, "Asynchronous
+    methods for deep reinforcement learning", Algorithm S3. With it, n = `num_steps`, fewer where
+    the segment ends before: Sutton & Barto 2018, equation 7.1. Other arguments and errors as in
+    `gae`.
     """
-    advantage = gae(reward, value, final_value, terminated, length, gamma=gamma, lambda_=1.0)
-    padding = _padding(reward, value, final_value, terminated, length)
-    return advantage + value.masked_fill(padding, 0.0)
+    columns = (reward, value, final_value, terminated, length)
+    if num_steps is None:
+        return td_lambda(*columns, gamma=gamma, lambda_=1.0)
+    padding = segments.padding(reward, final_value, terminated, length, value=value)
+    check_fraction("gamma", gamma)
+    if num_steps < 1:
+        raise ValueError(f"num_steps: expected 1 or more, got {num_steps}")
+    returns, discount = value, segments.discount(gamma, terminated, reward.dtype)
+    for _ in range(min(num_steps, len(reward))):
+        following = segments.following(returns, final_value, terminated, length)
+        returns = torch.addcmul(reward, discount, following)
+    return segments.blank(returns, padding)
+
+
+def upgo(
+    reward: Tensor,
+    value: Tensor,
+    final_value: Tensor,
+    terminated: Tensor,
+    length: Tensor,
+    *,
+    gamma: float,
+) -> Tensor:
+    """Return upgoing returns `[T, B]`, which follow a trajectory while it does better than V.
+
+    Vinyals et al. 2019, "Grandmaster level in StarCraft II", Methods, with a discount:
+    G_t = r_t + γ G_{t+1} if r_{t+1} + γ V_{t+2} ≥ V_{t+1}, else r_t + γ V_{t+1}. The policy's
+    advantage is min(1, π/μ) (G_t − V_t). Arguments and errors as in `gae`.
+    """
+    padding = segments.padding(reward, final_value, terminated, length, value=value)
+    check_fraction("gamma", gamma)
+    discount = segments.discount(gamma, terminated, reward.dtype)
+    following = segments.following(value, final_value, terminated, length)
+    delta = segments.blank(torch.addcmul(reward - value, discount, following), padding)
+    worse = segments.later(delta) < 0
+    gain = discounted_sum(delta, discount * segments.discount(1.0, worse, reward.dtype))
+    return gain + segments.blank(value, padding)
 
 
 class VTrace(NamedTuple):
@@ -101,80 +168,65 @@ def vtrace(
 
     Other arguments and errors as in `gae`.
     """
-    padding = _padding(reward, value, final_value, terminated, length)
-    _check("log_ratio", log_ratio, reward.shape)
-    _check_fraction("gamma", gamma)
+    padding = segments.padding(reward, final_value, terminated, length, value=value)
+    _check_log_ratio(log_ratio, padding, reward)
+    check_fraction("gamma", gamma)
     if not (rho_bar > 0 and c_bar > 0):
         raise ValueError(f"rho_bar, c_bar: expected positive clips, got {rho_bar}, {c_bar}")
-    ratio = log_ratio.masked_fill(padding, 0.0).exp()
+    ratio = segments.blank(log_ratio, padding).exp()
     rho, trace = ratio.clamp(max=rho_bar), ratio.clamp(max=c_bar)
-    following_value = _next_value(value, final_value, terminated, length)
-    delta = (rho * (reward + gamma * following_value - value)).masked_fill(padding, 0.0)
-    correction = _accumulate(delta, _discount(gamma, terminated, delta) * trace)
-    target = (value + correction).masked_fill(padding, 0.0)
-    following_target = _next_value(target, final_value, terminated, length)
-    advantage = rho * (reward + gamma * following_target - value)
-    return VTrace(target, advantage.masked_fill(padding, 0.0))
+    ends = (final_value, terminated, length)
+    discount, gain = segments.discount(gamma, terminated, reward.dtype), reward - value
+    delta = rho * torch.addcmul(gain, discount, segments.following(value, *ends))
+    correction = discounted_sum(segments.blank(delta, padding), discount * trace)
+    target = segments.blank(value + correction, padding)
+    advantage = rho * torch.addcmul(gain, discount, segments.following(target, *ends))
+    return VTrace(target, segments.blank(advantage, padding))
 
 
-def _accumulate(delta: Tensor, carry: Tensor) -> Tensor:
-    """Return x_t = delta_t + carry_t x_{t+1}, `[T, B]`, zero after the end."""
-    total = torch.zeros_like(delta)
-    following = torch.zeros_like(delta[0])
-    for t in reversed(range(len(delta))):
-        following = delta[t] + carry[t] * following
-        total[t] = following
-    return total
-
-
-def _discount(gamma: float, terminated: Tensor, like: Tensor) -> Tensor:
-    return gamma * (~terminated).to(like.dtype)
-
-
-def _next_value(value: Tensor, final_value: Tensor, terminated: Tensor, length: Tensor) -> Tensor:
-    """Return V_{t+1} `[T, B]`: the final value after each last valid step, 0 after termination."""
-    following = torch.cat([value[1:], final_value[None]])
-    last = length[None].long() - 1
-    following = following.scatter(0, last, final_value[None].to(following.dtype))
-    return following.masked_fill(terminated, 0.0)
-
-
-def _padding(
-    reward: Tensor, value: Tensor, final_value: Tensor, terminated: Tensor, length: Tensor
+def retrace(
+    log_ratio: Tensor,
+    reward: Tensor,
+    action_value: Tensor,
+    value: Tensor,
+    final_value: Tensor,
+    terminated: Tensor,
+    length: Tensor,
+    *,
+    gamma: float,
+    lambda_: float,
 ) -> Tensor:
-    """Check the arguments and return which steps are not valid, bool `[T, B]`.
+    """Return Retrace(λ) targets of action values, `[T, B]`.
 
-    Padding is filled, never multiplied by zero: it may hold NaN.
+    Munos et al. 2016, "Safe and efficient off-policy reinforcement learning", equation 3:
+    Q_t + Σ γ^k (Π c_{t+i}) δ_{t+k}, δ_t = r_t + γ E_π Q(x_{t+1}, ·) − Q_t, and the traces, from
+    the second step on, c = λ min(1, π/μ) (§3).
+
+    Args:
+        log_ratio: log π(a|x) − log μ(a|x) of the actions taken, `[T, B]`.
+        action_value: Q(x_t, a_t), `[T, B]`.
+        value: E_π Q(x_t, ·), `[T, B]`.
+        final_value: the same after the last valid step, `[B]`; not read where it terminated.
+
+    Other arguments and errors as in `gae`.
     """
-    if reward.ndim != 2 or not reward.numel():
-        raise ValueError(f"reward: expected [T, B], not empty, got shape {tuple(reward.shape)}")
-    _check("value", value, reward.shape)
-    _check("terminated", terminated, reward.shape)
-    _check("final_value", final_value, reward.shape[1:])
-    _check("length", length, reward.shape[1:])
-    if terminated.dtype != torch.bool:
-        raise ValueError(f"terminated: expected bool, got {terminated.dtype}")
-    _check_length(length, len(reward))
-    time = torch.arange(len(reward), device=reward.device)[:, None]
-    return time >= length
+    columns = {"action_value": action_value, "value": value}
+    padding = segments.padding(reward, final_value, terminated, length, **columns)
+    _check_log_ratio(log_ratio, padding, reward)
+    check_fraction("gamma", gamma)
+    check_fraction("lambda_", lambda_)
+    discount = segments.discount(gamma, terminated, reward.dtype)
+    following = segments.following(value, final_value, terminated, length)
+    delta = torch.addcmul(reward - action_value, discount, following)
+    trace = lambda_ * segments.blank(log_ratio, padding).clamp(max=0.0).exp()
+    carry = discount * segments.later(trace)
+    correction = discounted_sum(segments.blank(delta, padding), carry)
+    return correction + segments.blank(action_value, padding)
 
 
-def _check_length(length: Tensor, num_steps: int) -> None:
-    if length.dtype.is_floating_point or length.dtype == torch.bool:
-        raise ValueError(f"length: expected integers, got {length.dtype}")
-    # Reading a value would make a GPU wait; there the scatter in _next_value asserts the range.
-    if length.device.type == "cpu" and bool(((length < 1) | (length > num_steps)).any()):
-        raise ValueError(
-            f"length: expected 1 to T={num_steps} valid steps, got {length.tolist()}: "
-            "leave out segments without a step"
-        )
-
-
-def _check_fraction(name: str, number: float) -> None:
-    if not 0.0 <= number <= 1.0:
-        raise ValueError(f"{name}: expected 0 to 1, got {number}")
-
-
-def _check(name: str, tensor: Tensor, shape: torch.Size) -> None:
-    if tensor.shape != shape:
-        raise ValueError(f"{name}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}")
+def _check_log_ratio(log_ratio: Tensor, padding: Tensor | None, reward: Tensor) -> None:
+    """Refuse another shape, NaN and +inf; −inf is an action that π never takes."""
+    check_shape("log_ratio", log_ratio, reward.shape)
+    if is_suspect(log_ratio):
+        valid = None if padding is None else ~padding
+        check_finite(valid, log_ratio=log_ratio.clamp(min=torch.finfo(log_ratio.dtype).min))

@@ -1,0 +1,116 @@
+"""Adversarial imitation: a discriminator between expert and policy, and rewards made of it.
+
+The discriminator gives a logit `[N]`: the log odds that a state and action are the expert's, so D =
+σ(logit) is near 1 for the expert. (Ho and Ermon 2016 label the other way round.)
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bray_algo.columns import Terms, check_rank, check_shape
+from bray_algo.validation import check_finite
+
+
+def discriminator_loss(expert_logit: Tensor, policy_logit: Tensor) -> tuple[Tensor, Terms]:
+    """Return −E_expert[log D] − E_policy[log(1 − D)].
+
+    Ho and Ermon 2016, "Generative adversarial imitation learning", equation 17; for AIRL pass the
+    results of `airl_logit` (Fu et al. 2018, Algorithm 1).
+
+    Args:
+        expert_logit: of the expert's states and actions, `[N]`.
+        policy_logit: of the policy's, `[M]`.
+
+    Returns:
+        The loss, and `expert_accuracy` and `policy_accuracy` (0.5 when they cannot be told apart).
+
+    Raises:
+        ValueError: shapes do not agree; so in all of this file.
+    """
+    check_rank("expert_logit", expert_logit, "N")
+    check_rank("policy_logit", policy_logit, "N")
+    check_finite(expert_logit=expert_logit, policy_logit=policy_logit)
+    loss = F.softplus(-expert_logit).mean() + F.softplus(policy_logit).mean()
+    with torch.no_grad():
+        terms = {
+            "expert_accuracy": (expert_logit > 0).to(loss.dtype).mean(),
+            "policy_accuracy": (policy_logit <= 0).to(loss.dtype).mean(),
+        }
+    return loss, terms
+
+
+def gradient_penalty(discriminator: nn.Module, inputs: Tensor) -> Tensor:
+    """Return the mean of |∇ logit|² at inputs `[N, …]`, to be added to the loss with a weight.
+
+    Mescheder et al. 2018, "Which training methods for GANs do actually converge?", equation 9 (R1,
+    at the expert's inputs): without it a discriminator soon tells all apart and teaches nothing.
+    """
+    inputs = inputs.detach().requires_grad_()
+    logit = discriminator(inputs)
+    (gradient,) = torch.autograd.grad(logit.sum(), inputs, create_graph=True)
+    return gradient.flatten(1).square().sum(-1).mean()
+
+
+def gail_reward(
+    logit: Tensor, kind: Literal["positive", "negative", "log_odds"] = "positive"
+) -> Tensor:
+    """Return the reward of looking like the expert, in the shape of `logit`, without gradient.
+
+    Ho and Ermon 2016; Kostrikov et al. 2019, "Discriminator-actor-critic", §4.1, on the bias that
+    each kind has.
+
+    Args:
+        logit: of the policy's states and actions.
+        kind: `positive`: −log(1 − D), above 0, which favours long episodes; `negative`: log D,
+            below 0, which favours short ones; `log_odds`: log D − log(1 − D), either sign.
+    """
+    logit = logit.detach()
+    if kind == "positive":
+        return F.softplus(logit)
+    if kind == "negative":
+        return -F.softplus(-logit)
+    if kind == "log_odds":
+        return logit
+    raise ValueError(f"kind: expected 'positive', 'negative' or 'log_odds', got {kind!r}")
+
+
+def airl_logit(advantage: Tensor, log_prob: Tensor) -> Tensor:
+    """Return the logit f − log π of AIRL's discriminator D = e^f / (e^f + π), `[N]`.
+
+    Fu et al. 2018, "Learning robust rewards with adversarial inverse reinforcement learning", §4.
+    As a reward (`gail_reward(…, "log_odds")`) it is the entropy-regularised objective; the learned
+    reward alone is f, or g of `airl_advantage`.
+
+    Args:
+        advantage: f, with gradient, `[N]`.
+        log_prob: log π of the actions under the current policy, `[N]`, a constant.
+    """
+    check_shape("log_prob", log_prob, advantage.shape)
+    return advantage - log_prob.detach()
+
+
+def airl_advantage(
+    reward: Tensor, potential: Tensor, next_potential: Tensor, discount: Tensor
+) -> Tensor:
+    """Return f = g(s, a) + d h(s') − h(s), `[N]`, where h takes up what shaping there is.
+
+    Fu et al. 2018, equation 4.
+
+    Args:
+        reward: g, `[N]`.
+        potential: h at the observation, `[N]`.
+        next_potential: h at the next one, `[N]`; not read where the discount is 0.
+        discount: γ, or 0 where the episode terminated, `[N]`.
+    """
+    for name, column in (
+        ("potential", potential),
+        ("next_potential", next_potential),
+        ("discount", discount),
+    ):
+        check_shape(name, column, reward.shape)
+    return reward + discount * next_potential.masked_fill(discount == 0, 0.0) - potential

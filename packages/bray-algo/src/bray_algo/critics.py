@@ -1,0 +1,50 @@
+"""Ensembles of critics `[K, N]`: what SAC and TD3 share."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from bray_algo.columns import Terms, check_rank, check_shape, weighted_mean
+from bray_algo.validation import check_finite
+
+
+def critic_loss(q: Tensor, target: Tensor, *, weight: Tensor | None = None) -> tuple[Tensor, Terms]:
+    """Return Σ over the critics of the mean squared error (y − Q_k)².
+
+    Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods",
+    Algorithm 1; half of it is J_Q of Haarnoja et al. 2018.
+
+    Args:
+        q: of the actions taken by each critic, `[K, N]`: one, two or more.
+        target: y, the same for all critics, `[N]`, a constant.
+        weight: importance weights, `[N]`; None is 1.
+
+    Returns:
+        The loss, and `td_error` (mean of absolute values) and `q`. For new priorities of a
+        prioritised replay see `td_error`.
+
+    Raises:
+        ValueError: shapes do not agree; so in all of this file.
+    """
+    error = _error(q, target)
+    terms = {"td_error": error.detach().abs().mean(), "q": q.detach().mean()}
+    return weighted_mean(error.square().sum(0), weight), terms
+
+
+def td_error(q: Tensor, target: Tensor) -> Tensor:
+    """Return the mean over the critics of |y − Q_k|, `[N]`, without gradient."""
+    return _error(q, target).detach().abs().mean(0)
+
+
+def lowest(q: Tensor) -> Tensor:
+    """Return min_k Q_k `[N, …]` of `[K, N, …]`: clipped double Q (Fujimoto et al. 2018, eq. 10)."""
+    if q.ndim < 2 or not q.numel():
+        raise ValueError(f"q: expected [K, N, …], not empty, got shape {tuple(q.shape)}")
+    return q.amin(0)
+
+
+def _error(q: Tensor, target: Tensor) -> Tensor:
+    check_rank("q", q, "K, N")
+    check_shape("target", target, q.shape[1:])
+    check_finite(q=q, target=target)
+    return target.detach() - q

@@ -1,0 +1,178 @@
+"""Population-based training as a rule: who copies whom, and what changes then.
+
+Jaderberg et al. 2017, "Population based training of neural networks". Pure functions over scores
+and hyperparameters; copying weights is the caller's part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Hyperparameters = Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Range:
+    """Where a hyperparameter may lie.
+
+    Raises:
+        ValueError: the bounds are not in order, or not positive on a log scale.
+    """
+
+    low: float
+    """Least value."""
+    high: float
+    """Greatest value."""
+    scale: Literal["log", "linear"] = "log"
+    """How new values are drawn: evenly over the logarithm, or over the value."""
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high or (self.scale == "log" and not self.low > 0):
+            raise ValueError(
+                f"low, high: expected low < high, positive if scale='log', "
+                f"got {self.low}, {self.high}"
+            )
+
+    def draw(self, rng: np.random.Generator) -> float:
+        """Return a new value from the whole range."""
+        if self.scale == "linear":
+            return float(rng.uniform(self.low, self.high))
+        return self.clip(math.exp(rng.uniform(math.log(self.low), math.log(self.high))))
+
+    def clip(self, value: float) -> float:
+        """Return the value, held within the range."""
+        return min(max(value, self.low), self.high)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Move:
+    """What one member of the population does next."""
+
+    source: int
+    """Whose weights it goes on with; its own number: it stays."""
+    hyperparameters: dict[str, float]
+    """What it goes on with: its own if it stays, else the source's, explored."""
+
+
+def exploit_truncation(
+    scores: npt.ArrayLike, rng: np.random.Generator, *, fraction: float = 0.2
+) -> list[int]:
+    """Return each member's source, by truncation selection (§4.1.1).
+
+    The worst `fraction` each copy one of the best `fraction`, drawn evenly. In a population of two
+    or more that is one at least; nobody copies a score that is not above its own.
+
+    Args:
+        scores: `[P]`, the more the better; NaN (diverged) is worst.
+        rng: what the draws come from.
+        fraction: above 0 to 0.5.
+
+    Raises:
+        ValueError: no members, or the fraction is out of range.
+    """
+    known = _scores(scores)
+    if not 0.0 < fraction <= 0.5:
+        raise ValueError(f"fraction: expected above 0 to 0.5, got {fraction}")
+    count = min(max(1, int(len(known) * fraction)), len(known) // 2)
+    order = np.argsort(known, kind="stable")
+    sources = list(range(len(known)))
+    for member in order[:count]:
+        source = int(rng.choice(order[len(known) - count :]))
+        if known[source] > known[member]:
+            sources[member] = source
+    return sources
+
+
+def exploit_tournament(scores: npt.ArrayLike, rng: np.random.Generator) -> list[int]:
+    """Return each member's source, by binary tournament (§4.3).
+
+    Each member meets another, drawn evenly, and copies it if its score is above its own. Arguments
+    and errors as in `exploit_truncation`.
+    """
+    known = _scores(scores)
+    sources = list(range(len(known)))
+    for member in range(len(known) if len(known) > 1 else 0):
+        other = int(rng.integers(len(known) - 1))
+        other += other >= member
+        if known[other] > known[member]:
+            sources[member] = other
+    return sources
+
+
+def explore(
+    hyperparameters: Hyperparameters,
+    ranges: Mapping[str, Range],
+    rng: np.random.Generator,
+    *,
+    factors: Sequence[float] = (0.8, 1.2),
+    resample: float = 0.0,
+) -> dict[str, float]:
+    """Return changed hyperparameters: each times one of the factors, or drawn anew (§4.1.1).
+
+    Args:
+        hyperparameters: by name.
+        ranges: of those to be changed; the others stay.
+        rng: what the draws come from.
+        factors: positive; one is drawn evenly for each hyperparameter.
+        resample: probability to draw anew from the whole range instead.
+
+    Raises:
+        ValueError: a range names no hyperparameter, or a number is out of range.
+    """
+    unknown = sorted(ranges.keys() - hyperparameters.keys())
+    if unknown:
+        raise ValueError(f"ranges: expected names of {sorted(hyperparameters)}, got {unknown}")
+    if not factors or not min(factors) > 0:
+        raise ValueError(f"factors: expected positive numbers, got {list(factors)}")
+    if not 0.0 <= resample <= 1.0:
+        raise ValueError(f"resample: expected 0 to 1, got {resample}")
+    changed = dict(hyperparameters)
+    for name, allowed in ranges.items():
+        if rng.random() < resample:
+            changed[name] = allowed.draw(rng)
+        else:
+            changed[name] = allowed.clip(hyperparameters[name] * float(rng.choice(factors)))
+    return changed
+
+
+def evolve(
+    scores: npt.ArrayLike,
+    hyperparameters: Sequence[Hyperparameters],
+    ranges: Mapping[str, Range],
+    rng: np.random.Generator,
+    *,
+    fraction: float = 0.2,
+    resample: float = 0.0,
+) -> list[Move]:
+    """Return what each member does next: truncation selection, then `explore` for who copied.
+
+    Algorithm 1. Arguments and errors as in `exploit_truncation` and `explore`.
+    """
+    sources = exploit_truncation(scores, rng, fraction=fraction)
+    if len(hyperparameters) != len(sources):
+        raise ValueError(
+            f"hyperparameters: expected one for each of {len(sources)} scores, "
+            f"got {len(hyperparameters)}"
+        )
+    return [
+        Move(
+            source=source,
+            hyperparameters=dict(hyperparameters[member])
+            if source == member
+            else explore(hyperparameters[source], ranges, rng, resample=resample),
+        )
+        for member, source in enumerate(sources)
+    ]
+
+
+def _scores(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    known = np.asarray(scores, np.float64)
+    if known.ndim != 1 or not len(known):
+        raise ValueError(f"scores: expected [P], not empty, got shape {known.shape}")
+    return np.where(np.isnan(known), -np.inf, known)

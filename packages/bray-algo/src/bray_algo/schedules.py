@@ -1,0 +1,79 @@
+"""Numbers that change in training, as functions of the step: coefficients, clips, learning rates.
+
+Each is `start` until step `begin`, then changes for `num_steps` steps, then stays. `functools.
+partial(linear, start=1.0, end=0.0, num_steps=1000)` is a schedule to hand on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Literal
+
+
+def linear(step: float, *, start: float, end: float, num_steps: float, begin: float = 0) -> float:
+    """Return a number that goes from `start` to `end` on a straight line.
+
+    Raises:
+        ValueError: `num_steps` is not positive; so in all of this file.
+    """
+    return start + (end - start) * _progress(step, num_steps, begin)
+
+
+def cosine(step: float, *, start: float, end: float, num_steps: float, begin: float = 0) -> float:
+    """Return a number that goes from `start` to `end` on half a cosine, flat at both.
+
+    Loshchilov & Hutter 2017, "SGDR: stochastic gradient descent with warm restarts", equation 5.
+    """
+    progress = _progress(step, num_steps, begin)
+    return end + (start - end) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def exponential(
+    step: float, *, start: float, end: float, num_steps: float, begin: float = 0
+) -> float:
+    """Return a number that goes from `start` to `end` by the same factor at each step.
+
+    Raises:
+        ValueError: also where `start` or `end` is zero, or they differ in sign.
+    """
+    if not start * end > 0:
+        raise ValueError(
+            f"start, end: expected two numbers of one sign, not zero, got {start}, {end}"
+        )
+    return start * math.pow(end / start, _progress(step, num_steps, begin))
+
+
+def piecewise(
+    step: float,
+    points: Sequence[tuple[float, float]],
+    *,
+    between: Literal["linear", "constant"] = "linear",
+) -> float:
+    """Return a number given at some steps, `(step, number)`, before the first as there.
+
+    Between two of them it goes on a straight line, or stays until the next; after the last it
+    stays.
+
+    Raises:
+        ValueError: there is no point, their steps do not increase, or `between` is neither.
+    """
+    steps = [at for at, _ in points]
+    if not steps or any(a >= b for a, b in itertools.pairwise(steps)):
+        raise ValueError(f"points: expected one or more at increasing steps, got steps {steps}")
+    if between not in ("linear", "constant"):
+        raise ValueError(f"between: expected linear or constant, got {between!r}")
+    after = bisect_right(steps, step)
+    if after == 0 or after == len(steps) or between == "constant":
+        return points[max(after - 1, 0)][1]
+    (begin, start), (finish, end) = points[after - 1 : after + 1]
+    return linear(step, start=start, end=end, num_steps=finish - begin, begin=begin)
+
+
+def _progress(step: float, num_steps: float, begin: float) -> float:
+    """Return how far the step is from `begin` on, 0 to 1."""
+    if not num_steps > 0:
+        raise ValueError(f"num_steps: expected a positive number, got {num_steps}")
+    return min(max((step - begin) / num_steps, 0.0), 1.0)

@@ -1,0 +1,88 @@
+"""Ragged, time-major segments `[T, B]`: which steps count, and what follows each.
+
+Segment b has `length[b]` valid steps; what comes after is padding.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bray_algo.columns import check_flags, check_rank, check_shape
+from bray_algo.validation import check_finite, is_suspect
+
+
+def padding(
+    reward: Tensor,
+    final_value: Tensor,
+    terminated: Tensor,
+    length: Tensor,
+    **columns: Tensor,
+) -> Tensor | None:
+    """Check the arguments and return which steps are not valid, bool `[T, B]`.
+
+    None where every segment is known to be full: filling what is not there costs a third of GAE.
+    On a GPU that is never known, because reading a length would make it wait.
+    """
+    check_rank("reward", reward, "T, B")
+    for name, column in columns.items():
+        check_shape(name, column, reward.shape)
+    check_flags("terminated", terminated, reward.shape)
+    check_shape("final_value", final_value, reward.shape[1:])
+    check_shape("length", length, reward.shape[1:])
+    absent = after_end(reward, length)
+    check_finite(None if absent is None else ~absent, reward=reward, **columns)
+    if is_suspect(final_value):
+        last = terminated.gather(0, length[None].long() - 1)[0]
+        check_finite(~last, final_value=final_value)
+    return absent
+
+
+def after_end(reward: Tensor, length: Tensor) -> Tensor | None:
+    """Return the same of arguments that were checked before."""
+    if _shortest(length, len(reward)) == len(reward):
+        return None
+    time = torch.arange(len(reward), device=reward.device)[:, None]
+    return time >= length
+
+
+def blank(column: Tensor, padding: Tensor | None) -> Tensor:
+    """Return the column with zeros in padding: filled, not multiplied, as it may hold NaN."""
+    return column if padding is None else column.masked_fill(padding, 0.0)
+
+
+def discount(gamma: float, terminated: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return γ, and 0 after termination, `[T, B]`."""
+    alive = (~terminated).view(torch.uint8)  # bytes convert several times as fast as bools
+    return alive.to(dtype) * gamma
+
+
+def following(value: Tensor, final_value: Tensor, terminated: Tensor, length: Tensor) -> Tensor:
+    """Return V_{t+1} `[T, B]`: after each last valid step the final value, 0 if it terminated.
+
+    After a termination inside it is the next value: multiply by the discount.
+    """
+    last = length[None].long() - 1
+    final = final_value[None].masked_fill(terminated.gather(0, last), 0.0)
+    shifted = torch.cat([value[1:], final])
+    return shifted.scatter_(0, last, final.to(shifted.dtype))
+
+
+def later(column: Tensor) -> Tensor:
+    """Return x_{t+1}, `[T, B]`, with a row of zeros last."""
+    return torch.cat([column[1:], torch.zeros_like(column[:1])])
+
+
+def _shortest(length: Tensor, num_steps: int) -> int | None:
+    """Return the least length, None where reading it would make a GPU wait."""
+    if length.dtype.is_floating_point or length.dtype == torch.bool:
+        raise ValueError(f"length: expected integers, got {length.dtype}")
+    if length.device.type != "cpu":  # there the scatter in `following` asserts the range
+        return None
+    shortest, longest = (int(end) for end in length.aminmax())
+    if shortest < 1 or longest > num_steps:
+        raise ValueError(
+            f"length: expected 1 to T={num_steps} valid steps, got {length.tolist()}: "
+            "leave out segments without a step"
+        )
+    return shortest

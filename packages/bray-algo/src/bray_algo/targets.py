@@ -1,0 +1,63 @@
+"""One-step and n-step targets of flat batches `[N]`.
+
+Value-based losses take a `discount [N]`, which says all about what follows a transition: γⁿ where
+the value n steps on counts, 0 where the episode terminated before. A truncated transition keeps its
+discount, and its next observation is its own episode's last.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bray_algo.columns import check_flags, check_fraction, check_shape
+from bray_algo.validation import check_finite, is_validated
+
+
+def discount(gamma: float, terminated: Tensor, steps: Tensor | int = 1) -> Tensor:
+    """Return γⁿ, or 0 where terminated, `[N]` in float32.
+
+    Args:
+        gamma: γ, 0 to 1.
+        terminated: whether the episode ended for good within the n steps, bool `[N]`.
+        steps: n, how many rewards each transition sums, one number or `[N]`.
+
+    Raises:
+        ValueError: γ is out of range, or shapes or types do not agree.
+    """
+    check_fraction("gamma", gamma)
+    if terminated.dtype != torch.bool:
+        raise ValueError(f"terminated: expected bool, got {terminated.dtype}")
+    if isinstance(steps, Tensor):
+        check_shape("steps", steps, terminated.shape)
+    base = torch.tensor(gamma, dtype=torch.float32, device=terminated.device)
+    return base.pow(steps).expand_as(terminated).masked_fill(terminated, 0.0)
+
+
+def bootstrap(
+    reward: Tensor, discount: Tensor, next_value: Tensor, *, name: str = "next_value"
+) -> Tensor:
+    """Return r + d V', `[N]`, without gradient; r alone where d is 0, be V' infinite or NaN.
+
+    Args:
+        reward: r, `[N]`.
+        discount: d, `[N]`.
+        next_value: V', `[N]`.
+        name: what an error calls V'.
+
+    Raises:
+        ValueError: shapes do not agree, or a number is not finite.
+    """
+    check_shape("discount", discount, reward.shape)
+    check_shape(name, next_value, reward.shape)
+    check_finite(reward=reward, discount=discount)
+    check_finite(discount != 0, **{name: next_value})
+    following = (discount * next_value).masked_fill(discount == 0, 0.0)
+    return (reward + following).detach()
+
+
+def check_legal(legal: Tensor, like: Tensor, discount: Tensor) -> None:
+    """Refuse masks `[N, A]` of wrong shape, and rows of none where the value counts."""
+    check_flags("next_legal", legal, like.shape[:2])
+    if is_validated(legal) and bool((~legal.any(-1) & (discount != 0)).any()):
+        raise ValueError("next_legal: got a row of no legal action whose discount is not 0")

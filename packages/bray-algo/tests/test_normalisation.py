@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bray_algo.normalisation import Moments, RunningNorm, merge, moments
+
+
+@given(st.integers(0, 1000))
+def test_batches_give_the_statistics_of_all_rows(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(rng.normal() * 1e4, np.exp(rng.normal()), size=(50, 3))  # far from zero
+    cuts = np.sort(rng.integers(0, 51, size=4))
+    norm = RunningNorm([3])
+    for part in np.split(rows, cuts):  # some empty
+        norm.update(torch.tensor(part))
+    assert norm.num_rows.item() == 50
+    assert np.allclose(norm.mean.numpy(), rows.mean(0), rtol=1e-12)
+    assert np.allclose(norm.variance.numpy(), rows.var(0), rtol=1e-8)
+
+
+@given(st.integers(0, 1000))
+def test_merging_is_associative_and_commutative(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b, c = (moments(torch.tensor(rng.normal(size=(n, 2)) * 9)) for n in rng.integers(0, 9, 3))
+    for left, right in ((merge(merge(a, b), c), merge(a, merge(b, c))), (merge(a, b), merge(b, a))):
+        assert left.num_rows == right.num_rows
+        assert torch.allclose(left.mean, right.mean)
+        assert torch.allclose(left.variance, right.variance)
+
+
+def test_welfords_recursion_row_by_row() -> None:
+    rows = np.random.default_rng(0).normal(size=200) + 1e6
+    mean = sum_of_squares = 0.0
+    norm = RunningNorm([])
+    for count, row in enumerate(rows, 1):
+        before = row - mean
+        mean += before / count
+        sum_of_squares += before * (row - mean)
+        norm.update(torch.tensor([row]))
+    assert norm.mean.item() == pytest.approx(mean, rel=1e-13)
+    assert norm.variance.item() == pytest.approx(sum_of_squares / 200, rel=1e-6)
+
+
+def test_masked_rows_do_not_count() -> None:
+    x = torch.randn(4, 5, 2, 3)
+    mask = torch.rand(4, 5) < 0.5
+    mask[0, 0], mask[0, 1] = True, False
+    want = x[mask].double()
+    x[~mask] = torch.nan
+    seen = moments(x, 2, mask)
+    assert seen.num_rows == len(want)
+    assert torch.allclose(seen.mean, want.mean(0))
+    assert torch.allclose(seen.variance, want.var(0, correction=0))
+    norm = RunningNorm([2, 3])
+    norm.update(x, mask)
+    assert torch.equal(norm.mean, seen.mean)
+
+
+def test_it_normalises_and_clips() -> None:
+    norm = RunningNorm([2], clip=5.0)
+    x = torch.tensor([1.0, 100.0]) + torch.randn(1000, 2) * torch.tensor([3.0, 0.0])
+    assert torch.equal(norm(x[:, :1].expand(-1, 2)), x[:, :1].expand(-1, 2).clamp(-5, 5))
+    norm.update(x)
+    normed = norm(x)
+    assert normed[:, 0].mean().item() == pytest.approx(0, abs=1e-4)
+    assert normed[:, 0].std(correction=0).item() == pytest.approx(1, abs=1e-4)
+    assert not normed[:, 1].any()  # no variance
+    assert norm(torch.tensor([[0.0, 101.0]]))[0, 1] == 5
+    assert norm(torch.tensor([[1, 100]], dtype=torch.uint8)).dtype == torch.float32
+
+
+def test_statistics_are_frozen_in_eval_and_untouched_by_forward() -> None:
+    norm = RunningNorm([1])
+    norm.update(torch.tensor([[1.0], [3.0]]))
+    before = {name: value.clone() for name, value in norm.state_dict().items()}
+    norm(torch.randn(5, 1))
+    norm.eval()
+    norm.update(torch.randn(5, 1))
+    norm.update_with(moments(torch.randn(5, 1)))
+    assert before.keys() == {"num_rows", "mean", "variance"}
+    assert all(torch.equal(norm.state_dict()[name], value) for name, value in before.items())
+    other = RunningNorm([1])
+    other.load_state_dict(before)
+    assert torch.equal(other(torch.ones(1, 1)), norm(torch.ones(1, 1)))
+
+
+def test_statistics_of_workers_come_together() -> None:
+    rows = torch.randn(90, 2, dtype=torch.float64)
+    norm = RunningNorm([2])
+    for part in rows.split(30):
+        norm.update_with(moments(part))
+    assert torch.allclose(norm.variance, rows.var(0, correction=0))
+    assert isinstance(norm.moments, Moments)
+
+
+def test_bad_input_is_refused() -> None:
+    norm = RunningNorm([2])
+    with pytest.raises(ValueError, match=r"x: expected shape \[..., \(2,\)\], got \(5, 3\)"):
+        norm(torch.zeros(5, 3))
+    with pytest.raises(ValueError, match=r"x: expected finite numbers, .* \(1 of 4\)"):
+        norm.update(torch.tensor([[0.0, math.inf], [1.0, 2.0]]))
+    assert norm.num_rows == 0
+    with pytest.raises(ValueError, match=r"mask: expected bool \(5,\), got torch.float32 \(5,\)"):
+        norm.update(torch.zeros(5, 2), torch.ones(5))
+    with pytest.raises(ValueError, match=r"b: expected features \(2,\), got \(3,\)"):
+        norm.update_with(moments(torch.zeros(5, 3)))
+    with pytest.raises(ValueError, match="num_axes: expected 0 to 2, got 3"):
+        moments(torch.zeros(5, 3), 3)
+    with pytest.raises(ValueError, match="clip, epsilon: expected positive numbers, got 0"):
+        RunningNorm([2], clip=0)
