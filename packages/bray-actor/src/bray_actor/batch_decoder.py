@@ -1,7 +1,7 @@
 """From a policy's outputs to actions, for whole batches: what `decoder` does for one row.
 
 Discrete: outputs `{"logits": [N, A]}`. Continuous: `{"mean": [N, D], "log_std": [N, D]}`, a
-diagonal Gaussian.
+diagonal Gaussian; with `{"low": [N, D], "high": [N, D]}` too it is squashed between these by tanh.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from bray_actor.squash import log_slope, squash
 from bray_core.errors import SpecError
 from bray_core.nested import Nested
 
@@ -71,7 +72,11 @@ class BatchDiagonalGaussian:
         noise = rng.standard_normal(self._shape)
         action = (mean + np.exp(log_std) * noise).astype(np.float32)
         density = -0.5 * (np.square(noise) + _LOG_2PI) - log_std
-        return action, density.sum(1)
+        if "low" not in outputs:
+            return action, density.sum(1)
+        low = _finite("low", _leaf(outputs, "low", self._shape))
+        high = _finite("high", _leaf(outputs, "high", self._shape))
+        return squash(action, low, high), (density - log_slope(action, low, high)).sum(1)
 
 
 def _leaf(outputs: Nested, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:

@@ -1,7 +1,8 @@
 """From a policy's outputs to an action, in numpy and plain Python: one row at a time.
 
 Discrete: outputs `{"logits": [A], "value": []}`. Continuous: `{"mean": [D], "log_std": [D],
-"value": []}`, a diagonal Gaussian.
+"value": []}`, a diagonal Gaussian; with `{"low": [D], "high": [D]}` too it is squashed between
+these by tanh.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from bray_actor.squash import log_slope, squash
 from bray_core.errors import SpecError
 from bray_core.nested import Nested
 
@@ -78,12 +80,21 @@ class DiagonalGaussian:
         mean, log_std = self._parameters(outputs)
         noise = np.array([rng.gauss(0.0, 1.0) for _ in range(self._size)])
         action = (mean + np.exp(log_std) * noise).astype(np.float32)
-        return Decision(action, self._log_prob(noise, log_std))
+        return self._within(outputs, action, self._log_prob(noise, log_std))
 
     def mode(self, outputs: Nested) -> Decision:
-        """Return the mean."""
+        """Return the mean, squashed where there are bounds."""
         mean, log_std = self._parameters(outputs)
-        return Decision(mean.astype(np.float32), self._log_prob(np.zeros(self._size), log_std))
+        log_prob = self._log_prob(np.zeros(self._size), log_std)
+        return self._within(outputs, mean.astype(np.float32), log_prob)
+
+    def _within(self, outputs: Nested, action: npt.NDArray[Any], log_prob: float) -> Decision:
+        if "low" not in outputs:
+            return Decision(action, log_prob)
+        low = _leaf(outputs, "low", (self._size,))
+        high = _leaf(outputs, "high", (self._size,))
+        slope = float(log_slope(action, low, high).sum())
+        return Decision(squash(action, low, high), log_prob - slope)
 
     def _parameters(self, outputs: Nested) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         mean = _leaf(outputs, "mean", (self._size,)).astype(np.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from bray_core.protocols import Buffer, Model
 
 _PUSH_TIMEOUT_S = 900.0
 """How long the runner stands still while the buffer is full: as long as a trainer may evaluate."""
+_KEPT_RETURNS = 10_000
 
 _Rows = npt.NDArray[np.int64]
 _Column = npt.NDArray[Any]
@@ -31,9 +33,9 @@ class Runner:
     One loop of batched observation → `infer` → `step`; columns are written for all environments
     at once. Observations may be nested. The model's outputs are those that `PolicyActor` takes,
     with a leading N: Discrete actions by `logits [N, A]`, a Box of one dimension by
-    `mean, log_std [N, D]` (clipped to the Box for the environment, recorded as drawn), and
-    `value [N]`. It does not matter which way the environment resets itself. A full buffer that
-    blocks lets the runner wait.
+    `mean, log_std [N, D]` (clipped to the Box for the environment, recorded as drawn; with `low,
+    high [N, D]` too it is squashed between them by tanh), and `value [N]`. It does not matter
+    which way the environment resets itself. A full buffer that blocks lets the runner wait.
 
     Args:
         environment: a `gymnasium.vector.VectorEnv` of N environments.
@@ -73,6 +75,8 @@ class Runner:
         self._observation_columns = _columns(views["observation"])
         self._final_columns = _columns(views["final_observation"])
         self._extra = [(name, _columns(views[name])) for name in extra_names(self._layout)]
+        self._version = model.version
+        self._ended: deque[float] = deque(maxlen=_KEPT_RETURNS)
 
     def _check_layout(self) -> None:
         spec = self._layout.spec
@@ -96,15 +100,45 @@ class Runner:
 
     async def run(self, steps: int) -> int:
         """Take so many steps of all environments; return how many were recorded."""
+        if steps < 1:
+            raise ConfigError(f"steps: expected 1 or more, got {steps}")
         recorded = 0
         for _ in range(steps):
             recorded += await self._step()
         metrics.record("actor/steps", recorded, kind="count")
         return recorded
 
+    async def next_version(self, timeout_s: float = _PUSH_TIMEOUT_S) -> None:
+        """Wait until the model has a newer version than the one that acted last.
+
+        Raises:
+            DeadlineError: it had none within `timeout_s`.
+        """
+        await self._model.wait_version(self._version + 1, timeout_s)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._env.close()
+
+    def cut(self) -> None:
+        """Push the segments that are under way, so that all that was recorded can be popped."""
+        under_way = self._rows[self._at > 0]
+        if len(under_way):
+            for path, column in self._final_columns:
+                column[under_way] = nested.flatten(self._observation)[path][under_way]
+            self._push(under_way, np.zeros(len(self._rows), bool))
+
+    def take_returns(self) -> list[float]:
+        """Return the sums of rewards of the episodes that ended since the last call (the newest
+        10,000)."""
+        ended = list(self._ended)
+        self._ended.clear()
+        return ended
+
     async def _step(self) -> int:
         answer = await self._model.infer(self._observation, batch=True)
         action, log_prob = self._decoder.sample(answer.outputs, self._random)
+        self._version = answer.version
         acting = self._acting
         self._begin_steps(acting, action, log_prob, answer.outputs, answer.version)
         low_high = self._low_high
@@ -176,9 +210,12 @@ class Runner:
         full = acting[(self._at[acting] == self._length) | ended[acting]]
         if not len(full):
             return
+        self._write_final(full[~terminated[full]], observation, ended, info)
+        self._push(full, ended)
+
+    def _push(self, full: _Rows, ended: npt.NDArray[np.bool_]) -> None:
         views = self._views
         views["length"][full] = self._at[full]
-        self._write_final(full[~terminated[full]], observation, ended, info)
         views["episode_return"][full] = np.where(ended[full], self._returns[full], math.nan)
         views["episode_length"][full] = np.where(ended[full], self._lengths[full], 0)
         segments = Packed(self._layout, self._blocks[full])
@@ -206,6 +243,7 @@ class Runner:
             metrics.record("actor/episode_return", float(episode_return))
             metrics.record("actor/episode_length", float(length))
         metrics.record("actor/episodes", len(ended), kind="count")
+        self._ended += self._returns[ended].tolist()
         self._returns[ended] = 0.0
         self._lengths[ended] = 0
 

@@ -5,15 +5,33 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 from bray_actor import PolicyActor, PolicyConfig
 from bray_core.errors import BrayError, DeadlineError
 from bray_core.protocols import Model
+from bray_model import Model as LocalModel
+from bray_model import ModelConfig
 from bray_server import ServerThread
 
 NUM_ENVS = 20
 """Environments that the gamecore plays side by side."""
 _TIMEOUT_S = 600.0
+
+
+def frozen(model: Any, module: Any, example: Any) -> LocalModel:
+    """Return a model's current version as a model of this process that nobody publishes to.
+
+    Args:
+        model: has `weights()`.
+        module: of the same kind, on the CPU.
+        example: its inputs, with a batch dimension.
+    """
+    config = ModelConfig(max_batch_size=NUM_ENVS, pad_to=(NUM_ENVS,))
+    made = LocalModel(module, example, name="frozen", config=config)
+    version, weights = model.weights()
+    made.publish(weights, version=version)
+    return made
 
 
 def evaluate(model: Model, environment: str, episodes: int, *, seed: int) -> list[float]:

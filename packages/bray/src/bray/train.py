@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from bray.evaluation import NUM_ENVS, evaluate
+from bray.evaluation import evaluate, frozen
 from bray.farewell import farewell
 from bray.progress import Display, display
 from bray.recipes import ppo
@@ -198,9 +198,4 @@ class Loop:
             )
 
     def _frozen(self) -> Model:
-        """Return the current version as a model of this process that nobody publishes to."""
-        config = ModelConfig(max_batch_size=NUM_ENVS, pad_to=(NUM_ENVS,))
-        model = Model(self._module, self._spaces.example, name="policy", config=config)
-        version, weights = self._model.weights()
-        model.publish(weights, version=version)
-        return model
+        return frozen(self._model, self._module, self._spaces.example)
