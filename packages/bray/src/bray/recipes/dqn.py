@@ -26,7 +26,7 @@ from bray_algo import dqn, mlp, schedules
 from bray_algo.polyak import polyak_
 from bray_buffer import ReplayConfig
 from bray_core.layout import Layout, Packed
-from bray_core.protocols import Buffer, Model
+from bray_core.protocols import Model
 from bray_model import ModelConfig
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
@@ -118,10 +118,11 @@ class DQNTrainer(Trainer):
         config: Config,
         seed: int,
         model: Model,
-        buffer: Buffer,
+        buffer: Any,
         directory: Path | None = None,
     ) -> None:
         self.settings = config
+        self.replay = buffer
         module = policy(spaces, config, seed)
         self.target = copy.deepcopy(module).requires_grad_(False)
         trainer = TrainerConfig(
@@ -161,7 +162,7 @@ class DQNTrainer(Trainer):
             )
         if self.settings.prioritized:
             error = dqn.td_error(q.detach(), batch["action"], target).abs()
-            self.buffer.update_priorities(batch["key"].numpy(), error.numpy())
+            self.replay.update_priorities(batch["key"].numpy(), error.numpy())
         return dqn.loss(q, batch["action"], target, weight=batch.get("weight"))
 
     def state_dict(self) -> dict[str, Any]:
