@@ -148,7 +148,7 @@ def learn(
             lockstep=is_lockstep,
             num_workers=num_workers,
         ),
-        pace=Pace(steps=steps * flow.replays, replays=flow.replays),
+        pace=Pace(steps=steps, collects=flow.replays, replays=flow.replays),
         goal=goal,
         evaluate=lambda: evaluate(
             frozen(model, module, example),
