@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from bray_actor.fleet import GamecoreFleet
     from bray_actor.policy import PolicyActor, PolicyConfig
     from bray_actor.recording import Recorder, read_episode
+    from bray_actor.rollouts import Played, Rollouts
     from bray_actor.runner import Runner
     from bray_actor.segment import SegmentWriter, segment_spec
     from bray_actor.state import State
@@ -21,9 +22,11 @@ __all__ = [
     "Agent",
     "AgentActor",
     "GamecoreFleet",
+    "Played",
     "PolicyActor",
     "PolicyConfig",
     "Recorder",
+    "Rollouts",
     "Runner",
     "SegmentWriter",
     "State",
@@ -39,9 +42,11 @@ __getattr__, __dir__ = lazy.attach(
         "Agent": "bray_actor.agent",
         "AgentActor": "bray_actor.agent_actor",
         "GamecoreFleet": "bray_actor.fleet",
+        "Played": "bray_actor.rollouts",
         "PolicyActor": "bray_actor.policy",
         "PolicyConfig": "bray_actor.policy",
         "Recorder": "bray_actor.recording",
+        "Rollouts": "bray_actor.rollouts",
         "Runner": "bray_actor.runner",
         "SegmentWriter": "bray_actor.segment",
         "State": "bray_actor.state",

@@ -1,12 +1,18 @@
-"""Actors in worker processes on Ray."""
+"""Actors, and runners, in worker processes on Ray."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
-from bray_core.errors import ConfigError
+from bray_actor.rollout_worker import RolloutWorker
+from bray_actor.rollouts import Played
+from bray_actor.runner import Runner
+from bray_core import metrics
+from bray_core.errors import ConfigError, WorkerLostError
 from bray_core.protocols import Actor
+from bray_core.remote import WorkerPool, worker_index
 from bray_server import Limits, Tls
 from bray_server.remote import RemoteServer
 
@@ -58,3 +64,69 @@ class RemoteActor(RemoteServer):
             tokens=tokens,
             tls=tls,
         )
+
+
+class RemoteRollouts:
+    """Runners in workers on Ray, each of which steps its environments without end.
+
+    The buffer holds them back: a queue that blocks, a replay with `samples_per_insert`, or
+    `lockstep`. A worker that dies is replaced at the next `poll`; its open segments are lost.
+
+    Args:
+        name: of the pool.
+        make: makes the runner of a worker from the worker's number.
+        num_workers: how many.
+        steps: of all environments of a worker, between two cuts of its segments.
+        lockstep: whether a worker waits after these for the next policy version.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[int], Runner],
+        *,
+        num_workers: int = 1,
+        steps: int,
+        lockstep: bool,
+    ) -> None:
+        if steps < 1:
+            raise ConfigError(f"steps: expected 1 or more, got {steps}")
+        self._pool = WorkerPool(
+            name,
+            _RolloutWorker,
+            args=(make, steps, lockstep),
+            num_workers=num_workers,
+            max_concurrency=2,
+        )
+
+    def poll(self) -> Played:
+        """Return what was played since the last call; the first one starts all workers.
+
+        Raises:
+            Exception: what environment, model or buffer of one failed with.
+        """
+        frames, returns = 0, []
+        for ref in [self._pool.submit("poll", worker=i) for i in range(self._pool.size)]:
+            try:
+                played = self._pool.result(ref)
+            except WorkerLostError:
+                metrics.record("actor/rollouts_lost", 1, kind="count")
+                continue
+            frames += played.frames
+            returns += played.returns
+        return Played(frames, returns)
+
+    def drain_metrics(self) -> list[metrics.Sample]:
+        """Gather what the workers recorded."""
+        return self._pool.drain_metrics()
+
+    def close(self) -> None:
+        """Kill the workers."""
+        self._pool.close()
+
+
+class _RolloutWorker(RolloutWorker):
+    """One that knows by Ray which one it is."""
+
+    def __init__(self, make: Callable[[int], Runner], steps: int, lockstep: bool) -> None:
+        super().__init__(partial(make, worker_index()), steps, lockstep)

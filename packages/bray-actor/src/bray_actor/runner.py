@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bray_actor.batch_decoder import BatchCategorical, BatchDecoder, BatchDiagonalGaussian
+from bray_actor.batch_decoder import (
+    BatchCategorical,
+    BatchDecoder,
+    BatchDiagonalGaussian,
+    BatchMultiCategorical,
+)
 from bray_actor.environments import autoreset_mode, final_observation
-from bray_actor.segment import extra_names
+from bray_actor.segment import extra_names, state_size_of
 from bray_actor.spaces import import_gymnasium, spec_of, to_arrays
 from bray_core import metrics, nested
 from bray_core.errors import ConfigError, SpecError
 from bray_core.layout import Layout, Packed
 from bray_core.nested import Nested
-from bray_core.protocols import Buffer, Model
+from bray_core.protocols import Answer, Buffer, Model
 
 _PUSH_TIMEOUT_S = 900.0
 """How long the runner stands still while the buffer is full: as long as a trainer may evaluate."""
+_KEPT_RETURNS = 10_000
 
 _Rows = npt.NDArray[np.int64]
 _Column = npt.NDArray[Any]
@@ -30,10 +37,12 @@ class Runner:
 
     One loop of batched observation → `infer` → `step`; columns are written for all environments
     at once. Observations may be nested. The model's outputs are those that `PolicyActor` takes,
-    with a leading N: Discrete actions by `logits [N, A]`, a Box of one dimension by
-    `mean, log_std [N, D]` (clipped to the Box for the environment, recorded as drawn), and
-    `value [N]`. It does not matter which way the environment resets itself. A full buffer that
-    blocks lets the runner wait.
+    with a leading N: Discrete actions by `logits [N, A]`, MultiDiscrete by a list of heads `[N,
+    A_k]`, a Box of one dimension by `mean, log_std [N, D]` (clipped to the Box for the environment,
+    recorded as drawn; with `low, high [N, D]` too it is squashed between them by tanh), and `value
+    [N]`. A recurrent model (the layout has `initial_state [S]`) takes observation and `state [N,
+    S]`, and returns the next `state`. It does not matter which way the environment resets itself.
+    A full buffer that blocks lets the runner wait.
 
     Args:
         environment: a `gymnasium.vector.VectorEnv` of N environments.
@@ -57,6 +66,7 @@ class Runner:
         n: int = environment.num_envs
         self._space = environment.single_observation_space
         self._decoder, self._low_high, self._first = _decoder_of(environment)
+        self._state = np.zeros((n, state_size_of(self._layout)), np.float32)
         self._check_layout()
         self._mode = autoreset_mode(environment)
         observation, _ = environment.reset(seed=seed)
@@ -73,6 +83,8 @@ class Runner:
         self._observation_columns = _columns(views["observation"])
         self._final_columns = _columns(views["final_observation"])
         self._extra = [(name, _columns(views[name])) for name in extra_names(self._layout)]
+        self._version = model.version
+        self._ended: deque[float] = deque(maxlen=_KEPT_RETURNS)
 
     def _check_layout(self) -> None:
         spec = self._layout.spec
@@ -96,15 +108,45 @@ class Runner:
 
     async def run(self, steps: int) -> int:
         """Take so many steps of all environments; return how many were recorded."""
+        if steps < 1:
+            raise ConfigError(f"steps: expected 1 or more, got {steps}")
         recorded = 0
         for _ in range(steps):
             recorded += await self._step()
         metrics.record("actor/steps", recorded, kind="count")
         return recorded
 
+    async def next_version(self, timeout_s: float = _PUSH_TIMEOUT_S) -> None:
+        """Wait until the model has a newer version than the one that acted last.
+
+        Raises:
+            DeadlineError: it had none within `timeout_s`.
+        """
+        await self._model.wait_version(self._version + 1, timeout_s)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._env.close()
+
+    def cut(self) -> None:
+        """Push the segments that are under way, so that all that was recorded can be popped."""
+        under_way = self._rows[self._at > 0]
+        if len(under_way):
+            for path, column in self._final_columns:
+                column[under_way] = nested.flatten(self._observation)[path][under_way]
+            self._push(under_way, np.zeros(len(self._rows), bool))
+
+    def take_returns(self) -> list[float]:
+        """Return the sums of rewards of the episodes that ended since the last call (the newest
+        10,000)."""
+        ended = list(self._ended)
+        self._ended.clear()
+        return ended
+
     async def _step(self) -> int:
-        answer = await self._model.infer(self._observation, batch=True)
+        answer = await self._infer()
         action, log_prob = self._decoder.sample(answer.outputs, self._random)
+        self._version = answer.version
         acting = self._acting
         self._begin_steps(acting, action, log_prob, answer.outputs, answer.version)
         low_high = self._low_high
@@ -116,6 +158,7 @@ class Runner:
         if len(acting) < len(ended):  # what only begins has not ended
             ended = ended & np.isin(self._rows, acting)
         self._cut(acting, following, terminated, ended, info)
+        self._remember(answer.outputs, acting, ended)
         if self._mode == "NextStep":
             self._acting = np.nonzero(~ended)[0] if ended.any() else self._rows
         elif self._mode == "Disabled" and ended.any():
@@ -123,6 +166,20 @@ class Runner:
             following = to_arrays(self._space, observation)
         self._observation = following
         return len(acting)
+
+    async def _infer(self) -> Answer:
+        if self._state.shape[1]:
+            return await self._model.infer(self._observation, self._state, batch=True)
+        return await self._model.infer(self._observation, batch=True)
+
+    def _remember(self, outputs: Nested, acting: _Rows, ended: npt.NDArray[np.bool_]) -> None:
+        """Take the next state of a recurrent policy; zeros where an episode begins."""
+        if not self._state.shape[1]:
+            return
+        goes_on = acting[~ended[acting]]
+        state = self._fitting("state", outputs.get("state"), self._state[:, None])
+        self._state = np.zeros_like(self._state)
+        self._state[goes_on] = state[goes_on]
 
     def _begin_steps(
         self, acting: _Rows, action: _Column, log_prob: _Column, outputs: Nested, version: int
@@ -136,6 +193,9 @@ class Runner:
         views["log_prob"][where] = log_prob[acting]
         views["value"][where] = self._output(outputs, "value", views["value"])[acting]
         views["policy_version"][where] = version
+        if self._state.shape[1]:
+            first = acting[at == 0]
+            views["initial_state"][first] = self._state[first]
         for name, columns in self._extra:
             leaves = nested.flatten(outputs.get(name))
             for path, column in columns:
@@ -176,9 +236,12 @@ class Runner:
         full = acting[(self._at[acting] == self._length) | ended[acting]]
         if not len(full):
             return
+        self._write_final(full[~terminated[full]], observation, ended, info)
+        self._push(full, ended)
+
+    def _push(self, full: _Rows, ended: npt.NDArray[np.bool_]) -> None:
         views = self._views
         views["length"][full] = self._at[full]
-        self._write_final(full[~terminated[full]], observation, ended, info)
         views["episode_return"][full] = np.where(ended[full], self._returns[full], math.nan)
         views["episode_length"][full] = np.where(ended[full], self._lengths[full], 0)
         segments = Packed(self._layout, self._blocks[full])
@@ -206,6 +269,7 @@ class Runner:
             metrics.record("actor/episode_return", float(episode_return))
             metrics.record("actor/episode_length", float(length))
         metrics.record("actor/episodes", len(ended), kind="count")
+        self._ended += self._returns[ended].tolist()
         self._returns[ended] = 0.0
         self._lengths[ended] = 0
 
@@ -214,14 +278,17 @@ def _columns(tree: Nested) -> list[tuple[str, _Column]]:
     return list(nested.flatten(tree).items())
 
 
-def _decoder_of(environment: Any) -> tuple[BatchDecoder, tuple[_Column, _Column] | None, int]:
-    """Return what draws the actions, the bounds of a Box, and the number of the first action."""
+def _decoder_of(environment: Any) -> tuple[BatchDecoder, tuple[_Column, _Column] | None, Any]:
+    """Return what draws the actions, the bounds of a Box, and the first action's number."""
     spaces = import_gymnasium().spaces
     space, n = environment.single_action_space, environment.num_envs
     if isinstance(space, spaces.Discrete):
         return BatchCategorical(n, int(space.n)), None, int(space.start)
+    if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
+        return BatchMultiCategorical(n, space.nvec.tolist()), None, space.start
     if isinstance(space, spaces.Box) and len(space.shape) == 1 and space.dtype.kind == "f":
         return BatchDiagonalGaussian(n, space.shape[0]), (space.low, space.high), 0
     raise ConfigError(
-        f"environment: Runner takes Discrete actions or a Box of one dimension, got {space}"
+        "environment: Runner takes Discrete actions, or MultiDiscrete or a Box of one dimension, "
+        f"got {space}"
     )

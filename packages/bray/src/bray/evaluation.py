@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 from bray_actor import PolicyActor, PolicyConfig
 from bray_core.errors import BrayError, DeadlineError
 from bray_core.protocols import Model
+from bray_model import Model as LocalModel
+from bray_model import ModelConfig
 from bray_server import ServerThread
 
 NUM_ENVS = 20
@@ -16,7 +19,24 @@ NUM_ENVS = 20
 _TIMEOUT_S = 600.0
 
 
-def evaluate(model: Model, environment: str, episodes: int, *, seed: int) -> list[float]:
+def frozen(model: Any, module: Any, example: Any) -> LocalModel:
+    """Return a model's current version as a model of this process that nobody publishes to.
+
+    Args:
+        model: has `weights()`.
+        module: of the same kind, on the CPU.
+        example: its inputs, with a batch dimension.
+    """
+    config = ModelConfig(max_batch_size=NUM_ENVS, pad_to=(NUM_ENVS,))
+    made = LocalModel(module, example, name="frozen", config=config)
+    version, weights = model.weights()
+    made.publish(weights, version=version)
+    return made
+
+
+def evaluate(
+    model: Model, environment: str, episodes: int, *, seed: int, state_size: int = 0
+) -> list[float]:
     """Play episodes against `model` from a gamecore process; return their returns.
 
     Args:
@@ -25,12 +45,14 @@ def evaluate(model: Model, environment: str, episodes: int, *, seed: int) -> lis
         episodes: how many, shared out to the environments beforehand, so that short episodes
             are not preferred.
         seed: of the environments.
+        state_size: S of a recurrent policy; 0 is none.
 
     Raises:
         BrayError: the gamecore failed; carries its last words.
         DeadlineError: it took longer than ten minutes.
     """
-    server = ServerThread(PolicyActor.factory(model, PolicyConfig(deterministic=True)))
+    config = PolicyConfig(deterministic=True, state_size=state_size)
+    server = ServerThread(PolicyActor.factory(model, config))
     command = [sys.executable, "-m", "bray_actor.gamecore", "--env", environment]
     command += ["--address", server.addresses[0], "--episodes", str(episodes), "--json"]
     command += ["--num-envs", str(NUM_ENVS), "--seed", str(seed)]

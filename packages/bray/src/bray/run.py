@@ -18,7 +18,7 @@ from bray_core.experiment import Experiment
 from bray_core.layout import Layout
 
 if TYPE_CHECKING:
-    from bray_actor import GamecoreFleet
+    from bray_actor import GamecoreFleet, Runner
     from bray_buffer import BufferConfig, ReplayConfig
     from bray_model import ModelConfig
 
@@ -177,6 +177,36 @@ class Run:
 
             made = RemoteActor(name, maker, num_workers=num_workers, port=port, limits=limits)
         return self.keep(made)  # type: ignore[no-any-return]
+
+    def rollouts(
+        self,
+        name: str,
+        make: Callable[[int], Runner],
+        *,
+        steps: int,
+        lockstep: bool = False,
+        num_workers: int = 1,
+    ) -> Any:
+        """Step vector environments: `Rollouts` here, or `RemoteRollouts`, which step by themselves.
+
+        Args:
+            name: of the pool.
+            make: makes the runner of a worker from the worker's number, in its process.
+            steps: of all environments of a worker, between two cuts of its segments.
+            lockstep: on Ray, whether a worker waits after these for the next policy version.
+            num_workers: on Ray; a local run has one.
+        """
+        if self.is_local:
+            from bray_actor import Rollouts
+
+            made: Any = Rollouts(make(0))
+        else:
+            from bray_actor.remote import RemoteRollouts
+
+            made = RemoteRollouts(
+                name, make, num_workers=num_workers, steps=steps, lockstep=lockstep
+            )
+        return self.keep(made)
 
     def gamecores(
         self,

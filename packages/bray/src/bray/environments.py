@@ -1,0 +1,89 @@
+"""Gymnasium environments as recipes use them: their spaces, and many side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from bray_actor.spaces import resolve, spec_of
+from bray_core import nested
+from bray_core.errors import ConfigError
+from bray_core.nested import ArraySpec, Nested
+
+
+@dataclass(frozen=True, slots=True)
+class Spaces:
+    """What goes into a policy and what comes out, read from an environment."""
+
+    environment: str
+    """Its id, for errors."""
+    observation: Nested
+    """`ArraySpec` of each leaf of one observation."""
+    action: ArraySpec
+    action_space: gymnasium.Space[Any]
+
+    @classmethod
+    def of(cls, environment: str) -> Spaces:
+        """Read an environment's spaces.
+
+        Raises:
+            ConfigError: the id is unknown, or a space has no fixed arrays.
+        """
+        env = gymnasium.make(resolve(environment))
+        observation, action = env.observation_space, env.action_space
+        env.close()
+        action_spec = spec_of(action)
+        if not isinstance(action_spec, ArraySpec):
+            raise ConfigError(f"environment: {environment}: recipes take no nested action {action}")
+        return cls(environment, spec_of(observation), action_spec, action)
+
+    @property
+    def size(self) -> int:
+        """D of an observation that is one vector `[D]`.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        if not isinstance(self.observation, ArraySpec) or len(self.observation.shape) != 1:
+            raise ConfigError(
+                f"environment: {self.environment}: expected an observation that is one vector, "
+                f"got {self.observation}"
+            )
+        return self.observation.shape[0]
+
+    @property
+    def num_actions(self) -> int:
+        """A of a Discrete action.
+
+        Raises:
+            ConfigError: it is not Discrete.
+        """
+        if not isinstance(self.action_space, gymnasium.spaces.Discrete):
+            raise ConfigError(
+                f"environment: {self.environment}: expected Discrete actions, "
+                f"got {self.action_space}"
+            )
+        return int(self.action_space.n)
+
+    @property
+    def example(self) -> Nested:
+        """One observation of zeros with a batch dimension."""
+        return nested.map(lambda leaf: np.zeros((1, *leaf.shape), leaf.dtype), self.observation)
+
+
+def make_environments(environment: str, num_envs: int) -> VectorEnv[Any, Any, Any]:
+    """Make environments that step side by side.
+
+    The step that ends an episode begins the next: each step of all is `num_envs` steps recorded.
+    """
+    made: VectorEnv[Any, Any, Any] = gymnasium.make_vec(
+        resolve(environment),
+        num_envs,
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
+    )
+    return made

@@ -1,0 +1,223 @@
+"""DQN: ε-greedy rollouts → replay → double Q-learning → the next policy version.
+
+Mnih et al. 2015, "Human-level control through deep reinforcement learning"; van Hasselt et al.
+2016, "Deep reinforcement learning with double Q-learning"; n-step and prioritised by `Config`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bray.environments import Spaces, make_environments
+from bray.evaluation import evaluate, frozen
+from bray.learning import Learning, Outcome, Pace
+from bray.run import Run
+from bray.template import GoalPart
+from bray_actor import Runner, segment_spec
+from bray_algo import dqn, mlp, schedules
+from bray_algo.polyak import polyak_
+from bray_buffer import ReplayConfig
+from bray_core.layout import Layout, Packed
+from bray_core.protocols import Model
+from bray_model import ModelConfig
+from bray_trainer import Trainer, TrainerConfig, to_torch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Of the algorithm and of what plays for it."""
+
+    hidden: tuple[int, ...] = (128, 128)
+    """Units of the network's hidden layers."""
+    learning_rate: float = 1e-3
+    """Adam's."""
+    gamma: float = 0.99
+    """Discount per step."""
+    n_step: int = 3
+    """Rewards summed before the bootstrap."""
+    batch_size: int = 128
+    """Transitions of one step of the optimiser."""
+    capacity: int = 100_000
+    """Transitions that the replay holds."""
+    prioritized: bool = False
+    """Whether transitions are drawn by their error."""
+    warmup_frames: int = 1_000
+    """Played before the first training."""
+    target_every: int = 250
+    """Optimiser steps between two copies to the target network."""
+    epsilon_end: float = 0.05
+    """Share of random actions after `epsilon_steps`; before, it falls from 1 in a line."""
+    epsilon_steps: int = 5_000
+    """Optimiser steps."""
+    num_envs: int = 8
+    """Environments side by side, of one worker."""
+    num_workers: int = 1
+    """That play, on Ray."""
+    steps_per_collect: int = 16
+    """Steps of all environments between two trainings."""
+    replays_per_collect: int = 32
+    """Optimiser steps after these."""
+
+    @property
+    def replay(self) -> ReplayConfig:
+        """The replay's settings; on Ray it keeps playing and training in their proportion."""
+        frames = self.num_envs * self.steps_per_collect
+        rate = self.replays_per_collect * self.batch_size / frames
+        return ReplayConfig(
+            capacity=self.capacity,
+            batch_size=self.batch_size,
+            min_size=self.warmup_frames,
+            unit="transition",
+            n_step=self.n_step,
+            gamma=self.gamma,
+            sampler="prioritized" if self.prioritized else "uniform",
+            samples_per_insert=rate,
+            error_margin=4 * rate * frames,
+        )
+
+
+class Policy(nn.Module):
+    """Acts ε-greedily by its network's action values: ε lies in the weights, so it is published."""
+
+    epsilon: Tensor
+
+    def __init__(self, size: int, num_actions: int, hidden: tuple[int, ...]) -> None:
+        super().__init__()
+        self.q = mlp([size, *hidden, num_actions], nn.ReLU)
+        self.register_buffer("epsilon", torch.ones(()))
+
+    def forward(self, observation: Tensor) -> dict[str, Tensor]:
+        """Map observations `[B, D]` to `logits [B, A]` and `value [B]`."""
+        q = self.q(observation)
+        best = nn.functional.one_hot(q.argmax(-1), q.shape[-1])
+        probability = (1 - self.epsilon) * best + self.epsilon / q.shape[-1]
+        return {"logits": probability.clamp(min=1e-9).log(), "value": q.amax(-1)}
+
+
+def policy(spaces: Spaces, config: Config, seed: int) -> Policy:
+    """Make the policy, the same for the same seed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Policy(spaces.size, spaces.num_actions, config.hidden)
+
+
+class DQNTrainer(Trainer):
+    """One replay is one batch of transitions is one step."""
+
+    def __init__(
+        self,
+        spaces: Spaces,
+        config: Config,
+        seed: int,
+        model: Model,
+        buffer: Any,
+        directory: Path | None = None,
+    ) -> None:
+        self.settings = config
+        self.replay = buffer
+        module = policy(spaces, config, seed)
+        self.target = copy.deepcopy(module).requires_grad_(False)
+        trainer = TrainerConfig(
+            learning_rate=config.learning_rate,
+            max_grad_norm=10.0,
+            prefetch=0,
+            publish_every=config.replays_per_collect,
+            checkpoint_every=10_000,
+            seed=seed,
+        )
+        super().__init__(module, buffer, model=model, config=trainer, directory=directory)
+
+    def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
+        """Yield the batch; before it, what depends on the number of steps."""
+        if self.steps % self.settings.target_every == 0:
+            polyak_(self.target, self.module, tau=1.0)
+        self.module.epsilon.fill_(
+            schedules.linear(
+                self.steps,
+                start=1.0,
+                end=self.settings.epsilon_end,
+                num_steps=self.settings.epsilon_steps,
+            )
+        )
+        yield to_torch(replay, self.device)
+
+    def loss(self, batch: dict[str, Tensor], step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the Huber loss towards double Q-learning's target."""
+        q = self.module.q(batch["observation"])
+        with torch.no_grad():
+            following = batch["next_observation"]
+            target = dqn.target(
+                self.target.q(following),
+                batch["reward"],
+                batch["discount"],
+                next_online_q=self.module.q(following),
+            )
+        if self.settings.prioritized:
+            error = dqn.td_error(q.detach(), batch["action"], target).abs()
+            self.replay.update_priorities(batch["key"].numpy(), error.numpy())
+        return dqn.loss(q, batch["action"], target, weight=batch.get("weight"))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the target network."""
+        return {"target": self.target.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore it."""
+        self.target.load_state_dict(state["target"])
+
+
+def train(
+    run: Run, environment: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+) -> Outcome:
+    """Train until the goal is reached or its frames are used up.
+
+    Args:
+        run: of `bray.init`; an existing trial goes on from its checkpoint and its replay.
+        environment: a Gymnasium id with vector observations and Discrete actions.
+        config: of the algorithm.
+        goal: the evaluation's return, and when to give up.
+        seed: of network, environments and draws.
+    """
+    config = config or Config()
+    spaces = Spaces.of(environment)
+    module, n = policy(spaces, config, seed), config.num_envs
+    model = run.model("policy", module, spaces.example, ModelConfig(max_batch_size=n, pad_to=(n,)))
+    layout = Layout(segment_spec(spaces.observation, spaces.action, config.steps_per_collect))
+    buffer = run.buffer("replay", layout, config.replay)
+    return Learning(
+        run,
+        f"DQN on {environment}",
+        model=model,
+        trainer=run.trainer(
+            "dqn",
+            partial(DQNTrainer, spaces, config, seed, model, buffer, run.experiment.checkpoints),
+        ),
+        rollouts=run.rollouts(
+            "rollouts",
+            lambda worker: Runner(
+                make_environments(environment, n), model, buffer, seed=seed + 1000 * worker
+            ),
+            steps=config.steps_per_collect,
+            num_workers=config.num_workers,
+        ),
+        pace=Pace(
+            steps=config.steps_per_collect,
+            replays=config.replays_per_collect,
+            warmup_frames=config.warmup_frames,
+        ),
+        goal=goal,
+        evaluate=lambda: evaluate(
+            frozen(model, module, spaces.example),
+            environment,
+            goal.evaluation_episodes,
+            seed=seed + 1_000_000,
+        ),
+    ).until_goal()
