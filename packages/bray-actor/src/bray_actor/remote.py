@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,6 +16,8 @@ from bray_core.protocols import Actor
 from bray_core.remote import WorkerPool, worker_index
 from bray_server import Limits, Tls
 from bray_server.remote import RemoteServer
+
+logger = logging.getLogger(__name__)
 
 
 class RemoteActor(RemoteServer):
@@ -98,6 +101,8 @@ class RemoteRollouts:
             num_workers=num_workers,
             max_concurrency=2,
         )
+        self._lost: set[int] = set()
+        """Workers that died and do not answer yet."""
 
     def poll(self) -> Played:
         """Return what was played since the last call; the first one starts all workers.
@@ -105,16 +110,24 @@ class RemoteRollouts:
         Raises:
             Exception: what environment, model or buffer of one failed with.
         """
-        frames, returns = 0, []
-        for ref in [self._pool.submit("poll", worker=i) for i in range(self._pool.size)]:
+        played = Played(0, [])
+        refs = [self._pool.submit("poll", worker=i) for i in range(self._pool.size)]
+        for worker, ref in enumerate(refs):
             try:
-                played = self._pool.result(ref)
-            except WorkerLostError:
-                metrics.record("actor/rollouts_lost", 1, kind="count")
+                part = self._pool.result(ref)
+            except WorkerLostError as error:
+                self._note_lost(worker, error)
                 continue
-            frames += played.frames
-            returns += played.returns
-        return Played(frames, returns)
+            self._lost.discard(worker)
+            played = Played(played.frames + part.frames, played.returns + part.returns)
+        return played
+
+    def _note_lost(self, worker: int, error: WorkerLostError) -> None:
+        if worker in self._lost:  # being started again
+            return
+        self._lost.add(worker)
+        logger.warning("rollouts: worker %d is replaced: %s", worker, error)
+        metrics.record("actor/rollouts_lost", 1, kind="count")
 
     def drain_metrics(self) -> list[metrics.Sample]:
         """Gather what the workers recorded."""

@@ -58,10 +58,13 @@ class RolloutWorker:
 
     async def _play(self) -> None:
         runner = self._make()
-        while True:
-            recorded = await collect(runner, self._steps)
-            with self._lock:
-                self._frames += recorded
-                self._returns += runner.take_returns()
-            if self._lockstep:
-                await runner.next_version()
+        try:
+            while True:
+                recorded = await collect(runner, self._steps)
+                with self._lock:
+                    self._frames += recorded
+                    self._returns += runner.take_returns()
+                if self._lockstep:
+                    await runner.next_version()
+        finally:
+            runner.close()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import huber_loss
 
 from bray_algo.columns import Terms, check_positive, check_rank, check_shape, weighted_mean
 from bray_algo.targets import bootstrap, check_legal
@@ -44,7 +45,7 @@ def chosen(q: Tensor, action: Tensor) -> Tensor:
         raise ValueError(f"q: expected [N, A, …], not empty, got shape {tuple(q.shape)}")
     check_shape("action", action, q.shape[:1])
     index = action.long().reshape(-1, *[1] * (q.ndim - 1))
-    return torch.take_along_dim(q, index, 1).squeeze(1)
+    return q.gather(1, index.expand(-1, 1, *q.shape[2:])).squeeze(1)
 
 
 def greedy(q: Tensor, legal: Tensor | None = None) -> Tensor:
@@ -122,10 +123,12 @@ def loss(
         The loss, and `td_error` (mean of absolute values) and `q` (mean over the actions taken).
     """
     check_rank("q", q, "N, A")
-    error = td_error(q, action, target)
+    taken = chosen(q, action)
+    check_shape("target", target, taken.shape)
+    error = target.detach() - taken
     rows = 0.5 * error.square() if huber is None else huber_error(error, huber)
     with torch.no_grad():
-        terms = {"td_error": error.abs().mean(), "q": chosen(q, action).mean()}
+        terms = {"td_error": error.abs().mean(), "q": taken.mean()}
     return weighted_mean(rows, weight), terms
 
 
@@ -135,6 +138,4 @@ def huber_error(error: Tensor, delta: float) -> Tensor:
     Huber 1964, "Robust estimation of a location parameter".
     """
     check_positive("huber", delta)
-    size = error.abs()
-    near = size.clamp(max=delta)  # so that the square overflows for no error
-    return 0.5 * near.square() + delta * (size - near)
+    return huber_loss(error, torch.zeros_like(error), reduction="none", delta=delta)

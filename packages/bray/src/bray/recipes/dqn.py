@@ -18,13 +18,13 @@ from torch import Tensor, nn
 
 from bray.environments import Spaces, make_environments
 from bray.evaluation import evaluate, frozen
-from bray.learning import Learning, Outcome, Pace
+from bray.learning import Learning, Outcome
+from bray.off_policy import OffPolicyConfig, check_fraction, check_hidden, check_positive
 from bray.run import Run
 from bray.template import GoalPart
 from bray_actor import Runner, segment_spec
 from bray_algo import dqn, mlp, schedules
 from bray_algo.polyak import polyak_
-from bray_buffer import ReplayConfig
 from bray_core.layout import Layout, Packed
 from bray_core.protocols import Model
 from bray_model import ModelConfig
@@ -32,55 +32,34 @@ from bray_trainer import Trainer, TrainerConfig, to_torch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Config:
-    """Of the algorithm and of what plays for it."""
+class Config(OffPolicyConfig):
+    """Of the algorithm; playing and replay as in `OffPolicyConfig`."""
 
+    n_step: int = 3
+    """Rewards summed before the bootstrap, 1 to 5."""
+    batch_size: int = 128
+    """Transitions of one step of the optimiser."""
     hidden: tuple[int, ...] = (128, 128)
     """Units of the network's hidden layers."""
     learning_rate: float = 1e-3
     """Adam's."""
-    gamma: float = 0.99
-    """Discount per step."""
-    n_step: int = 3
-    """Rewards summed before the bootstrap."""
-    batch_size: int = 128
-    """Transitions of one step of the optimiser."""
-    capacity: int = 100_000
-    """Transitions that the replay holds."""
     prioritized: bool = False
     """Whether transitions are drawn by their error."""
-    warmup_frames: int = 1_000
-    """Played before the first training."""
     target_every: int = 250
     """Optimiser steps between two copies to the target network."""
     epsilon_end: float = 0.05
     """Share of random actions after `epsilon_steps`; before, it falls from 1 in a line."""
     epsilon_steps: int = 5_000
     """Optimiser steps."""
-    num_envs: int = 8
-    """Environments side by side, of one worker."""
-    num_workers: int = 1
-    """That play, on Ray."""
-    steps_per_collect: int = 16
-    """Steps of all environments between two trainings."""
-    replays_per_collect: int = 32
-    """Optimiser steps after these."""
 
-    @property
-    def replay(self) -> ReplayConfig:
-        """The replay's settings; on Ray it keeps playing and training in their proportion."""
-        frames = self.num_envs * self.steps_per_collect
-        rate = self.replays_per_collect * self.batch_size / frames
-        return ReplayConfig(
-            capacity=self.capacity,
-            batch_size=self.batch_size,
-            min_size=self.warmup_frames,
-            unit="transition",
-            n_step=self.n_step,
-            gamma=self.gamma,
-            sampler="prioritized" if self.prioritized else "uniform",
-            samples_per_insert=rate,
-            error_margin=4 * rate * frames,
+    def __post_init__(self) -> None:
+        OffPolicyConfig.__post_init__(self)  # super() does not find a class with slots
+        check_hidden(self.hidden)
+        check_fraction(epsilon_end=self.epsilon_end)
+        check_positive(
+            learning_rate=self.learning_rate,
+            target_every=self.target_every,
+            epsilon_steps=self.epsilon_steps,
         )
 
 
@@ -122,7 +101,6 @@ class DQNTrainer(Trainer):
         directory: Path | None = None,
     ) -> None:
         self.settings = config
-        self.replay = buffer
         module = policy(spaces, config, seed)
         self.target = copy.deepcopy(module).requires_grad_(False)
         trainer = TrainerConfig(
@@ -162,7 +140,7 @@ class DQNTrainer(Trainer):
             )
         if self.settings.prioritized:
             error = dqn.td_error(q.detach(), batch["action"], target).abs()
-            self.replay.update_priorities(batch["key"].numpy(), error.numpy())
+            self.buffer.update_priorities(batch["key"].numpy(), error.numpy())
         return dqn.loss(q, batch["action"], target, weight=batch.get("weight"))
 
     def state_dict(self) -> dict[str, Any]:
@@ -191,7 +169,8 @@ def train(
     module, n = policy(spaces, config, seed), config.num_envs
     model = run.model("policy", module, spaces.example, ModelConfig(max_batch_size=n, pad_to=(n,)))
     layout = Layout(segment_spec(spaces.observation, spaces.action, config.steps_per_collect))
-    buffer = run.buffer("replay", layout, config.replay)
+    settings = config.replay(run.is_local, prioritized=config.prioritized)
+    buffer = run.buffer("replay", layout, settings)
     return Learning(
         run,
         f"DQN on {environment}",
@@ -208,11 +187,7 @@ def train(
             steps=config.steps_per_collect,
             num_workers=config.num_workers,
         ),
-        pace=Pace(
-            steps=config.steps_per_collect,
-            replays=config.replays_per_collect,
-            warmup_frames=config.warmup_frames,
-        ),
+        pace=config.pace(buffer),
         goal=goal,
         evaluate=lambda: evaluate(
             frozen(model, module, spaces.example),

@@ -1,0 +1,110 @@
+"""What the recipes that learn from a replay have in common: its settings, and the pace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bray.learning import Pace
+from bray_buffer import ReplayConfig
+from bray_core.errors import ConfigError
+
+_MARGIN = 4
+"""Rounds of playing and training that one side may be ahead of the other, on Ray."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OffPolicyConfig:
+    """Playing into a replay, training out of it."""
+
+    gamma: float = 0.99
+    """Discount per step, 0 to 1."""
+    n_step: int = 1
+    """Rewards summed before the bootstrap, 1 to 5."""
+    batch_size: int = 256
+    """Transitions of one step of the optimiser."""
+    capacity: int = 100_000
+    """Transitions that the replay holds."""
+    warmup_frames: int = 1_000
+    """In the replay before the first training."""
+    num_envs: int = 8
+    """Environments side by side, of one worker."""
+    num_workers: int = 1
+    """That play, on Ray."""
+    steps_per_collect: int = 16
+    """Steps of all environments between two trainings: also the length of a segment."""
+    replays_per_collect: int = 32
+    """Optimiser steps after these."""
+
+    def __post_init__(self) -> None:
+        check_positive(
+            n_step=self.n_step,
+            batch_size=self.batch_size,
+            capacity=self.capacity,
+            warmup_frames=self.warmup_frames,
+            num_envs=self.num_envs,
+            num_workers=self.num_workers,
+            steps_per_collect=self.steps_per_collect,
+            replays_per_collect=self.replays_per_collect,
+        )
+        check_fraction(gamma=self.gamma)
+        if self.warmup_frames > self.capacity:
+            raise ConfigError(
+                f"warmup_frames: expected at most the capacity={self.capacity}, "
+                f"got {self.warmup_frames}"
+            )
+
+    def replay(self, is_local: bool, *, prioritized: bool = False) -> ReplayConfig:
+        """Return the replay's settings.
+
+        On Ray it keeps playing and training in their proportion; a local run takes turns.
+
+        Args:
+            is_local: of the run.
+            prioritized: whether transitions are drawn by their error.
+        """
+        frames = self.num_envs * self.steps_per_collect
+        sampled = self.replays_per_collect * self.batch_size
+        return ReplayConfig(
+            capacity=self.capacity,
+            batch_size=self.batch_size,
+            min_size=self.warmup_frames,
+            unit="transition",
+            n_step=self.n_step,
+            gamma=self.gamma,
+            sampler="prioritized" if prioritized else "uniform",
+            samples_per_insert=None if is_local else sampled / frames,
+            error_margin=None if is_local else float(_MARGIN * sampled),
+        )
+
+    def pace(self, replay: Any) -> Pace:
+        """Return the turns of a local run; what was restored into the replay is not played again.
+
+        Args:
+            replay: made by `replay`.
+        """
+        return Pace(
+            steps=self.steps_per_collect,
+            replays=self.replays_per_collect,
+            warmup_frames=max(0, self.warmup_frames - int(replay.stats()["queued"])),
+        )
+
+
+def check_positive(**numbers: float) -> None:
+    """Raise ConfigError, by name, for a number that is not above 0."""
+    for name, number in numbers.items():
+        if not number > 0:
+            raise ConfigError(f"{name}: expected more than 0, got {number}")
+
+
+def check_fraction(**numbers: float) -> None:
+    """Raise ConfigError, by name, for a number that is not within 0 to 1."""
+    for name, number in numbers.items():
+        if not 0 <= number <= 1:
+            raise ConfigError(f"{name}: expected 0 to 1, got {number}")
+
+
+def check_hidden(hidden: tuple[int, ...]) -> None:
+    """Raise ConfigError for layers of no units."""
+    if not hidden or min(hidden) < 1:
+        raise ConfigError(f"hidden: expected one positive number or more, got {hidden}")
