@@ -46,8 +46,8 @@ class ParallelTeams:
 
     def reset(self, which: Mask, seed: int | None = None) -> None:
         """Begin episodes; team n is seeded with `seed + n`."""
-        for team in np.nonzero(which)[0]:
-            observation, _ = self._envs[team].reset(seed=None if seed is None else seed + int(team))
+        for team in np.nonzero(which)[0].tolist():
+            observation, _ = self._envs[team].reset(seed=None if seed is None else seed + team)
             self._see(team, observation)
 
     def look(self) -> Sight:

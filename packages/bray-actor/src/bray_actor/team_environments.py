@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bray_actor.spaces import import_gymnasium
-from bray_actor.teams import Sight, TeamStep, Teams
+from bray_actor.teams import Sight, Teams
 from bray_core.errors import ConfigError
 
 Step = tuple[
@@ -69,14 +69,11 @@ class TeamEnvironment:
     def step(self, action: npt.NDArray[Any]) -> Step:
         """Take one action a row."""
         step = self.teams.step(np.asarray(action).reshape(self.teams.num_teams, -1))
-        reward, terminated, truncated = self._repeated(step)
+        reward, terminated, truncated = (np.repeat(leaf, self.rows_per_team) for leaf in step)
         return self._rows(self.teams.look()), reward, terminated, truncated, {}
 
     def _rows(self, sight: Sight) -> dict[str, Any]:
         return sight._asdict()
-
-    def _repeated(self, step: TeamStep) -> TeamStep:
-        return TeamStep(*(np.repeat(leaf, self.rows_per_team) for leaf in step))
 
     def close(self) -> None:
         """Close the teams."""

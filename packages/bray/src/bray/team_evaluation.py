@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +36,7 @@ def evaluate_teams(
         returns = asyncio.run(_play(model, environment, by, seed))
     finally:
         environment.close()
-    return returns[:: environment.rows_per_team].tolist()
+    return [float(value) for value in returns[:: environment.rows_per_team]]
 
 
 async def _play(

@@ -78,9 +78,7 @@ class Config:
 
     def __post_init__(self) -> None:
         if self.mixing not in ("qmix", "vdn", "independent"):
-            raise ConfigError(
-                f"mixing: expected qmix, vdn or independent, got {self.mixing!r}"
-            )
+            raise ConfigError(f"mixing: expected qmix, vdn or independent, got {self.mixing!r}")
 
     @property
     def replay(self) -> ReplayConfig:
@@ -195,7 +193,9 @@ class QMixTrainer(Trainer):
             best = mixers.greedy(self.joint.policy.values(following["agents"]))
             next_q = mixers.chosen(self.target.policy.values(following["agents"]), best)
             next_mixed = self.target.mixed(next_q, following["state"])
-            reward, discount = (batch[name][:, None].expand_as(mixed) for name in ("reward", "discount"))
+            reward, discount = (
+                batch[name][:, None].expand_as(mixed) for name in ("reward", "discount")
+            )
             target = targets.bootstrap(reward, discount, next_mixed)
         return mixers.joint_loss(mixed.flatten(), target.flatten())
 
