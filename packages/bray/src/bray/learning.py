@@ -37,7 +37,9 @@ class Pace:
     """How playing and training take turns in one process; on Ray the buffer holds both back."""
 
     steps: int
-    """Of all environments, played before each training."""
+    """Of all environments, after which all that was recorded is pushed."""
+    collects: int = 1
+    """Times that so many steps are played before each training."""
     replays: int = 1
     """Trained on after these."""
     warmup_frames: int = 0
@@ -125,7 +127,8 @@ class Learning:
         return outcome
 
     def _advance_here(self) -> None:
-        self._rollouts.collect(self._pace.steps)
+        for _ in range(self._pace.collects):
+            self._rollouts.collect(self._pace.steps)
         if self._frames >= self._pace.warmup_frames:
             self._trainer.run(self._pace.replays)
 
