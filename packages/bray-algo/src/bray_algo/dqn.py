@@ -59,6 +59,20 @@ def greedy(q: Tensor, legal: Tensor | None = None) -> Tensor:
     return q.argmax(-1)
 
 
+def epsilon_greedy(q: Tensor, epsilon: Tensor | float) -> Tensor:
+    """Return logits `[…, A]` of the policy that takes the best action, but with ε any at all.
+
+    Mnih et al. 2015, Methods. What it never does (ε = 0) has a probability below 1e-8.
+
+    Args:
+        q: action values, `[…, A]`.
+        epsilon: ε, 0 to 1.
+    """
+    best = torch.nn.functional.one_hot(q.argmax(-1), q.shape[-1])
+    probability = (1 - epsilon) * best + epsilon / q.shape[-1]
+    return probability.clamp(min=1e-9).log()
+
+
 def target(
     next_q: Tensor,
     reward: Tensor,

@@ -149,6 +149,19 @@ class RunningNorm(nn.Module):
         normed = (x - self.mean.to(x.dtype)) * scale.to(x.dtype)
         return normed.clamp(-self.clip, self.clip)
 
+    def denormalise(self, x: Tensor) -> Tensor:
+        """Return rows `[…, *shape]` of normalised numbers in their own scale again.
+
+        So a value function may be trained on normalised targets: Yu et al. 2022, "The surprising
+        effectiveness of PPO in cooperative multi-agent games", §5.1.
+
+        Raises:
+            ValueError: the features' shape differs.
+        """
+        self._check(x)
+        scale = torch.sqrt(self.variance + self.epsilon)
+        return x * scale.to(x.dtype) + self.mean.to(x.dtype)
+
     def _check(self, x: Tensor) -> None:
         wanted = tuple(self.mean.shape)
         if tuple(x.shape[max(0, x.ndim - len(wanted)) :]) != wanted:

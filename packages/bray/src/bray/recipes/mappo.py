@@ -1,0 +1,249 @@
+"""MAPPO: agents share a policy of what each sees itself; the critic, in training, sees the state.
+
+Yu et al. 2022, "The surprising effectiveness of PPO in cooperative multi-agent games". On-policy
+and in lockstep, with normalised values (§5.1). `critic=own` is independent PPO (de Witt et al.
+2020, "Is independent learning all you need in the StarCraft multi-agent challenge?").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from bray.cooperative_tasks import make_teams
+from bray.evaluation import frozen
+from bray.learning import Learning, Outcome, Pace
+from bray.run import Run
+from bray.team_evaluation import evaluate_teams
+from bray.template import GoalPart
+from bray_actor import Runner, segment_spec
+from bray_actor.spaces import spec_of
+from bray_actor.team_environments import AgentEnvironment
+from bray_actor.teams import Teams
+from bray_algo import categorical, gae, mappo, mlp
+from bray_algo.normalisation import RunningNorm
+from bray_buffer import BufferConfig
+from bray_core import nested
+from bray_core.errors import ConfigError
+from bray_core.layout import Layout, Packed
+from bray_core.protocols import Model
+from bray_model import ModelConfig
+from bray_trainer import Trainer, TrainerConfig, to_torch
+
+Batch = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Of the algorithm and of what plays for it."""
+
+    critic: Literal["state", "own"] = "state"
+    """What the value function sees: the whole state, or what the agent sees itself."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Units of the hidden layers of policy and value function."""
+    learning_rate: float = 7e-4
+    """Adam's."""
+    gamma: float = 0.99
+    """Discount per step."""
+    gae_lambda: float = 0.95
+    """λ of generalised advantage estimation."""
+    epochs: int = 10
+    """Passes over each replay."""
+    minibatches: int = 2
+    """Parts of each pass, one optimiser step each."""
+    clip: float = 0.2
+    """How far the policy may gain by leaving the one that played."""
+    entropy_coefficient: float = 0.01
+    """Weight of the entropy bonus."""
+    num_envs: int = 16
+    """Teams side by side, of one worker."""
+    num_workers: int = 1
+    """That play, on Ray."""
+    steps_per_replay: int = 50
+    """Steps of each team that one policy version plays."""
+
+    def __post_init__(self) -> None:
+        if self.critic not in ("state", "own"):
+            raise ConfigError(f"critic: expected state or own, got {self.critic!r}")
+        for name in ("epochs", "minibatches", "num_envs", "num_workers", "steps_per_replay"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}: expected 1 or more, got {getattr(self, name)}")
+
+
+class Policy(nn.Module):
+    """The agents' policy, and the value function with the scale that its targets have."""
+
+    def __init__(self, teams: Teams, config: Config) -> None:
+        super().__init__()
+        self.sees = config.critic
+        self.num_agents = teams.num_agents
+        sizes = {"own": teams.observation_size, "state": teams.state_size}
+        own, seen = (sizes[name] + teams.num_agents for name in ("own", config.critic))
+        self.actor = mlp([own, *config.hidden, teams.num_actions], output_gain=0.01)
+        self.critic = mlp([seen, *config.hidden, 1])
+        self.scale = RunningNorm(())
+
+    def parts(self, observation: Batch) -> tuple[Tensor, Tensor]:
+        """Return logits `[B, A]`, and values `[B]` as the critic is trained, normalised."""
+        who = nn.functional.one_hot(observation["agent"], self.num_agents).float()
+        value = self.critic(torch.cat([observation[self.sees], who], -1)).squeeze(-1)
+        return self.actor(torch.cat([observation["own"], who], -1)), value
+
+    def forward(self, observation: Batch) -> dict[str, Tensor]:
+        """Map `{"agent": [B], "own": [B, D], "state": [B, S]}` to `logits` and `value [B]`."""
+        logits, value = self.parts(observation)
+        return {"logits": logits, "value": self.scale.denormalise(value)}
+
+
+def policy(teams: Teams, config: Config, seed: int) -> Policy:
+    """Make the policy, the same for the same seed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Policy(teams, config)
+
+
+class MAPPOTrainer(Trainer):
+    """One replay is what one version played; `epochs` passes in minibatches over it."""
+
+    def __init__(
+        self,
+        module: Policy,
+        config: Config,
+        seed: int,
+        model: Model,
+        buffer: Any,
+        directory: Path | None = None,
+    ) -> None:
+        self.settings = config
+        self.generator = torch.Generator().manual_seed(seed)
+        trainer = TrainerConfig(
+            learning_rate=config.learning_rate,
+            max_grad_norm=0.5,
+            checkpoint_every=500,
+            seed=seed,
+        )
+        super().__init__(module, buffer, model=model, config=trainer, directory=directory)
+
+    def handle(self, replay: Packed) -> Iterator[Batch]:
+        """Yield shuffled minibatches of a replay's steps, its advantages computed once."""
+        steps = self._steps(replay)
+        self.module.scale.update(steps["return"])
+        count = len(steps["return"])
+        for _ in range(self.settings.epochs):
+            order = torch.randperm(count, generator=self.generator)
+            for index in order.chunk(self.settings.minibatches):
+                yield nested.map(lambda leaf, index=index: leaf[index], steps)
+
+    def _steps(self, replay: Packed) -> Batch:
+        """Return the valid steps of all agents, flat `[N, …]`, with `advantage` and `return`."""
+        names = "observation", "action", "reward", "value", "log_prob", "terminated"
+        segments = to_torch(replay, self.device, time_major=names)
+        length = segments["length"].long()
+        with torch.no_grad():
+            final = self.module(segments["final_observation"])["value"]
+        reward, value, terminated = (segments[n] for n in ("reward", "value", "terminated"))
+        advantage = gae(
+            reward,
+            value,
+            final,
+            terminated,
+            length,
+            gamma=self.settings.gamma,
+            lambda_=self.settings.gae_lambda,
+        )
+        steps = {name: segments[name] for name in ("observation", "action", "log_prob")}
+        valid = torch.arange(len(reward), device=self.device)[:, None] < length
+        steps |= {"advantage": advantage, "return": advantage + value}
+        flat: Batch = nested.map(lambda leaf: leaf[valid], steps)
+        return flat
+
+    def loss(self, batch: Batch, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return MAPPO's loss; each row is one agent, whose value is its own."""
+        logits, value = self.module.parts(batch["observation"])
+        advantage = batch["advantage"]
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        columns = (
+            categorical.log_prob(logits, batch["action"]),
+            categorical.entropy(logits),
+            value,
+            batch["log_prob"],
+            advantage,
+            self.module.scale(batch["return"]),
+        )
+        return mappo.loss(
+            *(column.unsqueeze(1) for column in columns),
+            clip=self.settings.clip,
+            entropy_coefficient=self.settings.entropy_coefficient,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the shuffling stands."""
+        return {"generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore it."""
+        self.generator.set_state(state["generator"])
+
+
+def train(
+    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+) -> Outcome:
+    """Train until the goal is reached or its frames (steps of an agent) are used up.
+
+    Args:
+        run: of `bray.init`; an existing trial goes on from its checkpoint.
+        task: see `bray.cooperative_tasks.make_teams`.
+        config: of the algorithm.
+        goal: the evaluation's return, and when to give up.
+        seed: of network, task and draws.
+    """
+    config = config or Config()
+    environment = AgentEnvironment(make_teams(task, config.num_envs))
+    module, rows = policy(environment.teams, config, seed), environment.num_envs
+    example, _ = environment.reset(seed=seed)
+    batching = ModelConfig(max_batch_size=rows, pad_to=(rows,))
+    model = run.model("policy", module, example, batching)
+    observation = spec_of(environment.single_observation_space)
+    action = spec_of(environment.single_action_space)
+    layout = Layout(segment_spec(observation, action, config.steps_per_replay))
+    num_workers = 1 if run.is_local else config.num_workers
+    count = num_workers * rows * config.steps_per_replay
+    queue = BufferConfig(batch_steps=count, capacity=count, when_full="block")
+    buffer = run.buffer("experience", layout, queue)
+    return Learning(
+        run,
+        f"MAPPO on {task}, critic of {config.critic}",
+        model=model,
+        trainer=run.trainer(
+            "mappo",
+            partial(MAPPOTrainer, module, config, seed, model, buffer, run.experiment.checkpoints),
+        ),
+        rollouts=run.rollouts(
+            "rollouts",
+            lambda worker: Runner(
+                AgentEnvironment(make_teams(task, config.num_envs)),
+                model,
+                buffer,
+                seed=seed + 1000 * worker,
+            ),
+            steps=config.steps_per_replay,
+            lockstep=True,
+            num_workers=num_workers,
+        ),
+        pace=Pace(steps=config.steps_per_replay),
+        goal=goal,
+        evaluate=lambda: evaluate_teams(
+            frozen(model, module, example),
+            AgentEnvironment,
+            task,
+            goal.evaluation_episodes,
+            by="logits",
+            seed=seed + 1_000_000,
+        ),
+    ).until_goal()
