@@ -47,6 +47,30 @@ def test_extremes_are_safe() -> None:
             Categorical(2).mode(logits(*values))
 
 
+def test_heads() -> None:
+    outputs = {"logits": [logits(0.0, 1.0)["logits"], logits(0.0, -1e9, 2.0)["logits"]]}
+    decoder, rng = decoder_for(outputs), random.Random(0)
+    drawn = [decoder.sample(outputs, rng) for _ in range(20_000)]
+    p = np.outer(_softmax([0, 1]), _softmax([0, -1e9, 2])).ravel()
+    pairs = [int(d.action[0] * 3 + d.action[1]) for d in drawn]
+    counts = np.bincount(pairs, minlength=6)
+    assert (np.abs(counts - 20_000 * p) <= 5 * np.sqrt(20_000 * p * (1 - p))).all()
+    for pair, decision in zip(pairs[:20], drawn, strict=False):
+        assert decision.log_prob == pytest.approx(math.log(p[pair]), abs=1e-6)
+    best = decoder.mode(outputs)
+    assert best.action.tolist() == [1, 2]
+    assert best.log_prob == pytest.approx(math.log(p.max()), abs=1e-6)
+    with pytest.raises(SpecError, match="logits: expected a list of 2 heads, got 1"):
+        decoder.mode({"logits": outputs["logits"][:1]})
+    with pytest.raises(SpecError, match=r"logits: expected float32 \(any,\), got float32 \(\)"):
+        decoder_for({"logits": [np.zeros(2, np.float32), np.float32(0)]})
+
+
+def _softmax(values: list[float]) -> Any:
+    weights = np.exp(np.array(values) - max(values))
+    return weights / weights.sum()
+
+
 def test_the_gaussian() -> None:
     outputs = {
         "mean": np.array([1.0, -2.0], np.float32),

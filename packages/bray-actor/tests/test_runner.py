@@ -11,11 +11,11 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from bray_actor import PolicyActor, PolicyConfig, Runner, segment_spec
-from bray_actor.batch_decoder import BatchCategorical, BatchDiagonalGaussian
+from bray_actor.batch_decoder import BatchCategorical, BatchDiagonalGaussian, BatchMultiCategorical
 from bray_actor.gamecore import play
 from bray_actor.spaces import spec_of
 from bray_core import nested
-from bray_core.errors import ConfigError, SpecError
+from bray_core.errors import ConfigError, ServiceError, SpecError
 from bray_core.layout import Layout, Packed
 from bray_core.nested import ArraySpec
 from bray_core.protocols import Answer
@@ -62,37 +62,62 @@ def walks(action_space: Any, mode: AutoresetMode, n: int = 4) -> SyncVectorEnv:
     return SyncVectorEnv([lambda: Walk(action_space)] * n, autoreset_mode=mode)
 
 
+S = 3
+
+
 class Sure:
-    """A policy that leaves nothing to chance, for one row or many, of `Walk`."""
+    """A policy that leaves nothing to chance, for one row or many, of `Walk`.
+
+    It may remember what it saw: a state that is not zero at an episode's start shows in all that
+    follows.
+    """
 
     version = 7
 
-    def __init__(self, continuous: bool) -> None:
-        self.continuous = continuous
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
 
-    async def infer(self, observation: Any, batch: bool = False) -> Answer:
+    async def infer(self, observation: Any, state: Any = None, batch: bool = False) -> Answer:
         lead = observation["at"].shape[:-1]
         right = observation["at"][..., 0] < observation["more"][0] % 3
         outputs = {
             "value": (observation["at"].sum(-1) * 0.25).astype(np.float32),
             "hint": {"bits": np.asarray(observation["more"][1], np.int8)},
         }
-        if self.continuous:
+        if self.kind == "recurrent":
+            assert state.shape == (*lead, S)
+            right = right ^ (np.abs(state[..., 0]) % 1 > 0.5)
+            outputs["state"] = state * np.float32(0.5) + observation["at"][..., :1]
+            outputs["value"] = outputs["value"] + state[..., 1]
+        if self.kind == "continuous":
             mean = np.stack([np.where(right, 0.9, 0.1)] * 2, -1).astype(np.float32)
             log_std = np.full((*lead, 2), -80.0, np.float32)
             outputs |= {"mean": mean, "log_std": log_std}
+        elif self.kind == "heads":
+            up = observation["at"][..., 1] < 1
+            third = np.full(lead, -1e9, np.float32)  # a masked action
+            outputs["logits"] = [
+                _logits(right),
+                np.concatenate([_logits(up), third[..., None]], -1),
+            ]
         else:
-            outputs["logits"] = np.stack([np.where(right, -1e4, 0), np.where(right, 0, -1e4)], -1)
-            outputs["logits"] = outputs["logits"].astype(np.float32)
+            outputs["logits"] = _logits(right)
         return Answer(outputs, self.version)
+
+
+def _logits(second: Any) -> Any:
+    """Sure of the second action where it is true, else of the first."""
+    logits = np.stack([np.where(second, -1e4, 0), np.where(second, 0, -1e4)], -1)
+    return logits.astype(np.float32)
 
 
 class Kept:
     """A buffer that keeps all segments."""
 
-    def __init__(self, action: ArraySpec) -> None:
+    def __init__(self, action: ArraySpec, state_size: int = 0) -> None:
         extra = {"hint": {"bits": ArraySpec(np.dtype(np.int8), (2,))}}
-        self.layout = Layout(segment_spec(spec_of(Walk.observation_space), action, T, extra))
+        observation = spec_of(Walk.observation_space)
+        self.layout = Layout(segment_spec(observation, action, T, extra, state_size=state_size))
         self.rows: list[Any] = []
 
     def push(self, *segments: Packed, wait: bool = False, timeout_s: float | None = None) -> int:
@@ -114,22 +139,24 @@ class Kept:
         return {name: rows for name, rows in found.items() if name not in going.values()}
 
 
-ACTIONS = [
-    (spaces.Discrete(2), ArraySpec(np.dtype(np.int64), ()), False),
-    (spaces.Box(0.2, 0.8, (2,), np.float32), ArraySpec(np.dtype(np.float32), (2,)), True),
-]
+ACTIONS = {
+    "discrete": spaces.Discrete(2),
+    "continuous": spaces.Box(0.2, 0.8, (2,), np.float32),
+    "heads": spaces.MultiDiscrete([2, 3], start=[0, -1]),
+    "recurrent": spaces.Discrete(2),
+}
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
-@pytest.mark.parametrize(("space", "spec", "continuous"), ACTIONS, ids=["Discrete", "Box"])
-async def test_segments_are_those_of_policy_actor(
-    mode: AutoresetMode, space: Any, spec: ArraySpec, continuous: bool
-) -> None:
-    model: Any = Sure(continuous)
-    ran: Any = Kept(spec)
+@pytest.mark.parametrize("kind", ACTIONS)
+async def test_segments_are_those_of_policy_actor(mode: AutoresetMode, kind: str) -> None:
+    space: Any = ACTIONS[kind]
+    spec, state_size = spec_of(space), S if kind == "recurrent" else 0
+    model: Any = Sure(kind)
+    ran: Any = Kept(spec, state_size)
     await Runner(walks(space, mode), model, ran, seed=1_000_003).run(60)
-    played: Any = Kept(spec)
-    factory = PolicyActor.factory(model, PolicyConfig(), buffer=played)
+    played: Any = Kept(spec, state_size)
+    factory = PolicyActor.factory(model, PolicyConfig(state_size=state_size), buffer=played)
     play(walks(space, mode), factory, episodes=24, seed=1)  # the driver seeds with 1 × 1,000,003
     expected, got = played.episodes(), ran.episodes()
     common = set(expected) & set(got)
@@ -140,7 +167,7 @@ async def test_segments_are_those_of_policy_actor(
             wanted_tree = ran.layout.views(np.frombuffer(wanted, np.uint8))
             tree = ran.layout.views(np.frombuffer(row, np.uint8))
             for path, leaf in nested.flatten(wanted_tree).items():
-                if path != "log_prob" or not continuous:  # of a real vector: drawn anew
+                if path != "log_prob" or kind != "continuous":  # of a real vector: drawn anew
                     np.testing.assert_array_equal(nested.flatten(tree)[path], leaf, path)
 
 
@@ -148,7 +175,7 @@ async def test_segments_are_those_of_policy_actor(
 def test_a_vector_environment_plays_as_single_ones(mode: AutoresetMode) -> None:
     gymnasium.register("Walk-v0", lambda: Walk(spaces.Discrete(2)))
     try:
-        model: Any = Sure(continuous=False)
+        model: Any = Sure("discrete")
         factory = PolicyActor.factory(model, PolicyConfig())
         single = play("Walk-v0", factory, episodes=12, num_envs=4, seed=2)
         assert play(walks(spaces.Discrete(2), mode), factory, episodes=12, seed=2) == single
@@ -167,6 +194,45 @@ def test_draws_follow_the_probabilities() -> None:
     assert np.abs(share - [0.2, 0.5, 0.3, 0.0]).max() < 6 * np.sqrt(0.25 / n)
     assert share[3] == 0.0
     np.testing.assert_allclose(log_prob, logits[action], atol=1e-6)
+
+
+def test_heads_are_drawn_by_themselves() -> None:
+    n = 100_000
+    logits = [np.log([0.3, 0.7]), np.log([0.2, 0.5, 0.3])]
+    outputs = {"logits": [np.tile(head.astype(np.float32), (n, 1)) for head in logits]}
+    outputs["logits"][1][:, 2] = -1e9  # masked
+    action, log_prob = BatchMultiCategorical(n, [2, 3]).sample(outputs, np.random.default_rng(1))
+    pair = np.bincount(action[:, 0] * 3 + action[:, 1], minlength=6) / n
+    p = np.outer([0.3, 0.7], [2 / 7, 5 / 7, 0.0]).ravel()
+    assert np.abs(pair - p).max() < 6 * np.sqrt(0.25 / n)
+    np.testing.assert_allclose(log_prob, np.log(p[action[:, 0] * 3 + action[:, 1]]), atol=1e-5)
+    with pytest.raises(SpecError, match="logits: expected a list of 2 heads, got ndarray"):
+        BatchMultiCategorical(1, [2, 3]).sample(
+            {"logits": np.zeros((1, 5))}, np.random.default_rng()
+        )
+
+
+async def test_a_policy_that_returns_no_state_is_named() -> None:
+    model: Any = Sure("recurrent")
+
+    class Forgetful:
+        version = 0
+
+        async def infer(self, observation: Any, state: Any, batch: bool = False) -> Answer:
+            answer = await model.infer(observation, state, batch)
+            del answer.outputs["state"]
+            return answer
+
+    forgetful: Any = Forgetful()
+    buffer: Any = Kept(DISCRETE, S)
+    with pytest.raises(SpecError, match=r"state: expected float32 \(4, 3\), got nothing"):
+        await Runner(walks(spaces.Discrete(2), MODES[0]), forgetful, buffer).run(1)
+    with pytest.raises(ServiceError, match=r"state: expected float32 \(3,\), got nothing"):
+        play(
+            walks(spaces.Discrete(2), MODES[0]),
+            PolicyActor.factory(forgetful, PolicyConfig(state_size=S)),
+            episodes=1,
+        )
 
 
 def test_gaussian_draws_have_their_density() -> None:
@@ -189,12 +255,12 @@ DISCRETE = ArraySpec(np.dtype(np.int64), ())
 
 async def test_outputs_that_do_not_fit_are_named() -> None:
     class Bare(Sure):
-        async def infer(self, observation: Any, batch: bool = False) -> Answer:
-            answer = await super().infer(observation, batch)
+        async def infer(self, observation: Any, state: Any = None, batch: bool = False) -> Answer:
+            answer = await super().infer(observation, state, batch)
             del answer.outputs[self.without]
             return answer
 
-    model: Any = Bare(continuous=False)
+    model: Any = Bare("discrete")
     buffer: Any = Kept(DISCRETE)
     for name, message in [
         ("logits", r"logits: expected float32 \(4, 2\), got nothing"),
@@ -208,9 +274,9 @@ async def test_outputs_that_do_not_fit_are_named() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     buffer: Any = Kept(DISCRETE)
-    model: Any = Sure(continuous=False)
-    with pytest.raises(ConfigError, match="Discrete actions or a Box of one dimension, got Multi"):
-        Runner(walks(spaces.MultiDiscrete([2, 2]), MODES[0]), model, buffer)
+    model: Any = Sure("discrete")
+    with pytest.raises(ConfigError, match="or a Box of one dimension, got MultiBinary"):
+        Runner(walks(spaces.MultiBinary(2), MODES[0]), model, buffer)
     with pytest.raises(ConfigError, match="buffer: its segments' observation is"):
         Runner(gymnasium.make_vec("CartPole-v1", 2), model, buffer)
     with pytest.raises(ConfigError, match="buffer: its segments' action is"):

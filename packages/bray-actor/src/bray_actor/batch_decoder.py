@@ -1,17 +1,20 @@
 """From a policy's outputs to actions, for whole batches: what `decoder` does for one row.
 
-Discrete: outputs `{"logits": [N, A]}`. Continuous: `{"mean": [N, D], "log_std": [N, D]}`, a
-diagonal Gaussian; with `{"low": [N, D], "high": [N, D]}` too it is squashed between these by tanh.
+Discrete: outputs `{"logits": [N, A]}`; of several actions at once (MultiDiscrete) the logits are a
+list of heads `[N, A_k]`. Continuous: `{"mean": [N, D], "log_std": [N, D]}`, a diagonal Gaussian;
+with `{"low": [N, D], "high": [N, D]}` too it is squashed between these by tanh.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from bray_actor.decoder import heads_of
 from bray_actor.squash import log_slope, squash
 from bray_core.errors import SpecError
 from bray_core.nested import Nested
@@ -55,6 +58,25 @@ class BatchCategorical:
         drawn = np.minimum(rng.random(len(total)) * total, np.nextafter(total, 0))
         action = (cumulated <= drawn[:, None]).sum(1)
         return action, logits[self._rows, action] - np.log(total)
+
+
+class BatchMultiCategorical:
+    """Several independent actions a row, one of `num_actions[k]` each, int64 `[N, K]`."""
+
+    def __init__(self, num_envs: int, num_actions: Sequence[int]) -> None:
+        self._heads = [BatchCategorical(num_envs, number) for number in num_actions]
+
+    def sample(
+        self, outputs: Nested, rng: np.random.Generator
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+        """Draw head by head; log probabilities are the heads' sums."""
+        logits = heads_of(outputs, len(self._heads))
+        drawn = [
+            head.sample({"logits": part}, rng)
+            for head, part in zip(self._heads, logits, strict=True)
+        ]
+        actions, log_probs = zip(*drawn, strict=True)
+        return np.stack(actions, -1), np.sum(log_probs, axis=0)
 
 
 class BatchDiagonalGaussian:

@@ -1,14 +1,16 @@
 """From a policy's outputs to an action, in numpy and plain Python: one row at a time.
 
-Discrete: outputs `{"logits": [A], "value": []}`. Continuous: `{"mean": [D], "log_std": [D],
-"value": []}`, a diagonal Gaussian; with `{"low": [D], "high": [D]}` too it is squashed between
-these by tanh.
+Discrete: outputs `{"logits": [A], "value": []}`; of several actions at once (MultiDiscrete) the
+logits are a list of heads `[A_k]`. Continuous: `{"mean": [D], "log_std": [D], "value": []}`, a
+diagonal Gaussian; with `{"low": [D], "high": [D]}` too it is squashed between these by tanh. An
+action that must not be taken has a logit far below the others: masking is the module's part.
 """
 
 from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -69,6 +71,25 @@ class Categorical:
         return logits, top, weights, total
 
 
+class MultiCategorical:
+    """Several independent actions at once, one of `num_actions[k]` each, by a list of `logits`."""
+
+    def __init__(self, num_actions: Sequence[int]) -> None:
+        self._heads = [Categorical(number) for number in num_actions]
+
+    def sample(self, outputs: Nested, rng: random.Random) -> Decision:
+        """Draw actions, int64 `[K]`; log_prob is the heads' sum."""
+        return _joined([head.sample(part, rng) for head, part in self._parts(outputs)])
+
+    def mode(self, outputs: Nested) -> Decision:
+        """Return the most likely action of each head."""
+        return _joined([head.mode(part) for head, part in self._parts(outputs)])
+
+    def _parts(self, outputs: Nested) -> Iterator[tuple[Categorical, Nested]]:
+        for head, logits in zip(self._heads, heads_of(outputs, len(self._heads)), strict=True):
+            yield head, {"logits": logits}
+
+
 class DiagonalGaussian:
     """A real vector, independent normal components by `mean` and `log_std`."""
 
@@ -108,6 +129,24 @@ class DiagonalGaussian:
         return float(-0.5 * (noise @ noise + self._size * _LOG_2PI) - log_std.sum())
 
 
+def _joined(decisions: list[Decision]) -> Decision:
+    action = np.array([decision.action for decision in decisions], np.int64)
+    return Decision(action, sum(decision.log_prob for decision in decisions))
+
+
+def heads_of(outputs: Nested, number: int) -> Sequence[Any]:
+    """Return the logits of so many heads.
+
+    Raises:
+        SpecError: they are no list, or of another length.
+    """
+    logits = outputs.get("logits") if isinstance(outputs, dict) else None
+    if not isinstance(logits, list | tuple) or len(logits) != number:
+        got = f"{len(logits)}" if isinstance(logits, list | tuple) else type(logits).__name__
+        raise SpecError(f"model output logits: expected a list of {number} heads, got {got}")
+    return logits
+
+
 def _draw(weights: list[float], left: float) -> int:
     """Return the index in which a walk along the weights ends after `left`."""
     for index, weight in enumerate(weights):
@@ -119,13 +158,18 @@ def _draw(weights: list[float], left: float) -> int:
 
 
 def check_outputs(
-    outputs: Nested, *, num_actions: int | None = None, needs_value: bool = False
+    outputs: Nested,
+    *,
+    num_actions: int | None = None,
+    state_size: int = 0,
+    needs_value: bool = False,
 ) -> None:
     """Check that a policy's outputs can be decoded, before or at the first use.
 
     Args:
         outputs: one row of outputs, or the `ArraySpec` of each.
         num_actions: A of a discrete action space; None takes what the model has.
+        state_size: S of a recurrent policy, which must return `state [S]`; 0 is none.
         needs_value: whether the outputs must hold `value []` too, as for recording.
 
     Raises:
@@ -134,10 +178,15 @@ def check_outputs(
     if not isinstance(outputs, dict) or not {"logits", "mean"} & set(outputs):
         names = sorted(outputs) if isinstance(outputs, dict) else type(outputs).__name__
         raise SpecError(f"model output: expected logits, or mean and log_std, got {names}")
-    if num_actions is not None or "logits" in outputs:
+    if num_actions is None and isinstance(outputs.get("logits"), list | tuple):
+        for logits in outputs["logits"]:
+            _leaf({"logits": logits}, "logits", (None,))
+    elif num_actions is not None or "logits" in outputs:
         _leaf(outputs, "logits", (num_actions,))
     else:
         _leaf(outputs, "log_std", _leaf(outputs, "mean", (None,)).shape)
+    if state_size:
+        _leaf(outputs, "state", (state_size,))
     if needs_value:
         _leaf(outputs, "value", ())
 
@@ -146,9 +195,11 @@ def decoder_for(outputs: Nested) -> Decoder:
     """Return the decoder that a policy's outputs call for, by their names and sizes.
 
     Raises:
-        SpecError: neither `logits [A]` nor `mean [D]` and `log_std [D]`.
+        SpecError: neither `logits [A]`, nor a list of them, nor `mean [D]` and `log_std [D]`.
     """
     check_outputs(outputs)
+    if isinstance(outputs.get("logits"), list | tuple):
+        return MultiCategorical([logits.shape[0] for logits in outputs["logits"]])
     if "logits" in outputs:
         return Categorical(outputs["logits"].shape[0])
     return DiagonalGaussian(outputs["mean"].shape[0])

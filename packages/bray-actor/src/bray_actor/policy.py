@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from bray_actor.actor import Actor
 from bray_actor.decoder import Decision, Decoder, check_outputs, decoder_for
 from bray_actor.segment import SegmentWriter
@@ -32,10 +34,15 @@ class PolicyConfig:
     """Whether to take the most likely action instead of drawing one."""
     num_actions: int | None = None
     """Actions of a discrete space, checked against the model's logits; None takes the model's."""
+    state_size: int = 0
+    """S of a recurrent policy: the model takes observation and `state [S]`, float32, and returns
+    the next one among its outputs. 0 is none."""
     seed: int = 0
     """Of the draws, together with the session's name."""
 
     def __post_init__(self) -> None:
+        if self.state_size < 0:
+            raise ConfigError(f"state_size: expected 0 or more, got {self.state_size}")
         if self.num_actions is not None and self.num_actions < 1:
             raise ConfigError(f"num_actions: expected 1 or more, got {self.num_actions}")
 
@@ -67,6 +74,7 @@ class PolicyActor(Actor):
         self._buffer = buffer
         self._budget = budget
         self._writer = SegmentWriter(buffer.layout) if buffer is not None else None
+        self._state = np.zeros(config.state_size, np.float32)
         self._random = random.Random(f"{config.seed}/{session}")
         self._decoder: Decoder | None = None
         self._has_acted = False  # and the outcome has not come yet
@@ -108,7 +116,10 @@ class PolicyActor(Actor):
             self._push(self._writer.finish(observation))
         await self._admit(observation)
         try:
-            answer = await self._model.infer(observation)
+            if self._config.state_size:
+                answer = await self._model.infer(observation, self._state)
+            else:
+                answer = await self._model.infer(observation)
             decision = self._decide(answer.outputs)
             self._begin_step(observation, decision, answer.outputs, answer.version)
         except BaseException:  # also a client that went away: the step was not taken
@@ -166,6 +177,7 @@ class PolicyActor(Actor):
             check_outputs(
                 outputs,
                 num_actions=self._config.num_actions,
+                state_size=self._config.state_size,
                 needs_value=self._writer is not None,
             )
             self._decoder = decoder_for(outputs)
@@ -184,7 +196,10 @@ class PolicyActor(Actor):
                 value=float(outputs["value"]),
                 version=version,
                 extra=outputs,
+                state=self._state,
             )
+        if self._config.state_size:
+            self._state = outputs["state"]
         self._has_acted = True
         self._length += 1
         metrics.record("actor/steps", 1, kind="count")

@@ -9,15 +9,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bray_actor.batch_decoder import BatchCategorical, BatchDecoder, BatchDiagonalGaussian
+from bray_actor.batch_decoder import (
+    BatchCategorical,
+    BatchDecoder,
+    BatchDiagonalGaussian,
+    BatchMultiCategorical,
+)
 from bray_actor.environments import autoreset_mode, final_observation
-from bray_actor.segment import extra_names
+from bray_actor.segment import extra_names, state_size_of
 from bray_actor.spaces import import_gymnasium, spec_of, to_arrays
 from bray_core import metrics, nested
 from bray_core.errors import ConfigError, SpecError
 from bray_core.layout import Layout, Packed
 from bray_core.nested import Nested
-from bray_core.protocols import Buffer, Model
+from bray_core.protocols import Answer, Buffer, Model
 
 _PUSH_TIMEOUT_S = 900.0
 """How long the runner stands still while the buffer is full: as long as a trainer may evaluate."""
@@ -32,10 +37,12 @@ class Runner:
 
     One loop of batched observation → `infer` → `step`; columns are written for all environments
     at once. Observations may be nested. The model's outputs are those that `PolicyActor` takes,
-    with a leading N: Discrete actions by `logits [N, A]`, a Box of one dimension by
-    `mean, log_std [N, D]` (clipped to the Box for the environment, recorded as drawn; with `low,
-    high [N, D]` too it is squashed between them by tanh), and `value [N]`. It does not matter
-    which way the environment resets itself. A full buffer that blocks lets the runner wait.
+    with a leading N: Discrete actions by `logits [N, A]`, MultiDiscrete by a list of heads `[N,
+    A_k]`, a Box of one dimension by `mean, log_std [N, D]` (clipped to the Box for the environment,
+    recorded as drawn; with `low, high [N, D]` too it is squashed between them by tanh), and `value
+    [N]`. A recurrent model (the layout has `initial_state [S]`) takes observation and `state [N,
+    S]`, and returns the next `state`. It does not matter which way the environment resets itself.
+    A full buffer that blocks lets the runner wait.
 
     Args:
         environment: a `gymnasium.vector.VectorEnv` of N environments.
@@ -59,6 +66,7 @@ class Runner:
         n: int = environment.num_envs
         self._space = environment.single_observation_space
         self._decoder, self._low_high, self._first = _decoder_of(environment)
+        self._state = np.zeros((n, state_size_of(self._layout)), np.float32)
         self._check_layout()
         self._mode = autoreset_mode(environment)
         observation, _ = environment.reset(seed=seed)
@@ -136,7 +144,7 @@ class Runner:
         return ended
 
     async def _step(self) -> int:
-        answer = await self._model.infer(self._observation, batch=True)
+        answer = await self._infer()
         action, log_prob = self._decoder.sample(answer.outputs, self._random)
         self._version = answer.version
         acting = self._acting
@@ -150,6 +158,7 @@ class Runner:
         if len(acting) < len(ended):  # what only begins has not ended
             ended = ended & np.isin(self._rows, acting)
         self._cut(acting, following, terminated, ended, info)
+        self._remember(answer.outputs, acting, ended)
         if self._mode == "NextStep":
             self._acting = np.nonzero(~ended)[0] if ended.any() else self._rows
         elif self._mode == "Disabled" and ended.any():
@@ -157,6 +166,20 @@ class Runner:
             following = to_arrays(self._space, observation)
         self._observation = following
         return len(acting)
+
+    async def _infer(self) -> Answer:
+        if self._state.shape[1]:
+            return await self._model.infer(self._observation, self._state, batch=True)
+        return await self._model.infer(self._observation, batch=True)
+
+    def _remember(self, outputs: Nested, acting: _Rows, ended: npt.NDArray[np.bool_]) -> None:
+        """Take the next state of a recurrent policy; zeros where an episode begins."""
+        if not self._state.shape[1]:
+            return
+        goes_on = acting[~ended[acting]]
+        state = self._fitting("state", outputs.get("state"), self._state[:, None])
+        self._state = np.zeros_like(self._state)
+        self._state[goes_on] = state[goes_on]
 
     def _begin_steps(
         self, acting: _Rows, action: _Column, log_prob: _Column, outputs: Nested, version: int
@@ -170,6 +193,9 @@ class Runner:
         views["log_prob"][where] = log_prob[acting]
         views["value"][where] = self._output(outputs, "value", views["value"])[acting]
         views["policy_version"][where] = version
+        if self._state.shape[1]:
+            first = acting[at == 0]
+            views["initial_state"][first] = self._state[first]
         for name, columns in self._extra:
             leaves = nested.flatten(outputs.get(name))
             for path, column in columns:
@@ -252,14 +278,17 @@ def _columns(tree: Nested) -> list[tuple[str, _Column]]:
     return list(nested.flatten(tree).items())
 
 
-def _decoder_of(environment: Any) -> tuple[BatchDecoder, tuple[_Column, _Column] | None, int]:
-    """Return what draws the actions, the bounds of a Box, and the number of the first action."""
+def _decoder_of(environment: Any) -> tuple[BatchDecoder, tuple[_Column, _Column] | None, Any]:
+    """Return what draws the actions, the bounds of a Box, and the first action's number."""
     spaces = import_gymnasium().spaces
     space, n = environment.single_action_space, environment.num_envs
     if isinstance(space, spaces.Discrete):
         return BatchCategorical(n, int(space.n)), None, int(space.start)
+    if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
+        return BatchMultiCategorical(n, space.nvec.tolist()), None, space.start
     if isinstance(space, spaces.Box) and len(space.shape) == 1 and space.dtype.kind == "f":
         return BatchDiagonalGaussian(n, space.shape[0]), (space.low, space.high), 0
     raise ConfigError(
-        f"environment: Runner takes Discrete actions or a Box of one dimension, got {space}"
+        "environment: Runner takes Discrete actions, or MultiDiscrete or a Box of one dimension, "
+        f"got {space}"
     )

@@ -22,7 +22,14 @@ _STEP_LEAVES = {
     "policy_version": "int64",
 }
 _SEGMENT_LEAVES = {"length": "int32", "episode_return": "float32", "episode_length": "int32"}
-_NAMES = {"observation", "action", "final_observation", *_STEP_LEAVES, *_SEGMENT_LEAVES}
+_NAMES = {
+    "observation",
+    "action",
+    "final_observation",
+    "initial_state",
+    *_STEP_LEAVES,
+    *_SEGMENT_LEAVES,
+}
 
 
 def segment_spec(
@@ -30,13 +37,16 @@ def segment_spec(
     action: Nested,
     length: int,
     extra: Mapping[str, Nested] | None = None,
+    *,
+    state_size: int = 0,
 ) -> Nested:
     """Return the spec of a segment of at most `length` steps.
 
     Leaves `[T, …]`: observation, action, reward, terminated, truncated, log_prob, value,
     policy_version; steps from `length` on are padding. Leaves of the segment: length,
     final_observation (after the last step: zeros if it terminated), episode_return and
-    episode_length (NaN and 0 unless the segment ends its episode).
+    episode_length (NaN and 0 unless the segment ends its episode), and of a recurrent policy
+    initial_state `[S]` (before the first step: zeros if it begins its episode).
 
     Args:
         observation: nested `ArraySpec` of one observation.
@@ -44,9 +54,13 @@ def segment_spec(
         length: T.
         extra: what the algorithm adds to each step, by name: nested `ArraySpec` of one step.
             `PolicyActor` fills it with the model's outputs of these names.
+        state_size: S of a recurrent policy; 0 is none.
     """
     if length < 1:
         raise ConfigError(f"length: expected 1 or more, got {length}")
+    if state_size < 0:
+        raise ConfigError(f"state_size: expected 0 or more, got {state_size}")
+    state = {"initial_state": ArraySpec(np.dtype(np.float32), (state_size,))} if state_size else {}
     taken = sorted(_NAMES & set(extra or {}))
     if taken:
         raise ConfigError(f"extra: {taken} are leaves of every segment: choose other names")
@@ -58,6 +72,7 @@ def segment_spec(
         "observation": nested.map(per_step, observation),
         "action": nested.map(per_step, action),
         "final_observation": observation,
+        **state,
         **{name: ArraySpec(np.dtype(kind), (length,)) for name, kind in _STEP_LEAVES.items()},
         **{name: ArraySpec(np.dtype(kind), ()) for name, kind in _SEGMENT_LEAVES.items()},
         **{name: nested.map(per_step, leaf) for name, leaf in (extra or {}).items()},
@@ -67,6 +82,12 @@ def segment_spec(
 def extra_names(layout: Layout) -> tuple[str, ...]:
     """Return the names of what the algorithm added to a `segment_spec`."""
     return tuple(sorted(set(layout.spec) - _NAMES))
+
+
+def state_size_of(layout: Layout) -> int:
+    """Return S of the recurrent policy whose segments these are; 0 is none."""
+    spec = layout.spec.get("initial_state")
+    return 0 if spec is None else int(spec.shape[0])
 
 
 class SegmentWriter:
@@ -91,6 +112,7 @@ class SegmentWriter:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._capacity: int = layout.spec["reward"].shape[0]
+        self._has_state = state_size_of(layout) > 0
         self.extra: tuple[str, ...] = extra_names(layout)
         """Names that `begin_step` needs beside those of every segment."""
         self._has_open_step = False
@@ -129,6 +151,7 @@ class SegmentWriter:
         value: float,
         version: int,
         extra: Mapping[str, Nested] | None = None,
+        state: Nested = None,
     ) -> None:
         """Write what is known when the agent acts.
 
@@ -138,6 +161,7 @@ class SegmentWriter:
             value: of the observation, by the same policy.
             version: of that policy.
             extra: the layout's extra leaves by name; others are ignored.
+            state: of a recurrent policy before it acted; kept of the segment's first step.
 
         Raises:
             SpecError: an array does not fit; names the leaf. Or the segment is full, or the step
@@ -151,6 +175,8 @@ class SegmentWriter:
         for name, targets in self._extra:
             _write(name, targets, (extra or {}).get(name), at)
         views = self._views
+        if self._has_state and at == 0:
+            _write("state", [("", views["initial_state"])], state, ...)
         views["log_prob"][at] = log_prob
         views["value"][at] = value
         views["policy_version"][at] = version

@@ -34,7 +34,9 @@ def frozen(model: Any, module: Any, example: Any) -> LocalModel:
     return made
 
 
-def evaluate(model: Model, environment: str, episodes: int, *, seed: int) -> list[float]:
+def evaluate(
+    model: Model, environment: str, episodes: int, *, seed: int, state_size: int = 0
+) -> list[float]:
     """Play episodes against `model` from a gamecore process; return their returns.
 
     Args:
@@ -43,12 +45,14 @@ def evaluate(model: Model, environment: str, episodes: int, *, seed: int) -> lis
         episodes: how many, shared out to the environments beforehand, so that short episodes
             are not preferred.
         seed: of the environments.
+        state_size: S of a recurrent policy; 0 is none.
 
     Raises:
         BrayError: the gamecore failed; carries its last words.
         DeadlineError: it took longer than ten minutes.
     """
-    server = ServerThread(PolicyActor.factory(model, PolicyConfig(deterministic=True)))
+    config = PolicyConfig(deterministic=True, state_size=state_size)
+    server = ServerThread(PolicyActor.factory(model, config))
     command = [sys.executable, "-m", "bray_actor.gamecore", "--env", environment]
     command += ["--address", server.addresses[0], "--episodes", str(episodes), "--json"]
     command += ["--num-envs", str(NUM_ENVS), "--seed", str(seed)]

@@ -13,20 +13,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
+from bray.checks import fraction, positive
 from bray_core.config import closest, load_yaml
 from bray_core.errors import ConfigError
-
-
-def _positive(**fields: float) -> None:
-    for name, value in fields.items():
-        if value <= 0:
-            raise ConfigError(f"{name}: expected more than 0, got {value}")
-
-
-def _fraction(**fields: float) -> None:
-    for name, value in fields.items():
-        if not 0 <= value <= 1:
-            raise ConfigError(f"{name}: expected 0 to 1, got {value}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +38,7 @@ class AgentPart:
     """Steps T of one segment; 16 to 256."""
 
     def __post_init__(self) -> None:
-        _positive(segment_length=self.segment_length)
+        positive(segment_length=self.segment_length)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +53,7 @@ class SourcePart:
     """Environments that each process steps."""
 
     def __post_init__(self) -> None:
-        _positive(num_processes=self.num_processes, envs_per_process=self.envs_per_process)
+        positive(num_processes=self.num_processes, envs_per_process=self.envs_per_process)
 
     @property
     def num_envs(self) -> int:
@@ -80,7 +69,7 @@ class BufferPart:
     """Segments that it holds at most."""
 
     def __post_init__(self) -> None:
-        _positive(capacity=self.capacity)
+        positive(capacity=self.capacity)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +84,7 @@ class ActorPart:
     """Each worker writes 1 in so many episodes to the trial's `episodes/`; 0 writes none."""
 
     def __post_init__(self) -> None:
-        _positive(num_workers=self.num_workers)
+        positive(num_workers=self.num_workers)
         if self.record_every < 0:
             raise ConfigError(f"record_every: expected 0 or more, got {self.record_every}")
         if not 0 <= self.port <= 65535:
@@ -132,7 +121,7 @@ class TrainerPart:
     """Replays between two checkpoints."""
 
     def __post_init__(self) -> None:
-        _positive(
+        positive(
             steps_per_replay=self.steps_per_replay,
             epochs=self.epochs,
             minibatch_size=self.minibatch_size,
@@ -140,7 +129,7 @@ class TrainerPart:
             max_grad_norm=self.max_grad_norm,
             checkpoint_every=self.checkpoint_every,
         )
-        _fraction(gamma=self.gamma, gae_lambda=self.gae_lambda, clip=self.clip)
+        fraction(gamma=self.gamma, gae_lambda=self.gae_lambda, clip=self.clip)
         if self.anneal_frames < 0:
             raise ConfigError(f"anneal_frames: expected 0 or more, got {self.anneal_frames}")
 
@@ -159,7 +148,7 @@ class GoalPart:
     """Environment steps after which training gives up."""
 
     def __post_init__(self) -> None:
-        _positive(evaluation_episodes=self.evaluation_episodes, max_frames=self.max_frames)
+        positive(evaluation_episodes=self.evaluation_episodes, max_frames=self.max_frames)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

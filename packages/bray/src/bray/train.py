@@ -12,10 +12,11 @@ from typing import Literal
 import numpy as np
 import torch
 
+from bray import wire
+from bray.environments import Spaces
 from bray.evaluation import evaluate, frozen
 from bray.farewell import farewell
 from bray.progress import Display, display
-from bray.recipes import ppo
 from bray.run import Run, init
 from bray.sinks import Sinks
 from bray.template import Template
@@ -92,8 +93,8 @@ class Loop:
         self._view = view
         self._sinks = run.keep(Sinks(run.experiment.launch))
         source = template.source
-        self._spaces = spaces = ppo.Spaces.of(source.environment)
-        self._module = ppo.network(template.model, spaces, seed)
+        self._spaces = spaces = Spaces.of(source.environment)
+        self._module = wire.network(template.model, spaces, seed)
         lanes = source.num_envs // template.actor.num_workers
         self._model = run.model(
             "policy",
@@ -112,11 +113,11 @@ class Loop:
         )
         parts = template, seed, self._model, self._buffer
         self._trainer = run.trainer(
-            "ppo", partial(ppo.make_trainer, *parts, spaces, run.experiment.checkpoints)
+            "ppo", partial(wire.make_trainer, *parts, spaces, run.experiment.checkpoints)
         )
         self._actors = run.actor(
             "actor",
-            partial(ppo.make_actors, *parts, run.experiment.path / "episodes"),
+            partial(wire.make_actors, *parts, run.experiment.path / "episodes"),
             num_workers=template.actor.num_workers,
             port=template.actor.port,
         )

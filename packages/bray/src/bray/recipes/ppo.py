@@ -1,37 +1,46 @@
-"""PPO over the whole loop: gamecores → actor → model → buffer → trainer → model.
+"""PPO: each policy version plays, the trainer passes over what it played, the next one follows.
 
-On-policy and in lock-step: each policy version answers exactly `steps_per_replay` ticks, the
-trainer takes them as one replay, trains `epochs` passes of minibatches (Schulman et al. 2017,
-Algorithm 1), publishes the next version, and the waiting ticks go on. So the same seed gives the
-same run although the gamecores are processes of their own.
+Schulman et al. 2017, "Proximal policy optimization algorithms", Algorithm 1. On-policy and in
+lockstep. Here runners play; `bray train` has the same trainer with gamecores over the wire
+(`bray.wire`). A policy with memory is trained on whole segments, from the state in which each
+began.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from bray.template import GoalPart, ModelPart, Template, TrainerPart
-from bray_actor import PolicyActor, PolicyConfig, Recorder, StepBudget
-from bray_actor.spaces import resolve
-from bray_algo import PolicyValueMLP, gae, ppo_loss
+from bray import distribution
+from bray.checks import positive
+from bray.learning import Outcome
+from bray.on_policy import Flow, learn
+from bray.run import Run
+from bray.sequences import (
+    Batch,
+    final_value,
+    select_segments,
+    select_steps,
+    time_major,
+    unroll,
+    valid_steps,
+)
+from bray.template import GoalPart, TrainerPart
+from bray_algo import gae, ppo, schedules
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
-from bray_core.nested import ArraySpec
-from bray_core.protocols import Actor, Buffer, Model
-from bray_trainer import Trainer, TrainerConfig, to_torch
-
-Batch = dict[str, Tensor]
+from bray_core.protocols import Buffer, Model
+from bray_trainer import Trainer, TrainerConfig
 
 _WINDOW = 100
 """Episodes over which the training return is averaged."""
@@ -39,89 +48,40 @@ _REPLAYS_BETWEEN_PAUSES = 8
 """Replays between two evaluations."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spaces:
-    """What goes into the policy and what comes out, read from an environment."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config(TrainerPart):
+    """Of the algorithm, as a template's `trainer`, and of what plays for it."""
 
-    observation: ArraySpec
-    action: ArraySpec
-    num_actions: int
+    hidden: tuple[int, ...] = (64, 64)
+    """Units of the policy's hidden layers, and of the value function's."""
+    memory_size: int = 0
+    """Units of an LSTM between these and the heads; 0 is none."""
+    segment_length: int = 32
+    """Steps T of one segment; with memory, those that gradients go back through. 16 to 256."""
+    num_envs: int = 16
+    """Environments side by side, of one worker."""
+    num_workers: int = 1
+    """That play, on Ray."""
 
-    @classmethod
-    def of(cls, environment: str) -> Spaces:
-        """Read an environment's spaces.
-
-        Raises:
-            ConfigError: its observations are no flat vector, or its actions not discrete.
-        """
-        env = gymnasium.make(resolve(environment))
-        observation, action = env.observation_space, env.action_space
-        env.close()
-        if not isinstance(observation, gymnasium.spaces.Box) or len(observation.shape) != 1:
-            raise ConfigError(
-                f"source.environment: recipe ppo takes flat Box observations, got {observation}"
-            )
-        if not isinstance(action, gymnasium.spaces.Discrete):
-            raise ConfigError(
-                f"source.environment: recipe ppo takes Discrete actions, got {action}"
-            )
-        return cls(
-            ArraySpec(np.dtype(np.float32), observation.shape),
-            ArraySpec(np.dtype(np.int64), ()),
-            int(action.n),
+    def __post_init__(self) -> None:
+        TrainerPart.__post_init__(self)
+        if not self.hidden or min(self.hidden) < 1:
+            raise ConfigError(f"hidden: expected one or more positive sizes, got {self.hidden}")
+        if self.memory_size < 0:
+            raise ConfigError(f"memory_size: expected 0 or more, got {self.memory_size}")
+        positive(
+            segment_length=self.segment_length,
+            num_envs=self.num_envs,
+            num_workers=self.num_workers,
         )
-
-    @property
-    def example(self) -> NDArray[np.float32]:
-        """One observation with a batch dimension."""
-        return np.zeros((1, *self.observation.shape), np.float32)
-
-
-def network(part: ModelPart, spaces: Spaces, seed: int) -> nn.Module:
-    """Make the policy network, the same for the same seed."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return PolicyValueMLP(spaces.observation.shape[0], spaces.num_actions, hidden=part.hidden)
-
-
-def make_trainer(
-    template: Template,
-    seed: int,
-    model: Model,
-    buffer: Buffer,
-    spaces: Spaces,
-    directory: Path,
-) -> PPOTrainer:
-    """Make the trainer, in whichever process it lives."""
-    return PPOTrainer(
-        network(template.model, spaces, seed),
-        buffer,
-        model=model,
-        part=template.trainer,
-        goal=template.goal,
-        seed=seed,
-        directory=directory,
-    )
-
-
-def make_actors(
-    template: Template, seed: int, model: Model, buffer: Buffer, episodes: Path
-) -> Callable[[str], Actor]:
-    """Make the session factory of one actor worker, in the worker's process."""
-    steps = template.trainer.steps_per_replay // template.actor.num_workers
-    actions = Spaces.of(template.source.environment).num_actions
-    config = PolicyConfig(seed=seed, num_actions=actions)
-    budget = StepBudget(steps, model)
-    make = PolicyActor.factory(model, config, buffer=buffer, budget=budget)
-    every = template.actor.record_every
-    return Recorder(episodes, every=every).record(make) if every else make
 
 
 class PPOTrainer(Trainer):
-    """Trains a module whose outputs are `logits [B, A]` and `value [B]`.
+    """Trains a policy of `bray.policies`.
 
-    Pauses (`should_pause`) when the mean training return over the last 100 episodes has reached
-    `goal.evaluate_at`, so that the driver can evaluate, and when `goal.max_frames` are used up.
+    With a goal it pauses (`should_pause`) when the mean training return over the last 100 episodes
+    has reached `goal.evaluate_at`, so that the driver can evaluate, and when `goal.max_frames` are
+    used up.
     """
 
     def __init__(
@@ -131,8 +91,8 @@ class PPOTrainer(Trainer):
         *,
         model: Model,
         part: TrainerPart,
-        goal: GoalPart,
         seed: int,
+        goal: GoalPart | None = None,
         directory: Path | None = None,
     ) -> None:
         self.part = part
@@ -151,41 +111,39 @@ class PPOTrainer(Trainer):
         super().__init__(module, buffer, model=model, config=config, directory=directory)
 
     def handle(self, replay: Packed) -> Iterator[Batch]:
-        """Yield shuffled minibatches of one replay, its advantages computed once."""
-        steps = self._steps(_sorted(replay))
-        count = len(steps["advantage"])
-        size = min(self.part.minibatch_size, count)
+        """Yield shuffled minibatches of one replay, its advantages computed once.
+
+        They are of steps; with memory, of whole segments.
+        """
+        segments = self._with_advantages(_sorted(replay))
+        has_memory, length = "initial_state" in segments, len(segments["reward"])
+        rows = segments if has_memory else _flat(segments, "observation")
+        count = len(segments["length"] if has_memory else rows["advantage"])
+        size = self.part.minibatch_size // (length if has_memory else 1)
+        size = min(max(1, size), count)
+        select = select_segments if has_memory else select_steps
         for _ in range(self.part.epochs):
             order = torch.randperm(count, generator=self.generator)
             for start in range(0, count - size + 1, size):
-                index = order[start : start + size]
-                yield {name: leaf[index] for name, leaf in steps.items()}
+                yield select(rows, order[start : start + size])
 
-    def _steps(self, replay: Packed) -> Batch:
-        """Return the valid steps of a replay, flat `[N, …]`, with advantages and returns."""
-        segments = to_torch(replay, self.device)
+    def _with_advantages(self, replay: Packed) -> Batch:
+        """Return a replay's segments, time-major, with `advantage` and `return`."""
+        segments = time_major(replay, self.device)
         self._count(segments)
-        length = segments["length"].long()
-        by_time = {  # [B, T, ...] -> [T, B, ...]
-            name: segments[name].transpose(0, 1)
-            for name in ("observation", "action", "reward", "value", "log_prob")
-        }
-        terminated = segments["terminated"].transpose(0, 1)
         with torch.no_grad():
-            final_value = self.module(segments["final_observation"])["value"]
-        advantage = gae(
-            by_time["reward"],
-            by_time["value"],
-            final_value,
-            terminated,
-            length,
+            final = final_value(self.module, segments)
+        segments["advantage"] = gae(
+            segments["reward"],
+            segments["value"],
+            final,
+            segments["terminated"],
+            segments["length"],
             gamma=self.part.gamma,
             lambda_=self.part.gae_lambda,
         )
-        by_time["advantage"] = advantage
-        by_time["return"] = advantage + by_time["value"]
-        valid = torch.arange(len(terminated), device=self.device)[:, None] < length
-        return {name: leaf[valid] for name, leaf in by_time.items()}
+        segments["return"] = segments["advantage"] + segments["value"]
+        return segments
 
     def _count(self, segments: Any) -> None:
         self.frames += int(segments["length"].sum())
@@ -195,13 +153,17 @@ class PPOTrainer(Trainer):
 
     def loss(self, batch: Batch, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return PPO's loss over one minibatch, advantages normalised within it."""
-        outputs = self.module(batch["observation"])
+        if "initial_state" in batch:
+            outputs = select_steps(unroll(self.module, batch)[0], valid_steps(batch))
+            batch = _flat(batch)
+        else:
+            outputs = self.module(batch["observation"])
         advantage = batch["advantage"]
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-        return ppo_loss(
-            outputs["logits"],
+        return ppo.loss(
+            distribution.log_prob(outputs, batch["action"]),
+            distribution.entropy(outputs),
             outputs["value"],
-            batch["action"],
             batch["log_prob"],
             advantage,
             batch["return"],
@@ -210,8 +172,19 @@ class PPOTrainer(Trainer):
             entropy_coefficient=self.part.entropy_coefficient,
         )
 
+    def make_scheduler(self) -> LRScheduler | None:
+        """Return the fall of the learning rate to a tenth, if it is wanted."""
+        if not self.part.anneal_frames:
+            return None
+        assert isinstance(self.optimizer, torch.optim.Optimizer)
+        replays = self.part.anneal_frames / self.part.steps_per_replay
+        fall = partial(schedules.linear, start=1.0, end=0.1, num_steps=replays)
+        return LambdaLR(self.optimizer, fall)
+
     def should_pause(self) -> bool:
         """Return whether the driver should evaluate now."""
+        if self.goal is None:
+            return False
         if self.frames >= self.goal.max_frames:
             return True
         if self.replays_seen - self.last_pause < _REPLAYS_BETWEEN_PAUSES:
@@ -248,8 +221,32 @@ class PPOTrainer(Trainer):
         self.generator.set_state(state["generator"])
 
 
+def _flat(segments: Batch, *more: str) -> Batch:
+    """Return the valid steps of segments, `[N, …]`: what a minibatch needs, and `more`."""
+    names = "action", "log_prob", "advantage", "return", *more
+    flat: Batch = select_steps({name: segments[name] for name in names}, valid_steps(segments))
+    return flat
+
+
 def _sorted(replay: Packed) -> Packed:
     """Put the segments into an order that does not depend on when each one arrived."""
     digests = [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in replay.block]
     order = sorted(range(len(digests)), key=digests.__getitem__)
     return Packed(replay.layout, replay.block[order])
+
+
+def train(
+    run: Run, environment: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+) -> Outcome:
+    """Train until the goal is reached or its frames are used up.
+
+    Args:
+        run: of `bray.init`; an existing trial goes on from its checkpoint.
+        environment: a Gymnasium id.
+        config: of the algorithm.
+        goal: the evaluation's return, and when to give up.
+        seed: of network, environments and draws.
+    """
+    config = config or Config()
+    title, flow = f"PPO on {environment}", Flow(config.steps_per_replay)
+    return learn(run, title, environment, config, PPOTrainer, flow, goal=goal, seed=seed)

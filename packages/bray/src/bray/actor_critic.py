@@ -1,0 +1,108 @@
+"""What A2C, IMPALA and APPO share: their settings, and the policy's view of recorded segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from bray import distribution
+from bray.checks import fraction, positive
+from bray.sequences import Batch, time_major, unroll
+from bray_core.errors import ConfigError
+from bray_core.layout import Packed
+from bray_core.protocols import Model
+from bray_trainer import Trainer, TrainerConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActorCriticConfig:
+    """Of the algorithm and of what plays for it; a recipe adds its own."""
+
+    hidden: tuple[int, ...] = (64, 64)
+    """Units of the policy's hidden layers, and of the value function's."""
+    memory_size: int = 0
+    """Units of an LSTM between these and the heads; 0 is none."""
+    learning_rate: float = 1e-3
+    """Adam's."""
+    gamma: float = 0.99
+    """Discount per step."""
+    value_coefficient: float = 0.5
+    """Weight of the value loss."""
+    entropy_coefficient: float = 0.01
+    """Weight of the entropy bonus."""
+    max_grad_norm: float = 0.5
+    """Gradient norm above which gradients are scaled down."""
+    segment_length: int = 16
+    """Steps T that each environment of a worker takes for one replay; 5 to 64."""
+    num_envs: int = 16
+    """Environments side by side, of one worker."""
+    num_workers: int = 1
+    """That play, on Ray."""
+    checkpoint_every: int = 500
+    """Replays between two checkpoints."""
+
+    def __post_init__(self) -> None:
+        if not self.hidden or min(self.hidden) < 1:
+            raise ConfigError(f"hidden: expected one or more positive sizes, got {self.hidden}")
+        if self.memory_size < 0:
+            raise ConfigError(f"memory_size: expected 0 or more, got {self.memory_size}")
+        positive(
+            learning_rate=self.learning_rate,
+            max_grad_norm=self.max_grad_norm,
+            segment_length=self.segment_length,
+            num_envs=self.num_envs,
+            num_workers=self.num_workers,
+            checkpoint_every=self.checkpoint_every,
+        )
+        fraction(gamma=self.gamma)
+
+
+class Columns(NamedTuple):
+    """What the current policy says of recorded steps, `[T, B]` each, and of what followed them."""
+
+    log_prob: Tensor
+    entropy: Tensor
+    value: Tensor
+    final_value: Tensor
+    """`[B]`, without gradient."""
+
+
+class ActorCriticTrainer(Trainer):
+    """One replay of segments is one step, unless a recipe's `handle` says otherwise."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        buffer: Any,
+        *,
+        model: Model,
+        part: Any,
+        seed: int,
+        directory: Path | None = None,
+    ) -> None:
+        self.part = part
+        config = TrainerConfig(
+            learning_rate=part.learning_rate,
+            max_grad_norm=part.max_grad_norm,
+            checkpoint_every=part.checkpoint_every,
+            seed=seed,
+        )
+        super().__init__(module, buffer, model=model, config=config, directory=directory)
+
+    def handle(self, replay: Packed) -> Iterator[Batch]:
+        """Yield the segments, time-major."""
+        yield time_major(replay, self.device)
+
+    def columns(self, segments: Batch) -> Columns:
+        """Return what the current policy says of segments of `handle`."""
+        outputs, last = unroll(self.module, segments)
+        return Columns(
+            distribution.log_prob(outputs, segments["action"]),
+            distribution.entropy(outputs),
+            outputs["value"],
+            last.detach(),
+        )

@@ -1,0 +1,27 @@
+"""Checks that the settings of templates and recipes share."""
+
+from __future__ import annotations
+
+from bray_core.errors import ConfigError
+
+
+def positive(**fields: float) -> None:
+    """Refuse numbers that are not positive.
+
+    Raises:
+        ConfigError: names the field.
+    """
+    for name, value in fields.items():
+        if not value > 0:
+            raise ConfigError(f"{name}: expected more than 0, got {value}")
+
+
+def fraction(**fields: float) -> None:
+    """Refuse numbers outside 0 to 1.
+
+    Raises:
+        ConfigError: names the field.
+    """
+    for name, value in fields.items():
+        if not 0 <= value <= 1:
+            raise ConfigError(f"{name}: expected 0 to 1, got {value}")

@@ -1,0 +1,191 @@
+"""What the on-policy recipes share: runners play, a queue holds what they recorded, one trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from bray.environments import Spaces, make_environments
+from bray.evaluation import evaluate, frozen
+from bray.learning import Learning, Outcome, Pace
+from bray.policies import example_inputs, make_policy
+from bray.run import Run
+from bray.template import GoalPart
+from bray_actor import Runner, segment_spec
+from bray_buffer import BufferConfig
+from bray_core.errors import ConfigError
+from bray_core.layout import Layout
+from bray_model import ModelConfig
+from bray_trainer import Trainer
+
+_QUEUED_BATCHES = 4
+"""Batches of whole segments that the queue of an asynchronous run holds."""
+
+
+class Settings(Protocol):
+    """What a recipe's `Config` says about the policy and who plays."""
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Units of the policy's hidden layers."""
+        ...
+
+    @property
+    def memory_size(self) -> int:
+        """Units of its LSTM; 0 is none."""
+        ...
+
+    @property
+    def num_envs(self) -> int:
+        """Environments side by side, of one worker."""
+        ...
+
+    @property
+    def num_workers(self) -> int:
+        """That play, on Ray."""
+        ...
+
+    @property
+    def segment_length(self) -> int:
+        """T."""
+        ...
+
+
+class Flow(NamedTuple):
+    """How experience comes to the trainer."""
+
+    batch_steps: int
+    """Environment steps of a replay."""
+    replays: int = 1
+    """Played one after the other in a local run, then trained on: the last of them lags by one
+    version less."""
+    max_policy_lag: int | None = None
+    """Versions, above which segments are dropped; None: on Ray the players wait for each one."""
+
+    @classmethod
+    def of(cls, config: Any) -> Flow:
+        """Return that of an asynchronous recipe, by its config: a worker brings a replay."""
+        steps = config.segment_length * config.num_envs
+        return cls(steps, config.replays_per_collect, config.max_policy_lag)
+
+    def check(self) -> None:
+        """Refuse a bound that a local run would not keep.
+
+        Raises:
+            ConfigError: so.
+        """
+        if self.replays < 1:
+            raise ConfigError(f"replays_per_collect: expected 1 or more, got {self.replays}")
+        if self.replays > 1 + (self.max_policy_lag or 0):
+            raise ConfigError(
+                f"max_policy_lag: expected {self.replays - 1} or more for "
+                f"replays_per_collect={self.replays}, got {self.max_policy_lag}"
+            )
+
+
+def learn(
+    run: Run,
+    title: str,
+    environment: str,
+    settings: Settings,
+    trainer: Callable[..., Trainer],
+    flow: Flow,
+    *,
+    goal: GoalPart,
+    seed: int,
+) -> Outcome:
+    """Play with runners, queue the segments, train on them until the goal is reached.
+
+    Args:
+        run: of `bray.init`; an existing trial goes on from its checkpoint.
+        title: shown above the figures.
+        environment: a Gymnasium id.
+        settings: of policy and players.
+        trainer: its class, called with the module, the buffer and `model=, part=, seed=,
+            directory=`.
+        flow: from the players to it.
+        goal: the evaluation's return, and when to give up.
+        seed: of network, environments and draws.
+    """
+    flow.check()
+    spaces = Spaces.of(environment)
+    module, n = make_policy(spaces, settings.hidden, settings.memory_size, seed), settings.num_envs
+    example = example_inputs(spaces, module.state_size)
+    model = run.model("policy", module, example, ModelConfig(max_batch_size=n, pad_to=(n,)))
+    layout = Layout(
+        segment_spec(
+            spaces.observation,
+            spaces.action,
+            settings.segment_length,
+            state_size=module.state_size,
+        )
+    )
+    is_lockstep = flow.max_policy_lag is None
+    num_workers = 1 if run.is_local else settings.num_workers
+    buffer = run.buffer("experience", layout, _queue(flow, settings, run.is_local or is_lockstep))
+    steps = steps_per_collect(flow.batch_steps, n, num_workers if is_lockstep else 1)
+    make_trainer = partial(
+        trainer,
+        module,
+        buffer,
+        model=model,
+        part=settings,
+        seed=seed,
+        directory=run.experiment.checkpoints,
+    )
+    return Learning(
+        run,
+        title,
+        model=model,
+        trainer=run.trainer("trainer", make_trainer),
+        rollouts=run.rollouts(
+            "rollouts",
+            lambda worker: Runner(
+                make_environments(environment, n), model, buffer, seed=seed + 1000 * worker
+            ),
+            steps=steps,
+            lockstep=is_lockstep,
+            num_workers=num_workers,
+        ),
+        pace=Pace(steps=steps * flow.replays, replays=flow.replays),
+        goal=goal,
+        evaluate=lambda: evaluate(
+            frozen(model, module, example),
+            environment,
+            goal.evaluation_episodes,
+            seed=seed + 1_000_000,
+            state_size=module.state_size,
+        ),
+    ).until_goal()
+
+
+def steps_per_collect(batch_steps: int, num_envs: int, num_workers: int) -> int:
+    """Return the steps that each environment takes for a replay.
+
+    Raises:
+        ConfigError: the replay cannot be shared out evenly.
+    """
+    share = num_envs * num_workers
+    if batch_steps % share:
+        raise ConfigError(
+            f"num_envs: expected num_envs × num_workers to divide the {batch_steps} steps of a "
+            f"replay, got {num_envs} × {num_workers}"
+        )
+    return batch_steps // share
+
+
+def _queue(flow: Flow, settings: Settings, must_hold_all: bool) -> BufferConfig:
+    """Return the queue's settings.
+
+    Where nothing is popped while it is filled it must hold all, be each segment one step; an
+    asynchronous one holds little, because what waits there grows old.
+    """
+    batches = -(-flow.batch_steps // settings.segment_length)
+    capacity = flow.batch_steps * flow.replays if must_hold_all else _QUEUED_BATCHES * batches
+    return BufferConfig(
+        batch_steps=flow.batch_steps,
+        capacity=capacity,
+        when_full="block",
+        max_policy_lag=flow.max_policy_lag,
+    )

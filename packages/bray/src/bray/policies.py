@@ -1,0 +1,172 @@
+"""Policies of the recipes: perceptrons, with memory if wanted, for the spaces that recipes know.
+
+An observation is one vector `[D]`, or `{"observation": [D], "action_mask": [A]}`, in which the
+mask says which actions are legal (of several heads one after the other). Outputs are named as
+`bray_actor` decodes them and `bray.distribution` reads them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces as kinds
+from torch import Tensor, nn
+
+from bray.environments import Spaces
+from bray_algo import categorical, mlp, multi_categorical
+from bray_algo.networks import orthogonal_
+from bray_algo.recurrent import Recurrent
+from bray_core import nested
+from bray_core.errors import ConfigError
+from bray_core.nested import ArraySpec, Nested
+
+
+class Actions(nn.Module):
+    """Turns a last layer's numbers into an action distribution's parameters.
+
+    Discrete actions have `logits [A]`, MultiDiscrete a list of `logits [A_k]`, a Box of one
+    dimension `mean [D]` and `log_std [D]`, which is the same for all observations.
+
+    Raises:
+        ConfigError: another space.
+    """
+
+    def __init__(self, spaces: Spaces) -> None:
+        super().__init__()
+        space = spaces.action_space
+        self.sizes: list[int] = []
+        self.is_one = isinstance(space, kinds.Discrete)
+        if isinstance(space, kinds.Discrete):
+            self.sizes = [int(space.n)]
+        elif isinstance(space, kinds.MultiDiscrete) and len(space.shape) == 1:
+            self.sizes = space.nvec.tolist()
+        elif isinstance(space, kinds.Box) and len(space.shape) == 1 and space.dtype.kind == "f":
+            self.log_std = nn.Parameter(torch.zeros(space.shape))
+        else:
+            raise ConfigError(
+                f"environment: {spaces.environment}: expected Discrete actions, or MultiDiscrete "
+                f"or a Box of one dimension, got {space}"
+            )
+        self.num_numbers = sum(self.sizes) or int(spaces.action.shape[0])
+
+    def forward(self, numbers: Tensor, mask: Tensor | None) -> dict[str, Any]:
+        """Map numbers `[…, num_numbers]` and a mask of that shape to the outputs."""
+        if not self.sizes:
+            return {"mean": numbers, "log_std": self.log_std.expand_as(numbers)}
+        if mask is not None:  # that of padding has no legal action: it is not looked for
+            numbers = categorical.mask(numbers, mask.bool(), validate=False)
+        if self.is_one:
+            return {"logits": numbers}
+        return {"logits": multi_categorical.split(numbers, self.sizes)}
+
+
+class Policy(nn.Module):
+    """Two perceptrons side by side: the policy and the value function."""
+
+    state_size = 0
+
+    def __init__(self, spaces: Spaces, hidden: Sequence[int]) -> None:
+        super().__init__()
+        self.actions = Actions(spaces)
+        size = _checked_size(spaces, self.actions)
+        # A policy that begins nearly uniform explores (Andrychowicz et al. 2021, §3.2).
+        self.policy = mlp([size, *hidden, self.actions.num_numbers], output_gain=0.01)
+        self.value = mlp([size, *hidden, 1])
+
+    def forward(self, observation: Nested) -> dict[str, Any]:
+        """Map observations, leaves `[…, D]`, to the action's outputs and `value […]`."""
+        x, mask = _parts(observation)
+        outputs = self.actions(self.policy(x), mask)
+        return {**outputs, "value": self.value(x).squeeze(-1)}
+
+
+class RecurrentPolicy(nn.Module):
+    """A perceptron, an LSTM, and the heads of policy and value."""
+
+    def __init__(self, spaces: Spaces, hidden: Sequence[int], memory_size: int) -> None:
+        super().__init__()
+        self.actions = Actions(spaces)
+        size = _checked_size(spaces, self.actions)
+        self.encoder = nn.Sequential(mlp([size, *hidden], output_gain=math.sqrt(2)), nn.Tanh())
+        self.memory = Recurrent("lstm", hidden[-1], memory_size)
+        self.policy = orthogonal_(nn.Linear(memory_size, self.actions.num_numbers), 0.01)
+        self.value = orthogonal_(nn.Linear(memory_size, 1), 1.0)
+
+    @property
+    def state_size(self) -> int:
+        """S."""
+        return self.memory.state_size
+
+    def forward(self, observation: Nested, state: Tensor) -> dict[str, Any]:
+        """Map observations, leaves `[B, D]`, and `state [B, S]` to outputs and the next `state`."""
+        outputs, state = self._run(nested.map(lambda leaf: leaf[None], observation), state, None)
+        return {**nested.map(lambda leaf: leaf[0], outputs), "state": state}
+
+    def replay(self, observation: Nested, state: Tensor, length: Tensor) -> dict[str, Any]:
+        """Map segments, leaves `[T, B, D]`, of `length [B]` steps, to outputs `[T, B, …]`."""
+        return self._run(observation, state, length)[0]
+
+    def _run(
+        self, observation: Nested, state: Tensor, length: Tensor | None
+    ) -> tuple[dict[str, Any], Tensor]:
+        x, mask = _parts(observation)
+        features, state = self.memory(self.encoder(x), state, None, length)
+        outputs = self.actions(self.policy(features), mask)
+        return {**outputs, "value": self.value(features).squeeze(-1)}, state
+
+
+def make_policy(
+    spaces: Spaces, hidden: Sequence[int], memory_size: int, seed: int
+) -> Policy | RecurrentPolicy:
+    """Make a policy, the same for the same seed.
+
+    Args:
+        spaces: of the environment.
+        hidden: units of each hidden layer.
+        memory_size: units of the LSTM; 0 makes a policy without memory.
+        seed: of the weights.
+
+    Raises:
+        ConfigError: spaces that no policy here is for.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        if memory_size:
+            return RecurrentPolicy(spaces, hidden, memory_size)
+        return Policy(spaces, hidden)
+
+
+def example_inputs(spaces: Spaces, state_size: int) -> Nested:
+    """Return inputs of zeros with a batch dimension, as `run.model` takes them."""
+    if not state_size:
+        return spaces.example
+    return spaces.example, np.zeros((1, state_size), np.float32)
+
+
+def _parts(observation: Nested) -> tuple[Tensor, Tensor | None]:
+    """Return the vector as float32 and the mask, if there is one."""
+    if isinstance(observation, dict):
+        return observation["observation"].float(), observation["action_mask"]
+    return observation.float(), None
+
+
+def _checked_size(spaces: Spaces, actions: Actions) -> int:
+    """Return D of the observation's vector."""
+    spec = spaces.observation
+    if isinstance(spec, dict) and set(spec) == {"observation", "action_mask"}:
+        if not actions.sizes or spec["action_mask"].shape != (actions.num_numbers,):
+            raise ConfigError(
+                f"environment: {spaces.environment}: expected action_mask of shape "
+                f"({actions.num_numbers},) for discrete actions, got {spec['action_mask']}"
+            )
+        spec = spec["observation"]
+    if not isinstance(spec, ArraySpec) or len(spec.shape) != 1:
+        raise ConfigError(
+            f"environment: {spaces.environment}: expected observations that are one vector, alone "
+            f"or with an action_mask, got {spaces.observation}"
+        )
+    return int(spec.shape[0])

@@ -1,0 +1,81 @@
+"""Segments as trainers take them, `[T, B]`, and a policy replayed over them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bray_core import nested
+from bray_core.layout import Packed
+from bray_trainer import to_torch
+
+Batch = dict[str, Any]
+
+STEPS = ("observation", "action", "reward", "value", "log_prob", "terminated")
+"""What trainers read of each step."""
+
+
+def time_major(replay: Packed, device: torch.device | str = "cpu") -> Batch:
+    """Return the leaves of segments: those of `STEPS` `[T, B, …]`, the others as they are."""
+    tree: Batch = to_torch(replay, device, time_major=STEPS)
+    tree["length"] = tree["length"].long()
+    return tree
+
+
+def valid_steps(segments: Batch) -> Tensor:
+    """Return which steps are no padding, bool `[T, B]`."""
+    time = torch.arange(len(segments["reward"]), device=segments["length"].device)
+    valid: Tensor = time[:, None] < segments["length"]
+    return valid
+
+
+def unroll(module: nn.Module, segments: Batch) -> tuple[Batch, Tensor]:
+    """Return a policy's outputs for each step, `[T, B, …]`, and the value after the last, `[B]`.
+
+    A recurrent policy goes through each segment from the state in which it began. (A segment lies
+    within one episode: none begins inside.) After a termination the value means nothing.
+
+    Args:
+        module: a `Policy` or a `RecurrentPolicy`.
+        segments: of `time_major`.
+    """
+    length = segments["length"]
+    columns = torch.arange(len(length), device=length.device)
+
+    def with_final(steps: Tensor, final: Tensor) -> Tensor:
+        longer = torch.cat([steps, torch.zeros_like(steps[:1])])
+        longer[length, columns] = final
+        return longer
+
+    observation = nested.map(with_final, segments["observation"], segments["final_observation"])
+    if "initial_state" in segments:
+        outputs = module.replay(observation, segments["initial_state"], length + 1)  # type: ignore[operator]
+    else:
+        outputs = module(observation)
+    return nested.map(lambda leaf: leaf[:-1], outputs), outputs["value"][length, columns]
+
+
+def final_value(module: nn.Module, segments: Batch) -> Tensor:
+    """Return the value after the last step, `[B]`."""
+    if "initial_state" in segments:
+        return unroll(module, segments)[1]
+    value: Tensor = module(segments["final_observation"])["value"]
+    return value
+
+
+def select_segments(segments: Batch, index: Tensor) -> Batch:
+    """Return some segments, by their numbers `[b]`."""
+    return {
+        name: nested.map(lambda leaf: leaf[:, index], tree)
+        if name in STEPS or name in ("advantage", "return")
+        else nested.map(lambda leaf: leaf[index], tree)
+        for name, tree in segments.items()
+    }
+
+
+def select_steps(tree: Batch, index: Tensor) -> Batch:
+    """Return the rows that an index, or a mask of one or more dimensions, chooses in each leaf."""
+    chosen: Batch = nested.map(lambda leaf: leaf[index], tree)
+    return chosen
