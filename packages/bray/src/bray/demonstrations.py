@@ -5,15 +5,15 @@ Whoever answers in that form can demonstrate: a script, a policy, a human at the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from bray_actor import Episode, PolicyActor, PolicyConfig, Recorder, read_episode
+from bray_actor import PolicyActor, PolicyConfig, Recorder, read_episode
 from bray_actor.gamecore import play
-from bray_actor.recording import SUFFIX
-from bray_buffer.sources import EpisodeSource, SourceBuffer, SourceConfig
+from bray_actor.recording import SUFFIX, Episode
+from bray_buffer.sources import SourceBuffer, SourceConfig
 from bray_core import codec, nested
 from bray_core.errors import BrayError, ConfigError
 from bray_core.nested import Nested
@@ -63,12 +63,41 @@ def files(folder: str | Path) -> list[Path]:
     return found
 
 
+class Demonstrations:
+    """A `bray_buffer.sources.Source` of recorded episodes: all steps of one are read at once.
+
+    A sample is `{"observation", "action"}` of a tick that was answered.
+
+    Args:
+        folder: of recorded episodes.
+
+    Raises:
+        ConfigError: there are none.
+    """
+
+    units_per_read = 1
+    is_shuffled_by_order = False
+
+    def __init__(self, folder: str | Path) -> None:
+        self._paths = files(folder)
+        self.num_units = len(self._paths)
+
+    def read(self, units: Sequence[int]) -> Iterator[Nested]:
+        """Yield the steps of episodes, leaves `[n, …]`."""
+        for unit in units:
+            steps = _steps(read_episode(self._paths[unit]))
+            if steps:
+                yield nested.stack(steps)
+
+    def describe(self, unit: int) -> str:
+        """Return the path."""
+        return str(self._paths[unit])
+
+
 def source(
     folder: str | Path, observation: Nested, action: Nested, *, batch_size: int, seed: int
 ) -> SourceBuffer:
     """Return a buffer of the steps of a folder's episodes, shuffled, again and again.
-
-    A sample is `{"observation", "action"}` of one step.
 
     Args:
         folder: of recorded episodes.
@@ -82,19 +111,19 @@ def source(
     config = SourceConfig(
         batch_size=batch_size, epochs=None, shuffle=True, shuffle_size=16_384, seed=seed
     )
-    episodes = EpisodeSource(files(folder), read_episode, steps)
-    return SourceBuffer(episodes, config, layout={"observation": observation, "action": action})
+    spec = {"observation": observation, "action": action}
+    return SourceBuffer(Demonstrations(folder), config, layout=spec)
 
 
-def steps(episode: Episode) -> Iterator[Nested]:
-    """Yield what was observed and done at each tick that was answered."""
-    for request in episode.requests:
-        if request.kind == "tick" and request.reply is not None:
-            message, reply = codec.decode(request.body), codec.decode(request.reply)
-            yield {
-                "observation": nested.map(np.asarray, message["observation"]),
-                "action": nested.map(np.asarray, reply["action"]),
-            }
+def _steps(episode: Episode) -> list[Nested]:
+    return [
+        {
+            "observation": codec.decode(request.body)["observation"],
+            "action": nested.map(np.asarray, codec.decode(request.reply)["action"]),
+        }
+        for request in episode.requests
+        if request.kind == "tick" and request.reply is not None
+    ]
 
 
 def mean_return(folder: str | Path) -> float:
