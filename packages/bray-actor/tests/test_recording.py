@@ -116,6 +116,8 @@ def test_nonsense_is_refused(tmp_path: Path) -> None:
         Recorder(tmp_path, every=0)
     with pytest.raises(ConfigError, match="max_files: expected 1 or more, got 0"):
         Recorder(tmp_path, every=1, max_files=0)
+    with pytest.raises(ConfigError, match="max_waiting: expected 1 or more, got 0"):
+        Recorder(tmp_path, every=1, max_waiting=0)
     other = tmp_path / "x.episode"
     other.write_bytes(b"something")
     with pytest.raises(SpecError, match="expected an episode of bray"):

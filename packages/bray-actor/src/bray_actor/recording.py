@@ -28,8 +28,6 @@ _MAGIC = b"BRAYEP01"
 _MAX_EPISODE_BYTES = 64 * 1024 * 1024
 _MAX_FILE_BYTES = 2 * _MAX_EPISODE_BYTES
 """What a file may hold once it is decompressed: the bodies, and what the codec adds."""
-_MAX_WAITING = 4
-"""Episodes that may wait for the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +67,7 @@ class Recorder:
         folder: where files go; made if it is absent.
         every: N; the first session is recorded.
         max_files: beyond it the oldest file of the folder is deleted.
+        max_waiting: episodes that wait for the disk at most, in memory.
 
     Example:
         >>> import asyncio, tempfile
@@ -89,14 +88,18 @@ class Recorder:
         [b'', b'left', b'']
     """
 
-    def __init__(self, folder: str | Path, *, every: int, max_files: int = 1000) -> None:
-        for name, number in (("every", every), ("max_files", max_files)):
+    def __init__(
+        self, folder: str | Path, *, every: int, max_files: int = 1000, max_waiting: int = 4
+    ) -> None:
+        limits = (("every", every), ("max_files", max_files), ("max_waiting", max_waiting))
+        for name, number in limits:
             if number < 1:
                 raise ConfigError(f"{name}: expected 1 or more, got {number}")
         self._folder = Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._every = every
         self._max_files = max_files
+        self._max_waiting = max_waiting
         self._seen = 0
         self._written = 0
         self._waiting = 0
@@ -123,7 +126,7 @@ class Recorder:
         self._writer.shutdown(wait=True)
 
     def _keep(self, episode: Episode) -> None:
-        if self._waiting >= _MAX_WAITING:
+        if self._waiting >= self._max_waiting:
             self._lose("the disk is too slow")
             return
         self._waiting += 1

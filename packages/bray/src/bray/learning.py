@@ -139,16 +139,21 @@ class Learning:
         check_interrupted()
         self._frames += played.frames
         self._returns.extend(played.returns)
+        self._run.report(self._figures())
         now = time.monotonic()
         if now - self._written < _WRITE_S:
             return
         self._written = now
-        elapsed_s = now - self._started
-        figures = {"elapsed_s": elapsed_s, "frames_per_s": self._frames / elapsed_s}
+        self._view.update({**self._trainer.progress(), **self._figures()})
+        self._sinks.write(self._frames, self._run.metrics())
+
+    def _figures(self) -> dict[str, float]:
+        elapsed_s = time.monotonic() - self._started
+        figures = {"frames": self._frames, "elapsed_s": elapsed_s}
+        figures["frames_per_s"] = self._frames / elapsed_s
         if self._returns:
             figures["return"] = float(np.mean(self._returns))
-        self._view.update({**figures, **self._trainer.progress(), "frames": self._frames})
-        self._sinks.write(self._frames, self._run.metrics())
+        return figures
 
     def _is_promising(self) -> bool:
         """Return whether the training returns are good enough, and the last evaluation is past."""
@@ -164,6 +169,7 @@ class Learning:
         version = self._model.version
         mean = float(np.mean(self._evaluate()))
         self._view.say(f"evaluation at {self._frames:,} frames: mean return {mean:.2f}")
+        self._run.report({**self._figures(), "evaluation_return": mean})
         return Outcome(
             reached=mean >= self._goal.episode_return,
             evaluation_return=mean,

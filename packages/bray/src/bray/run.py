@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 ActorFactory = Callable[[str], protocols.Actor]
 """Session name → the actor that answers it."""
 
+Listener = Callable[[Mapping[str, float]], None]
+"""Called with the figures of a run."""
+
 _WAIT_S = 900.0
 """A tick of an on-policy run may wait for a replay to be trained on, or for an evaluation."""
 
@@ -67,6 +70,7 @@ class Run:
         self._open = ExitStack()
         self._open.callback(core_runtime.shutdown)
         self._remote: list[Any] = []
+        self._listeners: list[Listener] = []
 
     @property
     def experiment(self) -> Experiment:
@@ -243,6 +247,19 @@ class Run:
         for component in self._remote:
             metrics.merge(component.drain_metrics())
         return metrics.snapshot()
+
+    def listen(self, listener: Listener) -> None:
+        """Let `listener` be called with a recipe's figures as it goes, in the recipe's thread.
+
+        Such as `frames` played, the mean training `return`, an `evaluation_return`. In a local
+        run training stands still meanwhile, and the trial's folder holds a checkpoint of it.
+        """
+        self._listeners.append(listener)
+
+    def report(self, figures: Mapping[str, float]) -> None:
+        """Give figures to all who listen: what a recipe calls."""
+        for listener in self._listeners:
+            listener(figures)
 
     def close(self) -> None:
         """Close every component and the runtime; the trial's folder stays."""

@@ -1,0 +1,140 @@
+"""Demonstrations: recorded episodes of `PolicyActor`'s messages, as samples to imitate.
+
+Whoever answers in that form can demonstrate: a script, a policy, a human at the other end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bray_actor import PolicyActor, PolicyConfig, Recorder, read_episode
+from bray_actor.gamecore import play
+from bray_actor.recording import SUFFIX, Episode
+from bray_buffer.sources import SourceBuffer, SourceConfig
+from bray_core import codec, nested
+from bray_core.errors import BrayError, ConfigError
+from bray_core.nested import Nested
+from bray_core.protocols import Model
+
+
+def record(
+    folder: str | Path, environment: str, model: Model, *, episodes: int, seed: int
+) -> list[float]:
+    """Let a policy play and record it; return the episodes' returns.
+
+    The same model and seed give the same episodes. A file's name has the time in it: the names
+    differ, their order does not.
+
+    Args:
+        folder: where the files go; made if it is absent.
+        environment: a Gymnasium id.
+        model: its outputs are an action's distribution, which is drawn from, and `value`; a
+            script can be one.
+        episodes: how many.
+        seed: of environment and draws.
+
+    Raises:
+        BrayError: an episode could not be written; the log says why.
+    """
+    recorder = Recorder(folder, every=1, max_files=1_000_000, max_waiting=episodes)
+    before = len(recorder.files())
+    actors = recorder.record(PolicyActor.factory(model, PolicyConfig(seed=seed)))
+    try:
+        returns = play(environment, actors, episodes=episodes, seed=seed)
+    finally:
+        recorder.close()
+    if (written := len(recorder.files()) - before) != episodes:
+        raise BrayError(f"demonstrations: {written} of {episodes} episodes are in {folder}")
+    return returns
+
+
+def files(folder: str | Path) -> list[Path]:
+    """Return the recorded episodes of a folder, the oldest first.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    found = sorted(Path(folder).glob(f"*{SUFFIX}"))
+    if not found:
+        raise ConfigError(f"demonstrations: expected a folder of *{SUFFIX} files, got {folder}")
+    return found
+
+
+class Demonstrations:
+    """A `bray_buffer.sources.Source` of recorded episodes: all steps of one are read at once.
+
+    A sample is `{"observation", "action"}` of a tick that was answered.
+
+    Args:
+        folder: of recorded episodes.
+
+    Raises:
+        ConfigError: there are none.
+    """
+
+    units_per_read = 1
+    is_shuffled_by_order = False
+
+    def __init__(self, folder: str | Path) -> None:
+        self._paths = files(folder)
+        self.num_units = len(self._paths)
+
+    def read(self, units: Sequence[int]) -> Iterator[Nested]:
+        """Yield the steps of episodes, leaves `[n, …]`."""
+        for unit in units:
+            steps = _steps(read_episode(self._paths[unit]))
+            if steps:
+                yield nested.stack(steps)
+
+    def describe(self, unit: int) -> str:
+        """Return the path."""
+        return str(self._paths[unit])
+
+
+def source(
+    folder: str | Path, observation: Nested, action: Nested, *, batch_size: int, seed: int
+) -> SourceBuffer:
+    """Return a buffer of the steps of a folder's episodes, shuffled, again and again.
+
+    Args:
+        folder: of recorded episodes.
+        observation, action: `ArraySpec` of each leaf.
+        batch_size: steps.
+        seed: of the order.
+
+    Raises:
+        ConfigError: there are no episodes.
+    """
+    config = SourceConfig(
+        batch_size=batch_size, epochs=None, shuffle=True, shuffle_size=16_384, seed=seed
+    )
+    spec = {"observation": observation, "action": action}
+    return SourceBuffer(Demonstrations(folder), config, layout=spec)
+
+
+def _steps(episode: Episode) -> list[Nested]:
+    return [
+        {
+            "observation": codec.decode(request.body)["observation"],
+            "action": nested.map(np.asarray, codec.decode(request.reply)["action"]),
+        }
+        for request in episode.requests
+        if request.kind == "tick" and request.reply is not None
+    ]
+
+
+def mean_return(folder: str | Path) -> float:
+    """Return the mean sum of rewards of a folder's episodes.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    return float(np.mean([_return(read_episode(path)) for path in files(folder)]))
+
+
+def _return(episode: Episode) -> float:
+    messages = (codec.decode(r.body) for r in episode.requests if r.kind != "start")
+    return sum(float(message.get("reward", 0.0)) for message in messages)

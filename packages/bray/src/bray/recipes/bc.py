@@ -1,0 +1,145 @@
+"""Behaviour cloning: recorded episodes → log likelihood of what was done → a policy.
+
+Pomerleau 1989, "ALVINN: an autonomous land vehicle in a neural network". Nothing is played but the
+evaluations. Where demonstrations come from: `bray.demonstrations`, and
+`examples/record_demonstrations.py` makes some.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from bray import demonstrations, distribution
+from bray.checks import positive
+from bray.environments import Spaces
+from bray.evaluation import evaluate, frozen
+from bray.learning import Outcome
+from bray.policies import example_inputs, make_policy
+from bray.progress import display
+from bray.run import Run
+from bray.template import GoalPart
+from bray_algo import cloning
+from bray_core.cli import check_interrupted
+from bray_core.errors import ConfigError
+from bray_core.protocols import Model
+from bray_trainer import Trainer, TrainerConfig
+
+_POLL_S = 0.25
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Of the algorithm and of its data."""
+
+    demonstrations: str = "demonstrations"
+    """Folder of recorded episodes."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Units of the policy's hidden layers."""
+    learning_rate: float = 1e-3
+    """Adam's."""
+    batch_size: int = 256
+    """Demonstrated steps of one step of the optimiser."""
+    evaluate_every: int = 200
+    """Optimiser steps between two evaluations."""
+    max_steps: int = 2_000
+    """Optimiser steps after which training gives up."""
+
+    def __post_init__(self) -> None:
+        if not self.hidden or min(self.hidden) < 1:
+            raise ConfigError(f"hidden: expected one or more positive sizes, got {self.hidden}")
+        positive(
+            learning_rate=self.learning_rate,
+            batch_size=self.batch_size,
+            evaluate_every=self.evaluate_every,
+            max_steps=self.max_steps,
+        )
+
+
+class CloningTrainer(Trainer):
+    """One batch of demonstrated steps is one step; it pauses before each evaluation."""
+
+    def __init__(
+        self,
+        spaces: Spaces,
+        config: Config,
+        seed: int,
+        model: Model | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        self.settings = config
+        source = demonstrations.source(
+            config.demonstrations,
+            spaces.observation,
+            spaces.action,
+            batch_size=config.batch_size,
+            seed=seed,
+        )
+        trainer = TrainerConfig(
+            learning_rate=config.learning_rate,
+            publish_every=config.evaluate_every,
+            checkpoint_every=config.evaluate_every,
+            seed=seed,
+        )
+        module = make_policy(spaces, config.hidden, 0, seed)
+        super().__init__(module, source, model=model, config=trainer, directory=directory)
+
+    def loss(self, batch: dict[str, Any], step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return −log π of what was done."""
+        outputs = self.module(batch["observation"])
+        return cloning.likelihood_loss(distribution.log_prob(outputs, batch["action"]))
+
+    def should_pause(self) -> bool:
+        """Return whether the driver should evaluate now."""
+        return self.steps % self.settings.evaluate_every == 0
+
+
+def train(
+    run: Run, environment: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+) -> Outcome:
+    """Clone until an evaluation reaches the goal or the steps are used up.
+
+    Args:
+        run: of `bray.init`; an existing trial goes on from its checkpoint.
+        environment: a Gymnasium id, in which the demonstrations were played.
+        config: of the algorithm.
+        goal: the evaluation's return; its frames count nothing here.
+        seed: of network, order and evaluation.
+    """
+    config = config or Config()
+    demonstrated = demonstrations.mean_return(config.demonstrations)
+    spaces, began = Spaces.of(environment), time.monotonic()
+    module, example = make_policy(spaces, config.hidden, 0, seed), example_inputs(spaces, 0)
+    model = run.model("policy", module, example)
+    make = partial(CloningTrainer, spaces, config, seed, model, run.experiment.checkpoints)
+    trainer = run.trainer("cloning", make)
+    with display(f"behaviour cloning on {environment}: demonstrated {demonstrated:.1f}") as view:
+        while True:
+            trainer.start()
+            while not trainer.wait(_POLL_S):
+                check_interrupted()
+            figures = trainer.progress()
+            returns = evaluate(
+                frozen(model, module, example),
+                environment,
+                goal.evaluation_episodes,
+                seed=seed + 1_000_000,
+            )
+            mean, steps = float(np.mean(returns)), figures["steps"]
+            view.say(f"evaluation at {steps} steps: mean return {mean:.2f}")
+            run.report({"steps": steps, "loss": figures["loss"], "evaluation_return": mean})
+            is_reached = mean >= goal.episode_return
+            if is_reached or steps >= config.max_steps:
+                return Outcome(
+                    reached=is_reached,
+                    evaluation_return=mean,
+                    frames=0,
+                    seconds=time.monotonic() - began,
+                    version=model.version,
+                )
