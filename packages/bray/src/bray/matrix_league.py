@@ -1,0 +1,142 @@
+"""Leagues of mixtures over the actions of a matrix game: players as models, games as numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bray import league_pictures
+from bray.frozen import freeze, frozen
+from bray_algo import categorical
+from bray_algo.equilibrium import nash, symmetrised
+from bray_algo.intervals import Floats
+from bray_algo.league import League
+from bray_algo.league_rules import LeagueRules, Role
+from bray_core.errors import ConfigError
+from bray_core.experiment import write_atomic
+
+
+def antisymmetric(payoff: npt.ArrayLike) -> Floats:
+    """Return the game that is played: antisymmetric, its largest payoff 1.
+
+    Raises:
+        ConfigError: not a finite matrix, or all zeros.
+    """
+    game = np.asarray(payoff, np.float64)
+    if game.ndim != 2 or not np.isfinite(game).all() or not game.any():
+        raise ConfigError(f"payoff: expected finite [M, N], not all zeros, got {payoff!r}")
+    if game.shape[0] != game.shape[1] or not np.allclose(game, -game.T):
+        game = symmetrised(game)
+    return game / max(float(np.abs(game).max()), 1e-12)
+
+
+class MatrixLeague:
+    """A league whose learners are models, and whose frozen players are clones of them.
+
+    Args:
+        roles: of the learners, by name.
+        models: of the learners, and of others that are not in the league: `[B, 1]` → `[B, A]`.
+        path: the file of the league's state; one that exists is taken up.
+        rules: the numbers.
+        seed: of the league's draws.
+    """
+
+    def __init__(
+        self,
+        roles: Mapping[str, Role],
+        models: Mapping[str, Any],
+        path: Path,
+        rules: LeagueRules,
+        seed: int,
+    ) -> None:
+        self.models = models
+        self.path = path
+        self.league = League(roles, rules=rules, seed=seed)
+        self.versions: dict[str, int] = {}
+        """Frozen player → version of its learner's model."""
+        self.rounds = 0
+        if path.exists():
+            state = json.loads(path.read_bytes())
+            self.league = League.from_state(state["league"], rules=rules)
+            self.versions, self.rounds = state["versions"], state["rounds"]
+
+    def advance(self, learner: str) -> bool:
+        """Count a step of a learner, freeze it when it is time; return whether it begins anew.
+
+        The first step freezes every learner, so that there is someone to play.
+        """
+        is_new = learner not in self.league.frozen.values()
+        due = self.league.freeze(learner) if is_new else self.league.advance(learner, 1)
+        if due is None:
+            return False
+        self.versions[due.name] = freeze(self.models[learner], due.name)
+        self.save()
+        return due.reset
+
+    async def policy(self, player: str) -> Floats:
+        """Return the probabilities `[A]` of a learner as it is now, or of a frozen player."""
+        parent = self.league.frozen.get(player)
+        if parent is None:
+            model = self.models[player]
+        else:
+            model = frozen(self.models[parent], player, self.versions[player])
+        logits = torch.tensor(await model.forward(np.zeros(1, np.float32)), dtype=torch.float64)
+        probabilities: Floats = categorical.log_probs(logits).exp().numpy()
+        return probabilities
+
+    def record(self, player: str, opponent: str, won: Floats, rng: np.random.Generator) -> None:
+        """Count games by their payoffs, −1 to 1: those between −1, 0 and 1 are won by chance."""
+        lots = rng.random(len(won)) < (1 + won) / 2
+        for score in np.where(np.isin(won, (-1, 0, 1)), (1 + won) / 2, lots).tolist():
+            self.league.record(player, opponent, score)
+
+    async def nash_mixture(
+        self, game: Floats, games_per_pair: int, rng: np.random.Generator
+    ) -> Floats:
+        """Play every two frozen players, and mix them by the equilibrium of their payoff table.
+
+        Returns:
+            Probabilities of the game's actions, `[A]`.
+        """
+        copies = self.league.copies()
+        policies = [await self.policy(name) for name in copies]
+        for i, one in enumerate(copies):
+            for j, other in enumerate(copies[:i]):
+                _, won = play(game, policies[i], policies[j], games_per_pair, rng)
+                self.record(one, other, won, rng)
+        weights = nash(2 * self.league.payoff.matrix(copies, prior_games=2) - 1).row
+        mixture: Floats = weights @ np.array(policies)
+        mixture /= mixture.sum()
+        return mixture
+
+    def save(self) -> None:
+        """Write the league: the whole file or nothing."""
+        state = {"league": self.league.state(), "versions": self.versions, "rounds": self.rounds}
+        write_atomic(self.path, json.dumps(state).encode())
+
+    def draw(self, path: Path) -> None:
+        """Draw the win rates of the frozen players, oldest first, as a PNG file."""
+        rates = self.league.payoff.matrix(self.league.copies())
+        write_atomic(path, league_pictures.png(league_pictures.heat_map(rates)))
+
+
+def play(
+    game: Floats, one: Floats, other: Floats, number: int, rng: np.random.Generator
+) -> tuple[npt.NDArray[np.int64], Floats]:
+    """Return the first player's actions in so many games, and what they won, `[number]` each.
+
+    Args:
+        game: payoffs `[A, A]`.
+        one: probabilities of the first player's actions, `[A]`.
+        other: likewise of the second's.
+        number: of games.
+        rng: of the actions.
+    """
+    action, reply = (rng.choice(len(p), number, p=p / p.sum()) for p in (one, other))
+    return action, game[action, reply]
