@@ -128,14 +128,19 @@ class PolicyPlayer:
     async def decide(self, states: States) -> Decision:
         """Return the actions with all that a learner keeps of them."""
         observation, legal = self._game.observation(states), self._game.legal(states)
+        lots = self._lots()  # before the wait: players are asked in order, answered in any
         outputs = await self._model.forward(observation, batch=True)
         logits = categorical.mask(torch.tensor(outputs["logits"]), torch.from_numpy(legal))
-        if self._generator is None:
-            action = categorical.mode(logits)
-        else:
-            action = categorical.sample(logits, self._generator)
+        action = categorical.sample(logits, lots) if lots else categorical.mode(logits)
         log_prob = categorical.log_prob(logits, action)
         return Decision(observation, legal, action, log_prob, outputs["value"])
+
+    def _lots(self) -> torch.Generator | None:
+        """Return a generator for one forward alone."""
+        if self._generator is None:
+            return None
+        seed = torch.randint(2**62, (), generator=self._generator)
+        return torch.Generator().manual_seed(int(seed))
 
 
 def draw(allowed: npt.NDArray[np.bool_], rng: np.random.Generator) -> Ints:

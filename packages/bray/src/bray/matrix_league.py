@@ -18,6 +18,7 @@ from bray_algo.equilibrium import nash, symmetrised
 from bray_algo.intervals import Floats
 from bray_algo.league import League
 from bray_algo.league_rules import LeagueRules, Role
+from bray_algo.payoff import PayoffTable
 from bray_core.errors import ConfigError
 from bray_core.experiment import write_atomic
 
@@ -58,12 +59,15 @@ class MatrixLeague:
         self.models = models
         self.path = path
         self.league = League(roles, rules=rules, seed=seed)
+        self.ratings = PayoffTable()
+        """Games of the frozen players among themselves."""
         self.versions: dict[str, int] = {}
         """Frozen player → version of its learner's model."""
         self.rounds = 0
         if path.exists():
             state = json.loads(path.read_bytes())
             self.league = League.from_state(state["league"], rules=rules)
+            self.ratings = PayoffTable.from_state(state["ratings"])
             self.versions, self.rounds = state["versions"], state["rounds"]
 
     def advance(self, learner: str) -> bool:
@@ -91,9 +95,8 @@ class MatrixLeague:
         return probabilities
 
     def record(self, player: str, opponent: str, won: Floats, rng: np.random.Generator) -> None:
-        """Count games by their payoffs, −1 to 1: those between −1, 0 and 1 are won by chance."""
-        lots = rng.random(len(won)) < (1 + won) / 2
-        for score in np.where(np.isin(won, (-1, 0, 1)), (1 + won) / 2, lots).tolist():
+        """Count a learner's games by their payoffs: see `scores`."""
+        for score in scores(won, rng):
             self.league.record(player, opponent, score)
 
     async def nash_mixture(
@@ -101,29 +104,47 @@ class MatrixLeague:
     ) -> Floats:
         """Play every two frozen players, and mix them by the equilibrium of their payoff table.
 
+        Their games count alike, in `ratings`: the league's own table forgets old ones.
+
         Returns:
             Probabilities of the game's actions, `[A]`.
         """
         copies = self.league.copies()
         policies = [await self.policy(name) for name in copies]
-        for i, one in enumerate(copies):
-            for j, other in enumerate(copies[:i]):
-                _, won = play(game, policies[i], policies[j], games_per_pair, rng)
-                self.record(one, other, won, rng)
-        weights = nash(2 * self.league.payoff.matrix(copies, prior_games=2) - 1).row
+        for name in copies[len(self.ratings) :]:
+            self.ratings.add(name)
+        played = self.ratings.num_games
+        for i, j in np.argwhere(np.tril(played < games_per_pair, -1)).tolist():
+            missing = games_per_pair - int(played[i, j])
+            _, won = play(game, policies[i], policies[j], missing, rng)
+            for score in scores(won, rng):
+                self.ratings.record(copies[i], copies[j], score)
+        weights = nash(2 * self.ratings.matrix(prior_games=2) - 1).row
         mixture: Floats = weights @ np.array(policies)
         mixture /= mixture.sum()
         return mixture
 
     def save(self) -> None:
         """Write the league: the whole file or nothing."""
-        state = {"league": self.league.state(), "versions": self.versions, "rounds": self.rounds}
+        state = {
+            "league": self.league.state(),
+            "ratings": self.ratings.state(),
+            "versions": self.versions,
+            "rounds": self.rounds,
+        }
         write_atomic(self.path, json.dumps(state).encode())
 
     def draw(self, path: Path) -> None:
         """Draw the win rates of the frozen players, oldest first, as a PNG file."""
-        rates = self.league.payoff.matrix(self.league.copies())
-        write_atomic(path, league_pictures.png(league_pictures.heat_map(rates)))
+        picture = league_pictures.heat_map(self.ratings.matrix())
+        write_atomic(path, league_pictures.png(picture))
+
+
+def scores(won: Floats, rng: np.random.Generator) -> list[float]:
+    """Return 1, 0.5 or 0 for payoffs of −1 to 1; those between are won by chance, fair on average."""
+    lots = rng.random(len(won)) < (1 + won) / 2
+    found: list[float] = np.where(np.isin(won, (-1, 0, 1)), (1 + won) / 2, lots).tolist()
+    return found
 
 
 def play(

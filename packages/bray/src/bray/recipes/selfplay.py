@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any, get_args
 
@@ -183,10 +182,11 @@ class SelfPlay:
         """Train until the goal is reached or the games are used up; return their number."""
         config, version = self.config, self.model.version
         with training(self.trainer):
-            replays = int(self.trainer.progress()["replays"])
-            if replays:  # resumed: it publishes what it resumed with
+            number = int(self.trainer.progress()["replays"])
+            if number:  # resumed: it publishes what it resumed with
                 await next_versions(self.trainer, [self.model], [version])
-            for number in count(replays + 1):
+            while True:
+                number += 1
                 version = self.model.version
                 self.buffer.push(await self.round())
                 await next_versions(self.trainer, [self.model], [version])
