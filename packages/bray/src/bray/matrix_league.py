@@ -141,7 +141,7 @@ class MatrixLeague:
 
 
 def scores(won: Floats, rng: np.random.Generator) -> list[float]:
-    """Return 1, 0.5 or 0 for payoffs of −1 to 1; those between are won by chance, fair on average."""
+    """Return 1, 0.5 or 0 for payoffs of −1 to 1, by chance (fair on average) for those between."""
     lots = rng.random(len(won)) < (1 + won) / 2
     found: list[float] = np.where(np.isin(won, (-1, 0, 1)), (1 + won) / 2, lots).tolist()
     return found
