@@ -111,8 +111,9 @@ def look_again(project: Path, options: argparse.Namespace, wins: np.ndarray[Any,
         print(f"load the full pool after a restart: {load_s * 1e3:.0f} ms, the same table")
         fit, fit_s = timed(pool.elo)
         lower, upper = fit.interval()
+        half = np.mean(upper - lower) / 2
         print(f"Elo with intervals: {fit_s * 1e3:.0f} ms; first {fit.rating[0]:.0f}, "
-              f"last {fit.rating[-1]:.0f}, half an interval {np.mean(upper - lower) / 2:.0f}")  # fmt: skip
+              f"last {fit.rating[-1]:.0f}, half an interval {half:.0f}")  # fmt: skip
         paths, draw_s = timed(lambda: pool.draw(options.pictures or run.experiment.path))
         print(f"draw {', '.join(path.name for path in paths)}: {draw_s * 1e3:.0f} ms")
 

@@ -12,7 +12,7 @@ from bray import league_pictures
 from bray.league_pictures import colours, curve, heat_map, png
 
 PIL = pytest.importorskip("PIL.Image")
-MARGIN = 26
+MARGIN = league_pictures._MARGIN
 
 
 def test_colours_go_from_red_over_white_to_blue() -> None:

@@ -25,6 +25,7 @@ SHORT = Config(
     evaluate_every=20,
     evaluation_games=200,
     max_games=128 * 20,
+    rating_games=2,
     hidden=(64,),
 )
 
@@ -99,6 +100,13 @@ def test_the_same_seed_is_the_same_run(tmp_path: Path) -> None:
             found.append(np.concatenate([w.ravel() for w in player.model.weights()[1].values()]))
     assert (found[0] == found[1]).all()
     assert not np.allclose(found[0], found[2])
+
+
+def test_the_command_prints_its_result_as_json(tmp_path: Path, capsys: Any) -> None:
+    assert selfplay.main(["--project", str(tmp_path), "--trial", "x", "--max-games", "512"]) == 1
+    progress, result = capsys.readouterr().out.splitlines()
+    assert progress.startswith("games 512  versions 0  lost to perfect play ")
+    assert json.loads(result)["report"]["lost_to_perfect"] > 0
 
 
 @pytest.mark.ray

@@ -17,7 +17,7 @@ Picture = npt.NDArray[np.uint8]
 _COLOURS = np.array([[178, 24, 43], [247, 247, 247], [33, 102, 172]], np.float64)
 """Of the win rates 0, 0.5 and 1: red, white, blue, told apart by the colour-blind, too."""
 _BAND, _LINE, _GRID, _INK = (198, 219, 239), (8, 69, 148), (225, 225, 225), (60, 60, 60)
-_MARGIN = 26
+_MARGIN = 44
 _DIGITS = {
     "0": "111101101101111",
     "1": "010010010010010",
@@ -56,8 +56,8 @@ def heat_map(matrix: npt.ArrayLike, *, size: int = 400) -> Picture:
     picture[_MARGIN:-_MARGIN, _MARGIN:-_MARGIN] = cells
     for player in _ticks(0, len(rates) - 1):
         at = _MARGIN + round((player + 0.5) * cell)
-        _write(picture, str(round(player)), at - 2, 2)
-        _write(picture, str(round(player)), _MARGIN - 16, at)
+        _write(picture, str(round(player)), at - 3, _MARGIN - 14)
+        _write(picture, str(round(player)), _MARGIN - 28, at - 5)
     return picture
 
 
@@ -103,7 +103,7 @@ def curve(
     for level in _ticks(low, high):
         row = round((high - level) / spread * (height - 1))
         plot[row] = _GRID
-        _write(picture, f"{level:g}", 2, _MARGIN + row - 2)
+        _write(picture, f"{level:g}", 4, _MARGIN + row - 5)
     last = len(columns[0]) - 1
     at = np.linspace(0, last, width)
     rows = [(high - np.interp(at, range(last + 1), c)) / spread * (height - 1) for c in columns]
@@ -113,7 +113,7 @@ def curve(
     picture[_MARGIN:-_MARGIN, _MARGIN:-_MARGIN] = plot
     for player in _ticks(0, last):
         column = _MARGIN + round(player / max(last, 1) * (width - 1))
-        _write(picture, str(round(player)), column - 2, _MARGIN + height + 6)
+        _write(picture, str(round(player)), column - 3, _MARGIN + height + 6)
     return picture
 
 
@@ -159,10 +159,9 @@ def _fill(plot: Picture, top: npt.NDArray[np.float64], bottom: npt.NDArray[np.fl
 
 
 def _write(picture: Picture, text: str, x: int, y: int) -> None:
+    """Write digits of 6 × 10 pixels; what has no glyph or no room is left out."""
     for index, sign in enumerate(text):
-        if sign not in _DIGITS:
-            continue
-        glyph = np.array(list(_DIGITS[sign])).reshape(5, 3) == "1"
-        left = x + 4 * index
-        if 0 <= y <= len(picture) - 5 and 0 <= left <= picture.shape[1] - 3:
-            picture[y : y + 5, left : left + 3][glyph] = _INK
+        left = x + 8 * index
+        if sign in _DIGITS and 0 <= left <= picture.shape[1] - 6 and 0 <= y <= len(picture) - 10:
+            glyph = np.array(list(_DIGITS[sign])).reshape(5, 3).repeat(2, 0).repeat(2, 1) == "1"
+            picture[y : y + 10, left : left + 6][glyph] = _INK

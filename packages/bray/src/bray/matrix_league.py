@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor, nn
 
 from bray import league_pictures
 from bray.frozen import freeze, frozen
 from bray_algo import categorical
-from bray_algo.equilibrium import nash, symmetrised
+from bray_algo.equilibrium import exploitability, nash, symmetrised
 from bray_algo.intervals import Floats
 from bray_algo.league import League
 from bray_algo.league_rules import LeagueRules, Role
 from bray_algo.payoff import PayoffTable
 from bray_core.errors import ConfigError
 from bray_core.experiment import write_atomic
+
+GAMES: dict[str, list[list[float]]] = {
+    "rock-paper-scissors": [[0, -1, 1], [1, 0, -1], [-1, 1, 0]],
+    "rock-paper-scissors-well": [[0, -1, 1, -1], [1, 0, -1, 1], [-1, 1, 0, -1], [1, -1, 1, 0]],
+    "matching-pennies": [[1, -1], [-1, 1]],
+}
+"""What the row's player wins, by name."""
+
+
+def named_game(text: str) -> list[list[float]]:
+    """Return the payoffs of a game by its name, or of a matrix as JSON.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    payoff: list[list[float]] = GAMES.get(text) or json.loads(text)
+    return payoff
 
 
 def antisymmetric(payoff: npt.ArrayLike) -> Floats:
@@ -35,6 +55,18 @@ def antisymmetric(payoff: npt.ArrayLike) -> Floats:
     if game.shape[0] != game.shape[1] or not np.allclose(game, -game.T):
         game = symmetrised(game)
     return game / max(float(np.abs(game).max()), 1e-12)
+
+
+class Mixture(nn.Module):
+    """A policy without an observation: `logits [A]` for every row `[B, 1]`."""
+
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(logits.clone())
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """Return the logits `[B, A]`."""
+        return self.logits + 0 * observation
 
 
 class MatrixLeague:
@@ -63,6 +95,7 @@ class MatrixLeague:
         """Games of the frozen players among themselves."""
         self.versions: dict[str, int] = {}
         """Frozen player → version of its learner's model."""
+        self._frozen: dict[str, Any] = {}
         self.rounds = 0
         if path.exists():
             state = json.loads(path.read_bytes())
@@ -85,11 +118,10 @@ class MatrixLeague:
 
     async def policy(self, player: str) -> Floats:
         """Return the probabilities `[A]` of a learner as it is now, or of a frozen player."""
-        parent = self.league.frozen.get(player)
-        if parent is None:
-            model = self.models[player]
-        else:
-            model = frozen(self.models[parent], player, self.versions[player])
+        model = self.models.get(player) or self._frozen.get(player)
+        if model is None:
+            parent = self.models[self.league.frozen[player]]
+            model = self._frozen[player] = frozen(parent, player, self.versions[player])
         logits = torch.tensor(await model.forward(np.zeros(1, np.float32)), dtype=torch.float64)
         probabilities: Floats = categorical.log_probs(logits).exp().numpy()
         return probabilities
@@ -138,6 +170,26 @@ class MatrixLeague:
         """Draw the win rates of the frozen players, oldest first, as a PNG file."""
         picture = league_pictures.heat_map(self.ratings.matrix())
         write_atomic(path, league_pictures.png(picture))
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """How far a sequence of policies stays from an equilibrium."""
+
+    exploitability: float
+    """Mean over the policies."""
+    least: float
+    """The least of them."""
+    turns: int
+    """How often the most likely action changes."""
+
+
+def cycle(game: Floats, policies: Sequence[Floats]) -> Cycle:
+    """Measure policies `[A]` in the order in which they came, one or more."""
+    gaps = [exploitability(game, policy) for policy in policies]
+    favourites = [int(policy.argmax()) for policy in policies]
+    turns = sum(one != other for one, other in pairwise(favourites))
+    return Cycle(float(np.mean(gaps)), min(gaps), turns)
 
 
 def scores(won: Floats, rng: np.random.Generator) -> list[float]:

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import bray
 from bray.lockstep import next_versions, training
-from bray.matrix_league import MatrixLeague, antisymmetric, play
+from bray.matrix_league import Cycle, MatrixLeague, Mixture, antisymmetric, cycle, named_game, play
 from bray_algo import a2c, categorical
 from bray_algo.equilibrium import exploitability
 from bray_algo.intervals import Floats
@@ -44,11 +44,6 @@ logger = logging.getLogger(__name__)
 Say = Callable[[str], None]
 ROLES: Mapping[str, Role] = {r: r for r in ("main", "main_exploiter", "league_exploiter")}
 NAIVE = "naive"
-GAMES: dict[str, list[list[float]]] = {
-    "rock-paper-scissors": [[0, -1, 1], [1, 0, -1], [-1, 1, 0]],
-    "rock-paper-scissors-well": [[0, -1, 1, -1], [1, 0, -1, 1], [-1, 1, 0, -1], [1, -1, 1, 0]],
-    "matching-pennies": [[1, -1], [-1, 1]],
-}
 LAYOUT = Layout(
     nested.spec({"action": np.int64(0), "reward": np.float32(0), "restart": np.bool_(False)})
 )
@@ -103,30 +98,14 @@ class Outcome:
     exploitability: float
     """Of the Nash mixture of the frozen players, by the payoff table of their games."""
     main_exploitability: float
-    """Of the main learner's own policy at the end: it is none of an equilibrium."""
-    naive_exploitability: float
-    """Of naive self-play, the mean over the last third of the rounds."""
-    naive_best: float
-    """The least of it in those rounds."""
-    naive_turns: int
-    """How often the most likely action of naive self-play changed: it cycles."""
+    """Of the main learner's own policy at the end, which is no equilibrium by itself."""
+    naive: Cycle
+    """Naive self-play over the last third of the rounds."""
     frozen: int
     """Frozen players."""
     games: int
     """Of training, naive self-play's not counted."""
     wall_s: float
-
-
-class Mixture(nn.Module):
-    """A policy without an observation: `logits [A]` for every row `[B, 1]`."""
-
-    def __init__(self, logits: Tensor) -> None:
-        super().__init__()
-        self.logits = nn.Parameter(logits.clone())
-
-    def forward(self, observation: Tensor) -> Tensor:
-        """Return the logits `[B, A]`."""
-        return self.logits + 0 * observation
 
 
 class LeagueTrainer(Trainer):
@@ -206,10 +185,28 @@ def train(
 async def _play(game: Floats, config: Config, goal: float, seed: int, say: Say,
                 league: MatrixLeague, buffers: Any, trainer: Any) -> Outcome:  # fmt: skip
     started, rng = time.monotonic(), np.random.default_rng([seed, league.rounds])
-    models = list(league.models.values())
+    naive = await _rounds(game, config, rng, say, league, buffers, trainer)
+    mixture = await league.nash_mixture(game, config.rating_games, rng)
+    league.save()
+    gap = exploitability(game, mixture)
+    say(f"Nash mixture of {len(league.versions)} frozen players {np.round(mixture, 3).tolist()}  "
+        f"exploitability {gap:.3f}")  # fmt: skip
+    return Outcome(
+        reached=gap < goal,
+        exploitability=gap,
+        main_exploitability=exploitability(game, await league.policy("main")),
+        naive=cycle(game, naive[-1 - config.rounds // 3 :]),
+        frozen=len(league.versions),
+        games=config.games_per_round * league.rounds * len(ROLES),
+        wall_s=time.monotonic() - started,
+    )
+
+
+async def _rounds(game: Floats, config: Config, rng: np.random.Generator, say: Say,
+                  league: MatrixLeague, buffers: Any, trainer: Any) -> list[Floats]:  # fmt: skip
+    """Play the rounds that are left; return naive self-play's policy before each and after all."""
+    models, naive, anew = list(league.models.values()), [], set[str]()
     versions = [model.version for model in models]
-    anew: set[str] = set()
-    naive: list[Floats] = []
     with training(trainer):
         if trainer.progress()["replays"]:  # resumed: it publishes what it resumed with
             await next_versions(trainer, models, versions)
@@ -223,24 +220,7 @@ async def _play(game: Floats, config: Config, goal: float, seed: int, say: Say,
                 say(f"round {league.rounds}  frozen {len(league.versions)}  naive self-play "
                     f"{np.round(naive[-1], 2).tolist()}  "
                     f"exploitability {exploitability(game, naive[-1]):.3f}")  # fmt: skip
-    mixture = await league.nash_mixture(game, config.rating_games, rng)
-    league.save()
-    gap = exploitability(game, mixture)
-    say(f"Nash mixture of {len(league.versions)} frozen players {np.round(mixture, 3).tolist()}  "
-        f"exploitability {gap:.3f}")  # fmt: skip
-    naive.append(await league.policy(NAIVE))
-    gaps = [exploitability(game, policy) for policy in naive[-1 - config.rounds // 3 :]]
-    return Outcome(
-        reached=gap < goal,
-        exploitability=gap,
-        main_exploitability=exploitability(game, await league.policy("main")),
-        naive_exploitability=float(np.mean(gaps)),
-        naive_best=float(np.min(gaps)),
-        naive_turns=int((np.diff([policy.argmax() for policy in naive]) != 0).sum()),
-        frozen=len(league.versions),
-        games=config.games_per_round * league.rounds * len(ROLES),
-        wall_s=time.monotonic() - started,
-    )
+    return [*naive, await league.policy(NAIVE)]
 
 
 async def _round(game: Floats, config: Config, league: MatrixLeague, buffers: Any,
@@ -275,14 +255,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--trial", default="league")
     parser.add_argument("--runtime", choices=("local", "ray"), default="local")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--game", default="rock-paper-scissors", help=f"{', '.join(GAMES)} or JSON")
+    parser.add_argument("--game", type=named_game, default="rock-paper-scissors",
+                        help="a name of `matrix_league.GAMES`, or a matrix as JSON")  # fmt: skip
     parser.add_argument("--rounds", type=int, default=Config().rounds)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    payoff = GAMES.get(options.game) or json.loads(options.game)
     config = Config(rounds=options.rounds)
     with bray.init(options.project, options.trial, options.runtime, config=asdict(config)) as run:
-        outcome = train(run, payoff, config, seed=options.seed, say=partial(print, flush=True))
+        outcome = train(
+            run, options.game, config, seed=options.seed, say=partial(print, flush=True)
+        )
     sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
     return 0 if outcome.reached else 1
 

@@ -67,7 +67,7 @@ class Config:
     """Rounds between two evaluations."""
     evaluation_games: int = 1000
     """Games of an evaluation against each yardstick, even."""
-    rating_games: int = 2
+    rating_games: int = 20
     """Games of each two versions of the pool for the final ratings, even; 0 plays none."""
     hidden: tuple[int, ...] = (128, 128)
     """Units of the policy's hidden layers, and of the value function's."""
@@ -101,7 +101,6 @@ class Outcome:
     """How a run ended."""
 
     reached: bool
-    """Whether it lost no more games of `report` to the perfect player than the goal allows."""
     report: Report
     """Of games that decided nothing."""
     versions: int
