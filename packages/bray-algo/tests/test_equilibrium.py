@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo.equilibrium import exploitability, fictitious_play, nash
+from bray_algo.equilibrium import exploitability, fictitious_play, nash, symmetrised
 
 RPS = np.array([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]])
 
@@ -87,3 +87,17 @@ def test_fictitious_play_comes_near() -> None:
 def test_nonsense_is_refused(use: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         use()
+
+
+def test_a_symmetrised_game_has_the_equilibria_of_both_sides() -> None:
+    rng = np.random.default_rng(0)
+    payoff = rng.normal(size=(3, 4))
+    game = symmetrised(payoff)
+    assert game.shape == (12, 12)
+    for i, j, k, m in rng.integers(0, 3, (20, 4)):
+        mine_as_row, as_column = payoff[i, m], -payoff[k, j]  # each side half of the time
+        assert game[i * 4 + j, k * 4 + m] == pytest.approx((mine_as_row + as_column) / 2)
+    both = nash(game)
+    assert both.value == pytest.approx(0, abs=1e-9)
+    sides = both.row.reshape(3, 4)
+    assert exploitability(payoff, sides.sum(1), sides.sum(0)) == pytest.approx(0, abs=1e-9)

@@ -104,6 +104,23 @@ def exploitability(
     return float((payoff @ y).max() - (x @ payoff).min())
 
 
+def symmetrised(payoff: npt.ArrayLike) -> Floats:
+    """Return the symmetric game in which both draw lots for the sides of a game `[M, N]`.
+
+    A strategy of it is a row and a column, i · N + j: what it plays on either side. The result
+    `[M N, M N]` is antisymmetric, as leagues and self-play need it, with the value 0; an
+    equilibrium of it plays one of the game on each side (Gale, Kuhn and Tucker 1950, "On symmetric
+    games").
+
+    Raises:
+        ValueError: not a finite `[M, N]`.
+    """
+    payoff = _matrix(payoff)
+    rows, columns = (index.ravel() for index in np.indices(payoff.shape))
+    as_row = payoff[rows[:, None], columns]  # mine as row against the other's column
+    return (as_row - as_row.T) / 2
+
+
 def _simplex(tableau: Floats, basis: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Pivot in place until no cost is negative, and return the basis.
 

@@ -1,0 +1,41 @@
+"""On-policy rounds: games of one version, one replay, the next version."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from bray_core.errors import ClosedError, DeadlineError
+from bray_core.protocols import Model, Trainer
+
+_LOOK_S = 1.0
+
+
+@contextmanager
+def training(trainer: Trainer) -> Iterator[None]:
+    """Start a trainer, and stop it, with its last checkpoint, at the end of a `with`."""
+    trainer.start()
+    try:
+        yield
+    finally:
+        trainer.stop()
+
+
+async def next_versions(trainer: Trainer, models: Sequence[Model], versions: Sequence[int]) -> None:
+    """Wait until each model answers with a later version than the given one.
+
+    A trainer on Ray whose process dies is replaced meanwhile; its successor publishes what it
+    resumed with, so the wait ends, and the replay at hand is lost.
+
+    Raises:
+        ClosedError: the trainer has ended, so no version will come.
+        Exception: what the trainer failed with.
+    """
+    for model, version in zip(models, versions, strict=True):
+        while model.version <= version:
+            try:
+                await model.wait_version(version + 1, _LOOK_S)
+            except DeadlineError:
+                if await asyncio.to_thread(trainer.wait, 0.0):
+                    raise ClosedError("trainer: has ended: no further version comes") from None
