@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from bray_algo.alphazero import Episode
-from bray_algo.batched_mcts import search
+from bray_algo.batched_mcts import Ints, search
 from bray_algo.games.batch_game import BatchGame
+from bray_algo.intervals import Floats
 from bray_algo.mcts import Evaluate, SearchConfig
 
 
@@ -70,13 +71,15 @@ class SelfPlay:
         self.games_ended += len(ended)
         return episode
 
-    def _drawn(self, policy: np.ndarray) -> np.ndarray:
+    def _drawn(self, policy: Floats) -> Ints:
         """Return an action of each game, `[N]`."""
         points = self._rng.random((len(policy), 1)) * policy.sum(1, keepdims=True)
         drawn = (policy.cumsum(1) > points).argmax(1)
-        return np.where(self._moves < self._num_random_moves, drawn, policy.argmax(1))
+        is_random = self._moves < self._num_random_moves
+        actions: Ints = np.where(is_random, drawn, policy.argmax(1))
+        return actions
 
-    def _episode(self, ended: np.ndarray, outcome: np.ndarray) -> Episode:
+    def _episode(self, ended: Ints, outcome: Floats) -> Episode:
         """Give each mover the end's value, which is told for the one to move after the last."""
         played = np.arange(self.game.max_moves) < self._moves[ended, None]  # [K games, T]
         game, at = np.nonzero(played)

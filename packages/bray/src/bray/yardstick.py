@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from bray_algo.batched_mcts import search
 from bray_algo.games import (
@@ -23,6 +22,17 @@ from bray_core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """How games against a yardstick ended."""
+
+    share: float
+    """Of the games that count."""
+    wins: int
+    draws: int
+    losses: int
+
+
+@dataclass(frozen=True, slots=True)
 class Yardstick:
     """A search of every move to a depth, that chooses at random among the best ones."""
 
@@ -34,9 +44,9 @@ class Yardstick:
     heuristic: Heuristic | None = None
     """Of the opponent, for what lies beyond its depth; None: all alike."""
 
-    def outcomes(
+    def measure(
         self, evaluate: Evaluate, num_games: int, *, num_simulations: int, seed: int
-    ) -> npt.NDArray[np.float64]:
+    ) -> Measured:
         """Play a network's search against the opponent; each begins every second game.
 
         Args:
@@ -44,13 +54,10 @@ class Yardstick:
             num_games: played side by side.
             num_simulations: of each of the player's moves, the most visited of which is played.
             seed: of the opponent's choices.
-
-        Returns:
-            How the games ended for the player, −1, 0 or 1, `[num_games]`.
         """
         rng, game = np.random.default_rng(seed), self.game
         config = SearchConfig(num_simulations=num_simulations, noise_fraction=0)
-        return play_match(
+        outcomes = play_match(
             game,
             lambda states: search(game, states, evaluate, config, rng).argmax(1),
             lambda states: best_actions(
@@ -58,10 +65,12 @@ class Yardstick:
             ),
             num_games,
         )
-
-    def score(self, outcomes: npt.NDArray[np.float64]) -> float:
-        """Return the share of the games that count."""
-        return float((outcomes >= self.least).mean())
+        return Measured(
+            float((outcomes >= self.least).mean()),
+            wins=int((outcomes > 0).sum()),
+            draws=int((outcomes == 0).sum()),
+            losses=int((outcomes < 0).sum()),
+        )
 
 
 YARDSTICKS = {
@@ -69,8 +78,8 @@ YARDSTICKS = {
     "connect-four": Yardstick(CONNECT_FOUR, 4, 1.0),
     "connect-four-rows": Yardstick(CONNECT_FOUR, 4, 1.0, open_rows(CONNECT_FOUR)),
 }
-"""A perfect player that one must not lose to; depth four, that one must win against; the same with
-a heuristic, which leaves little to chance."""
+"""A perfect player, to whom no game may be lost; depth 4, against which games must be won; the same
+with a heuristic, which is stronger and leaves little to chance."""
 
 
 def yardstick(game: str) -> Yardstick:

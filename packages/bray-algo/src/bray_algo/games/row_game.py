@@ -53,7 +53,9 @@ class RowGame:
 
     def legal(self, states: States) -> npt.NDArray[np.bool_]:
         """Return which columns have room, or which cells are empty, `[N, A]`."""
-        return ((states[:, 0] | states[:, 1])[:, None] & self._tops) == 0
+        occupied = states[:, 0] | states[:, 1]
+        legal: npt.NDArray[np.bool_] = (occupied[:, None] & self._tops) == 0
+        return legal
 
     def step(self, states: States, actions: Ints) -> States:
         """Return the boards after a stone each; actions are not checked."""

@@ -15,6 +15,7 @@ works in a process of its own while this one plays on; the replay keeps the two 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import logging
 import sys
@@ -27,28 +28,24 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import bray
 from bray.run import Run
+from bray.self_player import SelfPlayer, position_layout
 from bray.template import GoalPart
-from bray.yardstick import YARDSTICKS, Yardstick, yardstick
-from bray_algo.alphazero import alphazero_loss
-from bray_algo.batched_self_play import SelfPlay
+from bray.yardstick import YARDSTICKS, Measured, Yardstick, yardstick
+from bray_algo import alphazero
 from bray_algo.board_network import BoardNetwork
 from bray_algo.games import RowGame
-from bray_algo.mcts import Evaluate, SearchConfig
+from bray_algo.mcts import SearchConfig
 from bray_buffer import ReplayConfig
-from bray_core import nested
 from bray_core.cli import check_interrupted
 from bray_core.errors import ConfigError
-from bray_core.layout import Layout, Packed
+from bray_core.layout import Packed
 from bray_core.protocols import Buffer
-from bray_model import Model, ModelConfig
+from bray_model import ModelConfig
 from bray_trainer import Trainer, TrainerConfig, to_torch
-
-Batch = dict[str, Tensor]
 
 logger = logging.getLogger(__name__)
 
@@ -79,8 +76,6 @@ class Config:
     """How often a position is trained on, in the mean."""
     capacity: int = 150_000
     """Positions that the replay holds."""
-    warmup_positions: int = 4_096
-    """Played before the first training."""
     moves_per_round: int = 8
     """Of every game, between two trainings."""
     evaluate_every: int = 100_000
@@ -91,21 +86,16 @@ class Config:
             if np.min(value, initial=1) <= 0:
                 raise ConfigError(f"{name}: expected more than 0, got {value}")
 
-    @property
-    def search(self) -> SearchConfig:
-        """The search of self-play."""
-        return SearchConfig(num_simulations=self.num_simulations, noise_alpha=self.noise_alpha)
-
-    def replay(self, is_local: bool, seed: int) -> ReplayConfig:
-        """Return the replay's settings; where no loop takes turns it keeps the proportion."""
+    def replay(self, seed: int, keeps_proportion: bool) -> ReplayConfig:
+        """Return the replay's settings: on Ray it has to keep playing and training together."""
         size = self.minibatches * self.minibatch_size
         return ReplayConfig(
             capacity=self.capacity,
             batch_size=size,
-            min_size=self.warmup_positions,
+            min_size=size // 2,
             seed=seed,
-            samples_per_insert=None if is_local else self.samples_per_position,
-            error_margin=None if is_local else 4.0 * size,
+            samples_per_insert=self.samples_per_position if keeps_proportion else None,
+            error_margin=4.0 * size if keeps_proportion else None,
         )
 
 
@@ -127,10 +117,8 @@ class Outcome:
 
     reached: bool
     evaluation_return: float
-    """Tic-tac-toe: the share of games not lost; connect four: of games won."""
-    wins: int
-    draws: int
-    losses: int
+    """`measured.share`: of games not lost (tic-tac-toe), of games won (connect four)."""
+    measured: Measured
     frames: int
     """Positions of the games that self-play ended in this launch."""
     seconds: float
@@ -169,10 +157,11 @@ class AlphaZeroTrainer(Trainer):
         """Return AdamW: its decay stands for the paper's ‖θ‖²."""
         return torch.optim.AdamW(self.module.parameters(), self.config.learning_rate)
 
-    def handle(self, replay: Packed) -> Iterator[Batch]:
+    def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
         """Yield minibatches, all positions of one turned alike."""
         positions = to_torch(replay, self.device)
-        for rows in torch.arange(len(replay.block)).split(self.minibatch_size):
+        for start in range(0, len(replay.block), self.minibatch_size):
+            rows = slice(start, start + self.minibatch_size)
             drawn = int(torch.randint(len(self.symmetries), (), generator=self.generator))
             cells, actions = self.symmetries[drawn]
             planes = positions["observation"][rows]
@@ -182,10 +171,12 @@ class AlphaZeroTrainer(Trainer):
                 "outcome": positions["outcome"][rows],
             }
 
-    def loss(self, batch: Batch, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: dict[str, Tensor], step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the paper's loss."""
         out = self.module(batch["observation"])
-        return alphazero_loss(out["logits"], out["value"], batch["policy"], batch["outcome"])
+        return alphazero.alphazero_loss(
+            out["logits"], out["value"], batch["policy"], batch["outcome"]
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the generator that draws the symmetries."""
@@ -220,101 +211,82 @@ class Learning:
     """The components of one launch."""
 
     def __init__(self, run: Run, measure: Yardstick, config: Config, seed: int) -> None:
-        self._run, self._measure, self._config, self._seed = run, measure, config, seed
+        self._run, self._yardstick, self._config, self._seed = run, measure, config, seed
         game = measure.game
         self._module = network(game, config, seed)
-        self._example = game.observation(game.initial(1))
-        batches = ModelConfig(max_batch_size=config.num_games)
-        self._model = run.model("policy", self._module, self._example, batches)
-        policy = np.zeros(game.num_actions, np.float32)
-        row = {"observation": self._example[0], "policy": policy, "outcome": np.zeros((), "f4")}
-        self._layout = Layout(nested.spec(row))
-        self._buffer = run.buffer("positions", self._layout, config.replay(run.is_local, seed))
-        parts = game, config, seed, self._model, self._buffer, run.experiment.checkpoints
-        self._trainer: Any = run.trainer("alphazero", partial(AlphaZeroTrainer, *parts))
-        self._self_play = SelfPlay(
-            game,
-            config.num_games,
-            config=config.search,
-            rng=np.random.default_rng(seed),
-            num_random_moves=config.num_random_moves,
+        example = game.observation(game.initial(1))
+        self.model = run.model(
+            "policy", self._module, example, ModelConfig(max_batch_size=config.num_games)
         )
-        self._frames = self._replays = self._looks = 0
+        self._replay = config.replay(seed, keeps_proportion=not run.is_local)
+        self._buffer = run.buffer("positions", position_layout(game), self._replay)
+        parts = game, config, seed, self.model, self._buffer, run.experiment.checkpoints
+        self._trainer: Any = run.trainer("alphazero", partial(AlphaZeroTrainer, *parts))
+        self._player = SelfPlayer(
+            game,
+            self.model,
+            self._buffer,
+            num_games=config.num_games,
+            search=SearchConfig(
+                num_simulations=config.num_simulations, noise_alpha=config.noise_alpha
+            ),
+            num_random_moves=config.num_random_moves,
+            seed=seed,
+        )
+        self._frames = self._replays = 0
 
     def until(self, goal: GoalPart) -> Outcome:
         """Play, train and evaluate by turns."""
         started, cpu_started = time.monotonic(), time.process_time()
+        seeds = itertools.count(1000 * self._seed + 1)  # no two evaluations play the same games
         evaluate_at = self._config.evaluate_every
         if not self._run.is_local:
             self._trainer.start()
         while True:
-            self._round()
+            self.play_and_train()
             is_last = self._frames >= goal.max_frames
             if self._frames < evaluate_at and not is_last:
                 continue
             evaluate_at += self._config.evaluate_every
-            version, outcomes = self._evaluate(goal.evaluation_episodes)
-            if self._measure.score(outcomes) >= goal.episode_return:
+            version, found = self._evaluate(goal.evaluation_episodes, next(seeds))
+            if found.share >= goal.episode_return:
                 # The best of many looks flatters: another one, of new games, is what counts.
-                version, outcomes = self._evaluate(goal.evaluation_episodes)
-            score = self._measure.score(outcomes)
-            if score >= goal.episode_return or is_last:
-                break
-        return Outcome(
-            reached=score >= goal.episode_return,
-            evaluation_return=score,
-            wins=int((outcomes > 0).sum()),
-            draws=int((outcomes == 0).sum()),
-            losses=int((outcomes < 0).sum()),
-            frames=self._frames,
-            seconds=time.monotonic() - started,
-            cpu_seconds=time.process_time() - cpu_started,
-            version=version,
-        )
+                version, found = self._evaluate(goal.evaluation_episodes, next(seeds))
+            if found.share >= goal.episode_return or is_last:
+                return Outcome(
+                    reached=found.share >= goal.episode_return,
+                    evaluation_return=found.share,
+                    measured=found,
+                    frames=self._frames,
+                    seconds=time.monotonic() - started,
+                    cpu_seconds=time.process_time() - cpu_started,
+                    version=version,
+                )
 
-    def _round(self) -> None:
+    def play_and_train(self) -> None:
         """Play some moves of each game; then train, on Ray as much as the replay lets."""
         check_interrupted()
-        for _ in range(self._config.moves_per_round):
-            positions = self._self_play.play(evaluator(self._model))
-            block = self._layout.empty(len(positions.outcome))
-            for name, leaf in positions._asdict().items():
-                self._layout.views(block)[name][...] = leaf
-            self._frames += len(block)
-            self._buffer.push(Packed(self._layout, block), wait=True)
-        if self._run.is_local and self._frames >= self._config.warmup_positions:
-            samples = self._frames * self._config.samples_per_position
-            due = int(samples / self._config.replay(True, 0).batch_size) - self._replays
+        self._trainer.wait(0)  # raises what it failed with
+        self._frames += self._player.play(self._config.moves_per_round)
+        if self._run.is_local and self._frames >= self._replay.min_size:
+            samples = int(self._frames * self._config.samples_per_position)
+            due = samples // self._replay.batch_size - self._replays
             if due > 0:
                 self._trainer.run(due)
                 self._replays += due
 
-    def _evaluate(self, num_games: int) -> tuple[int, NDArray[np.float64]]:
-        """Return the version now, and the outcomes of games that it played, `[num_games]`."""
-        self._looks += 1
-        config = ModelConfig(max_batch_size=num_games)
-        with Model(self._module, self._example, config=config) as frozen:
-            version, weights = self._model.weights()
-            frozen.publish(weights, version=version)
-            outcomes = self._measure.outcomes(
-                evaluator(frozen),
-                num_games,
-                num_simulations=self._config.play_simulations,
-                seed=1000 * self._seed + self._looks,
-            )
-        score = self._measure.score(outcomes)
-        logger.info("%d positions, version %d: score %.3f", self._frames, version, score)
-        return version, outcomes
-
-
-def evaluator(model: Any) -> Evaluate:
-    """Return the policy-value function of a model."""
-
-    def evaluate(observation: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        outputs = model(observation, batch=True)
-        return outputs["logits"], outputs["value"]
-
-    return evaluate
+    def _evaluate(self, num_games: int, seed: int) -> tuple[int, Measured]:
+        """Return the version now, and what it reaches."""
+        version, weights = self.model.weights()
+        self._module.load_state_dict({k: torch.tensor(v) for k, v in weights.items()})
+        found = self._yardstick.measure(
+            alphazero.evaluator(self._module),
+            num_games,
+            num_simulations=self._config.play_simulations,
+            seed=seed,
+        )
+        logger.info("%d positions, version %d: %s", self._frames, version, found)
+        return version, found
 
 
 def main(arguments: list[str] | None = None) -> int:
