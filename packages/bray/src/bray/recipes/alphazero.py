@@ -1,0 +1,319 @@
+"""AlphaZero: a search that plays itself, and a network that learns what the search found.
+
+Silver et al. 2018, "A general reinforcement learning algorithm that masters chess, shogi, and Go
+through self-play".
+
+    self-play ──leaves of all games──► model        a round: `moves_per_round` moves in each of
+        │ positions                      ▲ version   `num_games` games, then training on them
+        ▼                                │ n + 1
+      replay ──minibatches, turned──► trainer
+
+In one process playing and training take turns, so the same seed is the same run. On Ray the trainer
+works in a process of its own while this one plays on; the replay keeps the two in proportion.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import bray
+from bray.run import Run
+from bray.self_player import SelfPlayer, position_layout
+from bray.template import GoalPart
+from bray.yardstick import YARDSTICKS, Measured, Yardstick, yardstick
+from bray_algo import alphazero
+from bray_algo.board_network import BoardNetwork
+from bray_algo.games import RowGame
+from bray_algo.mcts import SearchConfig
+from bray_buffer import ReplayConfig
+from bray_core.cli import check_interrupted
+from bray_core.errors import ConfigError
+from bray_core.layout import Packed
+from bray_core.protocols import Buffer
+from bray_model import ModelConfig
+from bray_trainer import Trainer, TrainerConfig, to_torch
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Of the algorithm; the defaults are connect four's."""
+
+    num_games: int = 256
+    """That play side by side: the rows of a batch."""
+    num_simulations: int = 40
+    """Of a move in self-play."""
+    play_simulations: int = 400
+    """Of a move in an evaluation."""
+    noise_alpha: float = 1.0
+    """Of the root's Dirichlet noise, about 10 / (legal moves)."""
+    num_random_moves: int = 12
+    """At the beginning of a game, drawn in proportion to the visits."""
+    hidden: tuple[int, ...] = (256, 128)
+    """Units of the network's fully connected layers."""
+    learning_rate: float = 1e-3
+    """AdamW's."""
+    minibatch_size: int = 512
+    """Positions of an optimiser step."""
+    minibatches: int = 16
+    """Of a replay: optimiser steps between two versions."""
+    samples_per_position: float = 8.0
+    """How often a position is trained on, in the mean."""
+    capacity: int = 150_000
+    """Positions that the replay holds."""
+    moves_per_round: int = 8
+    """Of every game, between two trainings."""
+    evaluate_every: int = 100_000
+    """Positions between two evaluations."""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if np.min(value, initial=1) <= 0:
+                raise ConfigError(f"{name}: expected more than 0, got {value}")
+
+    def replay(self, seed: int, keeps_proportion: bool) -> ReplayConfig:
+        """Return the replay's settings: on Ray it has to keep playing and training together."""
+        size = self.minibatches * self.minibatch_size
+        return ReplayConfig(
+            capacity=self.capacity,
+            batch_size=size,
+            min_size=size // 2,
+            seed=seed,
+            samples_per_insert=self.samples_per_position if keeps_proportion else None,
+            error_margin=4.0 * size if keeps_proportion else None,
+        )
+
+
+SMALL = Config(
+    num_simulations=32,
+    play_simulations=64,
+    num_random_moves=6,
+    moves_per_round=4,
+    hidden=(128, 64),
+    capacity=30_000,
+    evaluate_every=20_000,
+)
+"""For tic-tac-toe."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    reached: bool
+    evaluation_return: float
+    """`measured.share`: of games not lost (tic-tac-toe), of games won (connect four)."""
+    measured: Measured
+    frames: int
+    """Positions of the games that self-play ended in this launch."""
+    seconds: float
+    cpu_seconds: float
+    """Of this process: a shared machine gives it less than one a second."""
+    version: int
+
+
+def network(game: RowGame, config: Config, seed: int) -> nn.Module:
+    """Make the network, the same for the same seed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return BoardNetwork(game.shape, game.num_actions, window=game.length, hidden=config.hidden)
+
+
+class AlphaZeroTrainer(Trainer):
+    """One replay is `minibatches` steps, each on positions turned by a symmetry of the board."""
+
+    def __init__(
+        self,
+        game: RowGame,
+        config: Config,
+        seed: int,
+        model: Any,
+        buffer: Buffer,
+        directory: Path | None = None,
+    ) -> None:
+        self.minibatch_size = config.minibatch_size
+        self.symmetries = [tuple(map(torch.from_numpy, pair)) for pair in game.symmetries()]
+        self.generator = torch.Generator().manual_seed(seed)
+        trainer = TrainerConfig(learning_rate=config.learning_rate, prefetch=0, seed=seed)
+        module = network(game, config, seed)
+        super().__init__(module, buffer, model=model, config=trainer, directory=directory)
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """Return AdamW: its decay stands for the paper's ‖θ‖²."""
+        return torch.optim.AdamW(self.module.parameters(), self.config.learning_rate)
+
+    def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
+        """Yield minibatches, all positions of one turned alike."""
+        positions = to_torch(replay, self.device)
+        for start in range(0, len(replay.block), self.minibatch_size):
+            rows = slice(start, start + self.minibatch_size)
+            drawn = int(torch.randint(len(self.symmetries), (), generator=self.generator))
+            cells, actions = self.symmetries[drawn]
+            planes = positions["observation"][rows]
+            yield {
+                "observation": planes.flatten(2)[..., cells].view_as(planes),
+                "policy": positions["policy"][rows][:, actions],
+                "outcome": positions["outcome"][rows],
+            }
+
+    def loss(self, batch: dict[str, Tensor], step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the paper's loss."""
+        out = self.module(batch["observation"])
+        return alphazero.alphazero_loss(
+            out["logits"], out["value"], batch["policy"], batch["outcome"]
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the generator that draws the symmetries."""
+        return {"generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore it."""
+        self.generator.set_state(state["generator"])
+
+
+def train(
+    run: Run, game: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+) -> Outcome:
+    """Play and train until the goal is reached or its frames (positions) are used up.
+
+    Args:
+        run: of `bray.init`; an existing trial goes on from its checkpoint and its replay.
+        game: of `YARDSTICKS`.
+        config: of the algorithm; None: what suits the game.
+        goal: `episode_return` is the share of `evaluation_episodes` games not lost (tic-tac-toe) or
+            won (connect four); `evaluate_at` says nothing here.
+        seed: of network, noise, moves and draws.
+
+    Raises:
+        ConfigError: there is no such game.
+    """
+    chosen = config or (SMALL if game == "tic-tac-toe" else Config())
+    return Learning(run, yardstick(game), chosen, seed).until(goal)
+
+
+class Learning:
+    """The components of one launch."""
+
+    def __init__(self, run: Run, measure: Yardstick, config: Config, seed: int) -> None:
+        self._run, self._yardstick, self._config, self._seed = run, measure, config, seed
+        game = measure.game
+        self._module = network(game, config, seed)
+        example = game.observation(game.initial(1))
+        self.model = run.model(
+            "policy", self._module, example, ModelConfig(max_batch_size=config.num_games)
+        )
+        self._replay = config.replay(seed, keeps_proportion=not run.is_local)
+        self._buffer = run.buffer("positions", position_layout(game), self._replay)
+        parts = game, config, seed, self.model, self._buffer, run.experiment.checkpoints
+        self._trainer: Any = run.trainer("alphazero", partial(AlphaZeroTrainer, *parts))
+        self._player = SelfPlayer(
+            game,
+            self.model,
+            self._buffer,
+            num_games=config.num_games,
+            search=SearchConfig(
+                num_simulations=config.num_simulations, noise_alpha=config.noise_alpha
+            ),
+            num_random_moves=config.num_random_moves,
+            seed=seed,
+        )
+        self._frames = self._replays = 0
+
+    def until(self, goal: GoalPart) -> Outcome:
+        """Play, train and evaluate by turns."""
+        started, cpu_started = time.monotonic(), time.process_time()
+        seeds = itertools.count(1000 * self._seed + 1)  # no two evaluations play the same games
+        evaluate_at = self._config.evaluate_every
+        if not self._run.is_local:
+            self._trainer.start()
+        while True:
+            self.play_and_train()
+            is_last = self._frames >= goal.max_frames
+            if self._frames < evaluate_at and not is_last:
+                continue
+            evaluate_at += self._config.evaluate_every
+            version, found = self._evaluate(goal.evaluation_episodes, next(seeds))
+            if found.share >= goal.episode_return:
+                # The best of many looks flatters: another one, of new games, is what counts.
+                version, found = self._evaluate(goal.evaluation_episodes, next(seeds))
+            if found.share >= goal.episode_return or is_last:
+                return Outcome(
+                    reached=found.share >= goal.episode_return,
+                    evaluation_return=found.share,
+                    measured=found,
+                    frames=self._frames,
+                    seconds=time.monotonic() - started,
+                    cpu_seconds=time.process_time() - cpu_started,
+                    version=version,
+                )
+
+    def play_and_train(self) -> None:
+        """Play some moves of each game; then train, on Ray as much as the replay lets."""
+        check_interrupted()
+        self._trainer.wait(0)  # raises what it failed with
+        self._frames += self._player.play(self._config.moves_per_round)
+        if self._run.is_local and self._frames >= self._replay.min_size:
+            samples = int(self._frames * self._config.samples_per_position)
+            due = samples // self._replay.batch_size - self._replays
+            if due > 0:
+                self._trainer.run(due)
+                self._replays += due
+
+    def _evaluate(self, num_games: int, seed: int) -> tuple[int, Measured]:
+        """Return the version now, and what it reaches."""
+        version, weights = self.model.weights()
+        self._module.load_state_dict({k: torch.tensor(v) for k, v in weights.items()})
+        found = self._yardstick.measure(
+            alphazero.evaluator(self._module),
+            num_games,
+            num_simulations=self._config.play_simulations,
+            seed=seed,
+        )
+        logger.info("%d positions, version %d: %s", self._frames, version, found)
+        return version, found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the recipe; return 0 if it reached its goal, else 1."""
+    parser = argparse.ArgumentParser(prog="python -m bray.recipes.alphazero")
+    parser.add_argument("game", choices=YARDSTICKS)
+    parser.add_argument("--goal", type=float, default=0.9, help="share of the games that count")
+    parser.add_argument("--games", type=int, default=400, help="of an evaluation")
+    parser.add_argument("--max-positions", type=int, default=1_000_000)
+    parser.add_argument("--project", type=Path, default=Path("trials"), help="folder of the trials")
+    parser.add_argument("--trial", help="name of the trial's folder; default: game and seed")
+    parser.add_argument("--runtime", choices=("local", "ray"), default="local")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    trial = options.trial or f"alphazero-{options.game}-{options.seed}"
+    goal = GoalPart(
+        episode_return=options.goal,
+        evaluation_episodes=options.games,
+        max_frames=options.max_positions,
+    )
+    with bray.init(options.project, trial, options.runtime) as run:
+        outcome = train(run, options.game, goal=goal, seed=options.seed)
+    sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
+    return 0 if outcome.reached else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
