@@ -112,18 +112,18 @@ class DiagonalGaussian:
     def _within(self, outputs: Nested, action: npt.NDArray[Any], log_prob: float) -> Decision:
         if "low" not in outputs:
             return Decision(action, log_prob)
-        low = _leaf(outputs, "low", (self._size,))
-        high = _leaf(outputs, "high", (self._size,))
+        low, high = self._finite(outputs, "low"), self._finite(outputs, "high")
         slope = float(log_slope(action, low, high).sum())
         return Decision(squash(action, low, high), log_prob - slope)
 
     def _parameters(self, outputs: Nested) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        mean = _leaf(outputs, "mean", (self._size,)).astype(np.float64)
-        log_std = _leaf(outputs, "log_std", (self._size,)).astype(np.float64)
-        for name, leaf in (("mean", mean), ("log_std", log_std)):
-            if not math.isfinite(leaf.sum()):
-                raise SpecError(f"model output {name}: expected finite values, got {leaf.tolist()}")
-        return mean, log_std
+        return self._finite(outputs, "mean"), self._finite(outputs, "log_std")
+
+    def _finite(self, outputs: Nested, name: str) -> npt.NDArray[Any]:
+        leaf: npt.NDArray[Any] = _leaf(outputs, name, (self._size,)).astype(np.float64)
+        if not math.isfinite(leaf.sum()):
+            raise SpecError(f"model output {name}: expected finite values, got {leaf.tolist()}")
+        return leaf
 
     def _log_prob(self, noise: npt.NDArray[Any], log_std: npt.NDArray[Any]) -> float:
         return float(-0.5 * (noise @ noise + self._size * _LOG_2PI) - log_std.sum())
@@ -184,7 +184,9 @@ def check_outputs(
     elif num_actions is not None or "logits" in outputs:
         _leaf(outputs, "logits", (num_actions,))
     else:
-        _leaf(outputs, "log_std", _leaf(outputs, "mean", (None,)).shape)
+        shape = _leaf(outputs, "mean", (None,)).shape
+        for name in ("log_std", "low", "high") if "low" in outputs else ("log_std",):
+            _leaf(outputs, name, shape)
     if state_size:
         _leaf(outputs, "state", (state_size,))
     if needs_value:

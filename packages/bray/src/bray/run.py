@@ -212,6 +212,24 @@ class Run:
             )
         return self.keep(made)
 
+    def workers(self, name: str, factory: Callable[[], Any], *, num_workers: int = 1) -> Any:
+        """Make workers whose `map(method, calls)` shares calls out: `Workers`, `RemoteWorkers`.
+
+        Args:
+            name: of the pool.
+            factory: makes the instance of a worker, in its process.
+            num_workers: on Ray; a local run has one.
+        """
+        if self.is_local:
+            from bray.workers import Workers
+
+            made: Any = Workers(factory)
+        else:
+            from bray.remote import RemoteWorkers
+
+            made = RemoteWorkers(name, factory, num_workers)
+        return self.keep(made)
+
     def gamecores(
         self,
         environment: str,

@@ -22,7 +22,7 @@ from bray_core.errors import BrayError, ConfigError
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a recipe; return 0 if it reached its goal, 1 if not, 2 for bad input."""
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_intermixed_args(arguments)  # settings also after options
     torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
     recipe = importlib.import_module(f"bray.recipes.{options.recipe}")
     try:
@@ -68,7 +68,10 @@ def _values(settings: list[str]) -> dict[str, object]:
         name, is_given, value = setting.partition("=")
         if not is_given:
             raise ConfigError(f"{COMMAND_LINE}: expected key=value, got {setting!r}")
-        values[name] = yaml.safe_load(value)
+        try:
+            values[name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{COMMAND_LINE}: {name}: expected a value, got {value!r}") from error
     return values
 
 

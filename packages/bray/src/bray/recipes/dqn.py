@@ -101,6 +101,7 @@ class DQNTrainer(Trainer):
         directory: Path | None = None,
     ) -> None:
         self.settings = config
+        self.replay = buffer
         module = policy(spaces, config, seed)
         self.target = copy.deepcopy(module).requires_grad_(False)
         trainer = TrainerConfig(
@@ -140,7 +141,7 @@ class DQNTrainer(Trainer):
             )
         if self.settings.prioritized:
             error = dqn.td_error(q.detach(), batch["action"], target).abs()
-            self.buffer.update_priorities(batch["key"].numpy(), error.numpy())
+            self.replay.update_priorities(batch["key"].numpy(), error.numpy())
         return dqn.loss(q, batch["action"], target, weight=batch.get("weight"))
 
     def state_dict(self) -> dict[str, Any]:

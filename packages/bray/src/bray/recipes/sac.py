@@ -118,9 +118,8 @@ class SACTrainer(Trainer):
         self.settings = config
         modules = networks(spaces, config, seed)
         self.target = copy.deepcopy(modules["critics"]).requires_grad_(False)
-        self.target_entropy = config.target_entropy
-        if self.target_entropy is None:
-            self.target_entropy = -float(modules["policy"].bounds.size)
+        wanted, size = config.target_entropy, spaces.action.shape[0]
+        self.target_entropy = -float(size) if wanted is None else wanted
         trainer = TrainerConfig(
             prefetch=0,
             publish_every=config.replays_per_collect,

@@ -122,7 +122,7 @@ class TD3Trainer(Trainer):
     ) -> None:
         self.settings = config
         modules = networks(spaces, config, seed)
-        self.target = copy.deepcopy(nn.ModuleDict(modules)).requires_grad_(False)
+        self.target: Any = copy.deepcopy(nn.ModuleDict(modules)).requires_grad_(False)
         trainer = TrainerConfig(
             prefetch=0,
             publish_every=config.replays_per_collect,

@@ -1,0 +1,63 @@
+"""Workers on Ray that answer calls of which each can be made anywhere, and again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bray_core import metrics
+from bray_core.errors import WorkerLostError
+from bray_core.remote import WorkerPool
+
+logger = logging.getLogger(__name__)
+
+_CALL_TIMEOUT_S = 900.0
+_RESTART_TIMEOUT_S = 120.0
+
+
+class RemoteWorkers:
+    """`bray.workers.Workers` in processes on Ray; one that dies is replaced, its calls are made
+    again.
+
+    Args:
+        name: of the pool.
+        factory: makes the instance of a worker, in its process.
+        num_workers: how many.
+    """
+
+    def __init__(self, name: str, factory: Callable[[], Any], num_workers: int = 1) -> None:
+        self._pool = WorkerPool(name, factory, num_workers=num_workers)
+
+    @property
+    def size(self) -> int:
+        """Number of workers: how many calls run at a time."""
+        return self._pool.size
+
+    def map(self, method: str, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Call a method with each of the arguments, by turns; return the results in their order.
+
+        Raises:
+            Exception: what the method raised.
+            DeadlineError: a call takes a quarter of an hour, or a dead worker is not back after
+                two minutes.
+        """
+        refs = [self._pool.submit(method, *arguments) for arguments in calls]
+        return [self._result(ref, method, calls[index]) for index, ref in enumerate(refs)]
+
+    def _result(self, ref: Any, method: str, arguments: tuple[Any, ...]) -> Any:
+        while True:
+            try:
+                return self._pool.result(ref, _CALL_TIMEOUT_S)
+            except WorkerLostError as error:
+                logger.warning("workers: %s is called again: %s", method, error)
+                self._pool.wait_ready(_RESTART_TIMEOUT_S)
+                ref = self._pool.submit(method, *arguments)
+
+    def drain_metrics(self) -> list[metrics.Sample]:
+        """Gather what the workers recorded."""
+        return self._pool.drain_metrics()
+
+    def close(self) -> None:
+        """Kill the workers."""
+        self._pool.close()
