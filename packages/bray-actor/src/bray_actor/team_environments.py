@@ -69,7 +69,9 @@ class TeamEnvironment:
     def step(self, action: npt.NDArray[Any]) -> Step:
         """Take one action a row."""
         step = self.teams.step(np.asarray(action).reshape(self.teams.num_teams, -1))
-        reward, terminated, truncated = (np.repeat(leaf, self.rows_per_team) for leaf in step)
+        rows = self.rows_per_team
+        reward = np.repeat(step.reward, rows)
+        terminated, truncated = np.repeat(step.terminated, rows), np.repeat(step.truncated, rows)
         return self._rows(self.teams.look()), reward, terminated, truncated, {}
 
     def _rows(self, sight: Sight) -> dict[str, Any]:

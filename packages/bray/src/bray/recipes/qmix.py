@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from bray.checks import fraction, positive
 from bray.cooperative_tasks import make_teams
 from bray.evaluation import frozen
 from bray.learning import Learning, Outcome, Pace
@@ -77,8 +78,20 @@ class Config:
     """Optimiser steps after these."""
 
     def __post_init__(self) -> None:
-        if self.mixing not in ("qmix", "vdn", "independent"):
+        if self.mixing not in get_args(Mixing):
             raise ConfigError(f"mixing: expected qmix, vdn or independent, got {self.mixing!r}")
+        fraction(gamma=self.gamma, epsilon_end=self.epsilon_end)
+        positive(
+            mixing_units=self.mixing_units,
+            learning_rate=self.learning_rate,
+            batch_size=self.batch_size,
+            target_every=self.target_every,
+            epsilon_steps=self.epsilon_steps,
+            num_envs=self.num_envs,
+            num_workers=self.num_workers,
+            steps_per_collect=self.steps_per_collect,
+            replays_per_collect=self.replays_per_collect,
+        )
 
     @property
     def replay(self) -> ReplayConfig:
