@@ -24,15 +24,14 @@ from bray.run import Run
 from bray.sequences import Batch, final_value, select_steps, time_major, valid_steps
 from bray.team_evaluation import evaluate_teams
 from bray.template import GoalPart
-from bray_actor import Runner, segment_spec
-from bray_actor.spaces import spec_of
+from bray_actor import Runner
 from bray_actor.team_environments import AgentEnvironment
 from bray_actor.teams import Teams
 from bray_algo import categorical, gae, mappo, mlp
 from bray_algo.normalisation import RunningNorm
 from bray_buffer import BufferConfig
 from bray_core.errors import ConfigError
-from bray_core.layout import Layout, Packed
+from bray_core.layout import Packed
 from bray_core.protocols import Model
 from bray_model import ModelConfig
 from bray_trainer import Trainer, TrainerConfig
@@ -212,9 +211,7 @@ def train(
     example, _ = environment.reset(seed=seed)
     batching = ModelConfig(max_batch_size=rows, pad_to=(rows,))
     model = run.model("policy", module, example, batching)
-    observation = spec_of(environment.single_observation_space)
-    action = spec_of(environment.single_action_space)
-    layout = Layout(segment_spec(observation, action, config.steps_per_replay))
+    layout = environment.layout(config.steps_per_replay)
     num_workers = 1 if run.is_local else config.num_workers
     count = num_workers * rows * config.steps_per_replay
     queue = BufferConfig(batch_steps=count, capacity=count, when_full="block")
@@ -243,9 +240,7 @@ def train(
         goal=goal,
         evaluate=lambda: evaluate_teams(
             frozen(model, module, example),
-            AgentEnvironment,
-            task,
-            goal.evaluation_episodes,
+            AgentEnvironment(make_teams(task, goal.evaluation_episodes)),
             by="logits",
             seed=seed + 1_000_000,
         ),
