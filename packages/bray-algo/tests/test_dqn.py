@@ -128,6 +128,16 @@ def test_nonsense_targets_are_refused(change: dict[str, Any], message: str) -> N
         dqn.target(**{**batch(0), **change})
 
 
+def test_epsilon_greedy_takes_the_best_and_sometimes_any() -> None:
+    q = torch.tensor([[[1.0, 3.0, 2.0, 0.0]], [[5.0, 3.0, 2.0, 9.0]]])
+    probability = dqn.epsilon_greedy(q, 0.2).softmax(-1)
+    assert probability[0, 0].tolist() == pytest.approx([0.05, 0.85, 0.05, 0.05])
+    assert probability[1, 0].tolist() == pytest.approx([0.05, 0.05, 0.05, 0.85])
+    never = dqn.epsilon_greedy(q, torch.zeros(())).softmax(-1)
+    assert never[0, 0, 1].item() == pytest.approx(1.0)
+    assert never[0, 0, [0, 2, 3]].max().item() < 1e-8
+
+
 def test_nonsense_is_refused() -> None:
     q, action, target = torch.zeros(N, A), torch.zeros(N), torch.zeros(N)
     with pytest.raises(ValueError, match=r"action: expected shape \(6,\), got \(6, 1\)"):

@@ -75,6 +75,18 @@ def test_it_normalises_and_clips() -> None:
     assert norm(torch.tensor([[1, 100]], dtype=torch.uint8)).dtype == torch.float32
 
 
+def test_what_is_denormalised_has_its_scale_again() -> None:
+    norm = RunningNorm([2])
+    norm.update(torch.tensor([[1.0, -5.0], [4.0, 300.0], [2.0, 7.0]]))
+    x = torch.tensor([[3.0, -40.0], [1.5, 60.0]])
+    torch.testing.assert_close(norm.denormalise(norm(x)), x)
+    mean, std = norm.mean.tolist(), norm.variance.sqrt().tolist()
+    one = norm.denormalise(torch.ones(2)).tolist()
+    assert one == pytest.approx([mean[0] + std[0], mean[1] + std[1]], rel=1e-5)
+    with pytest.raises(ValueError, match=r"x: expected shape \[\.\.\., \(2,\)\], got \(3,\)"):
+        norm.denormalise(torch.zeros(3))
+
+
 def test_statistics_are_frozen_in_eval_and_untouched_by_forward() -> None:
     norm = RunningNorm([1])
     norm.update(torch.tensor([[1.0], [3.0]]))

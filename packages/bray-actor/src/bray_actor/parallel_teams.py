@@ -64,7 +64,7 @@ class ParallelTeams:
         done = TeamStep(np.zeros(n, np.float32), np.zeros(n, bool), np.zeros(n, bool))
         for team, env in enumerate(self._envs):
             taken = (action[team] + self._first).tolist()
-            observation, reward, terminated, truncated, _ = env.step(
+            observation, reward, terminated, _, _ = env.step(
                 dict(zip(self._agents, taken, strict=True))
             )
             if env.agents and len(env.agents) < self.num_agents:

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bray_actor.spaces import import_gymnasium
+from bray_actor.segment import segment_spec
+from bray_actor.spaces import import_gymnasium, spec_of
 from bray_actor.teams import Sight, Teams
 from bray_core.errors import ConfigError
+from bray_core.layout import Layout
 
 Step = tuple[
     dict[str, Any],
@@ -51,6 +53,11 @@ class TeamEnvironment:
         seen = spaces.Dict({"agents": agents, "state": _reals(spaces, teams.state_size)})
         return seen, spaces.MultiDiscrete([teams.num_actions] * teams.num_agents)
 
+    def layout(self, length: int) -> Layout:
+        """Return that of segments of at most `length` steps, as `Runner` records them here."""
+        observation, action = self.single_observation_space, self.single_action_space
+        return Layout(segment_spec(spec_of(observation), spec_of(action), length))
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -69,7 +76,9 @@ class TeamEnvironment:
     def step(self, action: npt.NDArray[Any]) -> Step:
         """Take one action a row."""
         step = self.teams.step(np.asarray(action).reshape(self.teams.num_teams, -1))
-        reward, terminated, truncated = (np.repeat(leaf, self.rows_per_team) for leaf in step)
+        rows = self.rows_per_team
+        reward = np.repeat(step.reward, rows)
+        terminated, truncated = np.repeat(step.terminated, rows), np.repeat(step.truncated, rows)
         return self._rows(self.teams.look()), reward, terminated, truncated, {}
 
     def _rows(self, sight: Sight) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Cooperative tasks for the multi-agent recipes, as vectorised teams; shapes as in bray_actor.teams.
+"""Cooperative tasks for the multi-agent recipes, vectorised; shapes as in `bray_actor.teams`.
 
 `spread` is MPE's simple_spread (Lowe et al. 2017, "Multi-agent actor-critic for mixed cooperative-
 competitive environments"), `spread-apart` the same for agents that do not see one another, and

@@ -7,31 +7,21 @@ import asyncio
 import numpy as np
 import numpy.typing as npt
 
-from bray.cooperative_tasks import make_teams
 from bray_actor.team_environments import TeamEnvironment
 from bray_core.protocols import Model
 
 
 def evaluate_teams(
-    model: Model,
-    kind: type[TeamEnvironment],
-    task: str,
-    episodes: int,
-    *,
-    by: str,
-    seed: int,
+    model: Model, environment: TeamEnvironment, *, by: str, seed: int
 ) -> list[float]:
-    """Play so many teams, one episode each; return each team's return.
+    """Play one episode of each team; return the teams' returns.
 
     Args:
         model: the policy; its weights must not change meanwhile.
-        kind: of rows that the policy answers.
-        task: see `make_teams`.
-        episodes: how many.
+        environment: of so many teams as there shall be episodes; closed in the end.
         by: output of which the greatest says the action: `[R, A]`, or `[R, M, A]` of joint actions.
         seed: of the task.
     """
-    environment = kind(make_teams(task, episodes))
     try:
         returns = asyncio.run(_play(model, environment, by, seed))
     finally:

@@ -76,9 +76,7 @@ class Policy(nn.Module):
     def forward(self, observation: Tensor) -> dict[str, Tensor]:
         """Map observations `[B, D]` to `logits [B, A]` and `value [B]`."""
         q = self.q(observation)
-        best = nn.functional.one_hot(q.argmax(-1), q.shape[-1])
-        probability = (1 - self.epsilon) * best + self.epsilon / q.shape[-1]
-        return {"logits": probability.clamp(min=1e-9).log(), "value": q.amax(-1)}
+        return {"logits": dqn.epsilon_greedy(q, self.epsilon), "value": q.amax(-1)}
 
 
 def policy(spaces: Spaces, config: Config, seed: int) -> Policy:

@@ -16,27 +16,25 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from bray.checks import fraction, positive
 from bray.cooperative_tasks import make_teams
 from bray.evaluation import frozen
 from bray.learning import Learning, Outcome, Pace
 from bray.run import Run
+from bray.sequences import Batch, final_value, select_steps, time_major, valid_steps
 from bray.team_evaluation import evaluate_teams
 from bray.template import GoalPart
-from bray_actor import Runner, segment_spec
-from bray_actor.spaces import spec_of
+from bray_actor import Runner
 from bray_actor.team_environments import AgentEnvironment
 from bray_actor.teams import Teams
 from bray_algo import categorical, gae, mappo, mlp
 from bray_algo.normalisation import RunningNorm
 from bray_buffer import BufferConfig
-from bray_core import nested
 from bray_core.errors import ConfigError
-from bray_core.layout import Layout, Packed
+from bray_core.layout import Packed
 from bray_core.protocols import Model
 from bray_model import ModelConfig
-from bray_trainer import Trainer, TrainerConfig, to_torch
-
-Batch = dict[str, Any]
+from bray_trainer import Trainer, TrainerConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,9 +69,18 @@ class Config:
     def __post_init__(self) -> None:
         if self.critic not in ("state", "own"):
             raise ConfigError(f"critic: expected state or own, got {self.critic!r}")
-        for name in ("epochs", "minibatches", "num_envs", "num_workers", "steps_per_replay"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: expected 1 or more, got {getattr(self, name)}")
+        if not self.hidden or min(self.hidden) < 1:
+            raise ConfigError(f"hidden: expected one or more positive sizes, got {self.hidden}")
+        fraction(gamma=self.gamma, gae_lambda=self.gae_lambda)
+        positive(
+            learning_rate=self.learning_rate,
+            epochs=self.epochs,
+            minibatches=self.minibatches,
+            clip=self.clip,
+            num_envs=self.num_envs,
+            num_workers=self.num_workers,
+            steps_per_replay=self.steps_per_replay,
+        )
 
 
 class Policy(nn.Module):
@@ -138,30 +145,25 @@ class MAPPOTrainer(Trainer):
         for _ in range(self.settings.epochs):
             order = torch.randperm(count, generator=self.generator)
             for index in order.chunk(self.settings.minibatches):
-                yield nested.map(lambda leaf, index=index: leaf[index], steps)
+                yield select_steps(steps, index)
 
     def _steps(self, replay: Packed) -> Batch:
         """Return the valid steps of all agents, flat `[N, …]`, with `advantage` and `return`."""
-        names = "observation", "action", "reward", "value", "log_prob", "terminated"
-        segments = to_torch(replay, self.device, time_major=names)
-        length = segments["length"].long()
+        segments = time_major(replay, self.device)
         with torch.no_grad():
-            final = self.module(segments["final_observation"])["value"]
-        reward, value, terminated = (segments[n] for n in ("reward", "value", "terminated"))
+            final = final_value(self.module, segments)
         advantage = gae(
-            reward,
-            value,
+            segments["reward"],
+            segments["value"],
             final,
-            terminated,
-            length,
+            segments["terminated"],
+            segments["length"],
             gamma=self.settings.gamma,
             lambda_=self.settings.gae_lambda,
         )
         steps = {name: segments[name] for name in ("observation", "action", "log_prob")}
-        valid = torch.arange(len(reward), device=self.device)[:, None] < length
-        steps |= {"advantage": advantage, "return": advantage + value}
-        flat: Batch = nested.map(lambda leaf: leaf[valid], steps)
-        return flat
+        steps |= {"advantage": advantage, "return": advantage + segments["value"]}
+        return select_steps(steps, valid_steps(segments))
 
     def loss(self, batch: Batch, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return MAPPO's loss; each row is one agent, whose value is its own."""
@@ -209,9 +211,7 @@ def train(
     example, _ = environment.reset(seed=seed)
     batching = ModelConfig(max_batch_size=rows, pad_to=(rows,))
     model = run.model("policy", module, example, batching)
-    observation = spec_of(environment.single_observation_space)
-    action = spec_of(environment.single_action_space)
-    layout = Layout(segment_spec(observation, action, config.steps_per_replay))
+    layout = environment.layout(config.steps_per_replay)
     num_workers = 1 if run.is_local else config.num_workers
     count = num_workers * rows * config.steps_per_replay
     queue = BufferConfig(batch_steps=count, capacity=count, when_full="block")
@@ -240,9 +240,7 @@ def train(
         goal=goal,
         evaluate=lambda: evaluate_teams(
             frozen(model, module, example),
-            AgentEnvironment,
-            task,
-            goal.evaluation_episodes,
+            AgentEnvironment(make_teams(task, goal.evaluation_episodes)),
             by="logits",
             seed=seed + 1_000_000,
         ),

@@ -18,39 +18,34 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from bray.checks import fraction, positive
 from bray.cooperative_tasks import make_teams
 from bray.evaluation import frozen
 from bray.learning import Learning, Outcome, Pace
 from bray.run import Run
 from bray.team_evaluation import evaluate_teams
 from bray.template import GoalPart
-from bray_actor import Runner, segment_spec
-from bray_actor.spaces import spec_of
+from bray_actor import Runner
 from bray_actor.team_environments import TeamEnvironment
 from bray_actor.teams import Teams
 from bray_algo import dqn, mixers, mlp, schedules, targets
 from bray_algo.polyak import polyak_
 from bray_buffer import ReplayConfig
 from bray_core.errors import ConfigError
-from bray_core.layout import Layout, Packed
+from bray_core.layout import Packed
 from bray_core.protocols import Model
 from bray_model import ModelConfig
 from bray_trainer import Trainer, TrainerConfig, to_torch
-
-Mixing = Literal["qmix", "vdn", "independent"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
     """Of the algorithm and of what plays for it."""
 
-    mixing: Mixing = "qmix"
-    """How the agents' values become the team's; `independent`: each learns from the team's reward
-    as if it were alone."""
+    mixing: Literal["qmix", "vdn", "independent"] = "qmix"
+    """How the agents' values become the team's; `independent`: each learns as if it were alone."""
     hidden: tuple[int, ...] = (64, 64)
     """Units of the agents' hidden layers."""
-    mixing_units: int = 32
-    """Of QMIX's mixing layer."""
     learning_rate: float = 1e-3
     """Adam's."""
     gamma: float = 0.99
@@ -79,20 +74,26 @@ class Config:
     def __post_init__(self) -> None:
         if self.mixing not in ("qmix", "vdn", "independent"):
             raise ConfigError(f"mixing: expected qmix, vdn or independent, got {self.mixing!r}")
+        fraction(gamma=self.gamma, epsilon_end=self.epsilon_end)
+        positive(
+            target_every=self.target_every,
+            epsilon_steps=self.epsilon_steps,
+            num_envs=self.num_envs,
+            replays_per_collect=self.replays_per_collect,
+        )
 
     @property
     def replay(self) -> ReplayConfig:
         """The replay's settings; on Ray it keeps playing and training in their proportion."""
-        frames = self.num_envs * self.steps_per_collect
-        rate = self.replays_per_collect * self.batch_size / frames
+        draws = self.replays_per_collect * self.batch_size
         return ReplayConfig(
             capacity=self.capacity,
             batch_size=self.batch_size,
             min_size=self.warmup_frames,
             unit="transition",
             gamma=self.gamma,
-            samples_per_insert=rate,
-            error_margin=4 * rate * frames,
+            samples_per_insert=draws / (self.num_envs * self.steps_per_collect),
+            error_margin=4 * draws,
         )
 
 
@@ -108,45 +109,45 @@ class Policy(nn.Module):
         self.q = mlp(sizes, nn.ReLU, output_gain=0.01)
         self.register_buffer("epsilon", torch.ones(()))
 
-    def values(self, agents: Tensor) -> Tensor:
-        """Map what the agents see, `[B, M, D]`, to their values `[B, M, A]`."""
-        who = torch.eye(agents.shape[1]).expand(len(agents), -1, -1)
-        values: Tensor = self.q(torch.cat([agents, who], -1))
-        return values
-
     def forward(self, observation: dict[str, Tensor]) -> dict[str, Any]:
-        """Map `{"agents": [B, M, D], …}` to `logits`, M times `[B, A]`, `value [B]` and `q`."""
-        q = self.values(observation["agents"])
+        """Map `{"agents": [B, M, D], …}` to `q [B, M, A]`, `logits`, M of `[B, A]`, `value [B]`."""
+        agents = observation["agents"]
+        who = torch.eye(agents.shape[1], device=agents.device).expand(len(agents), -1, -1)
+        q = self.q(torch.cat([agents, who], -1))
         logits = dqn.epsilon_greedy(q, self.epsilon)
-        return {"logits": list(logits.unbind(1)), "value": q.amax(-1).sum(-1), "q": q}
+        return {"q": q, "logits": list(logits.unbind(1)), "value": q.amax(-1).sum(-1)}
 
 
-class Joint(nn.Module):
-    """The agents and their mixer; the policy alone is published."""
+class Mixer(nn.Module):
+    """Turns the agents' values into what is learnt: one number, or one of each agent alone."""
 
-    def __init__(self, teams: Teams, config: Config, seed: int) -> None:
+    def __init__(self, teams: Teams, mixing: str) -> None:
         super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            self.policy = Policy(teams, config.hidden)
-            sizes = teams.num_agents, teams.state_size, config.mixing_units
-            self.mixer = mixers.QMix(*sizes) if config.mixing == "qmix" else None
-        self.mixing = config.mixing
+        self.mixing = mixing
+        if mixing == "qmix":
+            self.qmix = mixers.QMix(teams.num_agents, teams.state_size)
 
-    def mixed(self, chosen: Tensor, state: Tensor) -> Tensor:
-        """Map agents' values `[B, M]` to what is learnt: one column, or M of independent agents."""
-        if self.mixer is not None:
-            value: Tensor = self.mixer(chosen, state)
-            return value.unsqueeze(1)
-        return mixers.vdn(chosen).unsqueeze(1) if self.mixing == "vdn" else chosen
+    def forward(self, chosen: Tensor, state: Tensor) -> Tensor:
+        """Map values `[B, M]` and states `[B, S]` to `[B, 1]`, or `[B, M]` of the independent."""
+        if self.mixing == "independent":
+            return chosen
+        mixed = self.qmix(chosen, state) if self.mixing == "qmix" else mixers.vdn(chosen)
+        return mixed.unsqueeze(1)
+
+
+def networks(teams: Teams, config: Config, seed: int) -> dict[str, nn.Module]:
+    """Make policy and mixer, the same for the same seed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return {"policy": Policy(teams, config.hidden), "mixer": Mixer(teams, config.mixing)}
 
 
 class QMixTrainer(Trainer):
-    """One replay is one batch of joint transitions is one step."""
+    """One replay is one batch of joint transitions is one step; the policy alone is published."""
 
     def __init__(
         self,
-        joint: Joint,
+        modules: dict[str, nn.Module],
         config: Config,
         seed: int,
         model: Model,
@@ -154,7 +155,7 @@ class QMixTrainer(Trainer):
         directory: Path | None = None,
     ) -> None:
         self.settings = config
-        self.joint, self.target = joint, copy.deepcopy(joint).requires_grad_(False)
+        self.target = copy.deepcopy(nn.ModuleDict(modules)).requires_grad_(False)
         trainer = TrainerConfig(
             learning_rate=config.learning_rate,
             max_grad_norm=10.0,
@@ -163,39 +164,29 @@ class QMixTrainer(Trainer):
             checkpoint_every=10_000,
             seed=seed,
         )
-        modules: dict[str, nn.Module] = {"policy": joint.policy}
-        if joint.mixer is not None:
-            modules["mixer"] = joint.mixer
-        super().__init__(
-            modules, buffer, model={"policy": model}, config=trainer, directory=directory
-        )
+        models = {"policy": model}
+        super().__init__(modules, buffer, model=models, config=trainer, directory=directory)
 
     def handle(self, replay: Packed) -> Iterator[dict[str, Any]]:
         """Yield the batch; before it, what depends on the number of steps."""
         if self.steps % self.settings.target_every == 0:
-            polyak_(self.target, self.joint, tau=1.0)
-        self.joint.policy.epsilon.fill_(
-            schedules.linear(
-                self.steps,
-                start=1.0,
-                end=self.settings.epsilon_end,
-                num_steps=self.settings.epsilon_steps,
-            )
-        )
+            polyak_(self.target, self.module, tau=1.0)
+        end, num_steps = self.settings.epsilon_end, self.settings.epsilon_steps
+        epsilon = schedules.linear(self.steps, start=1.0, end=end, num_steps=num_steps)
+        self.module["policy"].epsilon.fill_(epsilon)
         yield to_torch(replay, self.device)
 
     def loss(self, batch: dict[str, Any], step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the squared error of the mixed value towards double Q-learning's target."""
+        policy, mixer = self.module["policy"], self.module["mixer"]
         now, following = batch["observation"], batch["next_observation"]
-        q = mixers.chosen(self.joint.policy.values(now["agents"]), batch["action"])
-        mixed = self.joint.mixed(q, now["state"])
+        mixed = mixer(mixers.chosen(policy(now)["q"], batch["action"]), now["state"])
         with torch.no_grad():
-            best = mixers.greedy(self.joint.policy.values(following["agents"]))
-            next_q = mixers.chosen(self.target.policy.values(following["agents"]), best)
-            next_mixed = self.target.mixed(next_q, following["state"])
-            reward, discount = (
-                batch[name][:, None].expand_as(mixed) for name in ("reward", "discount")
-            )
+            best = mixers.greedy(policy(following)["q"])
+            next_q = mixers.chosen(self.target["policy"](following)["q"], best)
+            next_mixed = self.target["mixer"](next_q, following["state"])
+            reward = batch["reward"][:, None].expand_as(mixed)
+            discount = batch["discount"][:, None].expand_as(mixed)
             target = targets.bootstrap(reward, discount, next_mixed)
         return mixers.joint_loss(mixed.flatten(), target.flatten())
 
@@ -223,20 +214,18 @@ def train(
     config = config or Config()
     n = config.num_envs
     environment = TeamEnvironment(make_teams(task, n))
-    joint = Joint(environment.teams, config, seed)
+    modules = networks(environment.teams, config, seed)
+    module = modules["policy"]
     example, _ = environment.reset(seed=seed)
-    model = run.model("policy", joint.policy, example, ModelConfig(max_batch_size=n, pad_to=(n,)))
-    observation = spec_of(environment.single_observation_space)
-    action = spec_of(environment.single_action_space)
-    layout = Layout(segment_spec(observation, action, config.steps_per_collect))
-    buffer = run.buffer("replay", layout, config.replay)
+    model = run.model("policy", module, example, ModelConfig(max_batch_size=n, pad_to=(n,)))
+    buffer = run.buffer("replay", environment.layout(config.steps_per_collect), config.replay)
     return Learning(
         run,
         f"{config.mixing} on {task}",
         model=model,
         trainer=run.trainer(
             "qmix",
-            partial(QMixTrainer, joint, config, seed, model, buffer, run.experiment.checkpoints),
+            partial(QMixTrainer, modules, config, seed, model, buffer, run.experiment.checkpoints),
         ),
         rollouts=run.rollouts(
             "rollouts",
@@ -253,10 +242,8 @@ def train(
         ),
         goal=goal,
         evaluate=lambda: evaluate_teams(
-            frozen(model, joint.policy, example),
-            TeamEnvironment,
-            task,
-            goal.evaluation_episodes,
+            frozen(model, module, example),
+            TeamEnvironment(make_teams(task, goal.evaluation_episodes)),
             by="q",
             seed=seed + 1_000_000,
         ),

@@ -1,0 +1,225 @@
+"""Runner over PettingZoo's parallel environments beside stepping one by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+
+from bray_actor import Runner, segment_spec
+from bray_actor.parallel_teams import ParallelTeams
+from bray_actor.spaces import spec_of
+from bray_actor.team_environments import AgentEnvironment, TeamEnvironment
+from bray_core.errors import ConfigError
+from bray_core.layout import Layout, Packed
+from bray_core.protocols import Answer
+
+N, M, D, A, T = 3, 2, 4, 3, 4
+AGENTS = ["left", "right"]
+
+
+class Meeting(ParallelEnv[str, Any, Any]):
+    """Two agents draw numbers, move, and meet (termination) or are cut off after 6 steps."""
+
+    metadata = {"name": "meeting"}  # noqa: RUF012
+    possible_agents = AGENTS
+
+    def __init__(self, *, leaves: bool = False) -> None:
+        self.leaves = leaves
+        self.state_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(-np.inf, np.inf, (2, 2), np.float64)
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(A, start=-1)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        if seed is not None:
+            self.name, self.random = seed, np.random.default_rng(seed)
+        self.agents = list(AGENTS)
+        self.place = self.random.uniform(-2, 2, 2)
+        self.count = 0
+        return self._seen(), {}
+
+    def _seen(self) -> Any:
+        first, second = self.place
+        return {
+            "left": np.array([[first, second], [self.count, 0]]),
+            "right": np.array([[second, first], [self.count, 1]]),
+        }
+
+    def state(self) -> Any:
+        return np.array([*self.place, self.count, self.name], np.float32)
+
+    def step(self, actions: dict[str, int]) -> Any:
+        assert all(self.action_space(agent).contains(actions[agent]) for agent in AGENTS)
+        self.place += [actions[agent] for agent in AGENTS] + self.random.uniform(-0.3, 0.3, 2)
+        self.count += 1
+        met, cut = abs(self.place[0] - self.place[1]) < 0.5, self.count >= 6
+        reward = {"left": float(self.place[0]), "right": 0.5}
+        if met or cut:
+            self.agents = []
+        elif self.leaves:
+            self.agents = ["left"]
+        return self._seen(), reward, *(dict.fromkeys(AGENTS, end) for end in (met, cut)), {}
+
+
+class Anyhow:
+    """A policy that takes all actions alike."""
+
+    version = 0
+
+    def __init__(self, heads: int) -> None:
+        self.heads = heads
+
+    async def infer(self, observation: Any, batch: bool = False) -> Answer:
+        rows = len(observation["state"])
+        logits = np.zeros((rows, A), np.float32)
+        value = observation["state"][:, 0]
+        return Answer(
+            {"logits": [logits] * self.heads if self.heads else logits, "value": value}, 0
+        )
+
+
+class Kept:
+    """A buffer that keeps all segments."""
+
+    def __init__(self, environment: TeamEnvironment) -> None:
+        observation = spec_of(environment.single_observation_space)
+        action = spec_of(environment.single_action_space)
+        self.layout = Layout(segment_spec(observation, action, T))
+        self.trees: list[Any] = []
+
+    def push(self, *segments: Packed, wait: bool = False, timeout_s: float | None = None) -> int:
+        for segment in segments:
+            rows = np.array(segment.block).reshape(-1, self.layout.nbytes)
+            self.trees.extend(self.layout.views(row) for row in rows)
+        return len(segments)
+
+
+def by_hand(seed: int, actions: Any) -> list[Any]:
+    """Return what each step of one environment saw and brought."""
+    env, steps = Meeting(), []
+    seen, _ = env.reset(seed=seed)
+    for action in actions:
+        before = np.stack([seen[agent].ravel() for agent in AGENTS]), env.state()
+        seen, reward, terminated, truncated, _ = env.step(
+            dict(zip(AGENTS, (action - 1).tolist(), strict=True))
+        )
+        after = np.stack([seen[agent].ravel() for agent in AGENTS]), env.state()
+        met = terminated["left"]
+        cut = truncated["left"] and not met
+        steps.append((before, np.mean(list(reward.values())), met, cut, after))
+        if met or cut:
+            seen, _ = env.reset()
+    return steps
+
+
+def check(steps: list[Any], segments: list[Any], rows: Any) -> None:
+    """Compare steps by hand with a row's segments; `rows` makes an observation of both."""
+    index, total = 0, 0.0
+    for tree in segments:
+        for at in range(tree["length"]):
+            before, reward, met, cut, after = steps[index]
+            for name, leaf in rows(*before).items():
+                np.testing.assert_allclose(tree["observation"][name][at], leaf, rtol=1e-6)
+            assert tree["reward"][at] == pytest.approx(reward, rel=1e-6)
+            assert (tree["terminated"][at], tree["truncated"][at]) == (met, cut)
+            total += reward
+            index += 1
+        if met or cut:
+            assert tree["episode_return"] == pytest.approx(total, rel=1e-5)
+            total = 0.0
+        if not met:
+            for name, leaf in rows(*after).items():
+                np.testing.assert_allclose(tree["final_observation"][name], leaf, rtol=1e-6)
+    assert index > 20
+
+
+async def test_a_row_for_each_team_is_what_stepping_by_hand_gives() -> None:
+    environment = TeamEnvironment(ParallelTeams(Meeting, N))
+    kept: Any = Kept(environment)
+    model: Any = Anyhow(M)
+    await Runner(environment, model, kept, seed=5).run(40)
+    for team in range(N):
+        mine = [tree for tree in kept.trees if tree["observation"]["state"][0, 3] == 5 + team]
+        actions = np.concatenate([tree["action"][: tree["length"]] for tree in mine])
+        steps = by_hand(5 + team, actions)
+        assert any(step[2] for step in steps)
+        assert any(step[3] for step in steps)
+        check(steps, mine, lambda agents, state: {"agents": agents, "state": state})
+
+
+async def test_a_row_for_each_agent_is_what_stepping_by_hand_gives() -> None:
+    environment = AgentEnvironment(ParallelTeams(Meeting, N))
+    assert environment.num_envs == N * M
+    kept: Any = Kept(environment)
+    model: Any = Anyhow(0)
+    await Runner(environment, model, kept, seed=5).run(40)
+    for team in range(N):
+        rows: list[list[Any]] = [[], []]
+        for tree in kept.trees:
+            if tree["observation"]["state"][0, 3] == 5 + team:
+                rows[tree["observation"]["agent"][0]].append(tree)
+        actions = [
+            np.concatenate([tree["action"][: tree["length"]] for tree in mine]) for mine in rows
+        ]
+        steps = by_hand(5 + team, np.stack(actions, -1))
+        for agent, mine in enumerate(rows):
+            check(
+                steps,
+                mine,
+                lambda agents, state, m=agent: {"own": agents[m], "state": state, "agent": m},
+            )
+
+
+def test_without_a_state_of_its_own_it_is_what_all_agents_see() -> None:
+    class Plain(Meeting):
+        def __init__(self) -> None:
+            super().__init__()
+            del self.state_space
+
+    teams = ParallelTeams(Plain, N)
+    teams.reset(np.ones(N, bool), 1)
+    sight = teams.look()
+    assert (teams.observation_size, teams.state_size, teams.num_actions) == (D, M * D, A)
+    np.testing.assert_array_equal(sight.state, sight.agents.reshape(N, -1))
+
+
+def test_only_the_masked_begin_anew() -> None:
+    environment = AgentEnvironment(ParallelTeams(Meeting, N))
+    before, _ = environment.reset(seed=0)
+    mask = np.repeat([True, False, True], M)
+    after, _ = environment.reset(options={"reset_mask": mask})
+    assert ((before["state"] != after["state"]).any(1) == mask).all()
+    mask[0] = False
+    with pytest.raises(ConfigError, match="reset_mask: expected whole teams, got some rows of one"):
+        environment.reset(options={"reset_mask": mask})
+
+
+def test_what_is_no_team_is_refused() -> None:
+    teams = ParallelTeams(lambda: Meeting(leaves=True), 1)
+    teams.reset(np.ones(1, bool), 2)
+    apart = np.array([[0, 2]]) if teams.look().state[0, 0] < 0 else np.array([[2, 0]])
+    with pytest.raises(ConfigError, match=r"agents that end together, got \['left'\] going on"):
+        teams.step(apart)
+
+    class Odd(Meeting):
+        def action_space(self, agent: str) -> Any:
+            return spaces.Discrete(2 + len(agent))
+
+    with pytest.raises(ConfigError, match=r"action_space: expected agents that are alike, got .*6"):
+        ParallelTeams(Odd, 1)
+
+    class Real(Meeting):
+        def action_space(self, agent: str) -> Any:
+            return spaces.Box(0, 1, (2,))
+
+    with pytest.raises(ConfigError, match="expected Box observations and Discrete actions, got"):
+        ParallelTeams(Real, 1)
+    with pytest.raises(ConfigError, match="num_teams: expected 1 or more, got 0"):
+        ParallelTeams(Meeting, 0)
