@@ -57,8 +57,9 @@ class Actions(nn.Module):
         """Map numbers `[…, num_numbers]` and a mask of that shape to the outputs."""
         if not self.sizes:
             return {"mean": numbers, "log_std": self.log_std.expand_as(numbers)}
-        if mask is not None:  # that of padding has no legal action: it is not looked for
-            numbers = categorical.mask(numbers, mask.bool(), validate=False)
+        if mask is not None:
+            mask = mask.bool()  # that of padding has no legal action: there any will do
+            numbers = categorical.mask(numbers, mask | ~mask.any(-1, keepdim=True))
         if self.is_one:
             return {"logits": numbers}
         return {"logits": multi_categorical.split(numbers, self.sizes)}
