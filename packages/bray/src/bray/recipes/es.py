@@ -66,7 +66,8 @@ class Policy(nn.Module):
 
     def __init__(self, size: int, num_actions: int, hidden: tuple[int, ...]) -> None:
         super().__init__()
-        self.body = mlp([size, *hidden, num_actions])
+        # Small outputs: noise on the parameters changes what is done.
+        self.body = mlp([size, *hidden, num_actions], output_gain=0.01)
 
     def forward(self, observation: Tensor) -> dict[str, Tensor]:
         """Map observations `[B, D]` to `logits [B, A]`."""
