@@ -14,6 +14,9 @@ FROM_TERMS = {
     "clip_fraction",
     "loss",
     "grad_norm",
+    "td_error",
+    "q",
+    "alpha",
 }
 
 

@@ -117,6 +117,16 @@ def test_a_transform_runs_in_the_worker(make, link, block, config):
         assert set(views(consumer.take(deadline_after(SOON_S)))["odd"].tolist()) <= {0, 1, 2, 4}
 
 
+def test_producers_are_ahead_of_the_rate_by_margins_not_by_all_the_memory(make, link, block):
+    config = ReplayConfig(
+        capacity=1000, batch_size=2, min_size=4, samples_per_insert=1.0, error_margin=12.0
+    )
+    producer = link(make(config))
+    accepted = push(producer, block(*range(300)), wait_s=1.0)
+    drawn = 4 * config.batch_size  # ready, and one on its way
+    assert 4 + 12 <= accepted <= 4 + 12 + drawn + 12 + 4  # waiting, and in the pump's hands
+
+
 def test_a_masked_queue_is_masked_by_its_worker(make, link, layout, segment):
     worker = make(BufferConfig(batch_size=2, mask=True))
     consumer = link(worker)

@@ -15,6 +15,7 @@ from bray_buffer.config import BufferConfig
 from bray_buffer.lengths import Lengths
 from bray_buffer.making import make_buffer
 from bray_buffer.pump import PRIORITY, Pump
+from bray_buffer.replay_config import ReplayConfig
 from bray_buffer.slot_pool import PoolShape, SlotPool, Write, copying, deadline_after
 from bray_buffer.socket_carrier import Listener
 from bray_buffer.terms import Config, Description, Names, Terms, push_rows
@@ -98,8 +99,8 @@ class BufferWorker:
     def _inbox_shape(self) -> PoolShape:
         nbytes, config = self.layout.nbytes, self._config
         if self._buffer or not isinstance(config, BufferConfig):
-            rows = max(1, min(_MAX_INBOX_ROWS, _INBOX_NBYTES // nbytes))
-            return PoolShape(row_nbytes=nbytes, rows=rows, max_queued=_QUEUED_IN_OR_OUT)
+            rows = min(_MAX_INBOX_ROWS, _INBOX_NBYTES // nbytes, self._most_ahead())
+            return PoolShape(row_nbytes=nbytes, rows=max(1, rows), max_queued=_QUEUED_IN_OR_OUT)
         if config.batch_size is not None:
             queued = -(-config.capacity // config.batch_size)
             return PoolShape(row_nbytes=nbytes, rows=config.batch_size, max_queued=queued)
@@ -109,6 +110,18 @@ class BufferWorker:
             max_queued=_MAX_QUEUED_BY_STEPS,
             batch_steps=config.batch_steps or 0,
         )
+
+    def _most_ahead(self) -> int:
+        """Return how many segments a slot before the replay may hold: together its margin.
+
+        Without this, producers would be ahead of the rate by all that the slots hold.
+        """
+        config = self._config
+        if not isinstance(config, ReplayConfig) or config.samples_per_insert is None:
+            return _MAX_INBOX_ROWS
+        items = (config.error_margin or 0.0) / config.samples_per_insert
+        per_segment = 1 if config.unit == "segment" else self.layout.spec["reward"].shape[0]
+        return int(items / per_segment) // _QUEUED_IN_OR_OUT
 
     def _keep_house(self) -> None:
         """Free what dead processes held, and record what became of segments."""

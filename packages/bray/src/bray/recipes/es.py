@@ -6,7 +6,6 @@ Salimans et al. 2017, "Evolution strategies as a scalable alternative to reinfor
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -49,9 +48,8 @@ class Config:
 
     def __post_init__(self) -> None:
         check_hidden(self.hidden)
-        check_positive(
-            sigma=self.sigma, learning_rate=self.learning_rate, num_workers=self.num_workers
-        )
+        check_positive(sigma=self.sigma, learning_rate=self.learning_rate)
+        check_positive(num_workers=self.num_workers)
         if self.weight_decay < 0:
             raise ConfigError(f"weight_decay: expected 0 or more, got {self.weight_decay}")
         if self.population < 2 or self.population % (2 * self.num_workers):
@@ -66,7 +64,8 @@ class Policy(nn.Module):
 
     def __init__(self, size: int, num_actions: int, hidden: tuple[int, ...]) -> None:
         super().__init__()
-        self.body = mlp([size, *hidden, num_actions])
+        # Small outputs: noise on the parameters changes what is done.
+        self.body = mlp([size, *hidden, num_actions], output_gain=0.01)
 
     def forward(self, observation: Tensor) -> dict[str, Tensor]:
         """Map observations `[B, D]` to `logits [B, A]`."""
@@ -85,7 +84,7 @@ class Player:
 
     Args:
         environment: a Gymnasium id.
-        module: the policy, whose own parameters do not matter.
+        module: the policy; its own parameters do not matter.
         count: candidates that play together.
         sigma: of the noise.
     """
@@ -97,9 +96,7 @@ class Player:
         self._forward = vmap(lambda p, x: functional_call(module, p, (x,))["logits"])
 
     def play(self, parameters: Any, key: Key, first: int) -> tuple[list[float], int]:
-        """Play an episode with each candidate from number `first` on.
-
-        The two of a pair begin alike, so that what differs is due to their parameters.
+        """Play an episode with each candidate from number `first` on; those of a pair begin alike.
 
         Args:
             parameters: θ, `[D]`.
@@ -120,9 +117,8 @@ class Player:
         while is_going.any():
             with torch.no_grad():
                 logits = self._forward(weights, torch.from_numpy(observation))
-            observation, reward, terminated, truncated, _ = self._envs.step(
-                logits.argmax(-1).numpy()
-            )
+            action = logits.argmax(-1).numpy()
+            observation, reward, terminated, truncated, _ = self._envs.step(action)
             returns += is_going * reward
             lengths += is_going
             is_going &= ~(terminated | truncated)
@@ -131,10 +127,8 @@ class Player:
     def _unflatten(self, rows: Tensor) -> dict[str, Tensor]:
         """Return the leaves `[P, …]` of parameters `[P, D]`."""
         leaves = torch.split(rows, [shape.numel() for shape in self._shapes.values()], 1)
-        names = self._shapes.items()
-        return {
-            name: leaf.view(-1, *shape) for (name, shape), leaf in zip(names, leaves, strict=True)
-        }
+        pairs = zip(self._shapes.items(), leaves, strict=True)
+        return {name: leaf.view(-1, *shape) for (name, shape), leaf in pairs}
 
     def close(self) -> None:
         """Close the environments."""
@@ -177,11 +171,10 @@ class Evolution:
 
     def collect(self, steps: int) -> None:
         """Play a generation, shared out to the workers."""
-        strategy = self._strategy
-        parameters = strategy.parameters.numpy()
-        share = strategy.population // self._workers.size
-        firsts = range(0, strategy.population, share)
-        parts = self._workers.map("play", [(parameters, strategy.key, first) for first in firsts])
+        parameters, key = self._strategy.parameters.numpy(), self._strategy.key
+        share = self._strategy.population // self._workers.size
+        firsts = range(0, self._strategy.population, share)
+        parts = self._workers.map("play", [(parameters, key, first) for first in firsts])
         self._fitness = [value for returns, _ in parts for value in returns]
         frames = sum(frames for _, frames in parts)
         self._played = Played(self._played.frames + frames, self._played.returns + self._fitness)
@@ -240,11 +233,6 @@ def train(
         num_workers=config.num_workers,
     )
     evolution = Evolution(run, module, model, workers, config, seed)
-
-    def evaluated() -> Sequence[float]:
-        still = frozen(model, module, spaces.example)
-        return evaluate(still, environment, goal.evaluation_episodes, seed=seed + 1_000_000)
-
     return Learning(
         run,
         f"ES on {environment}",
@@ -253,5 +241,10 @@ def train(
         rollouts=evolution,
         pace=Pace(steps=1),
         goal=goal,
-        evaluate=evaluated,
+        evaluate=lambda: evaluate(
+            frozen(model, module, spaces.example),
+            environment,
+            goal.evaluation_episodes,
+            seed=seed + 1_000_000,
+        ),
     ).until_goal()
