@@ -122,6 +122,8 @@ class Learning:
                 outcome = self._outcome()
                 if outcome.reached or is_last:
                     break
+        if self._run.is_local:
+            self._trainer.run(0)
         path = self._run.experiment.path / "result.json"
         write_atomic(path, json.dumps(asdict(outcome), indent=1).encode())
         return outcome
@@ -130,7 +132,7 @@ class Learning:
         for _ in range(self._pace.collects):
             self._rollouts.collect(self._pace.steps)
         if self._frames >= self._pace.warmup_frames:
-            self._trainer.run(self._pace.replays)
+            self._trainer.run(self._pace.replays, checkpoint=False)  # they wait for the disk
 
     def _wait(self) -> None:
         self._trainer.wait(_POLL_S)
