@@ -173,6 +173,7 @@ def test_settings_are_checked() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_agents_spread_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = "mappo spread --goal -24 --evaluate-at -25 --max-frames 200000"
+    """Random play has −26.6, standing still −24.3."""
+    command = "mappo spread --goal -23 --evaluate-at -23 --max-frames 200000"
     assert main([*command.split(), "--project", str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["reached"]
