@@ -19,7 +19,8 @@ from bray.policies import example_inputs, make_policy
 from bray.recipes import a2c, appo, impala, ppo
 from bray.sequences import final_value, time_major, valid_steps
 from bray.template import GoalPart
-from bray_actor import Rollouts, Runner, segment_spec
+from bray_actor import PolicyActor, PolicyConfig, Rollouts, Runner, segment_spec
+from bray_actor.gamecore import play
 from bray_buffer import Buffer, BufferConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
@@ -119,6 +120,20 @@ def test_ppo_with_memory_trains_on_whole_segments() -> None:
         assert parameter.grad is not None, name
 
 
+def test_a_policy_of_several_heads_and_a_memory_is_served_from_its_export(tmp_path: Path) -> None:
+    task = "bray.tasks:TwoHeads-v0"
+    spaces = Spaces.of(task)
+    module = make_policy(spaces, (8,), 5, seed=1)
+    actor = {"name": "policy", "config": {"deterministic": True, "state_size": 10}}
+    with Model(module, example_inputs(spaces, 10), config=ModelConfig(max_batch_size=4)) as model:
+        model.export(tmp_path / "export", actor=actor)  # compares it with torch
+        config = PolicyConfig(deterministic=True, state_size=10)
+        wanted = play(task, PolicyActor.factory(model, config), episodes=4, num_envs=4)
+    with Model(tmp_path / "export") as served:
+        made = PolicyActor.from_export(actor["config"], served)
+        assert play(task, made, episodes=4, num_envs=4) == wanted
+
+
 def test_two_heads_are_learnt_in_a_moment(tmp_path: Path) -> None:
     goal = GoalPart(episode_return=8.5, evaluate_at=8.0, max_frames=12_000, evaluation_episodes=20)
     config = ppo.Config(steps_per_replay=256, epochs=6, minibatch_size=64, learning_rate=3e-3)
@@ -156,11 +171,16 @@ def test_appo_plays_and_trains_side_by_side_on_ray(ray_cluster: None, tmp_path: 
     assert outcome.version > 5
 
 
+RECALL = ["segment_length=8", "minibatch_size=256", "learning_rate=3e-3"]
+RECALL += ["entropy_coefficient=0.01", "--evaluate-at", "0.95"]
+HEADS = ["learning_rate=3e-3", "anneal_frames=150000", "epochs=6", "--evaluate-at", "9.4"]
 GOALS = [
     ("ppo", "CartPole-v1", 475, 500_000, []),
     ("a2c", "CartPole-v1", 475, 500_000, []),
     ("impala", "CartPole-v1", 475, 500_000, []),
     ("appo", "CartPole-v1", 475, 500_000, []),
+    ("ppo", "bray.tasks:Recall-v0", 1, 100_000, ["memory_size=32", *RECALL]),
+    ("ppo", "bray.tasks:TwoHeads-v0", 9.9, 200_000, HEADS),
 ]
 
 

@@ -58,8 +58,8 @@ class Flow(NamedTuple):
     batch_steps: int
     """Environment steps of a replay."""
     replays: int = 1
-    """Played one after the other in a local run, then trained on: the last of them lags by one
-    version less."""
+    """Played one after the other in a local run, then trained on: the last of them was played by a
+    policy that is `replays - 1` versions old when its turn comes."""
     max_policy_lag: int | None = None
     """Versions, above which segments are dropped; None: on Ray the players wait for each one."""
 
