@@ -5,8 +5,10 @@ Whoever answers in that form can demonstrate: a script, a policy, a human at the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +18,7 @@ from bray_actor.recording import SUFFIX, Episode
 from bray_buffer.sources import SourceBuffer, SourceConfig
 from bray_core import codec, nested
 from bray_core.errors import BrayError, ConfigError
-from bray_core.nested import Nested
+from bray_core.nested import ArraySpec, Nested
 from bray_core.protocols import Model
 
 
@@ -66,10 +68,12 @@ def files(folder: str | Path) -> list[Path]:
 class Demonstrations:
     """A `bray_buffer.sources.Source` of recorded episodes: all steps of one are read at once.
 
-    A sample is `{"observation", "action"}` of a tick that was answered.
+    A sample is `{"observation", "action", "return"}` of a tick that was answered; the return is
+    the discounted sum of the rewards that followed, NaN where the episode did not terminate.
 
     Args:
         folder: of recorded episodes.
+        gamma: discount per step.
 
     Raises:
         ConfigError: there are none.
@@ -78,14 +82,15 @@ class Demonstrations:
     units_per_read = 1
     is_shuffled_by_order = False
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, gamma: float) -> None:
         self._paths = files(folder)
+        self._gamma = gamma
         self.num_units = len(self._paths)
 
     def read(self, units: Sequence[int]) -> Iterator[Nested]:
         """Yield the steps of episodes, leaves `[n, …]`."""
         for unit in units:
-            steps = _steps(read_episode(self._paths[unit]))
+            steps = _steps(read_episode(self._paths[unit]), self._gamma)
             if steps:
                 yield nested.stack(steps)
 
@@ -95,13 +100,20 @@ class Demonstrations:
 
 
 def source(
-    folder: str | Path, observation: Nested, action: Nested, *, batch_size: int, seed: int
+    folder: str | Path,
+    observation: Nested,
+    action: Nested,
+    *,
+    gamma: float,
+    batch_size: int,
+    seed: int,
 ) -> SourceBuffer:
     """Return a buffer of the steps of a folder's episodes, shuffled, again and again.
 
     Args:
         folder: of recorded episodes.
         observation, action: `ArraySpec` of each leaf.
+        gamma: discount per step, of the returns.
         batch_size: steps.
         seed: of the order.
 
@@ -111,19 +123,31 @@ def source(
     config = SourceConfig(
         batch_size=batch_size, epochs=None, shuffle=True, shuffle_size=16_384, seed=seed
     )
-    spec = {"observation": observation, "action": action}
-    return SourceBuffer(Demonstrations(folder), config, layout=spec)
+    number = ArraySpec(np.dtype(np.float32), ())
+    spec = {"observation": observation, "action": action, "return": number}
+    return SourceBuffer(Demonstrations(folder, gamma), config, layout=spec)
 
 
-def _steps(episode: Episode) -> list[Nested]:
-    return [
-        {
-            "observation": codec.decode(request.body)["observation"],
-            "action": nested.map(np.asarray, codec.decode(request.reply)["action"]),
-        }
-        for request in episode.requests
-        if request.kind == "tick" and request.reply is not None
-    ]
+def _steps(episode: Episode, gamma: float) -> list[dict[str, Any]]:
+    """Return the samples of an episode, from its end, where the returns are known."""
+    samples: list[dict[str, Any]] = []
+    following: dict[str, Any] = {}
+    to_go = math.nan
+    for request in reversed(episode.requests):
+        message = codec.decode(request.body)
+        if request.kind == "tick" and request.reply is not None:
+            to_go = float(following.get("reward", math.nan)) + gamma * to_go
+            samples.append(
+                {
+                    "observation": message["observation"],
+                    "action": nested.map(np.asarray, codec.decode(request.reply)["action"]),
+                    "return": np.float32(to_go),
+                }
+            )
+        elif request.kind == "end":
+            to_go = 0.0 if message.get("terminated") else math.nan
+        following = message
+    return samples
 
 
 def mean_return(folder: str | Path) -> float:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from bray.environments import Spaces, make_environments
 from bray.evaluation import evaluate, frozen
 from bray.learning import Learning, Outcome, Pace
-from bray.policies import example_inputs, make_policy
+from bray.policies import Policy, RecurrentPolicy, example_inputs, make_policy
 from bray.run import Run
 from bray.template import GoalPart
 from bray_actor import Runner, segment_spec
@@ -94,6 +94,7 @@ def learn(
     *,
     goal: GoalPart,
     seed: int,
+    module: Policy | RecurrentPolicy | None = None,
 ) -> Outcome:
     """Play with runners, queue the segments, train on them until the goal is reached.
 
@@ -107,10 +108,12 @@ def learn(
         flow: from the players to it.
         goal: the evaluation's return, and when to give up.
         seed: of network, environments and draws.
+        module: the policy to begin with; by default one that knows nothing.
     """
     flow.check()
-    spaces = Spaces.of(environment)
-    module, n = make_policy(spaces, settings.hidden, settings.memory_size, seed), settings.num_envs
+    spaces, n = Spaces.of(environment), settings.num_envs
+    if module is None:
+        module = make_policy(spaces, settings.hidden, settings.memory_size, seed)
     example = example_inputs(spaces, module.state_size)
     model = run.model("policy", module, example, ModelConfig(max_batch_size=n, pad_to=(n,)))
     is_lockstep = flow.max_policy_lag is None

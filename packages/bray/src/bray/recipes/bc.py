@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from bray import demonstrations, distribution
-from bray.checks import positive
+from bray.checks import fraction, positive
 from bray.environments import Spaces
 from bray.evaluation import evaluate, frozen
 from bray.learning import Outcome
@@ -25,7 +25,7 @@ from bray.policies import example_inputs, make_policy
 from bray.progress import display
 from bray.run import Run
 from bray.template import GoalPart
-from bray_algo import cloning
+from bray_algo import cloning, ppo
 from bray_core.cli import check_interrupted
 from bray_core.errors import ConfigError
 from bray_core.protocols import Model
@@ -46,6 +46,10 @@ class Config:
     """Adam's."""
     batch_size: int = 256
     """Demonstrated steps of one step of the optimiser."""
+    gamma: float = 0.99
+    """Discount per step of the returns that the value is regressed to."""
+    value_coefficient: float = 0.5
+    """Weight of its loss: reinforcement learning can go on from there."""
     evaluate_every: int = 200
     """Optimiser steps between two evaluations."""
     max_steps: int = 2_000
@@ -60,6 +64,7 @@ class Config:
             evaluate_every=self.evaluate_every,
             max_steps=self.max_steps,
         )
+        fraction(gamma=self.gamma)
 
 
 class CloningTrainer(Trainer):
@@ -67,6 +72,7 @@ class CloningTrainer(Trainer):
 
     def __init__(
         self,
+        module: nn.Module,
         spaces: Spaces,
         config: Config,
         seed: int,
@@ -78,6 +84,7 @@ class CloningTrainer(Trainer):
             config.demonstrations,
             spaces.observation,
             spaces.action,
+            gamma=config.gamma,
             batch_size=config.batch_size,
             seed=seed,
         )
@@ -87,13 +94,15 @@ class CloningTrainer(Trainer):
             checkpoint_every=config.evaluate_every,
             seed=seed,
         )
-        module = make_policy(spaces, config.hidden, 0, seed)
         super().__init__(module, source, model=model, config=trainer, directory=directory)
 
     def loss(self, batch: dict[str, Any], step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return −log π of what was done."""
+        """Return −log π of what was done, with the error of the value where it is known."""
         outputs = self.module(batch["observation"])
-        return cloning.likelihood_loss(distribution.log_prob(outputs, batch["action"]))
+        loss, terms = cloning.likelihood_loss(distribution.log_prob(outputs, batch["action"]))
+        known = ~batch["return"].isnan()
+        error = ppo.value_error(outputs["value"], batch["return"], valid=known)
+        return loss + self.settings.value_coefficient * error, {**terms, "value_loss": error}
 
     def should_pause(self) -> bool:
         """Return whether the driver should evaluate now."""
@@ -117,7 +126,8 @@ def train(
     spaces, began = Spaces.of(environment), time.monotonic()
     module, example = make_policy(spaces, config.hidden, 0, seed), example_inputs(spaces, 0)
     model = run.model("policy", module, example)
-    make = partial(CloningTrainer, spaces, config, seed, model, run.experiment.checkpoints)
+    checkpoints = run.experiment.checkpoints
+    make = partial(CloningTrainer, module, spaces, config, seed, model, checkpoints)
     trainer = run.trainer("cloning", make)
     with display(f"behaviour cloning on {environment}: demonstrated {demonstrated:.1f}") as view:
         while True:
