@@ -27,7 +27,8 @@ import numpy as np
 import torch
 
 import bray
-from bray.recipes.selfplay import Config, SelfPlay, network
+from bray.learner import network
+from bray.recipes.selfplay import Config, SelfPlay
 from bray.tournament import complete
 from bray.version_pool import VersionPool
 from bray.yardsticks import TIC_TAC_TOE
@@ -57,7 +58,7 @@ def make_versions(project: Path, number: int) -> float:
 def open_pool(run: bray.Run, options: argparse.Namespace) -> tuple[Any, VersionPool]:
     """Open the trial's model, on shared workers where the run is on Ray, and its pool."""
     example = np.zeros((1, TIC_TAC_TOE.observation_size), np.float32)
-    module, config = network(Config(), 1), ModelConfig(max_batch_size=ROWS)
+    module, config = network(TIC_TAC_TOE, Config().hidden, 1), ModelConfig(max_batch_size=ROWS)
     if run.is_local:
         model = run.model("policy", module, example, config)
     else:

@@ -134,7 +134,7 @@ def test_the_league_finds_the_equilibrium_where_naive_self_play_cycles(
     assert outcome.exploitability < 0.05
     assert outcome.naive.least > 0.05
     assert outcome.naive.exploitability > 0.3
-    assert outcome.naive.turns > 3
+    assert outcome.naive.turns >= 3  # once round, at least, in the last third of the rounds
 
 
 @pytest.mark.slow

@@ -30,8 +30,14 @@ class Published:
 class Training:
     """A trainer that goes on, has ended, or has failed."""
 
-    def __init__(self, ended: bool = False, error: Exception | None = None) -> None:
+    def __init__(
+        self, ended: bool = False, error: Exception | None = None, replays: int = 0
+    ) -> None:
         self.ended, self.error, self.calls = ended, error, ["made"]
+        self.replays = replays
+
+    def progress(self) -> dict[str, float]:
+        return {"replays": self.replays}
 
     def start(self) -> None:
         self.calls.append("start")
@@ -64,7 +70,20 @@ def test_a_trainer_that_has_ended_or_failed_ends_the_wait() -> None:
 
 
 def test_training_stops_whatever_happens() -> None:
+    async def fail(trainer: Any) -> None:
+        async with lockstep.training(trainer, []):
+            raise KeyError
+
     trainer: Any = Training()
-    with pytest.raises(KeyError), lockstep.training(trainer):
-        raise KeyError
+    with pytest.raises(KeyError):
+        asyncio.run(fail(trainer))
     assert trainer.calls == ["made", "start", "stop"]
+
+
+def test_a_trainer_that_resumes_has_published_when_training_begins() -> None:
+    async def begin(trainer: Any, model: Any) -> int:
+        async with lockstep.training(trainer, [model]):
+            return int(model.version)
+
+    assert asyncio.run(begin(Training(replays=3), Published(2))) == 5
+    assert asyncio.run(begin(Training(), Published(2))) == 4  # it begins, and publishes nothing

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bray.arena import Floats, Ints, PolicyPlayer
+from bray_algo import PolicyValueMLP, gae
 from bray_algo.games import Boards
 from bray_algo.games.boards import States
 from bray_core import nested
@@ -29,6 +32,13 @@ def layout(game: Boards) -> Layout:
         "length": np.int64(0),
         "result": np.float32(0),
     }))  # fmt: skip
+
+
+def network(game: Boards, hidden: Sequence[int], seed: int) -> PolicyValueMLP:
+    """Make a policy and value network for a game, the same for the same seed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return PolicyValueMLP(game.observation_size, game.num_actions, hidden=hidden)
 
 
 class Learner(PolicyPlayer):
@@ -58,3 +68,24 @@ class Learner(PolicyPlayer):
         """Return the games as segments; `score [N]` is 1 for one that was won."""
         self._columns["result"][:] = 2 * score - 1
         return Packed(layout(self._game), self.block)
+
+
+def moves_of(games: Mapping[str, Tensor], gae_lambda: float) -> dict[str, Tensor]:
+    """Return the moves of N games, one below the other, with their advantages.
+
+    Only a game's end is rewarded, by its result, without a discount.
+
+    Args:
+        games: the leaves of `layout`, `[N, T, …]`.
+        gae_lambda: λ.
+
+    Returns:
+        The leaves of `MOVE` and `advantage`, `[moves, …]`.
+    """
+    value, length = games["value"].T, games["length"]  # [N, T] -> [T, N]
+    step = torch.arange(len(value))[:, None]
+    last = step == length - 1
+    reward, nothing = torch.where(last, games["result"], 0.0), torch.zeros(len(length))
+    advantage = gae(reward, value, nothing, last, length, gamma=1.0, lambda_=gae_lambda)
+    valid = (step < length).T  # [T, N] -> [N, T]
+    return {name: games[name][valid] for name in MOVE} | {"advantage": advantage.T[valid]}

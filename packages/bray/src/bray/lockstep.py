@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from bray_core.errors import ClosedError, DeadlineError
 from bray_core.protocols import Model, Trainer
@@ -12,11 +12,17 @@ from bray_core.protocols import Model, Trainer
 _LOOK_S = 1.0
 
 
-@contextmanager
-def training(trainer: Trainer) -> Iterator[None]:
-    """Start a trainer, and stop it, with its last checkpoint, at the end of a `with`."""
+@asynccontextmanager
+async def training(trainer: Trainer, models: Sequence[Model]) -> AsyncIterator[None]:
+    """Start a trainer that publishes to these models, and stop it at the end of the `async with`.
+
+    One that resumes publishes what it resumed with: that is waited for.
+    """
+    versions = [model.version for model in models]
     trainer.start()
     try:
+        if trainer.progress()["replays"]:
+            await next_versions(trainer, models, versions)
         yield
     finally:
         trainer.stop()

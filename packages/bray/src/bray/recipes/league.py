@@ -206,10 +206,7 @@ async def _rounds(game: Floats, config: Config, rng: np.random.Generator, say: S
                   league: MatrixLeague, buffers: Any, trainer: Any) -> list[Floats]:  # fmt: skip
     """Play the rounds that are left; return naive self-play's policy before each and after all."""
     models, naive, anew = list(league.models.values()), [], set[str]()
-    versions = [model.version for model in models]
-    with training(trainer):
-        if trainer.progress()["replays"]:  # resumed: it publishes what it resumed with
-            await next_versions(trainer, models, versions)
+    async with training(trainer, models):
         while league.rounds < config.rounds:
             versions = [model.version for model in models]
             naive.append(await _round(game, config, league, buffers, anew, rng))

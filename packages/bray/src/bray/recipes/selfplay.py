@@ -27,14 +27,14 @@ from torch import Tensor
 
 import bray
 from bray.arena import PolicyPlayer, openings, play
-from bray.learner import MOVE, Learner, layout
+from bray.learner import Learner, layout, moves_of, network
 from bray.lockstep import next_versions, training
 from bray.opponents import LATEST, Opponents, Opposition
 from bray.tournament import complete
 from bray.version_pool import VersionPool
 from bray.yardsticks import TIC_TAC_TOE as _GAME
 from bray.yardsticks import Report, report, share_lost
-from bray_algo import PolicyValueMLP, categorical, gae, ppo
+from bray_algo import categorical, ppo
 from bray_buffer import BufferConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
@@ -121,20 +121,17 @@ class SelfPlayTrainer(Trainer):
         settings = TrainerConfig(
             learning_rate=config.learning_rate, max_grad_norm=0.5, checkpoint_every=50, seed=seed
         )
-        module = network(config, seed)
-        super().__init__(module, buffer, model=model, config=settings, directory=folder)
+        super().__init__(
+            network(_GAME, config.hidden, seed),
+            buffer,
+            model=model,
+            config=settings,
+            directory=folder,
+        )
 
     def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
         """Yield shuffled minibatches of the moves of one round, `[N, …]`."""
-        games = to_torch(replay, self.device)
-        value, length = games["value"].T, games["length"]  # [B, T] -> [T, B]
-        step = torch.arange(len(value))[:, None]
-        last = step == length - 1
-        reward, nothing = torch.where(last, games["result"], 0.0), torch.zeros(len(length))
-        lambda_ = self.part.gae_lambda
-        advantage = gae(reward, value, nothing, last, length, gamma=1.0, lambda_=lambda_)
-        valid = (step < length).T  # [T, B] -> [B, T]
-        moves = {name: games[name][valid] for name in MOVE} | {"advantage": advantage.T[valid]}
+        moves = moves_of(to_torch(replay, self.device), self.part.gae_lambda)
         for _ in range(self.part.epochs):
             order = torch.randperm(len(moves["action"]), generator=self.generator)
             for index in torch.split(order, self.part.minibatch_size):
@@ -165,7 +162,8 @@ class SelfPlay:
         example = np.zeros((1, _GAME.observation_size), np.float32)
         batching = ModelConfig(max_batch_size=max(64, number))
         queue = BufferConfig(batch_size=number, capacity=2 * number)
-        model = run.model("policy", network(config, seed), example, batching)
+        module = network(_GAME, config.hidden, seed)
+        model = run.model("policy", module, example, batching)
         buffer = run.buffer("games", layout(_GAME), queue)
         folder = run.experiment.checkpoints
         self.model, self.buffer = model, buffer
@@ -179,11 +177,9 @@ class SelfPlay:
 
     async def learn(self, goal: float, say: Say) -> int:
         """Train until the goal is reached or the games are used up; return their number."""
-        config, version = self.config, self.model.version
-        with training(self.trainer):
-            number = int(self.trainer.progress()["replays"])
-            if number:  # resumed: it publishes what it resumed with
-                await next_versions(self.trainer, [self.model], [version])
+        config = self.config
+        async with training(self.trainer, [self.model]):
+            number = int(self.trainer.progress()["replays"])  # not 0 where it resumes
             while True:
                 number += 1
                 version = self.model.version
@@ -245,13 +241,6 @@ async def _train(player: SelfPlay, goal: float, seed: int, say: Say) -> Outcome:
         moves=player.moves,
         wall_s=wall_s,
     )
-
-
-def network(config: Config, seed: int) -> torch.nn.Module:
-    """Make the policy and value network, the same for the same seed."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return PolicyValueMLP(_GAME.observation_size, _GAME.num_actions, hidden=config.hidden)
 
 
 def main(arguments: list[str] | None = None) -> int:
