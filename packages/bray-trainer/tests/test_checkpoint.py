@@ -119,6 +119,18 @@ def test_a_trial_whose_checkpoints_are_all_broken_is_not_begun_again(tmp_path):
         trainer.run(1)
 
 
+def test_a_run_may_leave_its_checkpoint_to_a_later_one(tmp_path):
+    trainer = make(tmp_path, checkpoint_every=3)
+    trainer.run(2, checkpoint=False)
+    assert not list(tmp_path.iterdir())
+    trainer.run(2, checkpoint=False)
+    assert len(list(tmp_path.iterdir())) == 1, "that of the third replay"
+    trainer.run(0)
+    again = make(tmp_path)
+    again.run(0)
+    assert (again.replays, again.steps) == (trainer.replays, trainer.steps)
+
+
 def test_a_checkpoint_of_another_module_is_refused(tmp_path):
     make(tmp_path).run(1)
     message = r"the newest in .* does not fit this trainer: .*size mismatch.*choose another dir"

@@ -156,8 +156,12 @@ class Trainer(Overrides):
             raise DeadlineError(f"trainer: still busy with a replay after {_STOP_TIMEOUT_S:g} s")
         self._background.raise_unseen()
 
-    def run(self, max_replays: int) -> None:
+    def run(self, max_replays: int, *, checkpoint: bool = True) -> None:
         """Train on so many fresh replays in the caller's thread: for scripts and debuggers.
+
+        Args:
+            max_replays: how many; 0 only writes the checkpoint.
+            checkpoint: whether one is written at the end, beside those of `checkpoint_every`.
 
         Raises:
             DeadlineError: the next replay took longer than `pop_timeout_s`.
@@ -170,7 +174,7 @@ class Trainer(Overrides):
                 for _ in range(max_replays):
                     if not self._train_on_next():  # stopped from another thread
                         break
-                self._finish()
+                self._finish(checkpoint)
 
     def progress(self) -> dict[str, float]:
         """Return counters, shares of time and the figures of the last replay by name."""
@@ -206,9 +210,12 @@ class Trainer(Overrides):
             self._publisher.close()
             self._feed.close()
 
-    def _finish(self) -> None:
+    def _finish(self, checkpoint: bool = True) -> None:
         self._feed.close()  # what it popped after the checkpoint would be lost
-        self._checkpoint()
+        if checkpoint:
+            self._checkpoint()
+        else:
+            self._flush()
 
     def _train_on_next(self) -> bool:
         """Train on one replay; False if there is none, because a rank stops."""
@@ -291,9 +298,12 @@ class Trainer(Overrides):
             with self._phases.on_host("publish"):
                 self._publisher.offer()
 
-    def _checkpoint(self) -> None:
+    def _flush(self) -> None:
         with self._phases.on_host("publish"):
             self._publisher.flush()
+
+    def _checkpoint(self) -> None:
+        self._flush()
         if self.directory is None:
             return
         with self._phases.on_host("checkpoint"):

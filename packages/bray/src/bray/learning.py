@@ -37,7 +37,9 @@ class Pace:
     """How playing and training take turns in one process; on Ray the buffer holds both back."""
 
     steps: int
-    """Of all environments, played before each training."""
+    """Of all environments, after which all that was recorded is pushed."""
+    collects: int = 1
+    """Times that so many steps are played before each training."""
     replays: int = 1
     """Trained on after these."""
     warmup_frames: int = 0
@@ -120,14 +122,17 @@ class Learning:
                 outcome = self._outcome()
                 if outcome.reached or is_last:
                     break
+        if self._run.is_local:
+            self._trainer.run(0)
         path = self._run.experiment.path / "result.json"
         write_atomic(path, json.dumps(asdict(outcome), indent=1).encode())
         return outcome
 
     def _advance_here(self) -> None:
-        self._rollouts.collect(self._pace.steps)
+        for _ in range(self._pace.collects):
+            self._rollouts.collect(self._pace.steps)
         if self._frames >= self._pace.warmup_frames:
-            self._trainer.run(self._pace.replays)
+            self._trainer.run(self._pace.replays, checkpoint=False)  # they wait for the disk
 
     def _wait(self) -> None:
         self._trainer.wait(_POLL_S)

@@ -58,8 +58,8 @@ class Flow(NamedTuple):
     batch_steps: int
     """Environment steps of a replay."""
     replays: int = 1
-    """Played one after the other in a local run, then trained on: the last of them lags by one
-    version less."""
+    """Played one after the other in a local run, then trained on: the last of them was played by a
+    policy that is `replays - 1` versions old when its turn comes."""
     max_policy_lag: int | None = None
     """Versions, above which segments are dropped; None: on Ray the players wait for each one."""
 
@@ -116,32 +116,20 @@ def learn(
         module = make_policy(spaces, settings.hidden, settings.memory_size, seed)
     example = example_inputs(spaces, module.state_size)
     model = run.model("policy", module, example, ModelConfig(max_batch_size=n, pad_to=(n,)))
-    layout = Layout(
-        segment_spec(
-            spaces.observation,
-            spaces.action,
-            settings.segment_length,
-            state_size=module.state_size,
-        )
-    )
     is_lockstep = flow.max_policy_lag is None
     num_workers = 1 if run.is_local else settings.num_workers
-    buffer = run.buffer("experience", layout, _queue(flow, settings, run.is_local or is_lockstep))
-    steps = steps_per_collect(flow.batch_steps, n, num_workers if is_lockstep else 1)
-    make_trainer = partial(
-        trainer,
-        module,
-        buffer,
-        model=model,
-        part=settings,
-        seed=seed,
-        directory=run.experiment.checkpoints,
+    buffer = run.buffer(
+        "experience",
+        _layout(spaces, settings.segment_length, module.state_size),
+        _queue(flow, settings.segment_length, run.is_local or is_lockstep),
     )
+    steps = steps_per_collect(flow.batch_steps, n, num_workers if is_lockstep else 1)
+    parts = {"model": model, "part": settings, "directory": run.experiment.checkpoints}
     return Learning(
         run,
         title,
         model=model,
-        trainer=run.trainer("trainer", make_trainer),
+        trainer=run.trainer("trainer", partial(trainer, module, buffer, **parts, seed=seed)),
         rollouts=run.rollouts(
             "rollouts",
             lambda worker: Runner(
@@ -151,7 +139,7 @@ def learn(
             lockstep=is_lockstep,
             num_workers=num_workers,
         ),
-        pace=Pace(steps=steps * flow.replays, replays=flow.replays),
+        pace=Pace(steps=steps, collects=flow.replays, replays=flow.replays),
         goal=goal,
         evaluate=lambda: evaluate(
             frozen(model, module, example),
@@ -178,14 +166,18 @@ def steps_per_collect(batch_steps: int, num_envs: int, num_workers: int) -> int:
     return batch_steps // share
 
 
-def _queue(flow: Flow, settings: Settings, must_hold_all: bool) -> BufferConfig:
+def _layout(spaces: Spaces, length: int, state_size: int) -> Layout:
+    return Layout(segment_spec(spaces.observation, spaces.action, length, state_size=state_size))
+
+
+def _queue(flow: Flow, segment_length: int, must_hold_all: bool) -> BufferConfig:
     """Return the queue's settings.
 
     Where nothing is popped while it is filled it must hold all, be each segment one step; an
     asynchronous one holds little, because what waits there grows old.
     """
-    batches = -(-flow.batch_steps // settings.segment_length)
-    capacity = flow.batch_steps * flow.replays if must_hold_all else _QUEUED_BATCHES * batches
+    segments = -(-flow.batch_steps // segment_length)
+    capacity = flow.batch_steps * flow.replays if must_hold_all else _QUEUED_BATCHES * segments
     return BufferConfig(
         batch_steps=flow.batch_steps,
         capacity=capacity,

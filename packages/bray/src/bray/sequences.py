@@ -15,6 +15,8 @@ Batch = dict[str, Any]
 
 STEPS = ("observation", "action", "reward", "value", "log_prob", "terminated")
 """What trainers read of each step."""
+_BY_TIME = {*STEPS, "advantage", "return"}
+"""Leaves `[T, B, …]`: those, and what trainers add."""
 
 
 def time_major(replay: Packed, device: torch.device | str = "cpu") -> Batch:
@@ -69,7 +71,7 @@ def select_segments(segments: Batch, index: Tensor) -> Batch:
     """Return some segments, by their numbers `[b]`."""
     return {
         name: nested.map(lambda leaf: leaf[:, index], tree)
-        if name in STEPS or name in ("advantage", "return")
+        if name in _BY_TIME
         else nested.map(lambda leaf: leaf[index], tree)
         for name, tree in segments.items()
     }

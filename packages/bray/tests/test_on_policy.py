@@ -1,0 +1,198 @@
+"""Runners, queue and trainers joined: what a trainer recomputes is what the players recorded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bray
+from bray.actor_critic import ActorCriticTrainer
+from bray.environments import Spaces, make_environments
+from bray.on_policy import Flow
+from bray.policies import example_inputs, make_policy
+from bray.recipes import a2c, appo, impala, ppo
+from bray.sequences import final_value, time_major, valid_steps
+from bray.template import GoalPart
+from bray_actor import PolicyActor, PolicyConfig, Rollouts, Runner, segment_spec
+from bray_actor.gamecore import play
+from bray_buffer import Buffer, BufferConfig
+from bray_core.errors import ConfigError
+from bray_core.layout import Layout
+from bray_model import Model, ModelConfig
+
+TASKS = [
+    ("CartPole-v1", 0),
+    ("Pendulum-v1", 0),
+    ("bray.tasks:TwoHeads-v0", 0),
+    ("bray.tasks:TwoHeads-v0", 5),
+    ("bray.tasks:Recall-v0", 5),
+]
+
+
+def played(environment: str, memory_size: int, steps: int = 24) -> tuple[Any, Any, Any]:
+    """Return a policy, the queue of what it played, and the model that played."""
+    spaces, n = Spaces.of(environment), 3
+    module = make_policy(spaces, (8,), memory_size, seed=1)
+    with torch.no_grad():  # far from uniform
+        for parameter in module.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    example = example_inputs(spaces, module.state_size)
+    model = Model(module, example, config=ModelConfig(max_batch_size=n, pad_to=(n,)))
+    size = module.state_size
+    layout = Layout(segment_spec(spaces.observation, spaces.action, 10, state_size=size))
+    buffer = Buffer(layout, BufferConfig(batch_steps=n * steps, capacity=n * steps))
+    rollouts = Rollouts(Runner(make_environments(environment, n), model, buffer, seed=1))
+    rollouts.collect(steps)
+    rollouts.close()
+    return module, buffer, model
+
+
+@pytest.mark.parametrize(("environment", "memory_size"), TASKS)
+def test_a_policy_replayed_says_what_it_said_when_it_acted(
+    environment: str, memory_size: int
+) -> None:
+    module, buffer, model = played(environment, memory_size)
+    part = impala.Config(memory_size=memory_size)
+    trainer = ActorCriticTrainer(module, buffer, model=model, part=part, seed=1)
+    (segments,) = trainer.handle(buffer.pop(timeout_s=1))
+    valid = valid_steps(segments)
+    assert not valid.all(), "some segments are shorter"
+    columns = trainer.columns(segments)
+    for name in ("log_prob", "value"):
+        now = getattr(columns, name)[valid].detach()
+        torch.testing.assert_close(now, segments[name][valid], atol=1e-5, rtol=1e-5)
+    assert (columns.entropy[valid] > 0).all() or environment == "Pendulum-v1"
+    model.close()
+
+
+@pytest.mark.parametrize("memory_size", [0, 5])
+def test_the_value_after_a_segment_is_that_of_the_next_step(memory_size: int) -> None:
+    module, buffer, model = played("CartPole-v1", memory_size)
+    segments = time_major(buffer.pop(timeout_s=1))
+    ends = segments["terminated"].any(0)
+    with torch.no_grad():
+        final = final_value(module, segments)
+    begins = zip(segments["observation"][0].tolist(), segments["value"][0], strict=True)
+    firsts = {tuple(observation): value for observation, value in begins}
+    found = 0
+    for column in range(len(ends)):
+        following = firsts.get(tuple(segments["final_observation"][column].tolist()))
+        if following is not None and not ends[column]:
+            assert float(final[column]) == pytest.approx(float(following), abs=1e-5)
+            found += 1
+    assert found >= 3
+    model.close()
+
+
+def test_what_lags_is_corrected() -> None:
+    module, buffer, model = played("CartPole-v1", 0)
+    replay = buffer.pop(timeout_s=1)
+    for recipe, make in ((impala, impala.IMPALATrainer), (appo, appo.APPOTrainer)):
+        trainer: Any = make(module, buffer, model=model, part=recipe.Config(), seed=1)
+        segments = time_major(replay)
+        _, terms = trainer.loss(segments, 0)
+        assert float(terms["approx_kl"]) == pytest.approx(0.0, abs=1e-6)
+        segments["log_prob"] = segments["log_prob"] - 0.5  # the players found them less likely
+        _, terms = trainer.loss(segments, 0)
+        assert float(terms["rho_clip_fraction"]) == 1.0
+    model.close()
+
+
+def test_ppo_with_memory_trains_on_whole_segments() -> None:
+    module, buffer, model = played("bray.tasks:Recall-v0", 5)
+    config = ppo.Config(memory_size=5, epochs=2, minibatch_size=40)
+    trainer = ppo.PPOTrainer(module, buffer, model=model, part=config, seed=1)
+    replay = buffer.pop(timeout_s=1)
+    batches = list(trainer.handle(replay))
+    segments = len(replay.block)
+    assert len(batches) == 2 * (segments // 4), "4 segments of 10 steps"
+    assert batches[0]["observation"].shape[:2] == (10, 4)
+    loss, terms = trainer.loss(batches[0], 0)
+    assert float(terms["approx_kl"]) == pytest.approx(0.0, abs=1e-5)
+    loss.backward()
+    for name, parameter in module.named_parameters():
+        assert parameter.grad is not None, name
+
+
+def test_a_policy_of_several_heads_and_a_memory_is_served_from_its_export(tmp_path: Path) -> None:
+    task = "bray.tasks:TwoHeads-v0"
+    spaces = Spaces.of(task)
+    module = make_policy(spaces, (8,), 5, seed=1)
+    actor = {"name": "policy", "config": {"deterministic": True, "state_size": 10}}
+    with Model(module, example_inputs(spaces, 10), config=ModelConfig(max_batch_size=4)) as model:
+        model.export(tmp_path / "export", actor=actor)  # compares it with torch
+        config = PolicyConfig(deterministic=True, state_size=10)
+        wanted = play(task, PolicyActor.factory(model, config), episodes=4, num_envs=4)
+    with Model(tmp_path / "export") as served:
+        made = PolicyActor.from_export(actor["config"], served)
+        assert play(task, made, episodes=4, num_envs=4) == wanted
+
+
+def test_two_heads_are_learnt_in_a_moment(tmp_path: Path) -> None:
+    goal = GoalPart(episode_return=8.5, evaluate_at=8.0, max_frames=12_000, evaluation_episodes=20)
+    config = ppo.Config(steps_per_replay=256, epochs=6, minibatch_size=64, learning_rate=3e-3)
+    with bray.init(tmp_path, "heads") as run:
+        outcome = ppo.train(run, "bray.tasks:TwoHeads-v0", config, goal=goal, seed=1)
+    assert outcome.reached, outcome  # a random allowed pair gives 6
+
+
+def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    for make, message in [
+        (lambda: impala.Config(replays_per_collect=4, max_policy_lag=2), "expected 3 or more for"),
+        (lambda: appo.Config(epochs=0), "epochs: expected more than 0"),
+        (lambda: a2c.Config(gamma=1.5), "gamma: expected 0 to 1"),
+        (lambda: ppo.Config(memory_size=-1), "memory_size: expected 0 or more"),
+        (lambda: ppo.Config(hidden=()), "hidden: expected one or more positive sizes"),
+        (lambda: Flow(8, 0).check(), "replays_per_collect: expected 1 or more"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            make()
+    goal = GoalPart()
+    uneven = "to divide the 512 steps of a replay, got 5 × 1"
+    with bray.init(tmp_path, "uneven") as run, pytest.raises(ConfigError, match=uneven):
+        ppo.train(run, "CartPole-v1", ppo.Config(num_envs=5), goal=goal)
+    with pytest.raises(ConfigError, match="expected observations that are one vector"):
+        make_policy(Spaces.of("FrozenLake-v1"), (8,), 0, seed=1)
+
+
+@pytest.mark.ray
+def test_appo_plays_and_trains_side_by_side_on_ray(ray_cluster: None, tmp_path: Path) -> None:
+    goal = GoalPart(episode_return=30, evaluate_at=25, max_frames=40_000, evaluation_episodes=8)
+    config = appo.Config(num_envs=8, num_workers=2, learning_rate=3e-3)
+    with bray.init(tmp_path, "appo", "ray") as run:
+        outcome = appo.train(run, "CartPole-v1", config, goal=goal, seed=1)
+    assert outcome.reached, outcome
+    assert outcome.version > 5
+
+
+RECALL = ["segment_length=8", "minibatch_size=256", "learning_rate=3e-3"]
+RECALL += ["entropy_coefficient=0.01", "--evaluate-at", "0.95"]
+HEADS = ["learning_rate=3e-3", "anneal_frames=150000", "gamma=0", "gae_lambda=0"]
+HEADS += ["hidden=[128, 128]", "--evaluate-at", "9.7"]
+GOALS = [
+    ("ppo", "CartPole-v1", 475, 500_000, []),
+    ("a2c", "CartPole-v1", 475, 500_000, []),
+    ("impala", "CartPole-v1", 475, 500_000, []),
+    ("appo", "CartPole-v1", 475, 500_000, []),
+    ("ppo", "bray.tasks:Recall-v0", 1, 100_000, ["memory_size=32", *RECALL]),
+    ("ppo", "bray.tasks:TwoHeads-v0", 9.9, 200_000, HEADS),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("recipe", "task", "goal", "frames", "settings"), GOALS)
+def test_the_goal_is_reached(
+    recipe: str, task: str, goal: float, frames: int, settings: list[str], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "bray.recipes", recipe, task, *settings]
+    command += ["--goal", str(goal), "--max-frames", str(frames), "--project", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=850, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["evaluation_return"] >= goal
