@@ -72,6 +72,25 @@ def test_an_interrupted_run_has_the_losses_of_a_whole_one(tmp_path):
         assert torch.equal(one, other)
 
 
+def test_a_new_learning_rate_counts_and_the_optimisers_state_goes_on(tmp_path):
+    class Plain(Noisy):
+        def make_optimizer(self):
+            return torch.optim.Adam(self.module.parameters(), lr=self.config.learning_rate)
+
+        def make_scheduler(self):
+            return None
+
+    def make_plain(learning_rate):
+        config = TrainerConfig(learning_rate=learning_rate)
+        return Plain(nn.Linear(2, 3), Endless(), config=config, directory=tmp_path)
+
+    make_plain(0.1).run(3)
+    again = make_plain(0.01)
+    again.run(1)
+    assert again.optimizer.param_groups[0]["lr"] == 0.01
+    assert [int(state["step"]) for state in again.optimizer.state.values()] == [4, 4]
+
+
 def test_a_cut_anywhere_and_a_changed_byte_in_a_tensor_fall_back(tmp_path, caplog):
     trainer = make(tmp_path)
     trainer.run(1)

@@ -8,6 +8,8 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch.optim import Optimizer
+
 from bray_core.errors import BrayError
 from bray_trainer import checkpoint
 from bray_trainer.arguments import as_mapping
@@ -142,13 +144,29 @@ def _restore(trainer: Trainer, directory: Path, state: dict[str, Any]) -> None:
 
 def _restore_shared(trainer: Trainer, state: dict[str, Any]) -> None:
     trainer.module.load_state_dict(state["module"])
+    schedulers = as_mapping(trainer.scheduler)
     for name, optimizer in trainer._stepper.optimizers.items():
-        optimizer.load_state_dict(state["optimizer"][name])
-    for name, scheduler in as_mapping(trainer.scheduler).items():
+        _restore_optimizer(optimizer, state["optimizer"][name], keeps_settings=not schedulers)
+    for name, scheduler in schedulers.items():
         scheduler.load_state_dict(state["scheduler"][name])
     if trainer._stepper.scaler is not None and state["scaler"] is not None:
         trainer._stepper.scaler.load_state_dict(state["scaler"])
     trainer.replays, trainer.steps = state["replays"], state["steps"]
+
+
+def _restore_optimizer(
+    optimizer: Optimizer, state: dict[str, Any], *, keeps_settings: bool
+) -> None:
+    """Restore what an optimiser has gathered.
+
+    Its settings, such as the learning rate, stay those that this launch gave it, unless a schedule
+    has changed them.
+    """
+    settings = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    if keeps_settings:
+        for group, given in zip(optimizer.param_groups, settings, strict=True):
+            group.update(given)
 
 
 def _restore_rank(trainer: Trainer, ranks: list[dict[str, Any]]) -> None:

@@ -27,7 +27,7 @@ from bray.template import GoalPart
 from bray_algo import imitation, schedules
 from bray_core import nested
 from bray_core.errors import ConfigError
-from bray_core.layout import Layout, Packed
+from bray_core.layout import Layout
 from bray_core.nested import ArraySpec, Nested
 from bray_core.protocols import Buffer
 from bray_trainer import to_torch
@@ -39,11 +39,11 @@ class Config(ppo.Config):
 
     demonstrations: str = "demonstrations"
     """Folder of recorded episodes."""
-    cloning_steps: int = 200
+    cloning_steps: int = 1_000
     """Optimiser steps on demonstrations alone before the first frame."""
-    imitation_weight: float = 1.0
+    imitation_weight: float = 0.1
     """Of the demonstrations' loss at first, beside 1 for PPO's."""
-    imitation_frames: int = 20_000
+    imitation_frames: int = 5_000
     """Environment steps after which it has fallen to 0 in a line."""
 
     def __post_init__(self) -> None:
@@ -73,11 +73,15 @@ class ImitatingTrainer(ppo.PPOTrainer):
             batch_size=part.steps_per_replay,
             seed=seed,
         )
-        both = {"experience": buffer, "demonstrations": self.demonstrated}
+        both: Any = {"experience": buffer, "demonstrations": self.demonstrated}
         super().__init__(module, both, part=part, seed=seed, **rest)
 
-    def handle(self, replay: dict[str, Packed]) -> Iterator[Batch]:
-        """Yield PPO's minibatches, each with demonstrated steps drawn for it."""
+    def handle(self, replay: Any) -> Iterator[Batch]:
+        """Yield PPO's minibatches, each with demonstrated steps drawn for it.
+
+        Args:
+            replay: a `Packed` of each buffer, by name.
+        """
         demonstrated = to_torch(replay["demonstrations"], self.device)
         count, size = len(replay["demonstrations"].block), self.part.minibatch_size
         for batch in super().handle(replay["experience"]):

@@ -1,0 +1,91 @@
+"""A search over a recipe's settings with Ray Tune: ASHA stops, or PBT replaces, what learns little.
+
+    python benchmarks/search.py --scheduler asha --trials 4
+    python benchmarks/search.py --scheduler pbt --trials 4
+
+Prints each trial's settings, frames and last mean training return, then the best one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from typing import Any
+
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining
+
+from bray.tune import trainable
+from bray.template import GoalPart
+from bray_core.remote import init_ray, shutdown_ray
+
+_SPACE = {
+    "learning_rate": tune.loguniform(1e-5, 1e-2),
+    "entropy_coefficient": tune.choice([0.0, 0.01]),
+}
+
+
+def scheduler(kind: str, report_every: int) -> Any:
+    """Return what decides about trials when they report."""
+    if kind == "asha":
+        return ASHAScheduler(time_attr="frames", grace_period=report_every, max_t=1_000_000)
+    return PopulationBasedTraining(
+        time_attr="frames",
+        perturbation_interval=2 * report_every,
+        hyperparam_mutations=_SPACE,
+        quantile_fraction=0.5,
+        seed=1,
+    )
+
+
+def main() -> None:
+    """Search and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scheduler", choices=("asha", "pbt"), default="asha")
+    parser.add_argument("--recipe", default="ppo")
+    parser.add_argument("--task", default="CartPole-v1")
+    parser.add_argument("--goal", type=float, default=475.0)
+    parser.add_argument("--trials", type=int, default=4)
+    parser.add_argument("--max-frames", type=int, default=32_768)
+    parser.add_argument("--report-every", type=int, default=4096)
+    parser.add_argument("--num-cpus", type=int, default=2)
+    options = parser.parse_args()
+    goal = GoalPart(
+        episode_return=options.goal,
+        evaluate_at=options.goal,
+        evaluation_episodes=20,
+        max_frames=options.max_frames,
+    )
+    init_ray(num_cpus=options.num_cpus)
+    with tempfile.TemporaryDirectory() as storage:
+        function = trainable(options.recipe, options.task, goal, report_every=options.report_every)
+        found = tune.Tuner(
+            function,
+            param_space=_SPACE,
+            tune_config=tune.TuneConfig(
+                metric="return",
+                mode="max",
+                num_samples=options.trials,
+                scheduler=scheduler(options.scheduler, options.report_every),
+            ),
+            run_config=tune.RunConfig(storage_path=storage, name="search", verbose=0),
+        ).fit()
+        for result in found:
+            _print(result)
+        print("best:")
+        _print(found.get_best_result())
+    shutdown_ray()
+
+
+def _print(result: Any) -> None:
+    settings = "  ".join(f"{name} {value:.3g}" for name, value in result.config.items())
+    metrics = result.metrics
+    evaluated = metrics.get("evaluation_return")
+    print(
+        f"{settings}  frames {metrics['frames']:,}  return {metrics['return']:.1f}"
+        + (f"  evaluation {evaluated:.1f}" if evaluated is not None else "")
+    )
+
+
+if __name__ == "__main__":
+    main()

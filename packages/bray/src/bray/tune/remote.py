@@ -1,0 +1,114 @@
+"""Recipes as trainables of Ray Tune: a search over a recipe's settings, nested in trials.
+
+    search = tune.Tuner(
+        trainable("ppo", "CartPole-v1", GoalPart(max_frames=50_000)),
+        param_space={"learning_rate": tune.loguniform(1e-4, 1e-2)},
+        tune_config=tune.TuneConfig(metric="return", mode="max", num_samples=4),
+    )
+    search.fit()
+
+Needs the extra `tune`. Each trial runs its recipe with `runtime="local"` in a worker of Tune.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import bray
+from bray.run import Run
+from bray.template import GoalPart
+from bray_core.config import from_mapping
+from bray_core.errors import ConfigError, MissingExtraError
+
+try:
+    from ray import tune
+except ImportError:
+    raise MissingExtraError("bray.tune", "bray", "tune") from None
+
+_PROGRESS = "frames"
+"""Name of the file, in a trial's folder, that says how many frames it has played."""
+
+
+def trainable(
+    recipe: str, task: str, goal: GoalPart, *, seed: int = 1, report_every: int = 4096
+) -> Callable[[dict[str, Any]], None]:
+    """Return a function that `tune.Tuner` can run: Tune's config is the recipe's settings.
+
+    It reports `frames`, `elapsed_s`, the mean training `return` and at the end the
+    `evaluation_return`. Each report brings a checkpoint, the trial's folder, from which a trial
+    goes on: after a failure, and with other settings where a scheduler (population-based training)
+    lets it exploit another trial. There the settings that count are the new ones. A replay is not
+    in it.
+
+    Args:
+        recipe: name of a module of `bray.recipes`, such as `ppo`.
+        task: such as a Gymnasium id.
+        goal: when a trial evaluates and ends; its frames are those of the whole trial.
+        seed: of every trial.
+        report_every: frames between two reports.
+
+    Raises:
+        ConfigError: `report_every` is not positive, or there is no such recipe.
+    """
+    if report_every < 1:
+        raise ConfigError(f"report_every: expected 1 or more, got {report_every}")
+    if importlib.util.find_spec(f"bray.recipes.{recipe}") is None:
+        raise ConfigError(f"recipe: no module bray.recipes.{recipe}")
+
+    def run_trial(config: dict[str, Any]) -> None:
+        torch.set_num_threads(1)
+        module = importlib.import_module(f"bray.recipes.{recipe}")
+        settings = from_mapping(_plain(config), module.Config, f"tune: {recipe}")
+        # A new folder each time: the worker that ran this trial before may not have ended yet.
+        with tempfile.TemporaryDirectory(prefix="bray-", dir=Path.cwd()) as project:
+            folder = Path(project) / "trial"
+            if (checkpoint := tune.get_checkpoint()) is not None:
+                checkpoint.to_directory(folder)
+            played = _played(folder)
+            left = replace(goal, max_frames=max(1, goal.max_frames - played))
+            with bray.init(project, folder.name) as run:
+                run.listen(_Reports(run, played, report_every))
+                module.train(run, task, settings, goal=left, seed=seed)
+
+    return run_trial
+
+
+class _Reports:
+    """Reports a run's figures to Tune, with a checkpoint, every so many frames."""
+
+    def __init__(self, run: Run, played: int, every: int) -> None:
+        self._folder = run.experiment.path
+        self._played = played
+        self._every = every
+        self._next = played + every
+
+    def __call__(self, figures: Mapping[str, float]) -> None:
+        """Report, where it is time; an evaluation always."""
+        frames = self._played + int(figures.get("frames", 0))
+        if frames < self._next and "evaluation_return" not in figures:
+            return
+        self._next = frames + self._every
+        (self._folder / _PROGRESS).write_text(str(frames))
+        checkpoint = tune.Checkpoint.from_directory(self._folder)
+        tune.report({**figures, "frames": frames}, checkpoint=checkpoint)
+
+
+def _played(folder: Path) -> int:
+    file = folder / _PROGRESS
+    return int(file.read_text()) if file.exists() else 0
+
+
+def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without numpy's scalars, which searches draw."""
+    return {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in config.items()
+    }

@@ -1,0 +1,66 @@
+"""A recipe as a trainable of Ray Tune."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bray.template import GoalPart
+from bray_core.errors import ConfigError
+
+remote = pytest.importorskip("bray.tune.remote", reason="needs the extra tune", exc_type=ImportError)
+
+GOAL = GoalPart(evaluate_at=1e9, max_frames=1024, evaluation_episodes=1)
+
+
+def test_nonsense_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"recipe: no module bray\.recipes\.pop"):
+        remote.trainable("pop", "CartPole-v1", GOAL)
+    with pytest.raises(ConfigError, match="report_every: expected 1 or more, got 0"):
+        remote.trainable("ppo", "CartPole-v1", GOAL, report_every=0)
+
+
+def test_a_trial_goes_on_from_a_checkpoint_with_other_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, Any]] = []
+    kept: list[Path] = []
+
+    def report(figures: dict[str, Any], *, checkpoint: Any) -> None:
+        seen.append(figures)
+        kept.append(Path(checkpoint.to_directory(tmp_path / f"kept-{len(kept)}")))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(remote.tune, "report", report)
+    monkeypatch.setattr(remote.tune, "get_checkpoint", lambda: None)
+    run_trial = remote.trainable("ppo", "CartPole-v1", GOAL, report_every=512)
+    run_trial({"hidden": [8], "epochs": 1, "learning_rate": np.float64(0.01)})
+    assert [figures["frames"] for figures in seen] == [512, 1024, 1024]
+    assert "evaluation_return" in seen[-1]
+    first = remote.tune.Checkpoint.from_directory(kept[0])
+    monkeypatch.setattr(remote.tune, "get_checkpoint", lambda: first)
+    run_trial({"hidden": [8], "epochs": 1, "learning_rate": 0.001})
+    assert [figures["frames"] for figures in seen[3:]] == [1024, 1024]
+    assert json.loads((kept[3] / "frames").read_text()) == 1024
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore")  # Tune's own
+@pytest.mark.usefixtures("ray_cluster")
+def test_tune_searches_over_a_recipe(tmp_path: Path) -> None:
+    tune = remote.tune
+    found = tune.Tuner(
+        remote.trainable("ppo", "CartPole-v1", GOAL, report_every=512),
+        param_space={"hidden": [8], "learning_rate": tune.grid_search([1e-4, 1e-2])},
+        tune_config=tune.TuneConfig(metric="return", mode="max"),
+        run_config=tune.RunConfig(storage_path=str(tmp_path), name="search", verbose=0),
+    ).fit()
+    assert not found.errors
+    assert [result.metrics["frames"] for result in found] == [1024, 1024]
+    assert (Path(found.get_best_result().checkpoint.path) / "checkpoints").is_dir()
