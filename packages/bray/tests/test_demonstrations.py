@@ -119,7 +119,7 @@ def test_the_mixed_loss_fades(recorded: tuple[Path, list[float]], tmp_path: Path
     with pytest.MonkeyPatch.context() as patch, bray.init(tmp_path, "trial") as run:
         patch.setattr(rl_imitation, "ImitatingTrainer", Noting)
         heard: list[float] = []
-        run.listen(lambda figures: heard.append(figures["frames"]))
+        run.listen(lambda figures, save: heard.append(figures["frames"]))
         outcome = rl_imitation.train(run, "CartPole-v1", config, goal=goal)
     assert outcome.frames == 1536
     assert heard == [512, 1024, 1536, 1536]

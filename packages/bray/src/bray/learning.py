@@ -122,8 +122,7 @@ class Learning:
                 outcome = self._outcome()
                 if outcome.reached or is_last:
                     break
-        if self._run.is_local:
-            self._trainer.run(0)
+        self._save()
         path = self._run.experiment.path / "result.json"
         write_atomic(path, json.dumps(asdict(outcome), indent=1).encode())
         return outcome
@@ -134,6 +133,10 @@ class Learning:
         if self._frames >= self._pace.warmup_frames:
             self._trainer.run(self._pace.replays, checkpoint=False)  # they wait for the disk
 
+    def _save(self) -> None:
+        if self._run.is_local:
+            self._trainer.run(0)
+
     def _wait(self) -> None:
         self._trainer.wait(_POLL_S)
 
@@ -141,7 +144,7 @@ class Learning:
         check_interrupted()
         self._frames += played.frames
         self._returns.extend(played.returns)
-        self._run.report(self._figures())
+        self._run.report(self._figures(), self._save)
         now = time.monotonic()
         if now - self._written < _WRITE_S:
             return
@@ -171,7 +174,7 @@ class Learning:
         version = self._model.version
         mean = float(np.mean(self._evaluate()))
         self._view.say(f"evaluation at {self._frames:,} frames: mean return {mean:.2f}")
-        self._run.report({**self._figures(), "evaluation_return": mean})
+        self._run.report({**self._figures(), "evaluation_return": mean}, self._save)
         return Outcome(
             reached=mean >= self._goal.episode_return,
             evaluation_return=mean,

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 ActorFactory = Callable[[str], protocols.Actor]
 """Session name → the actor that answers it."""
 
-Listener = Callable[[Mapping[str, float]], None]
-"""Called with the figures of a run."""
+Listener = Callable[[Mapping[str, float], Callable[[], None]], None]
+"""Called with the figures of a run, and what writes a checkpoint."""
 
 _WAIT_S = 900.0
 """A tick of an on-policy run may wait for a replay to be trained on, or for an evaluation."""
@@ -270,14 +270,15 @@ class Run:
         """Let `listener` be called with a recipe's figures as it goes, in the recipe's thread.
 
         Such as `frames` played, the mean training `return`, an `evaluation_return`. In a local
-        run training stands still meanwhile, and the trial's folder holds a checkpoint of it.
+        run training stands still meanwhile. The other argument writes a checkpoint into the
+        trial's folder; on Ray the trainer does so by itself and it does nothing.
         """
         self._listeners.append(listener)
 
-    def report(self, figures: Mapping[str, float]) -> None:
-        """Give figures to all who listen: what a recipe calls."""
+    def report(self, figures: Mapping[str, float], save: Callable[[], None]) -> None:
+        """Give figures, and what writes a checkpoint, to all who listen: what a recipe calls."""
         for listener in self._listeners:
-            listener(figures)
+            listener(figures, save)
 
     def close(self) -> None:
         """Close every component and the runtime; the trial's folder stays."""

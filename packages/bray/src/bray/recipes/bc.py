@@ -143,7 +143,8 @@ def train(
             )
             mean, steps = float(np.mean(returns)), figures["steps"]
             view.say(f"evaluation at {steps} steps: mean return {mean:.2f}")
-            run.report({"steps": steps, "loss": figures["loss"], "evaluation_return": mean})
+            told = {"steps": steps, "loss": figures["loss"], "evaluation_return": mean}
+            run.report(told, save=lambda: None)  # a pause has written a checkpoint
             is_reached = mean >= goal.episode_return
             if is_reached or steps >= config.max_steps:
                 return Outcome(

@@ -90,12 +90,13 @@ class _Reports:
         self._every = every
         self._next = played + every
 
-    def __call__(self, figures: Mapping[str, float]) -> None:
+    def __call__(self, figures: Mapping[str, float], save: Callable[[], None]) -> None:
         """Report, where it is time; an evaluation always."""
         frames = self._played + int(figures.get("frames", 0))
         if frames < self._next and "evaluation_return" not in figures:
             return
         self._next = frames + self._every
+        save()
         (self._folder / _PROGRESS).write_text(str(frames))
         checkpoint = tune.Checkpoint.from_directory(self._folder)
         tune.report({**figures, "frames": frames}, checkpoint=checkpoint)
