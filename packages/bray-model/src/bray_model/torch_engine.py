@@ -53,6 +53,7 @@ class TorchEngine:
         Raises:
             SpecError: an output is no tensor, or has a dtype that numpy has not.
         """
+        torch.get_num_threads()  # a thread keeps to `set_num_threads` only once it has asked
         with torch.inference_mode():
             outputs = self._forward(*(_to_tensors(tree, self._device) for tree in inputs))
         try:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from bray_core import metrics
@@ -190,6 +191,7 @@ class Trainer(Overrides):
         return self._phases.summary()
 
     def _loop(self) -> None:
+        torch.get_num_threads()  # a thread keeps to `set_num_threads` only once it has asked
         with self.ranks.together(), self._open():
             try:
                 while self._train_on_next():
