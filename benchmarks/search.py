@@ -15,8 +15,8 @@ from typing import Any
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining
 
-from bray.tune import trainable
 from bray.template import GoalPart
+from bray.tune import trainable
 from bray_core.remote import init_ray, shutdown_ray
 
 _SPACE = {

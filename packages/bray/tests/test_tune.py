@@ -12,7 +12,9 @@ import pytest
 from bray.template import GoalPart
 from bray_core.errors import ConfigError
 
-remote = pytest.importorskip("bray.tune.remote", reason="needs the extra tune", exc_type=ImportError)
+remote = pytest.importorskip(
+    "bray.tune.remote", reason="needs the extra tune", exc_type=ImportError
+)
 
 GOAL = GoalPart(evaluate_at=1e9, max_frames=1024, evaluation_episodes=1)
 

@@ -179,10 +179,11 @@ class Evolution:
         frames = sum(frames for _, frames in parts)
         self._played = Played(self._played.frames + frames, self._played.returns + self._fitness)
 
-    def run(self, replays: int) -> None:
-        """Take the step that its returns call for, publish and write a checkpoint."""
-        self._figures = self._strategy.tell(torch.tensor(self._fitness))
-        self._publish()
+    def run(self, replays: int, checkpoint: bool = True) -> None:
+        """Take the step that its returns call for, publish, and write a checkpoint: it is small."""
+        if replays:
+            self._figures = self._strategy.tell(torch.tensor(self._fitness))
+            self._publish()
         content = io.BytesIO()
         torch.save(self._strategy.state_dict(), content)
         write_atomic(self._file, content.getvalue())

@@ -24,7 +24,7 @@ from bray.recipes import bc, ppo
 from bray.run import Run
 from bray.sequences import Batch, select_steps
 from bray.template import GoalPart
-from bray_algo import imitation, schedules
+from bray_algo import cloning, imitation, schedules
 from bray_core import nested
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
@@ -105,7 +105,7 @@ class ImitatingTrainer(ppo.PPOTrainer):
         )
         return imitation.mixed_loss(
             super().loss(batch, step),
-            imitation.demonstration_loss(log_prob, advantage=advantage),
+            cloning.likelihood_loss(log_prob, weight=cloning.advantage_filter(advantage)),
             imitation_weight=weight,
         )
 
