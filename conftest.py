@@ -17,6 +17,8 @@ from hypothesis import settings
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
 
+# Networks of tests are small: threads would only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Before anything imports ray: under `uv run` it would rebuild the environment in every worker.
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 

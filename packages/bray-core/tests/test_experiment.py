@@ -137,15 +137,22 @@ class TestRuntime:
 
     @pytest.mark.ray
     @pytest.mark.usefixtures("ray_cluster")
+    def test_a_cluster_that_was_there_before_stays(self, tmp_path: Path) -> None:
+        import ray
+
+        runtime.init(tmp_path, "one", "ray").close()
+        assert ray.is_initialized()
+
     def test_close_releases_the_trial_even_if_ray_does_not_stop(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refuse() -> None:
             raise OSError("no")
 
+        monkeypatch.setattr("bray_core.remote.init_ray", lambda address: True)
+        monkeypatch.setattr("bray_core.remote.shutdown_ray", refuse)
         opened = runtime.init(tmp_path, "one", "ray")
         assert opened.runtime == "ray"
-        monkeypatch.setattr("bray_core.remote.shutdown_ray", refuse)
         with pytest.raises(OSError, match="no"):
             opened.close()
         Experiment.open(tmp_path, "one").close()

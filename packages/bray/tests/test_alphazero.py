@@ -162,6 +162,7 @@ def test_nonsense_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.slow  # appo's and those of rollouts and workers show the same in less time
 def test_the_trainer_keeps_up_on_ray(tmp_path: Path, ray_cluster: None) -> None:
     few = replace(TINY, evaluate_every=6_000, capacity=2_048)
     with bray.init(tmp_path, "ray", "ray") as run:

@@ -33,7 +33,7 @@ class Parts:
         frames, self.frames = self.frames, 0
         return Played(frames, [5.0])
 
-    def run(self, replays: int) -> None:
+    def run(self, replays: int, checkpoint: bool = True) -> None:
         self.did.append(("train", replays))
 
     def start(self) -> None:
@@ -77,7 +77,8 @@ def test_playing_and_training_take_turns_after_the_warm_up(run: bray.Run) -> Non
     parts = Parts()
     outcome = learning(run, parts, GoalPart(evaluate_at=9.0, max_frames=50), [1.0]).until_goal()
     play, train = ("collect", 3), ("train", 2)
-    assert parts.did == [play, play, play, play, train, play, train, "evaluate"]
+    save = ("train", 0)
+    assert parts.did == [play, play, play, play, train, play, train, "evaluate", save]
     assert (outcome.reached, outcome.evaluation_return, outcome.frames) == (False, 1.0, 50)
     assert outcome.version == 4
     written = json.loads((run.experiment.path / "result.json").read_text())

@@ -152,6 +152,7 @@ def test_it_learns_to_choose_together_and_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.slow  # appo's and those of rollouts and workers show the same in less time
 def test_the_same_recipe_on_ray(tmp_path: Path, ray_cluster: None) -> None:
     goal = GoalPart(episode_return=6.9, evaluate_at=6.5, max_frames=24_000, evaluation_episodes=4)
     with bray.init(tmp_path, "trial", "ray") as run:

@@ -110,6 +110,7 @@ def test_the_command_prints_its_result_as_json(tmp_path: Path, capsys: Any) -> N
 
 
 @pytest.mark.ray
+@pytest.mark.slow  # appo's and those of rollouts and workers show the same in less time
 @pytest.mark.timeout(240)
 def test_the_same_recipe_runs_on_ray_and_goes_on_there(tmp_path: Path, ray_cluster: None) -> None:
     short = Config(games_per_round=32, freeze_every=2, evaluate_every=4, max_games=32 * 4,

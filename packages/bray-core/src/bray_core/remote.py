@@ -52,8 +52,10 @@ def worker_index() -> int:
     return _index
 
 
-def init_ray(address: str | None = None, num_cpus: int | None = None) -> None:
+def init_ray(address: str | None = None, num_cpus: int | None = None) -> bool:
     """Connect to Ray, or start it on this machine; harmless where that is done already.
+
+    Returns whether it did either: who did ends it by `shutdown_ray`.
 
     Args:
         address: `host:port` or `auto` of a running cluster; None starts one here.
@@ -68,7 +70,7 @@ def init_ray(address: str | None = None, num_cpus: int | None = None) -> None:
     """
     global _started_here
     if ray.is_initialized():
-        return
+        return False
     options: dict[str, Any] = {
         "namespace": _NAMESPACE,
         "log_to_driver": False,
@@ -90,6 +92,7 @@ def init_ray(address: str | None = None, num_cpus: int | None = None) -> None:
     except BaseException:  # also Ctrl-C half-way: what was started must not stay
         shutdown_ray()
         raise
+    return True
 
 
 def _start(options: dict[str, Any]) -> None:

@@ -16,17 +16,20 @@ RuntimeKind: TypeAlias = Literal["local", "ray"]
 class Runtime:
     """A trial that is open and the place where its components run. Made by `init`."""
 
-    def __init__(self, experiment: Experiment, runtime: RuntimeKind) -> None:
+    def __init__(
+        self, experiment: Experiment, runtime: RuntimeKind, *, owns_ray: bool = False
+    ) -> None:
         self.experiment = experiment
         self.runtime = runtime
+        self._owns_ray = owns_ray
 
     def close(self) -> None:
-        """Stop Ray if `init` started it, and release the trial."""
+        """Leave Ray if `init` joined or started it, and release the trial."""
         global _current
         if _current is self:
             _current = None
         try:
-            if self.runtime == "ray":
+            if self._owns_ray:
                 from bray_core.remote import shutdown_ray
 
                 shutdown_ray()
@@ -76,21 +79,20 @@ def init(
         )
     experiment = Experiment.open(Path(project), trial, config)
     try:
-        if runtime == "ray":
-            _start_ray(address)
+        owns_ray = runtime == "ray" and _start_ray(address)
     except BaseException:
         experiment.close()
         raise
-    _current = Runtime(experiment, runtime)
+    _current = Runtime(experiment, runtime, owns_ray=owns_ray)
     return _current
 
 
-def _start_ray(address: str | None) -> None:
+def _start_ray(address: str | None) -> bool:
     try:
         from bray_core.remote import init_ray
     except ImportError:
         raise MissingExtraError("runtime 'ray'", "bray-core", "ray") from None
-    init_ray(address)
+    return init_ray(address)
 
 
 def current() -> Runtime:

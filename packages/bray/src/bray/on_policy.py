@@ -125,6 +125,17 @@ def learn(
     )
     steps = steps_per_collect(flow.batch_steps, n, num_workers if is_lockstep else 1)
     parts = {"model": model, "part": settings, "directory": run.experiment.checkpoints}
+
+    def evaluation() -> list[float]:
+        with frozen(model, module, example) as policy:
+            return evaluate(
+                policy,
+                environment,
+                goal.evaluation_episodes,
+                seed=seed + 1_000_000,
+                state_size=module.state_size,
+            )
+
     return Learning(
         run,
         title,
@@ -141,13 +152,7 @@ def learn(
         ),
         pace=Pace(steps=steps, collects=flow.replays, replays=flow.replays),
         goal=goal,
-        evaluate=lambda: evaluate(
-            frozen(model, module, example),
-            environment,
-            goal.evaluation_episodes,
-            seed=seed + 1_000_000,
-            state_size=module.state_size,
-        ),
+        evaluate=evaluation,
     ).until_goal()
 
 

@@ -135,12 +135,10 @@ def train(
             while not trainer.wait(_POLL_S):
                 check_interrupted()
             figures = trainer.progress()
-            returns = evaluate(
-                frozen(model, module, example),
-                environment,
-                goal.evaluation_episodes,
-                seed=seed + 1_000_000,
-            )
+            with frozen(model, module, example) as policy:
+                returns = evaluate(
+                    policy, environment, goal.evaluation_episodes, seed=seed + 1_000_000
+                )
             mean, steps = float(np.mean(returns)), figures["steps"]
             view.say(f"evaluation at {steps} steps: mean return {mean:.2f}")
             told = {"steps": steps, "loss": figures["loss"], "evaluation_return": mean}

@@ -170,6 +170,16 @@ def train(
     layout = Layout(segment_spec(spaces.observation, spaces.action, config.steps_per_collect))
     settings = config.replay(run.is_local, prioritized=config.prioritized)
     buffer = run.buffer("replay", layout, settings)
+
+    def evaluation() -> list[float]:
+        with frozen(model, module, spaces.example) as policy:
+            return evaluate(
+                policy,
+                environment,
+                goal.evaluation_episodes,
+                seed=seed + 1_000_000,
+            )
+
     return Learning(
         run,
         f"DQN on {environment}",
@@ -188,10 +198,5 @@ def train(
         ),
         pace=config.pace(buffer),
         goal=goal,
-        evaluate=lambda: evaluate(
-            frozen(model, module, spaces.example),
-            environment,
-            goal.evaluation_episodes,
-            seed=seed + 1_000_000,
-        ),
+        evaluate=evaluation,
     ).until_goal()

@@ -234,6 +234,16 @@ def train(
         num_workers=config.num_workers,
     )
     evolution = Evolution(run, module, model, workers, config, seed)
+
+    def evaluation() -> list[float]:
+        with frozen(model, module, spaces.example) as policy:
+            return evaluate(
+                policy,
+                environment,
+                goal.evaluation_episodes,
+                seed=seed + 1_000_000,
+            )
+
     return Learning(
         run,
         f"ES on {environment}",
@@ -242,10 +252,5 @@ def train(
         rollouts=evolution,
         pace=Pace(steps=1),
         goal=goal,
-        evaluate=lambda: evaluate(
-            frozen(model, module, spaces.example),
-            environment,
-            goal.evaluation_episodes,
-            seed=seed + 1_000_000,
-        ),
+        evaluate=evaluation,
     ).until_goal()

@@ -216,6 +216,16 @@ def train(
     count = num_workers * rows * config.steps_per_replay
     queue = BufferConfig(batch_steps=count, capacity=count, when_full="block")
     buffer = run.buffer("experience", layout, queue)
+
+    def evaluation() -> list[float]:
+        with frozen(model, module, example) as policy:
+            return evaluate_teams(
+                policy,
+                AgentEnvironment(make_teams(task, goal.evaluation_episodes)),
+                by="logits",
+                seed=seed + 1_000_000,
+            )
+
     return Learning(
         run,
         f"MAPPO on {task}, critic of {config.critic}",
@@ -238,10 +248,5 @@ def train(
         ),
         pace=Pace(steps=config.steps_per_replay),
         goal=goal,
-        evaluate=lambda: evaluate_teams(
-            frozen(model, module, example),
-            AgentEnvironment(make_teams(task, goal.evaluation_episodes)),
-            by="logits",
-            seed=seed + 1_000_000,
-        ),
+        evaluate=evaluation,
     ).until_goal()

@@ -219,6 +219,16 @@ def train(
     example, _ = environment.reset(seed=seed)
     model = run.model("policy", module, example, ModelConfig(max_batch_size=n, pad_to=(n,)))
     buffer = run.buffer("replay", environment.layout(config.steps_per_collect), config.replay)
+
+    def evaluation() -> list[float]:
+        with frozen(model, module, example) as policy:
+            return evaluate_teams(
+                policy,
+                TeamEnvironment(make_teams(task, goal.evaluation_episodes)),
+                by="q",
+                seed=seed + 1_000_000,
+            )
+
     return Learning(
         run,
         f"{config.mixing} on {task}",
@@ -241,10 +251,5 @@ def train(
             warmup_frames=config.warmup_frames,
         ),
         goal=goal,
-        evaluate=lambda: evaluate_teams(
-            frozen(model, module, example),
-            TeamEnvironment(make_teams(task, goal.evaluation_episodes)),
-            by="q",
-            seed=seed + 1_000_000,
-        ),
+        evaluate=evaluation,
     ).until_goal()

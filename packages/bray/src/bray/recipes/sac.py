@@ -202,6 +202,16 @@ def train(
     model = run.model("policy", module, spaces.example, ModelConfig(max_batch_size=n, pad_to=(n,)))
     layout = Layout(segment_spec(spaces.observation, spaces.action, config.steps_per_collect))
     buffer = run.buffer("replay", layout, config.replay(run.is_local))
+
+    def evaluation() -> list[float]:
+        with frozen(model, module, spaces.example) as policy:
+            return evaluate(
+                policy,
+                environment,
+                goal.evaluation_episodes,
+                seed=seed + 1_000_000,
+            )
+
     return Learning(
         run,
         f"SAC on {environment}",
@@ -220,10 +230,5 @@ def train(
         ),
         pace=config.pace(buffer),
         goal=goal,
-        evaluate=lambda: evaluate(
-            frozen(model, module, spaces.example),
-            environment,
-            goal.evaluation_episodes,
-            seed=seed + 1_000_000,
-        ),
+        evaluate=evaluation,
     ).until_goal()
