@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import threading
@@ -24,6 +25,7 @@ os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 
 _SESSION = f"BRAY_TEST_SESSION={uuid4()}"
 _GRACE_S = 15.0
+_THREAD_GRACE_S = 2.0
 _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Processes that Python itself keeps until the interpreter ends."""
 
@@ -35,6 +37,7 @@ def nothing_left_behind() -> Iterator[None]:
     os.environ[name] = value
     before = _segments()
     yield
+    gc.collect()  # a pool's threads end with it
     processes = _wait_for_end(time.monotonic() + _GRACE_S)
     left = [f"process {pid}: {_command(pid)}" for pid in sorted(processes)]
     left += [f"thread {thread.name}" for thread in threading.enumerate() if _is_left(thread)]
@@ -54,8 +57,10 @@ def ray_cluster(nothing_left_behind: None) -> Iterator[None]:
 
 def _is_left(thread: threading.Thread) -> bool:
     """Whether Python started it and it still runs: at exit such a one can crash the interpreter."""
-    is_foreign = isinstance(thread, threading._DummyThread)
-    return thread is not threading.main_thread() and not is_foreign and thread.is_alive()
+    if thread is threading.main_thread() or isinstance(thread, threading._DummyThread):
+        return False
+    thread.join(_THREAD_GRACE_S)
+    return thread.is_alive()
 
 
 def _wait_for_end(deadline: float) -> set[int]:
