@@ -34,7 +34,6 @@ def scheduler(kind: str, report_every: int) -> Any:
         perturbation_interval=2 * report_every,
         hyperparam_mutations=_SPACE,
         quantile_fraction=0.5,
-        seed=1,
     )
 
 
