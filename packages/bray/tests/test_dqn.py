@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import bray
+from bray import off_policy
 from bray.environments import Spaces
 from bray.recipes import dqn
 from bray.template import GoalPart
@@ -137,7 +138,7 @@ def quick_evaluation(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         seen.append(model.weights())
         return [float(model.version)]
 
-    monkeypatch.setattr(dqn, "evaluate", evaluate)
+    monkeypatch.setattr(off_policy, "evaluate", evaluate)
     return seen
 
 

@@ -1,13 +1,24 @@
-"""What the recipes that learn from a replay have in common: its settings, and the pace."""
+"""What the recipes that learn from a replay have in common: its settings, the pace, the launch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bray.learning import Pace
+from torch import nn
+
+from bray.environments import Spaces, make_environments
+from bray.evaluation import evaluate, frozen
+from bray.learning import Learning, Outcome, Pace
+from bray.run import Run
+from bray.template import GoalPart
+from bray_actor import Runner, segment_spec
 from bray_buffer import ReplayConfig
 from bray_core.errors import ConfigError
+from bray_core.layout import Layout
+from bray_core.protocols import Trainer
+from bray_model import ModelConfig
 
 _MARGIN = 4
 """Rounds of playing and training that one side may be ahead of the other, on Ray."""
@@ -88,6 +99,60 @@ class OffPolicyConfig:
             replays=self.replays_per_collect,
             warmup_frames=max(0, self.warmup_frames - int(replay.stats()["queued"])),
         )
+
+
+def learn(
+    run: Run,
+    title: str,
+    spaces: Spaces,
+    config: OffPolicyConfig,
+    policy: nn.Module,
+    make_trainer: Callable[..., Trainer],
+    replay: ReplayConfig,
+    *,
+    goal: GoalPart,
+    seed: int,
+) -> Outcome:
+    """Make the components and train until the goal is reached or its frames are used up.
+
+    Args:
+        run: of `bray.init`.
+        title: shown above the figures.
+        spaces: of the environment.
+        config: of the recipe.
+        policy: the module that acts.
+        make_trainer: makes the trainer from the model, the replay and the checkpoints' folder.
+        replay: settings of the replay.
+        goal: the evaluation's return, and when to give up.
+        seed: of environments and draws.
+    """
+    n = config.num_envs
+    model = run.model("policy", policy, spaces.example, ModelConfig(max_batch_size=n, pad_to=(n,)))
+    layout = Layout(segment_spec(spaces.observation, spaces.action, config.steps_per_collect))
+    buffer = run.buffer("replay", layout, replay)
+    checkpoints = run.experiment.checkpoints
+
+    def play(worker: int) -> Runner:
+        environments = make_environments(spaces.environment, n)
+        return Runner(environments, model, buffer, seed=seed + 1000 * worker)
+
+    def evaluation() -> list[float]:
+        with frozen(model, policy, spaces.example) as fixed:
+            episodes = goal.evaluation_episodes
+            return evaluate(fixed, spaces.environment, episodes, seed=seed + 1_000_000)
+
+    return Learning(
+        run,
+        title,
+        model=model,
+        trainer=run.trainer("trainer", lambda: make_trainer(model, buffer, checkpoints)),
+        rollouts=run.rollouts(
+            "rollouts", play, steps=config.steps_per_collect, num_workers=config.num_workers
+        ),
+        pace=config.pace(buffer),
+        goal=goal,
+        evaluate=evaluation,
+    ).until_goal()
 
 
 def check_positive(**numbers: float) -> None:

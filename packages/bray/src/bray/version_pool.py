@@ -28,11 +28,12 @@ class VersionPool:
         ConfigError: the file is no pool's.
         VersionNotFoundError: it names a version that the model's directory has no more.
 
-    Example:
-        >>> pool = VersionPool(run.model("policy", module, example), run.experiment.path / "pool")
-        >>> name = pool.freeze()  # what the model answers with now, for ever
-        >>> pool.payoff.record(name, other, 1.0)
-        >>> pool.save()
+    With a model of a run:
+
+        pool = VersionPool(model, run.experiment.path / "pool")
+        name = pool.freeze()  # what the model answers with now, for ever
+        pool.payoff.record(name, other, 1.0)
+        pool.save()
     """
 
     def __init__(self, model: Any, path: Path) -> None:

@@ -17,18 +17,15 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from bray.continuous import ActionBounds, Critics
-from bray.environments import Spaces, make_environments
-from bray.evaluation import evaluate, frozen
-from bray.learning import Learning, Outcome
-from bray.off_policy import OffPolicyConfig, check_fraction, check_hidden, check_positive
+from bray.environments import Spaces
+from bray.learning import Outcome
+from bray.off_policy import OffPolicyConfig, check_fraction, check_hidden, check_positive, learn
 from bray.run import Run
 from bray.template import GoalPart
-from bray_actor import Runner, segment_spec
 from bray_algo import critics, mlp, td3
 from bray_algo.polyak import polyak_
-from bray_core.layout import Layout, Packed
+from bray_core.layout import Packed
 from bray_core.protocols import Model
-from bray_model import ModelConfig
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
 
@@ -192,37 +189,8 @@ def train(
     """
     config = config or Config()
     spaces = Spaces.of(environment)
-    module, n = networks(spaces, config, seed)["policy"], config.num_envs
-    model = run.model("policy", module, spaces.example, ModelConfig(max_batch_size=n, pad_to=(n,)))
-    layout = Layout(segment_spec(spaces.observation, spaces.action, config.steps_per_collect))
-    buffer = run.buffer("replay", layout, config.replay(run.is_local))
-
-    def evaluation() -> list[float]:
-        with frozen(model, module, spaces.example) as policy:
-            return evaluate(
-                policy,
-                environment,
-                goal.evaluation_episodes,
-                seed=seed + 1_000_000,
-            )
-
-    return Learning(
-        run,
-        f"TD3 on {environment}",
-        model=model,
-        trainer=run.trainer(
-            "td3",
-            partial(TD3Trainer, spaces, config, seed, model, buffer, run.experiment.checkpoints),
-        ),
-        rollouts=run.rollouts(
-            "rollouts",
-            lambda worker: Runner(
-                make_environments(environment, n), model, buffer, seed=seed + 1000 * worker
-            ),
-            steps=config.steps_per_collect,
-            num_workers=config.num_workers,
-        ),
-        pace=config.pace(buffer),
-        goal=goal,
-        evaluate=evaluation,
-    ).until_goal()
+    module = networks(spaces, config, seed)["policy"]
+    replay = config.replay(run.is_local)
+    make = partial(TD3Trainer, spaces, config, seed)
+    title = f"TD3 on {environment}"
+    return learn(run, title, spaces, config, module, make, replay, goal=goal, seed=seed)
