@@ -139,6 +139,7 @@ def loss(
     check_rank("q", q, "N, A")
     taken = chosen(q, action)
     check_shape("target", target, taken.shape)
+    check_finite(q=taken, target=target)
     error = target.detach() - taken
     rows = 0.5 * error.square() if huber is None else huber_error(error, huber)
     with torch.no_grad():
