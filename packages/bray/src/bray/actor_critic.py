@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from bray import distribution
-from bray.checks import fraction, positive
+from bray.checks import fraction, layers, positive
 from bray.sequences import Batch, time_major, unroll
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
@@ -46,8 +46,7 @@ class ActorCriticConfig:
     """Replays between two checkpoints."""
 
     def __post_init__(self) -> None:
-        if not self.hidden or min(self.hidden) < 1:
-            raise ConfigError(f"hidden: expected one or more positive sizes, got {self.hidden}")
+        layers(hidden=self.hidden)
         if self.memory_size < 0:
             raise ConfigError(f"memory_size: expected 0 or more, got {self.memory_size}")
         positive(

@@ -25,3 +25,14 @@ def fraction(**fields: float) -> None:
     for name, value in fields.items():
         if not 0 <= value <= 1:
             raise ConfigError(f"{name}: expected 0 to 1, got {value}")
+
+
+def layers(**fields: tuple[int, ...]) -> None:
+    """Refuse layers of no units, or none at all.
+
+    Raises:
+        ConfigError: names the field.
+    """
+    for name, sizes in fields.items():
+        if not sizes or min(sizes) < 1:
+            raise ConfigError(f"{name}: expected one or more positive sizes, got {sizes}")

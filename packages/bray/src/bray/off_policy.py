@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from bray.checks import fraction, positive
 from bray.environments import Spaces, make_environments
 from bray.evaluation import evaluate, frozen
 from bray.learning import Learning, Outcome, Pace
@@ -48,7 +49,7 @@ class OffPolicyConfig:
     """Optimiser steps after these."""
 
     def __post_init__(self) -> None:
-        check_positive(
+        positive(
             n_step=self.n_step,
             batch_size=self.batch_size,
             capacity=self.capacity,
@@ -58,7 +59,7 @@ class OffPolicyConfig:
             steps_per_collect=self.steps_per_collect,
             replays_per_collect=self.replays_per_collect,
         )
-        check_fraction(gamma=self.gamma)
+        fraction(gamma=self.gamma)
         if self.warmup_frames > self.capacity:
             raise ConfigError(
                 f"warmup_frames: expected at most the capacity={self.capacity}, "
@@ -153,20 +154,6 @@ def learn(
         goal=goal,
         evaluate=evaluation,
     ).until_goal()
-
-
-def check_positive(**numbers: float) -> None:
-    """Raise ConfigError, by name, for a number that is not above 0."""
-    for name, number in numbers.items():
-        if not number > 0:
-            raise ConfigError(f"{name}: expected more than 0, got {number}")
-
-
-def check_fraction(**numbers: float) -> None:
-    """Raise ConfigError, by name, for a number that is not within 0 to 1."""
-    for name, number in numbers.items():
-        if not 0 <= number <= 1:
-            raise ConfigError(f"{name}: expected 0 to 1, got {number}")
 
 
 def check_hidden(hidden: tuple[int, ...]) -> None:

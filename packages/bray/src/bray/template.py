@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from bray.checks import fraction, positive
+from bray.checks import fraction, layers, positive
 from bray_core.config import closest, load_yaml
 from bray_core.errors import ConfigError
 
@@ -26,8 +26,7 @@ class ModelPart:
     """Units of each hidden layer."""
 
     def __post_init__(self) -> None:
-        if not self.hidden or min(self.hidden) < 1:
-            raise ConfigError(f"hidden: expected one or more positive sizes, got {self.hidden}")
+        layers(hidden=self.hidden)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,7 +17,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from bray import demonstrations, distribution
-from bray.checks import fraction, positive
+from bray.checks import fraction, layers, positive
 from bray.environments import Spaces
 from bray.evaluation import evaluate, frozen
 from bray.learning import Outcome
@@ -27,7 +27,6 @@ from bray.run import Run
 from bray.template import GoalPart
 from bray_algo import cloning, ppo
 from bray_core.cli import check_interrupted
-from bray_core.errors import ConfigError
 from bray_core.protocols import Model
 from bray_trainer import Trainer, TrainerConfig
 
@@ -56,8 +55,7 @@ class Config:
     """Optimiser steps after which training gives up."""
 
     def __post_init__(self) -> None:
-        if not self.hidden or min(self.hidden) < 1:
-            raise ConfigError(f"hidden: expected one or more positive sizes, got {self.hidden}")
+        layers(hidden=self.hidden)
         positive(
             learning_rate=self.learning_rate,
             batch_size=self.batch_size,

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bray.checks import fraction, positive
 from bray.environments import Spaces
 from bray.learning import Outcome
-from bray.off_policy import OffPolicyConfig, check_fraction, check_hidden, check_positive, learn
+from bray.off_policy import OffPolicyConfig, check_hidden, learn
 from bray.run import Run
 from bray.template import GoalPart
 from bray_algo import dqn, mlp, schedules
@@ -52,8 +53,8 @@ class Config(OffPolicyConfig):
     def __post_init__(self) -> None:
         OffPolicyConfig.__post_init__(self)  # super() does not find a class with slots
         check_hidden(self.hidden)
-        check_fraction(epsilon_end=self.epsilon_end)
-        check_positive(
+        fraction(epsilon_end=self.epsilon_end)
+        positive(
             learning_rate=self.learning_rate,
             target_every=self.target_every,
             epsilon_steps=self.epsilon_steps,

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from bray.checks import positive
 from bray.environments import Spaces, make_environments
 from bray.evaluation import evaluate, frozen
 from bray.learning import Learning, Outcome, Pace
-from bray.off_policy import check_hidden, check_positive
+from bray.off_policy import check_hidden
 from bray.run import Run
 from bray.template import GoalPart
 from bray_actor import Played
@@ -48,8 +49,8 @@ class Config:
 
     def __post_init__(self) -> None:
         check_hidden(self.hidden)
-        check_positive(sigma=self.sigma, learning_rate=self.learning_rate)
-        check_positive(num_workers=self.num_workers)
+        positive(sigma=self.sigma, learning_rate=self.learning_rate)
+        positive(num_workers=self.num_workers)
         if self.weight_decay < 0:
             raise ConfigError(f"weight_decay: expected 0 or more, got {self.weight_decay}")
         if self.population < 2 or self.population % (2 * self.num_workers):

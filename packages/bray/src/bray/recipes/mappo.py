@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from bray.checks import fraction, positive
+from bray.checks import fraction, layers, positive
 from bray.cooperative_tasks import make_teams
 from bray.evaluation import frozen
 from bray.learning import Learning, Outcome, Pace
@@ -69,8 +69,7 @@ class Config:
     def __post_init__(self) -> None:
         if self.critic not in ("state", "own"):
             raise ConfigError(f"critic: expected state or own, got {self.critic!r}")
-        if not self.hidden or min(self.hidden) < 1:
-            raise ConfigError(f"hidden: expected one or more positive sizes, got {self.hidden}")
+        layers(hidden=self.hidden)
         fraction(gamma=self.gamma, gae_lambda=self.gae_lambda)
         positive(
             learning_rate=self.learning_rate,

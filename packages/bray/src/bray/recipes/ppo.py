@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from bray import distribution
-from bray.checks import positive
+from bray.checks import layers, positive
 from bray.learning import Outcome
 from bray.on_policy import Flow, learn
 from bray.run import Run
@@ -65,8 +65,7 @@ class Config(TrainerPart):
 
     def __post_init__(self) -> None:
         TrainerPart.__post_init__(self)
-        if not self.hidden or min(self.hidden) < 1:
-            raise ConfigError(f"hidden: expected one or more positive sizes, got {self.hidden}")
+        layers(hidden=self.hidden)
         if self.memory_size < 0:
             raise ConfigError(f"memory_size: expected 0 or more, got {self.memory_size}")
         positive(

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
+from bray.checks import fraction, positive
 from bray.continuous import ActionBounds, Critics
 from bray.environments import Spaces
 from bray.learning import Outcome
-from bray.off_policy import OffPolicyConfig, check_fraction, check_hidden, check_positive, learn
+from bray.off_policy import OffPolicyConfig, check_hidden, learn
 from bray.run import Run
 from bray.template import GoalPart
 from bray_algo import mlp, sac, squashed_gaussian
@@ -55,8 +56,8 @@ class Config(OffPolicyConfig):
     def __post_init__(self) -> None:
         OffPolicyConfig.__post_init__(self)  # super() does not find a class with slots
         check_hidden(self.hidden)
-        check_positive(learning_rate=self.learning_rate, tau=self.tau, alpha=self.alpha)
-        check_fraction(tau=self.tau)
+        positive(learning_rate=self.learning_rate, tau=self.tau, alpha=self.alpha)
+        fraction(tau=self.tau)
 
 
 class Policy(nn.Module):

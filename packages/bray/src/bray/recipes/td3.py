@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
+from bray.checks import fraction, positive
 from bray.continuous import ActionBounds, Critics
 from bray.environments import Spaces
 from bray.learning import Outcome
-from bray.off_policy import OffPolicyConfig, check_fraction, check_hidden, check_positive, learn
+from bray.off_policy import OffPolicyConfig, check_hidden, learn
 from bray.run import Run
 from bray.template import GoalPart
 from bray_algo import critics, mlp, td3
@@ -57,8 +58,8 @@ class Config(OffPolicyConfig):
     def __post_init__(self) -> None:
         OffPolicyConfig.__post_init__(self)  # super() does not find a class with slots
         check_hidden(self.hidden)
-        check_fraction(tau=self.tau)
-        check_positive(
+        fraction(tau=self.tau)
+        positive(
             learning_rate=self.learning_rate,
             tau=self.tau,
             delay=self.delay,
