@@ -134,7 +134,10 @@ def ext(payload: bytes, code: int = 1) -> bytes:
         (ext(b"\x03<f4\x40" + b"\0" * 256), "64 dimensions"),
         (ext(b"x", code=5), "unknown extension type 5"),
         (ext(b"\x03|b1\x01\x03\0\0\0" + b"\0\7\1"), "neither 0 nor 1"),
-        (msgspec.msgpack.encode({"x": datetime.datetime.now(datetime.UTC)}), "got datetime"),
+        (
+            msgspec.msgpack.encode({"x": datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)}),
+            "got datetime",
+        ),
         (msgspec.msgpack.encode({1: 2}), "dict keys must be str, got 1"),
         (b"\x81\x91\x01\x02", r"dict keys must be str, got \(1,\)"),
         (b"\xdd\xff\xff\xff\xff", "truncated"),
@@ -195,7 +198,10 @@ def test_what_is_no_bytes_is_refused() -> None:
         (np.zeros(2, np.longdouble), "x/y: expected an array of one of .*, got float128"),
         (np.zeros((1,) * 33), "x/y: expected 32 dimensions at most"),
         (np.zeros((2**32, 0)), r"x/y: expected 32 dimensions at most, each below 2\*\*32"),
-        (datetime.datetime.now(datetime.UTC), "x/y: expected arrays.*, got datetime"),
+        (
+            datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC),
+            "x/y: expected arrays.*, got datetime",
+        ),
         ({1, 2}, "x/y: expected arrays.*, got set"),
         (2**64, "x/y: can't serialize ints"),
         ("\ud800", "x/y: .*surrogates not allowed"),
