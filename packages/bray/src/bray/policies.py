@@ -84,6 +84,18 @@ class Policy(nn.Module):
         outputs = self.actions(self.policy(x), mask)
         return {**outputs, "value": self.value(x).squeeze(-1)}
 
+    @torch.no_grad()
+    def scale_value(self, returns: Tensor) -> None:
+        """Let the new value function begin with the mean and the spread of returns `[N]`.
+
+        Regressed to returns far from 0 its hidden units saturate on the way, and it says the same
+        of all observations (van Hasselt et al. 2016, "Learning values across many orders of
+        magnitude", §2).
+        """
+        last: Any = self.value[-1]
+        last.weight.mul_(returns.std(correction=0).clamp(min=1.0))
+        last.bias.fill_(returns.mean())
+
 
 class RecurrentPolicy(nn.Module):
     """A perceptron, an LSTM, and the heads of policy and value."""
