@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bray_actor import PolicyActor, PolicyConfig, Recorder, read_episode
 from bray_actor.gamecore import play
@@ -88,7 +87,7 @@ class Demonstrations:
         self._gamma = gamma
         self.num_units = len(self._paths)
 
-    def read(self, units: Sequence[int]) -> Iterator[Any]:
+    def read(self, units: Sequence[int]) -> Iterator[Nested]:
         """Yield the steps of episodes, leaves `[n, …]`."""
         for unit in units:
             steps = _steps(read_episode(self._paths[unit]), self._gamma)
@@ -127,19 +126,6 @@ def source(
     number = ArraySpec(np.dtype(np.float32), ())
     spec = {"observation": observation, "action": action, "return": number}
     return SourceBuffer(Demonstrations(folder, gamma), config, layout=spec)
-
-
-def returns(folder: str | Path, gamma: float) -> NDArray[np.float32]:
-    """Return the discounted returns of all steps of a folder's episodes that terminated, `[N]`.
-
-    Raises:
-        ConfigError: there are no episodes.
-    """
-    read = Demonstrations(folder, gamma)
-    found = [np.zeros(0, np.float32)]
-    found += [steps["return"] for steps in read.read(range(read.num_units))]
-    all_steps = np.concatenate(found)
-    return all_steps[~np.isnan(all_steps)]
 
 
 def _steps(episode: Episode, gamma: float) -> list[dict[str, Any]]:

@@ -85,16 +85,14 @@ class Policy(nn.Module):
         return {**outputs, "value": self.value(x).squeeze(-1)}
 
     @torch.no_grad()
-    def scale_value(self, returns: Tensor) -> None:
-        """Let the new value function begin with the mean and the spread of returns `[N]`.
-
-        Regressed to returns far from 0 its hidden units saturate on the way, and it says the same
-        of all observations (van Hasselt et al. 2016, "Learning values across many orders of
-        magnitude", §2).
-        """
-        last: Any = self.value[-1]
-        last.weight.mul_(returns.std(correction=0).clamp(min=1.0))
-        last.bias.fill_(returns.mean())
+    def soften(self, temperature: float) -> None:
+        """Let the policy π act by π^(1 / temperature), normalised: the same mode, less surely."""
+        if self.actions.sizes:
+            last: Any = self.policy[-1]
+            last.weight.div_(temperature)
+            last.bias.div_(temperature)
+        else:  # of a Gaussian the variance grows by it
+            self.actions.log_std.add_(math.log(temperature) / 2)
 
 
 class RecurrentPolicy(nn.Module):

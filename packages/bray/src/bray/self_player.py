@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bray_algo.batched_self_play import SelfPlay
+from bray_algo.alphazero import SelfPlay
 from bray_algo.games import RowGame
 from bray_algo.mcts import Evaluate, SearchConfig
 from bray_core import nested

@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bray import demonstrations, distribution
 from bray.checks import fraction, layers, positive
 from bray.environments import Spaces
 from bray.evaluation import evaluate, frozen
 from bray.learning import Outcome
-from bray.policies import Policy, example_inputs, make_policy
+from bray.policies import example_inputs, make_policy
 from bray.progress import display
 from bray.run import Run
 from bray.template import GoalPart
@@ -71,7 +70,7 @@ class CloningTrainer(Trainer):
 
     def __init__(
         self,
-        module: Policy,
+        module: nn.Module,
         spaces: Spaces,
         config: Config,
         seed: int,
@@ -93,9 +92,6 @@ class CloningTrainer(Trainer):
             checkpoint_every=config.evaluate_every,
             seed=seed,
         )
-        known = demonstrations.returns(config.demonstrations, config.gamma)
-        if len(known):
-            module.scale_value(torch.from_numpy(known))
         super().__init__(module, source, model=model, config=trainer, directory=directory)
 
     def loss(self, batch: dict[str, Any], step: int) -> tuple[Tensor, dict[str, Tensor]]:
