@@ -43,7 +43,7 @@ class Config(ppo.Config):
     cloning_steps: int = 200
     """Optimiser steps on demonstrations alone before the first frame."""
     temperature: float = 4.0
-    """At which the clone then plays: log π is divided by it. 1 leaves the clone as sure as it is."""
+    """At which the clone then plays: log π is divided by it. 1 leaves it as sure as it is."""
     imitation_weight: float = 0.03
     """Of the demonstrations' loss at first, beside 1 for PPO's; 0 leaves it out."""
     imitation_frames: int = 5_000
