@@ -22,8 +22,11 @@ from bray_algo.intervals import Floats
 from bray_algo.league import League
 from bray_algo.league_rules import LeagueRules, Role
 from bray_algo.payoff import PayoffTable
+from bray_core import nested
+from bray_core.config import closest
 from bray_core.errors import ConfigError
 from bray_core.experiment import write_atomic
+from bray_core.layout import Layout
 
 GAMES: dict[str, list[list[float]]] = {
     "rock-paper-scissors": [[0, -1, 1], [1, 0, -1], [-1, 1, 0]],
@@ -31,25 +34,42 @@ GAMES: dict[str, list[list[float]]] = {
     "matching-pennies": [[1, -1], [-1, 1]],
 }
 """What the row's player wins, by name."""
+LAYOUT = Layout(
+    nested.spec({"action": np.int64(0), "reward": np.float32(0), "restart": np.bool_(False)})
+)
+"""Of one game of a learner, and whether that one begins anew instead."""
 
 
 def named_game(text: str) -> list[list[float]]:
     """Return the payoffs of a game by its name, or of a matrix as JSON.
 
     Raises:
-        ValueError: it is neither.
+        ConfigError: it is neither; names the closest game.
     """
-    payoff: list[list[float]] = GAMES.get(text) or json.loads(text)
+    try:
+        payoff: list[list[float]] = GAMES.get(text) or json.loads(text)
+    except ValueError:
+        raise ConfigError(
+            f"task: expected one of {', '.join(GAMES)}, or a matrix as JSON, got {text!r}"
+            f"{closest(text, GAMES)}"
+        ) from None
     return payoff
 
 
 def antisymmetric(payoff: npt.ArrayLike) -> Floats:
     """Return the game that is played: antisymmetric, its largest payoff 1.
 
+    Args:
+        payoff: of a zero-sum game, `[N, N]` antisymmetric (both players choose among the same
+            actions), or any `[M, N]`, of which `symmetrised` is played.
+
     Raises:
         ConfigError: not a finite matrix, or all zeros.
     """
-    game = np.asarray(payoff, np.float64)
+    try:
+        game = np.asarray(payoff, np.float64)
+    except (ValueError, TypeError):  # rows of several lengths, or no numbers
+        game = np.zeros(0)
     if game.ndim != 2 or not np.isfinite(game).all() or not game.any():
         raise ConfigError(f"payoff: expected finite [M, N], not all zeros, got {payoff!r}")
     if game.shape[0] != game.shape[1] or not np.allclose(game, -game.T):

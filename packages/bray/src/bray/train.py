@@ -14,7 +14,7 @@ import torch
 
 from bray import wire
 from bray.environments import Spaces
-from bray.evaluation import evaluate, frozen
+from bray.evaluation import evaluate_latest, snapshot
 from bray.farewell import farewell
 from bray.progress import Display, display
 from bray.run import Run, init
@@ -26,7 +26,7 @@ from bray_core.cli import check_interrupted
 from bray_core.config import to_mapping
 from bray_core.experiment import write_atomic
 from bray_core.layout import Layout
-from bray_model import ExportReport, Model, ModelConfig
+from bray_model import ExportReport, ModelConfig
 
 _LOCKSTEP_WAIT_US = 10_000_000
 """How long a batch waits for a late lane: longer than a gamecore takes to start or be replaced."""
@@ -111,6 +111,7 @@ class Loop:
                 when_full="block",
             ),
         )
+        self._policy = self._model, self._module, spaces.example
         parts = template, seed, self._model, self._buffer
         self._trainer = run.trainer(
             "ppo", partial(wire.make_trainer, *parts, spaces, run.experiment.checkpoints)
@@ -163,7 +164,7 @@ class Loop:
         """Export the policy with the actor that serves it; raises ExportError where it differs."""
         folder = self._run.experiment.models / "policy" / "onnx" / str(version)
         actor = {"name": "policy", "config": {"deterministic": True}}
-        with self._frozen() as model:
+        with snapshot(*self._policy) as model:
             return model.export(folder, actor=actor)
 
     def _say_what_resumes(self) -> None:
@@ -193,10 +194,4 @@ class Loop:
     def _evaluate(self) -> list[float]:
         goal, source = self._template.goal, self._template.source
         self._view.say(f"evaluating over {goal.evaluation_episodes} episodes")
-        with self._frozen() as model:
-            return evaluate(
-                model, source.environment, goal.evaluation_episodes, seed=self._seed + 1_000_000
-            )
-
-    def _frozen(self) -> Model:
-        return frozen(self._model, self._module, self._spaces.example)
+        return evaluate_latest(*self._policy, source.environment, goal, seed=self._seed)
