@@ -6,8 +6,6 @@ import json
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -16,8 +14,9 @@ from bray import wire
 from bray.environments import Spaces
 from bray.evaluation import evaluate_latest, snapshot
 from bray.farewell import farewell
+from bray.launch import Launch
 from bray.progress import Display, display
-from bray.run import Run, init
+from bray.run import Run
 from bray.sinks import Sinks
 from bray.template import Template
 from bray_actor import segment_spec
@@ -34,17 +33,6 @@ _POLL_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
-    """Where and how a template is run."""
-
-    project: Path
-    trial: str
-    runtime: Literal["local", "ray"] = "local"
-    address: str | None = None
-    seed: int = 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
     """How a run ended."""
 
@@ -57,7 +45,7 @@ class Result:
     train_s: float
 
 
-def train(template: Template, options: Options) -> int:
+def train(template: Template, launch: Launch) -> int:
     """Train until the goal is reached or the frames are used up; return the exit code.
 
     The trial's folder then holds checkpoints, versions, TensorBoard events, an ONNX export that
@@ -67,13 +55,10 @@ def train(template: Template, options: Options) -> int:
         ExportError: the export's outputs differ from torch's.
     """
     torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
-    title = f"{template.source.environment} by {template.recipe.upper()} ({options.runtime})"
-    config = {**to_mapping(template), "seed": options.seed}
-    with (
-        init(options.project, options.trial, options.runtime, options.address, config) as run,
-        display(title) as view,
-    ):
-        loop = Loop(run, template, options.seed, view)
+    title = f"{template.source.environment} by {template.recipe.upper()} ({launch.runtime})"
+    config = {**to_mapping(template), "seed": launch.seed}
+    with launch.open(config) as run, display(title) as view:
+        loop = Loop(run, template, launch.seed, view)
         result = loop.until_done()
         report = loop.export(result.version)
         trial = run.experiment.path

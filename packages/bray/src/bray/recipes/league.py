@@ -24,16 +24,8 @@ from torch import Tensor
 from bray import learning
 from bray.checks import positive
 from bray.lockstep import next_versions, training
-from bray.matrix_league import (
-    LAYOUT,
-    Cycle,
-    MatrixLeague,
-    Mixture,
-    antisymmetric,
-    cycle,
-    named_game,
-    play,
-)
+from bray.matrix_game import LAYOUT, Cycle, antisymmetric, cycle, named_game, play
+from bray.matrix_league import MatrixLeague, Mixture
 from bray.run import Run
 from bray.template import GoalPart
 from bray_algo import a2c, categorical
@@ -102,7 +94,7 @@ class Outcome(learning.Outcome):
     """How a run ended; exploitabilities are in units of the game's largest payoff.
 
     The return is minus that of the Nash mixture of the frozen players, by the payoff table of their
-    games; frames are the learners' games of this launch, the version the main learner's.
+    games; frames are the games of the learners of the league, the version is the main one's.
     """
 
     main_exploitability: float
@@ -111,8 +103,6 @@ class Outcome(learning.Outcome):
     """Naive self-play over the last third of the rounds."""
     frozen: int
     """Frozen players."""
-    games: int
-    """Of training in all launches, naive self-play's not counted."""
 
 
 class LeagueTrainer(Trainer):
@@ -164,7 +154,7 @@ def train(
     Args:
         run: of `bray.init`; an existing trial goes on: learners, frozen players, payoff table,
             rounds.
-        task: a name of `matrix_league.GAMES`, or the payoffs of a zero-sum game as JSON, such as
+        task: a name of `matrix_game.GAMES`, or the payoffs of a zero-sum game as JSON, such as
             `[[1, -1], [-1, 1]]`: see `antisymmetric`.
         config: the numbers.
         goal: `episode_return` is minus the exploitability; the rest says nothing here.
@@ -214,7 +204,6 @@ class Rounds:
             main_exploitability=exploitability(game, await league.policy("main")),
             naive=cycle(game, naive[-1 - self.config.rounds // 3 :]),
             frozen=len(league.versions),
-            games=per_round * league.rounds,
         )
 
     async def learn(self) -> list[Floats]:
@@ -229,9 +218,8 @@ class Rounds:
                 self.anew = {name for name in ROLES if league.advance(name)}
                 league.rounds += 1
                 if league.rounds % 100 == 0:
-                    gap, number = exploitability(self.game, naive[-1]), len(league.versions)
-                    shown = league.rounds, number, np.round(naive[-1], 2).tolist(), gap
-                    logger.info("round %d, %d frozen; naive %s: exploitability %.3f", *shown)
+                    told = np.round(naive[-1], 2).tolist(), exploitability(self.game, naive[-1])
+                    logger.info("round %d: naive %s, exploitability %.3f", league.rounds, *told)
         return [*naive, await league.policy(NAIVE)]
 
     async def round(self) -> Floats:
