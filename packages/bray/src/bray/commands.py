@@ -9,7 +9,6 @@ from pathlib import Path
 
 from bray.launch import Launch, add_arguments
 from bray.recipe_command import names, run
-from bray.template import GoalPart
 from bray_core.cli import Command
 
 
@@ -57,6 +56,8 @@ def _add_recipe(parser: argparse.ArgumentParser) -> None:
 
 
 def _recipe(options: argparse.Namespace) -> int:
+    from bray.template import GoalPart
+
     goal = GoalPart(
         episode_return=options.goal,
         evaluate_at=options.goal if options.evaluate_at is None else options.evaluate_at,

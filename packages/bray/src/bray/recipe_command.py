@@ -17,14 +17,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bray import recipes
-from bray.launch import Launch
-from bray.run import Run
-from bray.template import GoalPart
-from bray_core.config import closest, to_mapping, with_overrides
 from bray_core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from bray.launch import Launch
     from bray.learning import Outcome
+    from bray.run import Run
+    from bray.template import GoalPart
 
 
 class Recipe(Protocol):
@@ -52,6 +51,8 @@ def load(name: str) -> Recipe:
         ConfigError: there is none of that name; names the closest.
     """
     if name not in names():
+        from bray_core.config import closest
+
         raise ConfigError(
             f"recipe: expected one of {', '.join(names())}, got {name!r}{closest(name, names())}"
         )
@@ -74,11 +75,13 @@ def run(name: str, task: str, settings: Sequence[str], goal: GoalPart, launch: L
     Raises:
         ConfigError: anything of these is unknown or out of range.
     """
+    import torch
+
+    from bray_core.config import to_mapping, with_overrides
+
     recipe = load(name)
     defaults = getattr(recipe, "DEFAULTS", {}).get(task, recipe.Config())
     config = with_overrides(defaults, settings)
-    import torch
-
     torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
     written: dict[str, Any] = {"recipe": name, "task": task, "seed": launch.seed}
     written |= {"goal": to_mapping(goal), "settings": to_mapping(config)}
