@@ -20,7 +20,7 @@ from bray.checks import positive
 from bray.environments import Spaces
 from bray.learning import Outcome
 from bray.on_policy import Flow, learn
-from bray.policies import make_policy
+from bray.policies import Policy, make_policy
 from bray.recipes import bc, ppo
 from bray.run import Run
 from bray.sequences import Batch, select_steps
@@ -137,6 +137,7 @@ def train(
     config = config or Config()
     spaces = Spaces.of(task)
     module = make_policy(spaces, config.hidden, 0, seed)
+    assert isinstance(module, Policy)  # one without memory
     cloning = bc.Config(
         demonstrations=config.demonstrations,
         learning_rate=config.learning_rate,
