@@ -111,7 +111,7 @@ def test_a_softened_policy_is_its_power(environment: str) -> None:
     with torch.no_grad():  # away from uniform
         policy.policy[-1].weight.mul_(300.0)
     observation: Any = nested.map(lambda leaf: torch.from_numpy(leaf) + 1, spaces.example)
-    sharp = policy(observation)
+    sharp: Any = nested.map(torch.clone, policy(observation))
     policy.soften(4.0)
     soft = policy(observation)
     if "mean" in sharp:  # log N(x; μ, σ) / 4, up to a constant: the same mean, a variance of 4 σ²
