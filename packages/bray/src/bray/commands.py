@@ -28,6 +28,9 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--address", help="of a running Ray cluster; default: one started here")
     parser.add_argument("--seed", type=int, default=1, help="of everything random (default: 1)")
+    parser.add_argument(
+        "--metrics-port", type=int, help="answer Prometheus there, on loopback; 0: any free port"
+    )
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -38,6 +41,8 @@ def _train(options: argparse.Namespace) -> int:
         raise ConfigError("--address: is for --runtime ray, got --runtime local: add --runtime ray")
     if options.seed < 0:
         raise ConfigError(f"--seed: expected 0 or more, got {options.seed}")
+    if options.metrics_port is not None and not 0 <= options.metrics_port <= 65535:
+        raise ConfigError(f"--metrics-port: expected 0 to 65535, got {options.metrics_port}")
     loaded = template.load(options.template, options.overrides)  # before anything slow
     from bray.train import Options, train
 
@@ -47,6 +52,7 @@ def _train(options: argparse.Namespace) -> int:
         runtime=options.runtime,
         address=options.address,
         seed=options.seed,
+        metrics_port=options.metrics_port,
     )
     return train(loaded, launch)
 

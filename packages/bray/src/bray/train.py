@@ -18,7 +18,6 @@ from bray.evaluation import evaluate, frozen
 from bray.farewell import farewell
 from bray.progress import Display, display
 from bray.run import Run, init
-from bray.sinks import Sinks
 from bray.template import Template
 from bray_actor import segment_spec
 from bray_buffer import BufferConfig
@@ -42,6 +41,8 @@ class Options:
     runtime: Literal["local", "ray"] = "local"
     address: str | None = None
     seed: int = 1
+    metrics_port: int | None = None
+    """Where Prometheus is answered; None: nowhere."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +74,8 @@ def train(template: Template, options: Options) -> int:
         init(options.project, options.trial, options.runtime, options.address, config) as run,
         display(title) as view,
     ):
+        if options.metrics_port is not None:
+            view.say(f"metrics at {run.serve_metrics(options.metrics_port)}")
         loop = Loop(run, template, options.seed, view)
         result = loop.until_done()
         report = loop.export(result.version)
@@ -91,7 +94,6 @@ class Loop:
         self._template = template
         self._seed = seed
         self._view = view
-        self._sinks = run.keep(Sinks(run.experiment.launch))
         source = template.source
         self._spaces = spaces = Spaces.of(source.environment)
         self._module = wire.network(template.model, spaces, seed)
@@ -188,7 +190,6 @@ class Loop:
                 **progress,
             }
             self._view.update(figures, now=paused)
-            self._sinks.write(int(progress["frames"]), self._run.metrics())
 
     def _evaluate(self) -> list[float]:
         goal, source = self._template.goal, self._template.source
