@@ -36,13 +36,14 @@ class Sinks:
         self._lines = JsonLinesSink(launch / FILE)
         self._board: TensorBoardSink | None = None
         self._has_board = True
-        self._graphs: list[Sequence[Node]] = []
+        self._nodes: list[Node] = []
+        self._num_drawn = 0
         self._histograms: dict[str, Sample] = {}
         self._next_histograms = self._started
 
     def graph(self, nodes: Sequence[Node]) -> None:
-        """Write what a model computes, with the next gathering."""
-        self._graphs.append(nodes)
+        """Write what a model computes, beside the others, with the next gathering."""
+        self._nodes += nodes
 
     def write(self, gathered: Gathered) -> None:
         """Write what was gathered."""
@@ -57,8 +58,9 @@ class Sinks:
         board = self._open_board(axes)
         if board is None:
             return
-        while self._graphs:
-            board.graph(self._graphs.pop())
+        if len(self._nodes) > self._num_drawn:
+            self._num_drawn = len(self._nodes)
+            board.graph(self._nodes[: self._num_drawn])
         board.scalars(axes, values)
         board.show(axes, gathered.shown)
         self._write_histograms(board, axes, gathered.samples)

@@ -1,4 +1,4 @@
-"""The subcommands `bray train`, `bray view` and `bray new`. Heavy imports wait for `run`."""
+"""`bray train`, `bray view`, `bray new` and `bray monitoring`. Heavy imports wait for `run`."""
 
 from __future__ import annotations
 
@@ -88,6 +88,30 @@ def _new(options: argparse.Namespace) -> int:
     return 0
 
 
+def _add_monitoring(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="where the two files are written")
+    parser.add_argument(
+        "targets", nargs="*", metavar="HOST:PORT", help="of runs and servers; default: this machine"
+    )
+
+
+def _monitoring(options: argparse.Namespace) -> int:
+    from bray import monitoring
+
+    configuration, dashboard = monitoring.write(
+        options.folder, options.targets or monitoring.TARGETS
+    )
+    _say(f"wrote {configuration}: prometheus --config.file={configuration}")
+    _say(f"wrote {dashboard}: import it in Grafana (Dashboards, New, Import)")
+    return 0
+
+
+monitoring = Command(
+    "monitoring",
+    "write Prometheus' configuration and a Grafana dashboard",
+    _add_monitoring,
+    _monitoring,
+)
 train = Command("train", "train a template until it reaches its goal", _add_train, _train)
 view = Command("view", "show what a trial holds and how it went", _add_view, _view)
 new = Command("new", "write a template's YAML for you to change", _add_new, _new)

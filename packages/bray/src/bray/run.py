@@ -94,6 +94,7 @@ class Run:
             config: batching.
         """
         directory = self.experiment.models / name
+        self._draw(name, module, example_inputs)
         if self.is_local:
             from bray_model import Model
 
@@ -103,6 +104,17 @@ class Run:
 
             made = RemoteModel(name, module, example_inputs, config=config, directory=directory)
         return self.keep(made)
+
+    def _draw(self, name: str, module: Any, example_inputs: Any) -> None:
+        """Let TensorBoard show what a model computes."""
+        from bray.graph import graph
+
+        try:
+            nodes = graph(name, module, example_inputs)
+        except Exception as error:  # noqa: BLE001  the model itself will say what is wrong with it
+            logger.info("model %s: its graph cannot be drawn: %s", name, error)
+        else:
+            self._runtime.sinks.graph(nodes)
 
     def buffer(
         self,
