@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,9 @@ import torch
 
 import bray
 from bray_buffer import BufferConfig, ReplayConfig
-from bray_core import nested
-from bray_core.errors import AlreadyExistsError, ConfigError
+from bray_core import metrics, nested
+from bray_core.errors import AlreadyExistsError, ConfigError, PortInUseError
+from bray_core.json_lines import curve
 from bray_core.layout import Layout
 
 
@@ -72,3 +74,30 @@ def test_a_replay_is_kept_with_the_trial_and_a_queue_is_not(tmp_path: Path) -> N
     assert [path.name for path in (tmp_path / "trial" / "buffers").iterdir()] == ["replay"]
     with bray.init(tmp_path, "trial") as run, pytest.raises(ConfigError, match="config: expected"):
         run.buffer("other", layout, {})  # type: ignore[arg-type]
+
+
+def test_the_metrics_of_a_launch_begin_with_it(tmp_path: Path) -> None:
+    metrics.record("actor/steps", 1000, kind="count")
+    for trial in ("one", "two"):
+        with bray.init(tmp_path, trial) as run:
+            metrics.record("actor/steps", 10, kind="count")
+            assert run.metrics()["actor/steps"] == 10
+            metrics.record("actor/steps", 5, kind="count")
+        frames, steps = curve(tmp_path / trial, "actor/steps")
+        assert (frames, steps) == ([10, 15], [10, 15]), "the last window is written too"
+    with bray.init(tmp_path, "one"):
+        metrics.record("actor/steps", 10, kind="count")
+    assert curve(tmp_path / "one", "actor/steps")[0] == [10, 15, 25], "it goes on"
+
+
+def test_metrics_are_served(tmp_path: Path) -> None:
+    with bray.init(tmp_path, "trial") as run:
+        metrics.record("task/wins", 2, kind="count")
+        address = run.serve_metrics(0)
+        with urllib.request.urlopen(address) as response:
+            assert b"\nbray_task_wins_total 2\n" in response.read()
+        port = int(address.split(":")[2].partition("/")[0])
+        with pytest.raises(PortInUseError, match=f"port {port} on 127.0.0.1 is already in use"):
+            run.serve_metrics(port)
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(address)

@@ -134,11 +134,12 @@ class Hub:
 
     def close(self) -> None:
         """Gather once more, then stop listening; again is harmless."""
-        with contextlib.suppress(ClosedError):
-            try:
-                self._loop.run(self._stop(), timeout_s=_STOP_S)
-            except DeadlineError as error:
-                logger.warning("hub: the last metrics are lost: %s", error)
+        try:
+            self._loop.run(self._stop(), timeout_s=_STOP_S)
+        except ClosedError:
+            return
+        except DeadlineError as error:
+            logger.warning("hub: the last metrics are lost: %s", error)
         self._loop.stop()
         if os.environ.get(ADDRESS) == self.address:
             del os.environ[ADDRESS]
@@ -147,7 +148,10 @@ class Hub:
 
     async def _stop(self) -> None:
         self._ticking.cancel()
-        await self._gather()
+        try:
+            await self._gather()
+        except Exception:  # such as a full disk: what was open is closed all the same
+            logger.exception("hub: the last metrics could not be written")
         self._server.close()
         for connection in self._connections:
             connection.cancel()

@@ -83,8 +83,8 @@ class Answer(msgspec.Struct, tag=True):
 ToHub: TypeAlias = Hello | Push | Logged | Query
 ToWorker: TypeAlias = Poll | Answer
 
-_to_hub: msgspec.msgpack.Decoder[ToHub] = msgspec.msgpack.Decoder(ToHub)  # type: ignore[arg-type]
-_to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)  # type: ignore[arg-type]
+_to_hub: msgspec.msgpack.Decoder[ToHub] = msgspec.msgpack.Decoder(ToHub)
+_to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
 _encoder = msgspec.msgpack.Encoder()
 
 

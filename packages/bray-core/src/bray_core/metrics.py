@@ -73,9 +73,17 @@ class Registry:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything, such as in a process that was forked."""
+        """Forget everything, in a process that was just forked: a lock may have been held."""
         self._naming = threading.RLock()  # a finaliser may record while this thread holds it
         self._folding = threading.Lock()
+        self._forget()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._naming, self._folding:
+            self._forget()
+
+    def _forget(self) -> None:
         self._lookup: dict[Any, _Series] = {}
         self._series: dict[str, _Series] = {}
         self._window: dict[str, Sample] = {}

@@ -183,7 +183,8 @@ class _Worker:
     ) -> None:
         global _index
         _index = index
-        uplink.join(pool, index, hub)
+        if hub is not None:
+            uplink.join(pool, index, hub)
         if ray.get_runtime_context().was_current_actor_reconstructed:
             metrics.record("worker/restarts", 1, kind="count")
         self._num_workers = num_workers

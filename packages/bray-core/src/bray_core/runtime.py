@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
+from bray_core import metrics
 from bray_core.config import closest
 from bray_core.errors import AlreadyExistsError, ConfigError, MissingExtraError, NotFoundError
 from bray_core.experiment import Experiment
@@ -30,6 +31,7 @@ class Runtime:
         self.experiment = experiment
         self.runtime = runtime
         self._owns_ray = owns_ray
+        metrics.registry().clear()  # counts are a launch's own
         self.sinks = Sinks(experiment.launch, config)
         """Where metrics are written."""
         self.hub = Hub(host=host, write=self.sinks.write, write_line=experiment.log.write_line)
@@ -46,9 +48,11 @@ class Runtime:
 
                 shutdown_ray()
         finally:
-            self.hub.close()
-            self.sinks.close()
-            self.experiment.close()
+            try:
+                self.hub.close()
+                self.sinks.close()
+            finally:
+                self.experiment.close()
 
     def __enter__(self) -> Runtime:
         return self

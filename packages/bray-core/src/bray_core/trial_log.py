@@ -10,7 +10,21 @@ from pathlib import Path
 
 from bray_core.hub_wire import Line
 
+_PACKAGES = (
+    "bray", "bray_core", "bray_server", "bray_model", "bray_buffer", "bray_trainer", "bray_actor",
+)  # fmt: skip
 _FORMAT = "%(asctime)s %(levelname)s %(component)s/%(rank)s %(name)s: %(message)s"
+
+
+def tell_more() -> list[logging.Logger]:
+    """Let bray's own loggers say what is of level INFO; return those that nobody had set a level
+    of.
+    """
+    loggers = [logging.getLogger(package) for package in _PACKAGES]
+    told = [logger for logger in loggers if logger.level == logging.NOTSET]
+    for logger in told:
+        logger.setLevel(logging.INFO)
+    return told
 
 
 class TrialLog(logging.FileHandler):
@@ -21,6 +35,7 @@ class TrialLog(logging.FileHandler):
         self.setFormatter(logging.Formatter(_FORMAT, defaults={"component": "driver", "rank": 0}))
         self.setLevel(logging.INFO)
         logging.getLogger().addHandler(self)
+        self._told = tell_more()
 
     def write_line(self, line: Line, component: str, rank: int) -> None:
         """Write what another process said."""
@@ -32,4 +47,6 @@ class TrialLog(logging.FileHandler):
     def close(self) -> None:
         """Take no more, and close the file."""
         logging.getLogger().removeHandler(self)
+        while self._told:
+            self._told.pop().setLevel(logging.NOTSET)
         super().close()

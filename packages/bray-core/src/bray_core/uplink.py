@@ -25,6 +25,7 @@ from bray_core.errors import CodecError, ConfigError, DeadlineError
 from bray_core.hub import ADDRESS
 from bray_core.process_figures import ProcessFigures
 from bray_core.sample import Sample
+from bray_core.trial_log import tell_more
 
 _MAX_LINES = 1000
 """Records of the log that wait; older ones are dropped."""
@@ -57,6 +58,7 @@ class Uplink:
         self._wake.setblocking(False)
         self._handler = _Handler(self)
         logging.getLogger().addHandler(self._handler)
+        tell_more()
         self._thread = threading.Thread(target=self._run, name="bray-uplink", daemon=True)
         self._thread.start()
 
