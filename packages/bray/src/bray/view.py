@@ -33,7 +33,8 @@ def describe(trial: Path) -> str:
     """
     if not (trial / "launches").is_dir():
         raise NotFoundError(
-            f"trial: {trial} is no trial folder: expected one that `bray train` wrote"
+            f"trial: {trial} is no trial folder: expected one that `bray train` or `bray recipe` "
+            "wrote"
         )
     lines = [f"trial {trial}"]
     result = trial / "result.json"
@@ -45,7 +46,7 @@ def describe(trial: Path) -> str:
             if isinstance(value, int | float)
         ]
     else:
-        lines.append("  not finished yet: `bray train` with the same trial goes on")
+        lines.append("  not finished yet: the same command again goes on")
     _, returns = curve(trial, "actor/episode_return")
     if returns:
         lines.append(f"  return  {sparkline(returns)}  {returns[0]:.1f} → {returns[-1]:.1f}")
