@@ -94,6 +94,19 @@ def test_tensorboard_events_hold_the_figures(trained: Path) -> None:
     assert set(lags) == {0.0}, "an on-policy replay has no lag"
 
 
+def test_a_line_of_metrics_has_every_axis_and_every_process(trained: Path) -> None:
+    (file,) = (trained / "cartpole").glob("launches/*/metrics.jsonl")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert min(rows[-1][axis] for axis in ("frames", "steps", "policy_version", "seconds")) > 0
+    names = {name for row in rows for name in row["values"]}
+    assert names >= {
+        "actor/episode_return", "actor/steps_per_s", "model/batch_rows", "model/forward_s",
+        "model/wait_s", "buffer/queued_segments", "trainer/frames_per_s", "trainer/loss",
+        "trainer/policy_lag_versions", "trainer/publish_s", "trainer/utilisation",
+        "process/cpu_cores{component=driver}", "process/cpu_cores{component=gamecore}",
+    }  # fmt: skip
+
+
 @pytest.mark.ray
 @pytest.mark.timeout(300)
 def test_ray_run_reaches_its_goal(tmp_path: Path) -> None:

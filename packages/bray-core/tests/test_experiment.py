@@ -88,10 +88,13 @@ def test_launches_of_one_second_are_apart(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_log_is_kept_while_it_is_open(tmp_path: Path) -> None:
     experiment = Experiment.open(tmp_path, "trial")
     logging.getLogger("bray_core.test").warning("a word")
+    logging.getLogger("bray_core.test").info("a detail")
     experiment.close()
     logging.getLogger("bray_core.test").error("too late")
     log = (experiment.path / "bray.log").read_text()
     assert "a word" in log
+    assert "a detail" in log
+    assert logging.getLogger("bray_core").level == logging.NOTSET
     assert "too late" not in log
 
 

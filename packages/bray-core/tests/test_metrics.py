@@ -1,18 +1,14 @@
 from __future__ import annotations
 
-import json
-import math
 import pickle
-import sys
 import threading
-from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from bray_core.errors import ConfigError, MissingExtraError
-from bray_core.json_lines import JsonLinesSink
-from bray_core.metrics import Registry
-from bray_core.tensorboard import TensorBoardSink
+from bray_core.errors import ConfigError
+from bray_core.metrics import MAX_SHOWN, Registry
 
 
 @pytest.mark.parametrize(
@@ -80,7 +76,7 @@ def test_merging_leaves_the_samples_as_they_are() -> None:
     source.record("x", 1, kind="sum")
     samples = source.drain()
     one.merge(samples)
-    one.record("x", 5)
+    one.record("x", 5, kind="sum")
     other.merge(samples)
     assert other.snapshot() == {"x": 1.0}
 
@@ -99,14 +95,6 @@ def test_snapshots_of_several_threads_lose_nothing() -> None:
     for thread in threads:
         thread.join()
     assert registry.snapshot() == {"n": 2000.0}
-
-
-def test_without_tensorboard_the_sink_names_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.event_file_writer", None)
-    with pytest.raises(MissingExtraError, match=r"install bray-core\[tensorboard\]"):
-        TensorBoardSink(tmp_path)
 
 
 def test_an_unknown_kind_is_refused() -> None:
@@ -131,22 +119,132 @@ def test_threads_lose_nothing() -> None:
     assert total == 20_000
 
 
-def test_the_json_lines_sink(tmp_path: Path) -> None:
-    sink = JsonLinesSink(tmp_path / "m.jsonl")
-    sink.write(3, {"a": 1.5, "b": math.nan}, 10.0)
-    sink.close()
-    line = json.loads((tmp_path / "m.jsonl").read_text())
-    assert line == {"step": 3, "wall_time_s": 10.0, "values": {"a": 1.5, "b": None}}
+def test_an_array_counts_by_its_elements() -> None:
+    registry = Registry()
+    registry.record("a/weights", np.array([[1.0, 2.0], [3.0, 6.0]]))
+    registry.record("a/weights", np.float32(8))
+    found = registry.query("a/weights", 60)
+    assert (found.count, found.total, found.minimum, found.maximum, found.last) == (5, 20, 1, 8, 8)
+    assert found.quantile(0.5) == pytest.approx(3, rel=0.01)
 
 
-def test_the_tensorboard_sink(tmp_path: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+def test_a_query_gathers_all_labels_that_have_the_given_ones() -> None:
+    registry = Registry()
+    for map_, team, value in (("sand", "red", 1), ("sand", "blue", 2), ("ice", "red", 4)):
+        registry.record("task/score", value, map=map_, team=team)
+    assert registry.query("task/score", 60).total == 7
+    assert registry.query("task/score", 60, map="sand").total == 3
+    assert registry.query("task/score", 60, team="red", map="ice").last == 4
+    assert registry.query("task/score", 60, map="mud").count == 0
+    assert registry.query("task/scores", 60).count == 0
 
-    sink = TensorBoardSink(tmp_path)
-    for step in (1, 2):
-        sink.write(step, {"a/x": step * 0.5, "b": math.inf}, 10.0)
-    sink.close()
-    events = EventAccumulator(str(tmp_path))
-    events.Reload()
-    assert [(e.step, e.value) for e in events.Scalars("a/x")] == [(1, 0.5), (2, 1.0)]
-    assert events.Tags()["scalars"] == ["a/x"]
+
+def test_labels_count_in_any_order() -> None:
+    registry = Registry()
+    registry.record("a/x", 1, a="1", b="2")
+    registry.record("a/x", 2, b="2", a="1")
+    assert registry.snapshot() == {"a/x{a=1,b=2}": 1.5}
+
+
+def test_long_windows_lose_nothing() -> None:
+    registry = Registry()
+    for number in range(10_000):
+        registry.record("a/x", float(number))
+    (sample,) = registry.drain()
+    assert (sample.count, sample.total) == (10_000, sum(range(10_000)))
+    assert (sample.minimum, sample.maximum, sample.last) == (0, 9999, 9999)
+    assert sample.quantile(0.5) == pytest.approx(4999, rel=0.01)
+
+
+def test_what_is_no_number_shows_and_spoils_no_quantile() -> None:
+    registry = Registry()
+    registry.record("a/x", np.array([1.0, np.nan, np.inf, -np.inf]))
+    found = registry.query("a/x", 60)
+    assert np.isnan(found.mean)
+    assert found.minimum == -np.inf
+    assert found.quantile(0.5) == pytest.approx(1, rel=0.01)
+
+
+def test_drained_and_snapped_at_the_same_time() -> None:
+    registry = Registry()
+    registry.record("a/n", 2, kind="count")
+    assert registry.snapshot() == {"a/n": 2}
+    assert [sample.total for sample in registry.drain()] == [2], "a look takes nothing away"
+    registry.record("a/n", 3, kind="count")
+    lost = registry.drain()
+    registry.record("a/n", 4, kind="count")
+    registry.restore(lost)
+    assert [sample.total for sample in registry.drain()] == [7]
+    assert registry.snapshot() == {"a/n": 9}
+
+
+def test_a_finaliser_may_record_at_any_time() -> None:
+    registry = Registry()
+    with registry._folding:  # such as in the middle of a window's end, on the same thread
+        for _ in range(5000):
+            registry.record("a/x", 1.0)
+    with registry._naming:
+        registry.record("a/y", 1.0)
+    assert {s.name: s.count for s in registry.drain()} == {"a/x": 5000, "a/y": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "labels", "message"),
+    [
+        (("", 1), {}, "name: expected <component>/<what>"),
+        (("a b", 1), {}, "name: expected <component>/<what>"),
+        ((7, 1), {}, "name: expected <component>/<what>"),
+        (("x" * 201, 1), {}, "name: expected <component>/<what>"),
+        (("a/x", "1"), {}, "value: expected a number or an array of them, got '1'"),
+        (("a/x", None), {}, "value: expected a number or an array of them, got None"),
+        (("a/x", [1, "b"]), {}, "value: expected a number or an array of them"),
+        (("a/x", 1), {"map": 3}, "map: expected a short text .* got 3"),
+        (("a/x", 1), {"map": "a=b"}, "map: expected a short text"),
+        (("a/x", 1), {"worker": "1"}, "worker: is a label of bray's own"),
+    ],
+)
+def test_nonsense_is_refused(arguments: Any, labels: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Registry().record(*arguments, **labels)
+
+
+def test_a_metric_has_one_kind() -> None:
+    registry = Registry()
+    registry.record("a/x", 1, kind="sum")
+    registry.drain()
+    with pytest.raises(ConfigError, match="kind: a/x is recorded as 'sum', got 'mean'"):
+        registry.record("a/x", 1)
+
+
+@pytest.mark.parametrize("window_s", [0, -1, float("nan")])
+def test_a_window_that_is_none_is_refused(window_s: float) -> None:
+    with pytest.raises(ConfigError, match="window_s: expected more than 0 seconds, got"):
+        Registry().query("a/x", window_s)
+
+
+def test_of_what_is_shown_the_newest_are_kept() -> None:
+    registry = Registry()
+    for number in range(MAX_SHOWN + 4):
+        registry.show("a/text", str(number))
+    assert [one.text for one in registry.take_shown()] == [str(n) for n in range(4, MAX_SHOWN + 4)]
+    registry.show("a/image", np.zeros((4, 5), np.uint8))
+    registry.show("a/video", np.zeros((2, 4, 5, 3), np.uint8), frames_per_s=5)
+    assert [one.frames.shape for one in registry.take_shown()] == [(1, 4, 5, 1), (2, 4, 5, 3)]
+
+
+@pytest.mark.parametrize(
+    ("content", "frames_per_s", "message"),
+    [
+        (np.zeros((4, 5)), 30, r"content: expected a text or uint8 pixels .* got float64 \(4, 5\)"),
+        (np.zeros((4, 5, 2), np.uint8), 30, "content: expected 1, 3 or 4 channels"),
+        (np.zeros((0, 5), np.uint8), 30, "content: expected a text or uint8 pixels"),
+        (np.zeros((2**13, 2**12), np.uint8), 30, "content: expected 16777216 bytes at most"),
+        (np.zeros((4, 5), np.uint8), 0, "frames_per_s: expected more than 0"),
+        (3, 30, "content: expected a text or uint8 pixels"),
+    ],
+)
+def test_pictures_that_are_none_are_refused(
+    content: Any, frames_per_s: float, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Registry().show("a/b", content, frames_per_s=frames_per_s)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import signal
@@ -25,6 +26,8 @@ from bray_core.errors import (
     PortInUseError,
     WorkerLostError,
 )
+from bray_core.hub import Hub
+from bray_core.trial_log import TrialLog
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
@@ -53,6 +56,10 @@ class Adder:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+    def calls(self) -> float:
+        logging.getLogger("adder").warning("counts")
+        return metrics.query("adder/calls", 60).total
 
 
 @pytest.fixture(scope="module")
@@ -106,12 +113,32 @@ def test_names_are_unique_and_can_be_looked_up(pool: Any) -> None:
         WorkerPool.get("nobody")
 
 
-def test_metrics_are_gathered(pool: Any) -> None:
-    pool.drain_metrics()
-    pool.call_all("add", 0)
-    (first, second) = pool.drain_metrics()
-    assert first.name == second.name == "adder/calls"
-    assert first.total + second.total == 2
+def test_workers_report_to_the_hub(tmp_path: Path) -> None:
+    from bray_core.remote import WorkerPool
+
+    log = TrialLog(tmp_path / "bray.log")
+    hub = Hub(metrics.Registry(), write_line=log.write_line, every_s=1e6)
+    made = WorkerPool("told", Adder, args=(0,), num_workers=2)
+    try:
+        made.call_all("add", 1)
+        assert hub.gather()["adder/calls"] == 2
+        assert made.call_all("calls") == [2, 2], "any of them knows of all"
+        pending = made.submit("sleep", 60, worker=0)
+        os.kill(made.pids()[0], signal.SIGKILL)
+        with pytest.raises(WorkerLostError):
+            made.result(pending)
+        made.wait_ready(60)
+        made.call_all("add", 1)
+        made.call_all("calls")  # there and back: the new one has joined
+        values = hub.gather()
+        assert (values["adder/calls"], values["worker/restarts"]) == (4, 1)
+        lines = (tmp_path / "bray.log").read_text().splitlines()
+        said = sorted(line.split(" ", 3)[3] for line in lines if "adder:" in line)
+        assert said == 2 * ["told/0 adder: counts"] + 2 * ["told/1 adder: counts"]
+    finally:
+        made.close()
+        hub.close()
+        log.close()
 
 
 def test_strategies_keep_their_promise(pool: Any) -> None:
@@ -199,7 +226,6 @@ def test_a_closed_pool_says_so() -> None:
     for use in (made.pids, made.wait_ready, lambda: made.choose("round_robin")):
         with pytest.raises(ClosedError, match="pool brief: already closed"):
             use()
-    assert made.drain_metrics() == []
     with pytest.raises(WorkerLostError, match="died"):
         handle.call("add", 1, timeout_s=30)
 
@@ -274,7 +300,6 @@ remote.shutdown_ray()
 assert not marked(), marked()
 
 pool.close()  # none of these may start a cluster of Ray's own accord
-assert pool.drain_metrics() == []
 for use in (lambda: remote.WorkerPool("q", dict), lambda: remote.WorkerPool.get("q")):
     try:
         use()

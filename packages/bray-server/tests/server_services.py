@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bray_core import metrics
+
 Launch = Callable[..., tuple["subprocess.Popen[str]", list[str]]]
 
 
@@ -27,6 +29,7 @@ class Counter:
         if body.startswith(b"sleep "):
             await asyncio.sleep(float(body[6:]))
         self.ticks += 1
+        metrics.record("counter/ticks", 1, kind="count")
         return str(self.ticks).encode()
 
     async def end(self, body: bytes) -> bytes:

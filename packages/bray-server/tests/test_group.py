@@ -97,6 +97,8 @@ def test_metrics_are_those_of_all_workers(workers: list[Any]) -> None:
     forwarded = [line for line in lines if line.startswith("bray_forwarded_total{")]
     assert sorted(line.split()[1] for line in forwarded) == ["0", "1"]
     assert len({line.partition("worker=")[2] for line in sessions}) == 2
+    (ticked,) = [line for line in lines if line.startswith("bray_counter_ticks_total{")]
+    assert ticked.split()[1] == "1", "what a worker's process records is there too"
 
 
 def test_a_stopped_worker_leaves_nothing_behind(workers: list[Any], tmp_path: Path) -> None:

@@ -119,8 +119,6 @@ def test_two_ranks_survive_the_loss_of_either(make: Callable[..., Any]) -> None:
     assert trainer.wait(0)
     first, second = trainer.call_all("weights")
     assert first == second, "both stopped at the same replay"
-    names = [sample.name for sample in trainer.drain_metrics()]
-    assert names.count("trainer/loss") == 2
     trainer.call("set_goal", -1)
     trainer.start()
     with pytest.raises(ValueError, match="my fault"):  # of rank 1, though rank 0 failed too

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import socket
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +9,11 @@ import pytest
 import torch
 
 import bray
+from bray.launch import Launch
 from bray_buffer import BufferConfig, ReplayConfig
-from bray_core import nested
-from bray_core.errors import AlreadyExistsError, ConfigError
+from bray_core import metrics, nested
+from bray_core.errors import AlreadyExistsError, ConfigError, PortInUseError
+from bray_core.json_lines import curve
 from bray_core.layout import Layout
 
 
@@ -72,3 +76,45 @@ def test_a_replay_is_kept_with_the_trial_and_a_queue_is_not(tmp_path: Path) -> N
     assert [path.name for path in (tmp_path / "trial" / "buffers").iterdir()] == ["replay"]
     with bray.init(tmp_path, "trial") as run, pytest.raises(ConfigError, match="config: expected"):
         run.buffer("other", layout, {})  # type: ignore[arg-type]
+
+
+def test_the_metrics_of_a_launch_begin_with_it(tmp_path: Path) -> None:
+    metrics.record("actor/steps", 1000, kind="count")
+    for trial in ("one", "two"):
+        with bray.init(tmp_path, trial) as run:
+            metrics.record("actor/steps", 10, kind="count")
+            assert run.metrics()["actor/steps"] == 10
+            metrics.record("actor/steps", 5, kind="count")
+        frames, steps = curve(tmp_path / trial, "actor/steps")
+        assert (frames, steps) == ([10, 15], [10, 15]), "the last window is written too"
+    with bray.init(tmp_path, "one"):
+        metrics.record("actor/steps", 10, kind="count")
+    assert curve(tmp_path / "one", "actor/steps")[0] == [10, 15, 25], "it goes on"
+
+
+def test_metrics_are_served(tmp_path: Path) -> None:
+    with bray.init(tmp_path, "trial") as run:
+        metrics.record("task/wins", 2, kind="count")
+        address = run.serve_metrics(0)
+        with urllib.request.urlopen(address) as response:
+            assert b"\nbray_task_wins_total 2\n" in response.read()
+        port = int(address.split(":")[2].partition("/")[0])
+        with pytest.raises(PortInUseError, match=f"port {port} on 127.0.0.1 is already in use"):
+            run.serve_metrics(port)
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(address)
+
+
+def test_a_launch_says_where_its_metrics_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Launch(project=tmp_path, trial="trial", metrics_port=0).open({}):
+        said = capsys.readouterr().err.strip()
+        assert said.startswith("metrics at http://127.0.0.1:")
+        assert urllib.request.urlopen(said.removeprefix("metrics at ")).status == 200
+        port = int(said.split(":")[2].partition("/")[0])
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(PortInUseError):
+        Launch(project=tmp_path, trial="trial", metrics_port=port).open({})
+    Launch(project=tmp_path, trial="trial").open({}).close()
+    with pytest.raises(ConfigError, match="--metrics-port: expected 0 to 65535, got 70000"):
+        Launch(project=tmp_path, trial="trial", metrics_port=70_000)

@@ -28,7 +28,7 @@ from bray_actor.environments import (
 )
 from bray_actor.exchange import connect, exchange_bodies
 from bray_actor.spaces import resolve
-from bray_core import codec
+from bray_core import codec, uplink
 from bray_core.errors import BrayError, ConfigError, ServiceError
 from bray_core.nested import Nested
 from bray_server import Client, Request
@@ -237,6 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _exit_quietly)
     _die_with_parent(options.parent)
+    uplink.join("gamecore", options.lane_offset // max(1, options.num_envs))
     game = partial(
         play,
         options.env,

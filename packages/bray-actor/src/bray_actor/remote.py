@@ -129,10 +129,6 @@ class RemoteRollouts:
         logger.warning("rollouts: worker %d is replaced: %s", worker, error)
         metrics.record("actor/rollouts_lost", 1, kind="count")
 
-    def drain_metrics(self) -> list[metrics.Sample]:
-        """Gather what the workers recorded."""
-        return self._pool.drain_metrics()
-
     def close(self) -> None:
         """Kill the workers."""
         self._pool.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from typing import Any
 
@@ -84,6 +85,7 @@ class Runner:
         self._final_columns = _columns(views["final_observation"])
         self._extra = [(name, _columns(views[name])) for name in extra_names(self._layout)]
         self._version = model.version
+        self._stepping_s = 0.0
         self._ended: deque[float] = deque(maxlen=_KEPT_RETURNS)
 
     def _check_layout(self) -> None:
@@ -111,9 +113,11 @@ class Runner:
         if steps < 1:
             raise ConfigError(f"steps: expected 1 or more, got {steps}")
         recorded = 0
+        started, self._stepping_s = time.perf_counter(), 0.0
         for _ in range(steps):
             recorded += await self._step()
         metrics.record("actor/steps", recorded, kind="count")
+        metrics.record("actor/utilisation", self._stepping_s / (time.perf_counter() - started))
         return recorded
 
     async def next_version(self, timeout_s: float = _PUSH_TIMEOUT_S) -> None:
@@ -151,7 +155,9 @@ class Runner:
         self._begin_steps(acting, action, log_prob, answer.outputs, answer.version)
         low_high = self._low_high
         taken = action + self._first if low_high is None else np.clip(action, *low_high)
+        started = time.perf_counter()
         observation, reward, terminated, truncated, info = self._env.step(taken)
+        self._stepping_s += time.perf_counter() - started
         following = to_arrays(self._space, observation)
         self._finish_steps(acting, reward, terminated, truncated)
         ended = terminated | truncated

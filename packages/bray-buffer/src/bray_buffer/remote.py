@@ -452,10 +452,6 @@ class RemoteBuffer:
         for worker, cursor in enumerate(state["workers"][: self._pool.size]):
             self._pool.call("set_cursor", cursor, worker=worker)
 
-    def drain_metrics(self) -> list[metrics.Sample]:
-        """Gather what every worker recorded."""
-        return self._pool.drain_metrics()
-
     def close(self) -> None:
         """End the workers; whoever waits for them, in any process, gets ClosedError."""
         if self._pool.size and ray.is_initialized():

@@ -10,7 +10,6 @@ dies with its process.
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import re
 import tempfile
@@ -23,6 +22,7 @@ import yaml
 
 from bray_core.config import to_mapping
 from bray_core.errors import AlreadyExistsError, ConfigError
+from bray_core.trial_log import TrialLog
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _FOLDERS = ("checkpoints", "models", "buffers", "episodes", "launches")
@@ -45,13 +45,14 @@ def write_atomic(path: Path, data: bytes) -> None:
 class Experiment:
     """One launch of one trial. Made by `open`."""
 
-    def __init__(self, path: Path, launch: Path, lock: int, log: logging.Handler) -> None:
+    def __init__(self, path: Path, launch: Path, lock: int, log: TrialLog) -> None:
         self.path = path
         self.launch = launch
         self.models = path / "models"
         self.checkpoints = path / "checkpoints"
         self._lock = lock
-        self._log = log
+        self.log = log
+        """`bray.log`."""
 
     @classmethod
     def open(cls, project: Path, trial: str, config: Mapping[str, Any] | None = None) -> Experiment:
@@ -85,7 +86,7 @@ class Experiment:
         try:
             if config is not None:
                 write_atomic(path / "config.yaml", config.encode())
-            return cls(path, _new_launch(path / "launches"), lock, _open_log(path / "bray.log"))
+            return cls(path, _new_launch(path / "launches"), lock, TrialLog(path / "bray.log"))
         except BaseException:
             os.close(lock)
             raise
@@ -94,8 +95,7 @@ class Experiment:
         """Release the trial; again is harmless."""
         if self._lock < 0:
             return
-        logging.getLogger().removeHandler(self._log)
-        self._log.close()
+        self.log.close()
         os.close(self._lock)
         self._lock = -1
 
@@ -133,11 +133,3 @@ def _new_launch(launches: Path) -> Path:
             continue
         return launch
     raise AlreadyExistsError(f"launches: 1000 launches in one second below {launches}")
-
-
-def _open_log(path: Path) -> logging.Handler:
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    handler.setLevel(logging.INFO)
-    logging.getLogger().addHandler(handler)
-    return handler

@@ -17,9 +17,10 @@ from typing import Any
 
 import ray
 import ray.exceptions
+import ray.util
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from bray_core import metrics, orphans
+from bray_core import metrics, orphans, uplink
 from bray_core.balance import Balance, Strategy
 from bray_core.errors import (
     AlreadyExistsError,
@@ -44,6 +45,8 @@ _LOST = (
     ray.exceptions.OwnerDiedError,
 )
 _started_here = False
+_is_own_cluster = False
+"""Whether all nodes are on this machine: nobody else knows of the cluster."""
 _index = 0
 
 
@@ -68,7 +71,7 @@ def init_ray(address: str | None = None, num_cpus: int | None = None) -> bool:
         DeadlineError: what listens there does not let us in within half a minute, or a cluster
             here does not start.
     """
-    global _started_here
+    global _started_here, _is_own_cluster
     if ray.is_initialized():
         return False
     options: dict[str, Any] = {
@@ -82,7 +85,7 @@ def init_ray(address: str | None = None, num_cpus: int | None = None) -> bool:
             "include_dashboard": False,
             "object_store_memory": _OBJECT_STORE_BYTES,  # it shares /dev/shm with bray's buffers
         }
-    _started_here = True
+    _started_here, _is_own_cluster = True, address is None
     try:
         if address is None:
             orphans.adopt()
@@ -146,12 +149,17 @@ def _check_reachable(address: str) -> None:
         ) from error
 
 
+def this_host() -> str:
+    """Return the address at which workers on any node of the cluster reach this process."""
+    return "127.0.0.1" if _is_own_cluster else str(ray.util.get_node_ip_address())
+
+
 def shutdown_ray() -> None:
     """Disconnect, and stop the cluster if `init_ray` started it; leaves a user's own Ray alone."""
-    global _started_here
+    global _started_here, _is_own_cluster
     if not _started_here:
         return
-    _started_here = False
+    _started_here = _is_own_cluster = False
     ray.shutdown()
     orphans.end(_is_ray)
 
@@ -170,9 +178,15 @@ class _Worker:
         kwargs: dict[str, Any],
         index: int,
         num_workers: int,
+        pool: str,
+        hub: str | None,
     ) -> None:
         global _index
         _index = index
+        if hub is not None:
+            uplink.join(pool, index, hub)
+        if ray.get_runtime_context().was_current_actor_reconstructed:
+            metrics.record("worker/restarts", 1, kind="count")
         self._num_workers = num_workers
         self._instance = factory(*args, **kwargs)
 
@@ -183,13 +197,9 @@ class _Worker:
         """Return the pool's size, this process and its node."""
         return self._num_workers, os.getpid(), ray.get_runtime_context().get_node_id()
 
-    def drain_metrics(self) -> list[metrics.Sample]:
-        return metrics.drain()
 
-
-# `describe` and `drain_metrics` are answered while calls run.
-for _method in (_Worker.describe, _Worker.drain_metrics):
-    ray.method(concurrency_group="control")(_method)
+# It is answered while calls run.
+ray.method(concurrency_group="control")(_Worker.describe)
 _RemoteWorker: Any = ray.remote(concurrency_groups={"control": 1})(_Worker)
 
 
@@ -255,7 +265,8 @@ class WorkerPool:
         try:
             for i in range(num_workers):
                 worker = _RemoteWorker.options(name=f"{name}/{i}", **options)
-                arguments = (factory, args, dict(kwargs or {}), i, num_workers)
+                settings = i, num_workers, name, uplink.address()
+                arguments = (factory, args, dict(kwargs or {}), *settings)
                 self._workers.append(_create(name, worker, arguments))
             self._balance = Balance(num_workers, self.near)
             self._describe(_START_TIMEOUT_S)
@@ -375,18 +386,6 @@ class WorkerPool:
     def pids(self) -> list[int]:
         """Return the process ids of the workers."""
         return [pid for _, pid, _ in self._describe(60.0)]
-
-    def drain_metrics(self) -> list[metrics.Sample]:
-        """Gather what every worker recorded; a worker that is being restarted gives nothing."""
-        gathered: list[metrics.Sample] = []
-        if not ray.is_initialized():
-            return gathered
-        for ref in [worker.drain_metrics.remote() for worker in self._workers]:
-            try:
-                gathered += _get(ref, 5.0, f"pool {self.name}")
-            except (WorkerLostError, DeadlineError) as error:
-                logger.warning("no metrics: %s", error)
-        return gathered
 
     def wait_ready(self, timeout_s: float = 60.0) -> None:
         """Wait until every worker answers, such as after one was killed.

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
+from bray_core import metrics
 from bray_core.config import closest
 from bray_core.errors import AlreadyExistsError, ConfigError, MissingExtraError, NotFoundError
 from bray_core.experiment import Experiment
+from bray_core.hub import Hub
+from bray_core.sinks import Sinks
 
 RuntimeKind: TypeAlias = Literal["local", "ray"]
 
@@ -17,11 +20,22 @@ class Runtime:
     """A trial that is open and the place where its components run. Made by `init`."""
 
     def __init__(
-        self, experiment: Experiment, runtime: RuntimeKind, *, owns_ray: bool = False
+        self,
+        experiment: Experiment,
+        runtime: RuntimeKind,
+        *,
+        owns_ray: bool = False,
+        config: Mapping[str, Any] | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         self.experiment = experiment
         self.runtime = runtime
         self._owns_ray = owns_ray
+        metrics.registry().clear()  # counts are a launch's own
+        self.sinks = Sinks(experiment.launch, config)
+        """Where metrics are written."""
+        self.hub = Hub(host=host, write=self.sinks.write, write_line=experiment.log.write_line)
+        """Gathers what all processes record and log."""
 
     def close(self) -> None:
         """Leave Ray if `init` joined or started it, and release the trial."""
@@ -34,7 +48,11 @@ class Runtime:
 
                 shutdown_ray()
         finally:
-            self.experiment.close()
+            try:
+                self.hub.close()
+                self.sinks.close()
+            finally:
+                self.experiment.close()
 
     def __enter__(self) -> Runtime:
         return self
@@ -79,20 +97,21 @@ def init(
         )
     experiment = Experiment.open(Path(project), trial, config)
     try:
-        owns_ray = runtime == "ray" and _start_ray(address)
+        owns_ray, host = _start_ray(address) if runtime == "ray" else (False, "127.0.0.1")
+        _current = Runtime(experiment, runtime, owns_ray=owns_ray, config=config, host=host)
     except BaseException:
         experiment.close()
         raise
-    _current = Runtime(experiment, runtime, owns_ray=owns_ray)
     return _current
 
 
-def _start_ray(address: str | None) -> bool:
+def _start_ray(address: str | None) -> tuple[bool, str]:
+    """Return whether this process started or joined Ray, and which address workers reach it at."""
     try:
-        from bray_core.remote import init_ray
+        from bray_core.remote import init_ray, this_host
     except ImportError:
         raise MissingExtraError("runtime 'ray'", "bray-core", "ray") from None
-    return init_ray(address)
+    return init_ray(address), this_host()
 
 
 def current() -> Runtime:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from bray_core import metrics
 from bray_core.errors import CapacityError, ClosedError, DeadlineError
 from bray_core.protocols import Answer
 from bray_model.config import ModelConfig
@@ -173,6 +174,8 @@ class Batcher:
             batch.append(self._queue.popleft())
             rows += batch[-1].request.rows
         self._rows -= rows
+        metrics.record("model/wait_s", self.loop.time() - batch[0].since)
+        metrics.record("model/queued_rows", self._rows)
         return batch
 
     def _attempt(self, batch: list[_Waiter]) -> tuple[list[Answer | Exception], Exception | None]:

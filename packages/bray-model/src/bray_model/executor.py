@@ -23,6 +23,8 @@ from bray_model.tree_spec import Leaf, Leaves, TreeSpec
 
 _ALIGN_BYTES = 64  # CPU kernels may round otherwise on memory that is aligned otherwise
 
+_LOAD_S = 1.0
+
 
 class NonFiniteError(BrayError):
     """A model's output holds NaN or inf; names the output."""
@@ -69,9 +71,10 @@ class Executor:
         self._row_multiple = engine.row_multiple
         capacity = _up_to_multiple(config.max_batch_size, engine.row_multiple)
         self._block = _InputBlock(signature.input_tree, capacity)
+        self._load = _Load()
 
     def clone(self, current: Current) -> Executor:
-        """Return one for another version: engines, input block and lock are shared."""
+        """Return one for another version: engines, input block, load and lock are shared."""
         clone = copy.copy(self)
         clone.current = current
         clone._is_root = False
@@ -129,7 +132,9 @@ class Executor:
                     f"got {leaf.dtype} {leaf.shape}"
                 )
         metrics.record("model/batch_rows", rows)
-        metrics.record("model/forward_s", time.perf_counter() - started)
+        ended = time.perf_counter()
+        metrics.record("model/forward_s", ended - started)
+        self._load.add(started, ended)
         return [leaf[:rows] for leaf in leaves]
 
     def _padded(self, rows: int) -> int:
@@ -163,6 +168,21 @@ class Executor:
             if not _are_finite([leaf[start:stop]]):
                 return NonFiniteError(f"{path}: expected finite values, got NaN or inf")
         return None
+
+
+class _Load:
+    """Records about once a second which share of the time forwards took."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+        self._busy_s = 0.0
+
+    def add(self, started: float, ended: float) -> None:
+        """Take note of a forward; called by one thread at a time."""
+        self._busy_s += ended - started
+        if ended - self._since >= _LOAD_S:
+            metrics.record("model/utilisation", self._busy_s / (ended - self._since))
+            self._since, self._busy_s = ended, 0.0
 
 
 def run_or_split(

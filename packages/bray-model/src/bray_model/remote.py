@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray import cloudpickle
 
-from bray_core import metrics
 from bray_core.errors import (
     AlreadyExistsError,
     BrayError,
@@ -149,10 +148,6 @@ class RemoteModel(ModelHandle["RemoteModel"]):
     def __reduce__(self) -> tuple[Any, ...]:
         identity = self.name, self._root, self._uid, self._pool, self._clone, self._frozen
         return _restore, identity
-
-    def drain_metrics(self) -> list[metrics.Sample]:
-        """Gather what the inference workers recorded, in the process that made the model."""
-        return [] if self._workers is None else self._workers.drain_metrics()
 
     def pids(self) -> list[int]:
         """Return the process ids of the inference workers, in the process that made the model."""

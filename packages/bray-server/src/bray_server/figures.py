@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bray_core.prometheus import labels, text
+
 BUCKETS_S = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0
 )  # fmt: skip
@@ -70,10 +72,10 @@ _GAUGES = {
 
 
 def prometheus(workers: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return Prometheus text, format 0.0.4.
+    """Return Prometheus text, format 0.0.4: the figures, then what the processes recorded.
 
     Args:
-        workers: a `Figures.snapshot` by worker; a single worker named "" gets no label.
+        workers: a `Server.snapshot` by worker; a single worker named "" gets no label.
     """
     lines: list[str] = []
 
@@ -95,7 +97,8 @@ def prometheus(workers: Mapping[str, Mapping[str, Any]]) -> str:
         rows = ((_labels(w), f["gauges"].get(key, 0)) for w, f in workers.items())
         family(f"bray_{key}", "gauge", about, rows)
     _histogram(lines, workers)
-    return "\n".join(lines) + "\n"
+    recorded = {worker: figures["recorded"] for worker, figures in workers.items()}
+    return "\n".join(lines) + "\n" + text(recorded)
 
 
 def _histogram(lines: list[str], workers: Mapping[str, Mapping[str, Any]]) -> None:
@@ -111,9 +114,5 @@ def _histogram(lines: list[str], workers: Mapping[str, Mapping[str, Any]]) -> No
         lines.append(f"{name}_count{_labels(worker)} {total}")
 
 
-def _labels(worker: str, **labels: str) -> str:
-    if worker:
-        labels["worker"] = worker
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}"
+def _labels(worker: str, **own: str) -> str:
+    return labels(own, worker=worker) if worker else labels(own)

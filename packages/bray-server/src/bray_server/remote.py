@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bray_core import metrics
 from bray_core.balance import STRATEGIES, Balance, Strategy
 from bray_core.errors import (
     ConfigError,
@@ -188,10 +187,6 @@ class RemoteServer:
     def wait_ready(self, timeout_s: float = 60.0) -> None:
         """Wait until every worker answers, such as after one was killed."""
         self._pool.wait_ready(timeout_s)
-
-    def drain_metrics(self) -> list[metrics.Sample]:
-        """Gather what every worker recorded."""
-        return self._pool.drain_metrics()
 
     def close(self, drain_s: float = 0.0) -> None:
         """Let open sessions end for `drain_s`, free the ports, end the workers; again is harmless.

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bray_core.errors import ConfigError, PortInUseError
+from bray_core.metrics import registry
+from bray_core.prometheus import rows
 from bray_server.auth import Tokens
 from bray_server.connection import Connection
 from bray_server.dispatcher import Dispatcher
@@ -184,13 +186,13 @@ class Server:
         self._num_delta -= 1
 
     def snapshot(self) -> dict[str, Any]:
-        """Return this worker's figures as plain numbers."""
+        """Return this worker's figures as plain numbers, with what its process recorded."""
         gauges = {
             "sessions": len(self.sessions),
             "connections": len(self.connections),
             "requests_under_way": self.sessions.num_running,
         }
-        return self.sessions.figures.snapshot(gauges)
+        return {**self.sessions.figures.snapshot(gauges), "recorded": rows(registry())}
 
     async def metrics(self) -> str:
         """Return Prometheus text of all workers that share the ports."""

@@ -34,6 +34,8 @@ class Phases:
         self._seconds: dict[str, float] = {}
         self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
         self._sums = dict.fromkeys(_WORDS, 0.0)
+        self._finished: float | None = None
+        """When the last replay was."""
 
     def add(self, phase: str, seconds: float) -> None:
         """Add seconds of a phase."""
@@ -64,6 +66,11 @@ class Phases:
         for phase in _WORDS:
             self._sums[phase] = _DECAY * self._sums[phase] + seconds.get(phase, 0.0)
         _record(seconds)
+        busy_s = sum(spent for phase, spent in seconds.items() if phase != "wait")
+        now = time.perf_counter()
+        if self._finished is not None and now > self._finished:
+            metrics.record("trainer/utilisation", min(1.0, busy_s / (now - self._finished)))
+        self._finished = now
 
     def _add_events(self, phase: str, start: torch.cuda.Event, end: torch.cuda.Event) -> None:
         if end.query():  # type: ignore[no-untyped-call]

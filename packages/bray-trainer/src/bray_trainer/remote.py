@@ -287,10 +287,6 @@ class RemoteTrainer:
         """Call a method of the user's own trainer on every rank; return all answers."""
         return self._pool.call_all("call_own", method, args, kwargs, timeout_s=timeout_s)
 
-    def drain_metrics(self) -> list[metrics.Sample]:
-        """Gather what the workers recorded."""
-        return self._pool.drain_metrics()
-
     def close(self) -> None:
         """End the workers; without a `stop` before, what came after the last checkpoint is lost."""
         self._pool.close()

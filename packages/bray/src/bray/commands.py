@@ -1,4 +1,4 @@
-"""The subcommands `train`, `recipe`, `view` and `new`. Heavy imports wait for `run`."""
+"""The subcommands of this package: `train`, `recipe`, … Heavy imports wait for `run`."""
 
 from __future__ import annotations
 
@@ -101,6 +101,30 @@ def _new(options: argparse.Namespace) -> int:
     return 0
 
 
+def _add_monitoring(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="where the two files are written")
+    parser.add_argument(
+        "targets", nargs="*", metavar="HOST:PORT", help="of runs and servers; default: this machine"
+    )
+
+
+def _monitoring(options: argparse.Namespace) -> int:
+    from bray import monitoring
+
+    configuration, dashboard = monitoring.write(
+        options.folder, options.targets or monitoring.TARGETS
+    )
+    _say(f"wrote {configuration}: prometheus --config.file={configuration}")
+    _say(f"wrote {dashboard}: import it in Grafana (Dashboards, New, Import)")
+    return 0
+
+
+monitoring = Command(
+    "monitoring",
+    "write Prometheus' configuration and a Grafana dashboard",
+    _add_monitoring,
+    _monitoring,
+)
 recipe = Command("recipe", "train by a recipe on a task of your choice", _add_recipe, _recipe)
 train = Command("train", "train a template until it reaches its goal", _add_train, _train)
 view = Command("view", "show what a trial holds and how it went", _add_view, _view)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ class Launch:
     runtime: Literal["local", "ray"] = "local"
     address: str | None = None
     seed: int = 1
+    metrics_port: int | None = None
+    """Where Prometheus is answered, on loopback; None: nowhere."""
 
     def __post_init__(self) -> None:
         if self.address and self.runtime != "ray":
@@ -31,6 +34,8 @@ class Launch:
             )
         if self.seed < 0:
             raise ConfigError(f"--seed: expected 0 or more, got {self.seed}")
+        if self.metrics_port is not None and not 0 <= self.metrics_port <= 65535:
+            raise ConfigError(f"--metrics-port: expected 0 to 65535, got {self.metrics_port}")
 
     @classmethod
     def of(cls, options: argparse.Namespace, trial: str) -> Launch:
@@ -41,13 +46,21 @@ class Launch:
             runtime=options.runtime,
             address=options.address,
             seed=options.seed,
+            metrics_port=options.metrics_port,
         )
 
     def open(self, config: Mapping[str, Any]) -> Run:
         """Open the trial, with what is written to its `config.yaml`, and start the runtime."""
         from bray.run import init  # `bray --help` is to be quick
 
-        return init(self.project, self.trial, self.runtime, self.address, config)
+        run = init(self.project, self.trial, self.runtime, self.address, config)
+        if self.metrics_port is not None:
+            try:
+                sys.stderr.write(f"metrics at {run.serve_metrics(self.metrics_port)}\n")
+            except BaseException:
+                run.close()
+                raise
+        return run
 
 
 def add_arguments(parser: argparse.ArgumentParser, trial: str) -> None:
@@ -62,3 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser, trial: str) -> None:
     )
     parser.add_argument("--address", help="of a running Ray cluster; by default one started here")
     parser.add_argument("--seed", type=int, default=1, help="of everything random")
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        help="answer Prometheus there, on loopback; 0 takes any free one",
+    )

@@ -14,7 +14,6 @@ import numpy as np
 
 from bray.progress import display
 from bray.run import Run
-from bray.sinks import Sinks
 from bray.template import GoalPart
 from bray_actor import Played
 from bray_core.cli import check_interrupted
@@ -107,7 +106,6 @@ class Learning:
         self._frames = 0
         self._evaluated_at = 0
         self._returns: deque[float] = deque(maxlen=_WINDOW)
-        self._sinks = run.keep(Sinks(run.experiment.launch))
         self._view = display(title)
         self._written = self._started = time.monotonic()
 
@@ -158,7 +156,6 @@ class Learning:
             return
         self._written = now
         self._view.update({**self._trainer.progress(), **self._figures()})
-        self._sinks.write(self._frames, self._run.metrics())
 
     def _figures(self) -> dict[str, float]:
         elapsed_s = time.monotonic() - self._started

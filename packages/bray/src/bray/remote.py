@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bray_core import metrics
 from bray_core.errors import WorkerLostError
 from bray_core.remote import WorkerPool
 
@@ -53,10 +52,6 @@ class RemoteWorkers:
                 logger.warning("workers: %s is called again: %s", method, error)
                 self._pool.wait_ready(_RESTART_TIMEOUT_S)
                 ref = self._pool.submit(method, *arguments)
-
-    def drain_metrics(self) -> list[metrics.Sample]:
-        """Gather what the workers recorded."""
-        return self._pool.drain_metrics()
 
     def close(self) -> None:
         """Kill the workers."""

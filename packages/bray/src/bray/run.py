@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from bray_core import metrics, protocols
+from bray_core import protocols
 from bray_core import runtime as core_runtime
+from bray_core.errors import ClosedError
 from bray_core.experiment import Experiment
 from bray_core.layout import Layout
 
@@ -69,7 +70,6 @@ class Run:
         self._runtime = launched
         self._open = ExitStack()
         self._open.callback(core_runtime.shutdown)
-        self._remote: list[Any] = []
         self._listeners: list[Listener] = []
 
     @property
@@ -94,6 +94,7 @@ class Run:
             config: batching.
         """
         directory = self.experiment.models / name
+        self._draw(name, module, example_inputs)
         if self.is_local:
             from bray_model import Model
 
@@ -103,6 +104,17 @@ class Run:
 
             made = RemoteModel(name, module, example_inputs, config=config, directory=directory)
         return self.keep(made)
+
+    def _draw(self, name: str, module: Any, example_inputs: Any) -> None:
+        """Let TensorBoard show what a model computes."""
+        from bray.graph import graph
+
+        try:
+            nodes = graph(name, module, example_inputs)
+        except Exception as error:  # noqa: BLE001  the model itself will say what is wrong with it
+            logger.info("model %s: its graph cannot be drawn: %s", name, error)
+        else:
+            self._runtime.sinks.graph(nodes)
 
     def buffer(
         self,
@@ -256,15 +268,32 @@ class Run:
     def keep(self, component: Any) -> Any:
         """Close a component of your own together with this run's; return it."""
         self._open.callback(component.close)
-        if hasattr(component, "drain_metrics"):
-            self._remote.append(component)
         return component
 
     def metrics(self) -> dict[str, float]:
-        """Return the latest value of each metric, gathered from every process of this run."""
-        for component in self._remote:
-            metrics.merge(component.drain_metrics())
-        return metrics.snapshot()
+        """Return the newest value of each metric, gathered from every process of this run.
+
+        They are written to the launch's folder once a second in any case.
+        """
+        return self._runtime.hub.gather()
+
+    def serve_metrics(self, port: int, host: str = "127.0.0.1") -> str:
+        """Answer Prometheus with the metrics of all processes; return where.
+
+        Args:
+            port: 0 takes any free one.
+            host: address to bind.
+
+        Raises:
+            PortInUseError: names the port.
+        """
+        from bray_model.admin_pages import NoService
+        from bray_server import ServerThread
+
+        service = NoService("this port answers /metrics")
+        server = ServerThread(service, host=host, tcp_port=None, http_port=port)
+        self.keep(server)
+        return f"{server.addresses[0]}/metrics"
 
     def listen(self, listener: Listener) -> None:
         """Let `listener` be called with a recipe's figures as it goes, in the recipe's thread.
@@ -282,6 +311,8 @@ class Run:
 
     def close(self) -> None:
         """Close every component and the runtime; the trial's folder stays."""
+        with suppress(ClosedError):  # closed before
+            self._runtime.hub.gather()  # the last words of workers that end now
         self._open.close()
 
     def __enter__(self) -> Run:

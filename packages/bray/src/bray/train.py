@@ -17,7 +17,6 @@ from bray.farewell import farewell
 from bray.launch import Launch
 from bray.progress import Display, display
 from bray.run import Run
-from bray.sinks import Sinks
 from bray.template import Template
 from bray_actor import segment_spec
 from bray_buffer import BufferConfig
@@ -76,7 +75,6 @@ class Loop:
         self._template = template
         self._seed = seed
         self._view = view
-        self._sinks = run.keep(Sinks(run.experiment.launch))
         source = template.source
         self._spaces = spaces = Spaces.of(source.environment)
         self._module = wire.network(template.model, spaces, seed)
@@ -174,7 +172,6 @@ class Loop:
                 **progress,
             }
             self._view.update(figures, now=paused)
-            self._sinks.write(int(progress["frames"]), self._run.metrics())
 
     def _evaluate(self) -> list[float]:
         goal, source = self._template.goal, self._template.source

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bray_core.errors import NotFoundError
+from bray_core.json_lines import curve
 
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -46,21 +47,11 @@ def describe(trial: Path) -> str:
         ]
     else:
         lines.append("  not finished yet: the same command again goes on")
-    curve = _curve(trial, "actor/episode_return")
-    if curve:
-        lines.append(f"  return  {sparkline(curve)}  {curve[0]:.1f} → {curve[-1]:.1f}")
+    _, returns = curve(trial, "actor/episode_return")
+    if returns:
+        lines.append(f"  return  {sparkline(returns)}  {returns[0]:.1f} → {returns[-1]:.1f}")
     lines += [
         f"  export  {manifest.parent}"
         for manifest in sorted(trial.glob("models/*/onnx/*/manifest.json"))
     ]
     return "\n".join(lines)
-
-
-def _curve(trial: Path, name: str) -> list[float]:
-    values = []
-    for log in sorted(trial.glob("launches/*/metrics.jsonl")):
-        for line in log.read_text().splitlines():
-            row = json.loads(line)
-            if name in row.get("values", {}):
-                values.append(float(row["values"][name]))
-    return values
