@@ -23,8 +23,12 @@ class Runtime:
         self.runtime = runtime
         self._owns_ray = owns_ray
 
-    def close(self) -> None:
-        """Leave Ray if `init` joined or started it, and release the trial."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Leave Ray if `init` joined or started it, and release the trial.
+
+        Args:
+            error: what ends the launch, for its record; None: it has finished.
+        """
         global _current
         if _current is self:
             _current = None
@@ -34,13 +38,13 @@ class Runtime:
 
                 shutdown_ray()
         finally:
-            self.experiment.close()
+            self.experiment.close(error)
 
     def __enter__(self) -> Runtime:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.close(error)
 
 
 _current: Runtime | None = None
@@ -80,8 +84,8 @@ def init(
     experiment = Experiment.open(Path(project), trial, config)
     try:
         owns_ray = runtime == "ray" and _start_ray(address)
-    except BaseException:
-        experiment.close()
+    except BaseException as error:
+        experiment.close(error)
         raise
     _current = Runtime(experiment, runtime, owns_ray=owns_ray)
     return _current
@@ -106,7 +110,11 @@ def current() -> Runtime:
     return _current
 
 
-def shutdown() -> None:
-    """Close this process's runtime; harmless where there is none."""
+def shutdown(error: BaseException | None = None) -> None:
+    """Close this process's runtime; harmless where there is none.
+
+    Args:
+        error: what ends the launch, for its record; None: it has finished.
+    """
     if _current is not None:
-        _current.close()
+        _current.close(error)

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from bray_core import metrics, protocols
 from bray_core import runtime as core_runtime
+from bray_core.errors import BrayError
 from bray_core.experiment import Experiment
 from bray_core.layout import Layout
 
 if TYPE_CHECKING:
+    from bray.keep import Keep
     from bray_actor import GamecoreFleet, Runner
     from bray_buffer import BufferConfig, ReplayConfig
     from bray_model import ModelConfig
@@ -65,10 +67,13 @@ class Run:
         'demo'
     """
 
-    def __init__(self, launched: core_runtime.Runtime) -> None:
+    def __init__(self, launched: core_runtime.Runtime, keep: Keep | None = None) -> None:
         self._runtime = launched
+        self.keeps = keep
         self._open = ExitStack()
-        self._open.callback(core_runtime.shutdown)
+        self._open.callback(lambda: core_runtime.shutdown(self._error))
+        self._error: BaseException | None = None
+        self._open.callback(self._prune)
         self._remote: list[Any] = []
         self._listeners: list[Listener] = []
 
@@ -94,6 +99,7 @@ class Run:
             config: batching.
         """
         directory = self.experiment.models / name
+        config = self.keeps.of_model(config) if self.keeps else config
         if self.is_local:
             from bray_model import Model
 
@@ -158,6 +164,7 @@ class Run:
             num_cpus: CPUs that each rank's process claims from Ray.
             num_workers: ranks that train together on Ray; a local run has one.
         """
+        factory = self.keeps.of_trainer(factory) if self.keeps else factory
         if self.is_local:
             made = factory()
         else:
@@ -280,15 +287,30 @@ class Run:
         for listener in self._listeners:
             listener(figures, save)
 
-    def close(self) -> None:
-        """Close every component and the runtime; the trial's folder stays."""
+    def _prune(self) -> None:
+        """Apply the retention once more, when nothing is written any more."""
+        if self.keeps is not None:
+            from bray.keep import prune
+
+            try:
+                prune(self.experiment.path, self.keeps)
+            except (OSError, BrayError) as error:  # must not hide what ended the run
+                logger.warning("retention: %s: %s", self.experiment.path, error)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Close every component and the runtime; the trial's folder stays.
+
+        Args:
+            error: what ends the launch, for its record; None: it has finished.
+        """
+        self._error = error
         self._open.close()
 
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.close(error)
 
 
 def init(
@@ -297,6 +319,7 @@ def init(
     runtime: Literal["local", "ray"] = "local",
     address: str | None = None,
     config: Mapping[str, Any] | None = None,
+    keep: Keep | None = None,
 ) -> Run:
     """Open a trial and start the runtime.
 
@@ -306,9 +329,10 @@ def init(
         runtime: `local` keeps all components in this process; `ray` spreads them over workers.
         address: of a running Ray cluster; by default one is started on this machine.
         config: written to the trial's `config.yaml`.
+        keep: how much of the trial stays on disk; None leaves it to each model and trainer.
 
     Raises:
         ConfigError: a name or the runtime is not valid.
         AlreadyExistsError: this process has a run open, or another process runs this trial.
     """
-    return Run(core_runtime.init(project, trial, runtime, address, config))
+    return Run(core_runtime.init(project, trial, runtime, address, config), keep)
