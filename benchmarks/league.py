@@ -29,9 +29,9 @@ import torch
 import bray
 from bray.learner import network
 from bray.recipes.selfplay import Config, SelfPlay
+from bray.tic_tac_toe_report import TIC_TAC_TOE
 from bray.tournament import complete
 from bray.version_pool import VersionPool
-from bray.yardsticks import TIC_TAC_TOE
 from bray_model import ModelConfig
 
 T = TypeVar("T")

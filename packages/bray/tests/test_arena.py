@@ -10,7 +10,7 @@ import torch
 
 from bray.arena import PolicyPlayer, openings, play
 from bray.learner import MOVE, Learner
-from bray.yardsticks import (
+from bray.tic_tac_toe_report import (
     PerfectPlayer,
     RandomPlayer,
     against,

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import bray
-from bray.matrix_league import GAMES, antisymmetric, cycle, named_game, play, scores
+from bray.matrix_game import GAMES, antisymmetric, cycle, named_game, play, scores
 from bray.recipes import league
 from bray.recipes.league import LAYOUT, NAIVE, ROLES, Config
 from bray_buffer import Buffer, BufferConfig

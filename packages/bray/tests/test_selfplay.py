@@ -14,7 +14,7 @@ import bray
 from bray.learner import layout
 from bray.recipes import selfplay
 from bray.recipes.selfplay import Config
-from bray.yardsticks import TIC_TAC_TOE as GAME
+from bray.tic_tac_toe_report import TIC_TAC_TOE as GAME
 from bray_buffer import Buffer, BufferConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed

@@ -32,7 +32,8 @@ def describe(trial: Path) -> str:
     """
     if not (trial / "launches").is_dir():
         raise NotFoundError(
-            f"trial: {trial} is no trial folder: expected one that `bray train` wrote"
+            f"trial: {trial} is no trial folder: expected one that `bray train` or `bray recipe` "
+            "wrote"
         )
     lines = [f"trial {trial}"]
     result = trial / "result.json"
@@ -44,7 +45,7 @@ def describe(trial: Path) -> str:
             if isinstance(value, int | float)
         ]
     else:
-        lines.append("  not finished yet: `bray train` with the same trial goes on")
+        lines.append("  not finished yet: the same command again goes on")
     curve = _curve(trial, "actor/episode_return")
     if curve:
         lines.append(f"  return  {sparkline(curve)}  {curve[0]:.1f} → {curve[-1]:.1f}")

@@ -82,13 +82,13 @@ YARDSTICKS = {
 with a heuristic, which is stronger and leaves little to chance."""
 
 
-def yardstick(game: str) -> Yardstick:
-    """Look a game up.
+def yardstick(task: str) -> Yardstick:
+    """Look up what a player of a game is measured by.
 
     Raises:
         ConfigError: there is none of that name.
     """
-    if game not in YARDSTICKS:
+    if task not in YARDSTICKS:
         known = ", ".join(YARDSTICKS)
-        raise ConfigError(f"game: expected one of {known}, got {game!r}{closest(game, YARDSTICKS)}")
-    return YARDSTICKS[game]
+        raise ConfigError(f"task: expected one of {known}, got {task!r}{closest(task, YARDSTICKS)}")
+    return YARDSTICKS[task]

@@ -118,19 +118,19 @@ def _step_specs(segments: Layout) -> tuple[Nested, Nested]:
 
 
 def train(
-    run: Run, environment: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 
     Args:
         run: of `bray.init`; an existing trial goes on from its checkpoint.
-        environment: a Gymnasium id, in which the demonstrations were played.
+        task: a Gymnasium id, in which the demonstrations were played.
         config: of the algorithm.
         goal: the evaluation's return, and when to give up.
         seed: of network, environments and draws.
     """
     config = config or Config()
-    spaces = Spaces.of(environment)
+    spaces = Spaces.of(task)
     module = make_policy(spaces, config.hidden, 0, seed)
     cloning = bc.Config(
         demonstrations=config.demonstrations,
@@ -140,8 +140,8 @@ def train(
     bc.CloningTrainer(module, spaces, cloning, seed).run(config.cloning_steps)
     return learn(
         run,
-        f"PPO with imitation on {environment}",
-        environment,
+        f"PPO with imitation on {task}",
+        task,
         config,
         ImitatingTrainer,
         Flow(config.steps_per_replay),
