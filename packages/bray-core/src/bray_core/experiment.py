@@ -1,7 +1,7 @@
 """Experiment folders: everything a trial writes lies below `project/trial/`.
 
     config.yaml     bray.log     checkpoints/     models/<name>/     buffers/     episodes/
-    launches/<time>/             one a launch: its record (`bray_core.launch`), its metrics
+    launches/<time>/             one a launch: its record (`bray_core.launch_record`), its metrics
 
 A trial that exists is resumed; two launches of one trial at a time are refused by a lock that
 dies with its process.
@@ -24,7 +24,7 @@ import yaml
 
 from bray_core.config import to_mapping
 from bray_core.errors import AlreadyExistsError, ConfigError
-from bray_core.launch import CONFIG, RECORD, Launch
+from bray_core.launch_record import CONFIG, RECORD, LaunchRecord
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Experiment:
     """One launch of one trial. Made by `open`."""
 
     def __init__(
-        self, path: Path, launch: Path, record: Launch, lock: int, log: logging.Handler
+        self, path: Path, launch: Path, record: LaunchRecord, lock: int, log: logging.Handler
     ) -> None:
         self.path = path
         self.launch = launch
@@ -96,7 +96,7 @@ class Experiment:
             if config is not None:
                 for folder in (path, launch):
                     write_atomic(folder / CONFIG, config.encode())
-            record = Launch.begin(launch, seed)
+            record = LaunchRecord.begin(launch, seed)
             write_atomic(launch / RECORD, record.to_json())
             made = cls(path, launch, record, lock, _open_log(path / "bray.log"))
         except BaseException:
@@ -156,7 +156,7 @@ def _order(launch: Path) -> tuple[str, int]:
 
 
 def _say_what_crashed(before: Path | None) -> None:
-    record = Launch.read(before) if before is not None else None
+    record = LaunchRecord.read(before) if before is not None else None
     if record is not None and record.ending is None:
         logger.warning(
             "the launch before (%s, process %d) was killed: this one goes on from what it had "

@@ -15,7 +15,7 @@ import yaml
 from bray_core.config import closest
 from bray_core.errors import AlreadyExistsError, BrayError, CodecError, NotFoundError
 from bray_core.experiment import check_name, is_running, launches, lock_trial, newest_launch
-from bray_core.launch import CONFIG, Launch
+from bray_core.launch_record import CONFIG, LaunchRecord
 
 State: TypeAlias = Literal["new", "running", "finished", "interrupted", "failed", "crashed"]
 
@@ -56,19 +56,19 @@ class Trial:
         newest = newest_launch(self.path)
         if newest is None:
             return "new"
-        record = Launch.read(newest)
+        record = LaunchRecord.read(newest)
         if record is not None and record.ending is not None:
             return record.ending
         return "running" if is_running(self.path) else "crashed"
 
-    def launches(self) -> list[tuple[Path, Launch | None]]:
+    def launches(self) -> list[tuple[Path, LaunchRecord | None]]:
         """Return the folder and the record of each launch, the oldest first."""
-        return [(folder, Launch.read(folder)) for folder in launches(self.path)]
+        return [(folder, LaunchRecord.read(folder)) for folder in launches(self.path)]
 
-    def newest(self) -> Launch | None:
+    def newest(self) -> LaunchRecord | None:
         """Return the record of the newest launch; None where there is none."""
         folder = newest_launch(self.path)
-        return None if folder is None else Launch.read(folder)
+        return None if folder is None else LaunchRecord.read(folder)
 
     def config(self) -> dict[str, Any]:
         """Return its settings, empty where none were given.

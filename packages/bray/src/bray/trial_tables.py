@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bray.keep import Best
 from bray_core.errors import CodecError
-from bray_core.launch import CHANGES, Launch
+from bray_core.launch_record import CHANGES, LaunchRecord
 from bray_core.trial import Trial, flatten
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def compared(trials: Sequence[Trial]) -> Table:
     return table
 
 
-def _fields(record: Launch | None) -> dict[str, Any]:
+def _fields(record: LaunchRecord | None) -> dict[str, Any]:
     return {name: getattr(record, name) for name in _LAUNCH_FIELDS} if record else {}
 
 
@@ -188,7 +188,7 @@ def _date(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
-def _duration(record: Launch) -> str:
+def _duration(record: LaunchRecord) -> str:
     if record.ended_s is None:
         return _MISSING
     seconds = max(0, round(record.ended_s - record.began_s))

@@ -16,7 +16,7 @@ import yaml
 from bray_core import git
 from bray_core.errors import CodecError
 from bray_core.experiment import Experiment, newest_launch
-from bray_core.launch import CHANGES, RECORD, Launch
+from bray_core.launch_record import CHANGES, RECORD, LaunchRecord
 from bray_core.trial import Trial
 
 BEGIN = (
@@ -25,13 +25,13 @@ BEGIN = (
 )
 
 
-def launch(project: Path, script: str, *arguments: str, cwd: Path | None = None) -> Launch:
-    """Launch a trial in a process of its own and return its record."""
+def launch(project: Path, script: str, *arguments: str, cwd: Path | None = None) -> LaunchRecord:
+    """LaunchRecord a trial in a process of its own and return its record."""
     command = [sys.executable, "-c", BEGIN + script, str(project), *arguments]
     subprocess.run(command, cwd=cwd, check=False)
     folder = newest_launch(project / "trial")
     assert folder is not None
-    record = Launch.read(folder)
+    record = LaunchRecord.read(folder)
     assert record is not None
     return record
 
@@ -154,19 +154,19 @@ def test_secrets_in_the_command_line_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], shown: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(sys, "argv", command)
-    assert Launch.begin(tmp_path, None).command == shown
+    assert LaunchRecord.begin(tmp_path, None).command == shown
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 2}', '{"format": 1, "pid": 3}'])
 def test_a_broken_record_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / RECORD).write_text(text)
     with pytest.raises(CodecError, match=r"launch\.json: not the record of a launch"):
-        Launch.read(tmp_path)
+        LaunchRecord.read(tmp_path)
 
 
 def test_fields_of_a_later_version_are_left_aside(tmp_path: Path) -> None:
-    record = Launch.begin(tmp_path, 1)
+    record = LaunchRecord.begin(tmp_path, 1)
     content = json.loads(record.to_json()) | {"later": 1}
     (tmp_path / RECORD).write_text(json.dumps(content))
-    assert Launch.read(tmp_path) == record
-    assert Launch.read(tmp_path / "other") is None
+    assert LaunchRecord.read(tmp_path) == record
+    assert LaunchRecord.read(tmp_path / "other") is None

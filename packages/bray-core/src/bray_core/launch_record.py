@@ -40,7 +40,7 @@ _INSTALLED = ".dist-info"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Launch:
+class LaunchRecord:
     """One launch of a trial; times are seconds since 1970."""
 
     began_s: float
@@ -67,7 +67,7 @@ class Launch:
     """What it failed with."""
 
     @classmethod
-    def begin(cls, launch: Path, seed: int | None) -> Launch:
+    def begin(cls, launch: Path, seed: int | None) -> LaunchRecord:
         """Return the record of this process's launch, the changes written into its folder."""
         folder = Path.cwd()
         git = git_state(folder, launch / CHANGES)
@@ -85,7 +85,7 @@ class Launch:
             packages=_packages(),
         )
 
-    def ended(self, error: BaseException | None) -> Launch:
+    def ended(self, error: BaseException | None) -> LaunchRecord:
         """Return the record of a launch that ends now, by an error or without."""
         ending: Ending = "finished"
         if isinstance(error, KeyboardInterrupt):
@@ -100,7 +100,7 @@ class Launch:
         return json.dumps({"format": _FORMAT, **asdict(self)}, indent=1).encode()
 
     @classmethod
-    def read(cls, launch: Path) -> Launch | None:
+    def read(cls, launch: Path) -> LaunchRecord | None:
         """Read the record in a launch's folder; None where there is none.
 
         Raises:
