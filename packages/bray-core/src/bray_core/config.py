@@ -1,7 +1,8 @@
-"""Configuration: YAML into checked dataclasses, with errors that name file, line and key.
+"""Configuration: YAML into checked dataclasses, with errors that name file, line, column and key.
 
 YAML exists only at the command line: `load_yaml` reads a file, applies overrides such as
-`trainer.learning_rate=3e-4`, and builds the (nested, frozen) dataclass that the code works with.
+`BRAY_TRAINER__LEARNING_RATE` of the environment and `trainer.learning_rate=3e-4` of the command
+line, and builds the (nested, frozen) dataclass that the code works with.
 Types understood: bool, int, float, str, Path, Literal, Optional, tuple[X, ...], dataclasses.
 """
 
@@ -13,7 +14,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
@@ -24,6 +25,8 @@ from bray_core.errors import ConfigError
 T = TypeVar("T")
 
 COMMAND_LINE = "command line"
+PREFIX = "BRAY_"
+"""Of environment variables that set something."""
 
 
 def closest(name: str, allowed: Iterable[str]) -> str:
@@ -32,33 +35,62 @@ def closest(name: str, allowed: Iterable[str]) -> str:
     return f", did you mean {near[0]!r}?" if near else ""
 
 
-def load_yaml(path: Path, schema: type[T], overrides: Sequence[str] = ()) -> T:
+def load_yaml(
+    path: Path,
+    schema: type[T] | Callable[[Mapping[str, Any]], type[T]],
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> T:
     """Read a YAML file into the dataclass `schema`.
 
     Args:
         path: the file.
         schema: a dataclass whose `__post_init__` raises ConfigError for values out of range, with
-            a message that begins with the field's name.
-        overrides: `key.path=value`, the value in YAML syntax.
+            a message that begins with the field's name, dotted where it is of a part; or what
+            returns one for the file's settings.
+        overrides: `key.path=value`, the value in YAML syntax; they win over all else.
+        environment: variables, of which those such as `BRAY_KEY__PATH` set `key.path`.
 
     Raises:
-        ConfigError: `file:line: key.path: expected …, got …`, with the closest known name.
+        ConfigError: `file:line:column: key.path: expected …, got …`, with the closest known name.
     """
+    root = _read(path)
+    for name, text in (environment or {}).items():
+        if name.startswith(PREFIX) and "__" in name:
+            key = name.removeprefix(PREFIX).lower().replace("__", ".")
+            _override(root, f"{key}={text}", f"environment {name}")
+    for override in overrides:
+        _override(root, override, COMMAND_LINE)
+    chosen = schema if isinstance(schema, type) else _chosen(root, schema)
+    return _build(root, chosen, "")
+
+
+def _chosen(root: _Value, choose: Callable[[Mapping[str, Any]], type[T]]) -> type[T]:
+    if not isinstance(root.value, dict):
+        raise _wrong(root, "", "settings")
+    try:
+        return choose({name: _unwrap(child) for name, child in root.value.items()})
+    except ConfigError as error:
+        raise ConfigError(f"{_place_of(root, str(error))}: {error}") from error
+
+
+def _read(path: Path) -> _Value:
     try:
         node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-        root = _Value.of_node(node, str(path)) if node else _Value({}, f"{path}:1")
+        return _Value.of_node(node, str(path)) if node else _Value({}, f"{path}:1:1")
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{path}:{line}: not valid YAML: {error.problem}") from error
+        place = _mark(str(path), error.problem_mark) if error.problem_mark else f"{path}:1:1"
+        raise ConfigError(f"{place}: not valid YAML: {error.problem}") from error
     except (yaml.reader.ReaderError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not text in UTF-8: {error.reason}") from error
     except RecursionError:
         raise ConfigError(f"{path}: nested too deeply, or an anchor that contains itself") from None
-    for override in overrides:
-        _override(root, override)
-    return _build(root, schema, "")
+
+
+def _mark(file: str, mark: Any) -> str:
+    return f"{file}:{mark.line + 1}:{mark.column + 1}"
 
 
 def from_mapping(values: Mapping[str, Any], schema: type[T], source: str = "config") -> T:
@@ -70,7 +102,7 @@ def with_overrides(config: T, overrides: Sequence[str]) -> T:
     """Return a dataclass with some settings changed, as `gamma=0.9`; errors as in `load_yaml`."""
     root = _Value.of_plain(to_mapping(config), COMMAND_LINE)
     for override in overrides:
-        _override(root, override)
+        _override(root, override, COMMAND_LINE)
     return _build(root, type(config), "")
 
 
@@ -94,18 +126,18 @@ def _plain(value: Any) -> Any:
 
 @dataclasses.dataclass(slots=True)
 class _Value:
-    """A value and the place that it came from, `file:line`."""
+    """A value and the place that it came from, `file:line:column`."""
 
     value: Any
     place: str
 
     @classmethod
     def of_node(cls, node: yaml.Node, file: str) -> _Value:
-        place = f"{file}:{node.start_mark.line + 1}"
+        place = _mark(file, node.start_mark)
         if isinstance(node, yaml.MappingNode):
             found: dict[str, _Value] = {}
             for key_node, child in node.value:
-                key_place = f"{file}:{key_node.start_mark.line + 1}"
+                key_place = _mark(file, key_node.start_mark)
                 key = str(key_node.value)
                 if key in found:
                     raise ConfigError(f"{key_place}: {key}: given twice")
@@ -135,10 +167,10 @@ def _scalar(node: yaml.Node) -> Any:
         loader.dispose()
 
 
-def _override(root: _Value, override: str) -> None:
+def _override(root: _Value, override: str, place: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
-        raise ConfigError(f"{COMMAND_LINE}: expected key=value, got {override!r}")
+        raise ConfigError(f"{place}: expected key=value, got {override!r}")
     try:
         plain = yaml.safe_load(text)
     except yaml.YAMLError:
@@ -148,10 +180,13 @@ def _override(root: _Value, override: str) -> None:
     for parent in parents:
         if not isinstance(at.value, dict):
             break
-        at = at.value.setdefault(parent, _Value({}, COMMAND_LINE))
+        below = at.value.setdefault(parent, _Value({}, place))
+        if below.value is None:  # `buffer:` with nothing below it
+            below.value = {}
+        at = below
     if not isinstance(at.value, dict):
-        raise ConfigError(f"{COMMAND_LINE}: {key}: {'.'.join(parents)} has no settings below it")
-    at.value[last] = _Value.of_plain(plain, COMMAND_LINE)
+        raise ConfigError(f"{place}: {key}: {'.'.join(parents)} has no settings below it")
+    at.value[last] = _Value.of_plain(plain, place)
 
 
 def _build(value: _Value, schema: type[T], path: str) -> T:
@@ -175,10 +210,17 @@ def _build(value: _Value, schema: type[T], path: str) -> T:
     try:
         return schema(**made)
     except ConfigError as error:  # from __post_init__: add where the field was written
-        field = re.split(r"\W", str(error), maxsplit=1)[0]
-        place = value.value[field].place if field in value.value else value.place
         prefix = f"{path}." if path else ""
-        raise ConfigError(f"{place}: {prefix}{error}") from error
+        raise ConfigError(f"{_place_of(value, str(error))}: {prefix}{error}") from error
+
+
+def _place_of(value: _Value, message: str) -> str:
+    """Return where the field was written with whose dotted name a message begins."""
+    for name in re.split(r"[^\w.]", message, maxsplit=1)[0].split("."):
+        if not isinstance(value.value, dict) or name not in value.value:
+            break
+        value = value.value[name]
+    return value.place
 
 
 def _required(field: dataclasses.Field[Any]) -> bool:
