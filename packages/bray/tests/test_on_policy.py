@@ -191,7 +191,7 @@ GOALS = [
 def test_the_goal_is_reached(
     recipe: str, task: str, goal: float, frames: int, settings: list[str], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "bray.recipes", recipe, task, *settings]
+    command = [sys.executable, "-m", "bray_core.cli", "recipe", recipe, task, *settings]
     command += ["--goal", str(goal), "--max-frames", str(frames), "--project", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=850, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
