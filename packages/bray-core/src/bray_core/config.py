@@ -190,7 +190,9 @@ def _override(root: _Value, override: str, place: str) -> None:
 
 
 def _build(value: _Value, schema: type[T], path: str) -> T:
-    """Build a dataclass from the mapping in `value`."""
+    """Build a dataclass from the mapping in `value`; `part:` with nothing below it is empty."""
+    if value.value is None and path:
+        value = _Value({}, value.place)
     if not isinstance(value.value, dict):
         raise _wrong(value, path, f"settings of {schema.__name__}")
     fields = {f.name: f for f in dataclasses.fields(schema)}  # type: ignore[arg-type]

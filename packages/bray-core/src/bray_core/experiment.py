@@ -28,6 +28,8 @@ from bray_core.launch_record import CONFIG, RECORD, LaunchRecord
 
 logger = logging.getLogger(__name__)
 
+PROJECT = Path("trials")
+"""The folder of the trials where none is named."""
 LOCK = ".lock"
 _LOCK_TRIES = 10
 _LOCK_RETRY_S = 0.02
@@ -135,6 +137,11 @@ def check_name(trial: str) -> None:
         raise ConfigError(
             f"trial: expected letters, digits, '.', '_' or '-' (100 at most), got {trial!r}"
         )
+
+
+def trial_of(settings: Path) -> Path:
+    """Return the folder of the trial that `bray train` makes of a YAML file by default."""
+    return settings.parent if settings.name == CONFIG else PROJECT / settings.stem
 
 
 def newest_launch(path: Path) -> Path | None:

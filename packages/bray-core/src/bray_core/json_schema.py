@@ -40,7 +40,9 @@ def json_schema(schema: type[Any]) -> dict[str, Any]:
         default = _default(field)
         if default is dataclasses.MISSING:
             required.append(field.name)
-        elif "properties" not in made:
+        elif "properties" in made:
+            made["type"] = ["object", "null"]  # `part:` with nothing below it
+        else:
             made["default"] = to_mapping({"value": default})["value"]
         properties[field.name] = made
     found: dict[str, Any] = {"type": "object"}

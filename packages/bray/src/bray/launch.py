@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from bray.keep import Keep
 from bray.run import Run, init
 from bray_core.errors import ConfigError
+from bray_core.experiment import PROJECT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,35 +22,31 @@ class Launch:
     trial: str
     runtime: Literal["local", "ray"] = "local"
     address: str | None = None
-    seed: int = 1
 
     def __post_init__(self) -> None:
         if self.address and self.runtime != "ray":
             raise ConfigError(
                 "--address: is for --runtime ray, got --runtime local: add --runtime ray"
             )
-        if self.seed < 0:
-            raise ConfigError(f"--seed: expected 0 or more, got {self.seed}")
 
     @classmethod
-    def of(cls, options: argparse.Namespace, trial: str) -> Launch:
-        """Return that of a command line, with the trial's name where it has none."""
+    def of(cls, options: argparse.Namespace, trial: str, project: Path = PROJECT) -> Launch:
+        """Return that of a command line, with the trial's name and project where it has none."""
         return cls(
-            project=options.project,
+            project=options.project or project,
             trial=options.trial or trial,
             runtime=options.runtime,
             address=options.address,
-            seed=options.seed,
         )
 
-    def open(self, config: Mapping[str, Any]) -> Run:
+    def open(self, config: Mapping[str, Any], keep: Keep) -> Run:
         """Open the trial, with what is written to its `config.yaml`, and start the runtime."""
-        return init(self.project, self.trial, self.runtime, self.address, config)
+        return init(self.project, self.trial, self.runtime, self.address, config, keep)
 
 
 def add_arguments(parser: argparse.ArgumentParser, trial: str) -> None:
     """Add the options; `trial` says in words how the trial is named by default."""
-    parser.add_argument("--project", type=Path, default=Path("trials"), help="folder of the trials")
+    parser.add_argument("--project", type=Path, help=f"folder of the trials; by default {PROJECT}")
     parser.add_argument("--trial", help=f"name of the trial's folder; by default {trial}")
     parser.add_argument(
         "--runtime",
@@ -57,4 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser, trial: str) -> None:
         help="local: one process; ray: workers on a Ray cluster",
     )
     parser.add_argument("--address", help="of a running Ray cluster; by default one started here")
-    parser.add_argument("--seed", type=int, default=1, help="of everything random")
+    parser.add_argument(
+        "--seed", type=int, help="of everything random; by default 1, or what the template says"
+    )

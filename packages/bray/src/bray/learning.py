@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bray.keep import Best
 from bray.progress import display
 from bray.run import Run
 from bray.sinks import Sinks
@@ -182,9 +181,7 @@ class Learning:
         self._evaluated_at = self._frames
         version = int(self._model.checkpoint().stem)
         mean = float(np.mean(self._evaluate()))
-        if self._run.keeps is None or self._run.keeps.best:
-            best = Best(version=version, evaluation_return=mean, frames=self._frames)
-            best.offer(self._run.experiment.path, self._model)
+        self._run.offer_best(self._model, version, mean, self._frames)
         self._view.say(f"evaluation at {self._frames:,} frames: mean return {mean:.2f}")
         self._run.report({**self._figures(), "evaluation_return": mean}, self._save)
         return Outcome(

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from bray import recipes
 from bray.launch import Launch
 from bray.run import Run
-from bray.template import GoalPart
-from bray_core.config import closest, to_mapping, with_overrides
+from bray.template import GoalPart, Template
+from bray_core.config import closest, with_overrides
 from bray_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ def load(name: str) -> Recipe:
     return cast(Recipe, importlib.import_module(f"bray.recipes.{name}"))
 
 
-def run(name: str, task: str, settings: Sequence[str], goal: GoalPart, launch: Launch) -> int:
+def run(
+    name: str, task: str, settings: Sequence[str], goal: GoalPart, seed: int, launch: Launch
+) -> int:
     """Run a recipe; print its outcome as one line of JSON.
 
     Args:
@@ -66,6 +68,7 @@ def run(name: str, task: str, settings: Sequence[str], goal: GoalPart, launch: L
         task: such as a Gymnasium id.
         settings: of its `Config`, as `gamma=0.9`.
         goal: of the run.
+        seed: of everything random.
         launch: where it runs.
 
     Returns:
@@ -77,13 +80,10 @@ def run(name: str, task: str, settings: Sequence[str], goal: GoalPart, launch: L
     recipe = load(name)
     defaults = getattr(recipe, "DEFAULTS", {}).get(task, recipe.Config())
     config = with_overrides(defaults, settings)
-    import torch
+    from bray.train import run_template
 
-    torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
-    written: dict[str, Any] = {"recipe": name, "task": task, "seed": launch.seed}
-    written |= {"goal": to_mapping(goal), "settings": to_mapping(config)}
-    with _progress_on_stderr(), launch.open(written) as run:
-        outcome = recipe.train(run, task, config, goal=goal, seed=launch.seed)
+    template = Template(recipe=name, environment=task, settings=config, seed=seed, goal=goal)
+    outcome, _ = run_template(template, launch, _progress_on_stderr())
     sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
     return 0 if outcome.reached else 1
 

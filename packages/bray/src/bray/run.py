@@ -70,6 +70,9 @@ class Run:
     def __init__(self, launched: core_runtime.Runtime, keep: Keep | None = None) -> None:
         self._runtime = launched
         self.keeps = keep
+        """How much stays on disk; None leaves it to each model and trainer."""
+        self.models: dict[str, Any] = {}
+        """Those that `model` made, by name."""
         self._open = ExitStack()
         self._open.callback(lambda: core_runtime.shutdown(self._error))
         self._error: BaseException | None = None
@@ -108,7 +111,23 @@ class Run:
             from bray_model.remote import RemoteModel
 
             made = RemoteModel(name, module, example_inputs, config=config, directory=directory)
+        self.models[name] = made
         return self.keep(made)
+
+    def offer_best(self, model: Any, version: int, evaluation_return: float, frames: int) -> None:
+        """Pin a version of a model if no evaluation of the trial was better.
+
+        Args:
+            model: of `Run.model`.
+            version: that was evaluated; it is on disk.
+            evaluation_return: mean.
+            frames: of the launch, before the evaluation.
+        """
+        if self.keeps is None or self.keeps.best:
+            from bray.keep import Best
+
+            best = Best(version=version, evaluation_return=evaluation_return, frames=frames)
+            best.offer(self.experiment.path, model)
 
     def buffer(
         self,

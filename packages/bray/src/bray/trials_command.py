@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bray_core.cli import Command
 from bray_core.errors import AlreadyExistsError, ConfigError
+from bray_core.experiment import PROJECT
 
 if TYPE_CHECKING:
     from bray_core.trial import Trial
@@ -26,9 +27,7 @@ def _add_trials(parser: argparse.ArgumentParser) -> None:
         name: str, run: Callable[[argparse.Namespace], int], help: str
     ) -> argparse.ArgumentParser:
         sub = verbs.add_parser(name, help=help, description=help, allow_abbrev=False)
-        sub.add_argument(
-            "--project", type=Path, default=Path("trials"), help="folder of the trials"
-        )
+        sub.add_argument("--project", type=Path, default=PROJECT, help="folder of the trials")
         sub.set_defaults(verb=run, parser=sub)
         return sub
 

@@ -1,6 +1,6 @@
 """Record 50 episodes of CartPole by a mediocre scripted player, for the recipes that imitate.
 
-    python examples/record_demonstrations.py trials/demonstrations
+    python demonstrate.py demonstrations
 
 He balances the pole a little to one side and so leaves the track before long; every tenth action
 is drawn at random. The episodes are always the same.
@@ -9,6 +9,7 @@ is drawn at random. The episodes are always the same.
 from __future__ import annotations
 
 import argparse
+import sys
 
 import numpy as np
 
@@ -46,7 +47,9 @@ def main() -> None:
     returns = demonstrations.record(
         options.folder, "CartPole-v1", Player(), episodes=options.episodes, seed=options.seed
     )
-    print(f"{len(returns)} episodes in {options.folder}: mean return {np.mean(returns):.1f}")
+    sys.stdout.write(
+        f"{len(returns)} episodes in {options.folder}: mean return {np.mean(returns):.1f}\n"
+    )
 
 
 if __name__ == "__main__":
