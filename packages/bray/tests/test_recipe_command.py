@@ -126,7 +126,7 @@ def test_bad_input_is_named_and_is_2(
     settings: list[str],
     message: str,
 ) -> None:
-    assert bray(tmp_path, "dqn", "CartPole-v1", *settings[:1], "--goal", "1", *settings) == 2
+    assert bray(tmp_path, "--goal", "1", "dqn", "CartPole-v1", *settings) == 2
     assert message in capsys.readouterr().err
     assert not calls
 
