@@ -187,6 +187,6 @@ class TestConfigCommand:
         assert cli.main(["config", "schema"]) == 0
         schema: Any = json.loads(capsys.readouterr().out)
         jsonschema.Draft202012Validator.check_schema(schema)
+        settings = {"recipe": "dqn", "trainer": {"gama": 1}, "source": {"environment": "x"}}
         with pytest.raises(jsonschema.ValidationError, match="gama"):
-            settings = {"recipe": "dqn", "trainer": {"gama": 1}, "source": {"environment": "x"}}
             jsonschema.validate(settings, schema, jsonschema.Draft202012Validator)

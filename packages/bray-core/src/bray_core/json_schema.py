@@ -9,6 +9,7 @@ import inspect
 import textwrap
 import types
 import typing
+from collections.abc import Hashable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Union
@@ -76,7 +77,6 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default
 
 
-@functools.cache
 def descriptions(schema: type[Any]) -> dict[str, str]:
     """Return the docstrings of a dataclass's fields, those of its bases among them.
 
@@ -85,16 +85,17 @@ def descriptions(schema: type[Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for base in reversed(schema.__mro__):
         if dataclasses.is_dataclass(base):
-            found |= _written(base)
+            found |= _written(typing.cast(Hashable, base))
     for field in dataclasses.fields(schema):
         if "description" in field.metadata:
             found[field.name] = field.metadata["description"]
     return found
 
 
-def _written(schema: type[Any]) -> dict[str, str]:
+@functools.cache
+def _written(schema: Hashable) -> dict[str, str]:
     try:
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(schema))).body
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(typing.cast(type[Any], schema)))).body
     except (OSError, TypeError):  # made at run time
         return {}
     found: dict[str, str] = {}

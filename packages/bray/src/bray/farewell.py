@@ -18,7 +18,7 @@ def farewell(template: Template, trial: Path, outcome: Outcome, *, is_exported: 
     goal = template.goal
     verdict = "reached" if outcome.reached else "did not reach"
     prefix = "uv run " if "UV" in os.environ else ""  # as the user called us
-    shown = [(f"bray trials show {trial}", "what it holds, and how its launches ended")]
+    shown = [(f"bray view {trial}", "how the run went")]
     if is_exported:
         shown.append((f"bray serve {trial}", "answer from the export, without torch or Ray"))
     if is_exported and answers_gamecores(template.recipe):

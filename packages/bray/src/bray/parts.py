@@ -6,7 +6,7 @@ import functools
 import re
 import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, field, fields, make_dataclass
+from dataclasses import MISSING, field, fields, make_dataclass
 from typing import Any
 
 from bray.keep import Keep
@@ -117,7 +117,7 @@ def _fields(config: type[Any], default: Any, is_here: typing.Callable[[str], boo
     ]
 
 
-def _plain(words: str, default: Any = MISSING) -> Field[Any]:
+def _plain(words: str, default: Any = MISSING) -> Any:
     metadata = {"description": words}
     if default is MISSING:
         return field(metadata=metadata)

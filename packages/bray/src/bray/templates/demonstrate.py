@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -44,8 +45,9 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    player: Any = Player()
     returns = demonstrations.record(
-        options.folder, "CartPole-v1", Player(), episodes=options.episodes, seed=options.seed
+        options.folder, "CartPole-v1", player, episodes=options.episodes, seed=options.seed
     )
     sys.stdout.write(
         f"{len(returns)} episodes in {options.folder}: mean return {np.mean(returns):.1f}\n"
