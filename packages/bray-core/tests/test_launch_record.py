@@ -164,6 +164,14 @@ def test_a_broken_record_is_named(tmp_path: Path, text: str) -> None:
         LaunchRecord.read(tmp_path)
 
 
+def test_a_broken_record_does_not_keep_a_launch_out(tmp_path: Path) -> None:
+    first = Experiment.open(tmp_path, "trial")
+    first.close()
+    (first.launch / RECORD).write_text("{")
+    Experiment.open(tmp_path, "trial").close()
+    assert "not the record of a launch" in (first.path / "bray.log").read_text()
+
+
 def test_fields_of_a_later_version_are_left_aside(tmp_path: Path) -> None:
     record = LaunchRecord.begin(tmp_path, 1)
     content = json.loads(record.to_json()) | {"later": 1}

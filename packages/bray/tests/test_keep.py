@@ -14,6 +14,10 @@ from bray.keep import Best, Keep, prune, surplus
 from bray.recipes import ppo
 from bray.template import GoalPart
 from bray_core.errors import CodecError, ConfigError
+from bray_core.trial import Trial, clone
+from bray_model import Retention
+from bray_model.versions import VersionStore
+from bray_trainer import checkpoint
 
 EXAMPLE = np.zeros((1, 4), np.float32)
 
@@ -37,6 +41,13 @@ def test_a_run_keeps_what_it_is_told(tmp_path: Path) -> None:
     assert best is not None
     assert (best.version, best.frames) == (outcome.version, 128)
     assert best.evaluation_return == outcome.evaluation_return
+    copy = clone(Trial(trial), "copy", checkpoint=True).path
+    state = checkpoint.load_newest(copy / "checkpoints")
+    assert state is not None
+    assert state["replays"] == 128 // 32
+    store = VersionStore(copy / "models" / "policy" / "versions", Retention())
+    assert outcome.version in store.versions()
+    assert store.load(outcome.version)
 
 
 def test_a_model_of_a_run_keeps_so_many_versions_and_pinned_ones(tmp_path: Path) -> None:

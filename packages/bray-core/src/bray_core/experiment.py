@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from bray_core.config import to_mapping
-from bray_core.errors import AlreadyExistsError, ConfigError
+from bray_core.errors import AlreadyExistsError, CodecError, ConfigError
 from bray_core.launch_record import CONFIG, RECORD, LaunchRecord
 
 logger = logging.getLogger(__name__)
@@ -163,7 +163,11 @@ def _order(launch: Path) -> tuple[str, int]:
 
 
 def _say_what_crashed(before: Path | None) -> None:
-    record = LaunchRecord.read(before) if before is not None else None
+    try:
+        record = LaunchRecord.read(before) if before is not None else None
+    except CodecError as error:  # no reason not to launch
+        logger.warning("%s", error)
+        return
     if record is not None and record.ending is None:
         logger.warning(
             "the launch before (%s, process %d) was killed: this one goes on from what it had "
