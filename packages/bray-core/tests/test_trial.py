@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
-from bray_core import experiment
+from bray_core import trial_lock
 from bray_core.errors import AlreadyExistsError, CodecError, ConfigError, NotFoundError
 from bray_core.experiment import Experiment, launches
 from bray_core.json_lines import JsonLinesSink
@@ -80,7 +81,7 @@ def test_who_waited_for_a_trial_that_was_removed_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = make(tmp_path)
-    handle = experiment.lock_trial(trial.path)
+    handle = trial_lock.lock_trial(trial.path)
     waits, removed = threading.Event(), threading.Event()
 
     def wait(seconds: float) -> None:
@@ -90,14 +91,14 @@ def test_who_waited_for_a_trial_that_was_removed_is_told(
     def take_it_away() -> None:
         assert waits.wait(30)
         (trial.path / ".lock").unlink()
-        experiment.os.close(handle)
+        os.close(handle)
         removed.set()
 
-    monkeypatch.setattr("bray_core.experiment.time.sleep", wait)
+    monkeypatch.setattr("bray_core.trial_lock.time.sleep", wait)
     thread = threading.Thread(target=take_it_away)
     thread.start()
     with pytest.raises(AlreadyExistsError, match="was removed a moment ago: try again"):
-        experiment.lock_trial(trial.path)
+        trial_lock.lock_trial(trial.path)
     thread.join()
 
 
@@ -107,7 +108,7 @@ def test_asking_whether_it_runs_does_not_keep_a_launch_out(tmp_path: Path) -> No
 
     def ask() -> None:
         while not asked.is_set():
-            experiment.is_running(trial.path)
+            trial_lock.is_running(trial.path)
 
     thread = threading.Thread(target=ask)
     thread.start()
@@ -126,8 +127,7 @@ def test_a_clone_has_the_settings_and_no_more(tmp_path: Path) -> None:
     assert made.config() == {"seed": 2}
     assert made.state == "new"
     assert not (made.path / "checkpoints").exists()
-    experiment = Experiment.open(tmp_path, "two")
-    experiment.close()
+    Experiment.open(tmp_path, "two").close()
     assert made.state == "finished"
 
 

@@ -11,16 +11,14 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
-import yaml
-
 from bray_core.errors import ConfigError
+from bray_core.settings_tree import Value, override, place_of, read, unwrap
 
 T = TypeVar("T")
 
@@ -54,55 +52,36 @@ def load_yaml(
     Raises:
         ConfigError: `file:line:column: key.path: expected …, got …`, with the closest known name.
     """
-    root = _read(path)
+    root = read(path)
     for name, text in (environment or {}).items():
         if name.startswith(PREFIX) and "__" in name:
             key = name.removeprefix(PREFIX).lower().replace("__", ".")
-            _override(root, f"{key}={text}", f"environment {name}")
-    for override in overrides:
-        _override(root, override, COMMAND_LINE)
+            override(root, f"{key}={text}", f"environment {name}")
+    for written in overrides:
+        override(root, written, COMMAND_LINE)
     chosen = schema if isinstance(schema, type) else _chosen(root, schema)
     return _build(root, chosen, "")
 
 
-def _chosen(root: _Value, choose: Callable[[Mapping[str, Any]], type[T]]) -> type[T]:
+def _chosen(root: Value, choose: Callable[[Mapping[str, Any]], type[T]]) -> type[T]:
     if not isinstance(root.value, dict):
         raise _wrong(root, "", "settings")
     try:
-        return choose({name: _unwrap(child) for name, child in root.value.items()})
+        return choose({name: unwrap(child) for name, child in root.value.items()})
     except ConfigError as error:
-        raise ConfigError(f"{_place_of(root, str(error))}: {error}") from error
-
-
-def _read(path: Path) -> _Value:
-    try:
-        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-        return _Value.of_node(node, str(path)) if node else _Value({}, f"{path}:1:1")
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-    except yaml.MarkedYAMLError as error:
-        place = _mark(str(path), error.problem_mark) if error.problem_mark else f"{path}:1:1"
-        raise ConfigError(f"{place}: not valid YAML: {error.problem}") from error
-    except (yaml.reader.ReaderError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not text in UTF-8: {error.reason}") from error
-    except RecursionError:
-        raise ConfigError(f"{path}: nested too deeply, or an anchor that contains itself") from None
-
-
-def _mark(file: str, mark: Any) -> str:
-    return f"{file}:{mark.line + 1}:{mark.column + 1}"
+        raise ConfigError(f"{place_of(root, str(error))}: {error}") from error
 
 
 def from_mapping(values: Mapping[str, Any], schema: type[T], source: str = "config") -> T:
     """Build the dataclass `schema` from plain Python values; errors as in `load_yaml`."""
-    return _build(_Value.of_plain(values, source), schema, "")
+    return _build(Value.of_plain(values, source), schema, "")
 
 
 def with_overrides(config: T, overrides: Sequence[str]) -> T:
     """Return a dataclass with some settings changed, as `gamma=0.9`; errors as in `load_yaml`."""
-    root = _Value.of_plain(to_mapping(config), COMMAND_LINE)
-    for override in overrides:
-        _override(root, override, COMMAND_LINE)
+    root = Value.of_plain(to_mapping(config), COMMAND_LINE)
+    for written in overrides:
+        override(root, written, COMMAND_LINE)
     return _build(root, type(config), "")
 
 
@@ -124,75 +103,10 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-@dataclasses.dataclass(slots=True)
-class _Value:
-    """A value and the place that it came from, `file:line:column`."""
-
-    value: Any
-    place: str
-
-    @classmethod
-    def of_node(cls, node: yaml.Node, file: str) -> _Value:
-        place = _mark(file, node.start_mark)
-        if isinstance(node, yaml.MappingNode):
-            found: dict[str, _Value] = {}
-            for key_node, child in node.value:
-                key_place = _mark(file, key_node.start_mark)
-                key = str(key_node.value)
-                if key in found:
-                    raise ConfigError(f"{key_place}: {key}: given twice")
-                value = cls.of_node(child, file)
-                found[key] = cls(value.value, key_place)
-            return cls(found, place)
-        if isinstance(node, yaml.SequenceNode):
-            return cls([cls.of_node(child, file) for child in node.value], place)
-        return cls(_scalar(node), place)
-
-    @classmethod
-    def of_plain(cls, value: Any, place: str) -> _Value:
-        if isinstance(value, Mapping):
-            return cls({str(k): cls.of_plain(v, place) for k, v in value.items()}, place)
-        if isinstance(value, list | tuple):
-            return cls([cls.of_plain(child, place) for child in value], place)
-        return cls(value, place)
-
-
-def _scalar(node: yaml.Node) -> Any:
-    loader = yaml.SafeLoader("")
-    try:
-        return loader.construct_object(node)
-    except yaml.YAMLError:
-        return node.value
-    finally:
-        loader.dispose()
-
-
-def _override(root: _Value, override: str, place: str) -> None:
-    key, equals, text = override.partition("=")
-    if not equals or not key:
-        raise ConfigError(f"{place}: expected key=value, got {override!r}")
-    try:
-        plain = yaml.safe_load(text)
-    except yaml.YAMLError:
-        plain = text
-    *parents, last = key.split(".")
-    at = root
-    for parent in parents:
-        if not isinstance(at.value, dict):
-            break
-        below = at.value.setdefault(parent, _Value({}, place))
-        if below.value is None:  # `buffer:` with nothing below it
-            below.value = {}
-        at = below
-    if not isinstance(at.value, dict):
-        raise ConfigError(f"{place}: {key}: {'.'.join(parents)} has no settings below it")
-    at.value[last] = _Value.of_plain(plain, place)
-
-
-def _build(value: _Value, schema: type[T], path: str) -> T:
+def _build(value: Value, schema: type[T], path: str) -> T:
     """Build a dataclass from the mapping in `value`; `part:` with nothing below it is empty."""
     if value.value is None and path:
-        value = _Value({}, value.place)
+        value = Value({}, value.place)
     if not isinstance(value.value, dict):
         raise _wrong(value, path, f"settings of {schema.__name__}")
     fields = {f.name: f for f in dataclasses.fields(schema)}  # type: ignore[arg-type]
@@ -213,23 +127,14 @@ def _build(value: _Value, schema: type[T], path: str) -> T:
         return schema(**made)
     except ConfigError as error:  # from __post_init__: add where the field was written
         prefix = f"{path}." if path else ""
-        raise ConfigError(f"{_place_of(value, str(error))}: {prefix}{error}") from error
-
-
-def _place_of(value: _Value, message: str) -> str:
-    """Return where the field was written with whose dotted name a message begins."""
-    for name in re.split(r"[^\w.]", message, maxsplit=1)[0].split("."):
-        if not isinstance(value.value, dict) or name not in value.value:
-            break
-        value = value.value[name]
-    return value.place
+        raise ConfigError(f"{place_of(value, str(error))}: {prefix}{error}") from error
 
 
 def _required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
-def _convert(value: _Value, hint: Any, path: str) -> Any:
+def _convert(value: Value, hint: Any, path: str) -> Any:
     if dataclasses.is_dataclass(hint):
         return _build(value, typing.cast(type[Any], hint), path)
     origin = typing.get_origin(hint)
@@ -247,14 +152,14 @@ def _convert(value: _Value, hint: Any, path: str) -> Any:
     return _convert_scalar(value, hint, path)
 
 
-def _convert_optional(value: _Value, hints: tuple[Any, ...], path: str) -> Any:
+def _convert_optional(value: Value, hints: tuple[Any, ...], path: str) -> Any:
     if value.value is None and type(None) in hints:
         return None
     (hint,) = (h for h in hints if h is not type(None))
     return _convert(value, hint, path)
 
 
-def _convert_tuple(value: _Value, items: tuple[Any, ...], path: str) -> tuple[Any, ...]:
+def _convert_tuple(value: Value, items: tuple[Any, ...], path: str) -> tuple[Any, ...]:
     if not isinstance(value.value, list):
         raise _wrong(value, path, "a list")
     if items[-1] is Ellipsis:
@@ -265,7 +170,7 @@ def _convert_tuple(value: _Value, items: tuple[Any, ...], path: str) -> tuple[An
     return tuple(_convert(v, item, f"{path}[{i}]") for i, (v, item) in enumerate(pairs))
 
 
-def _convert_scalar(value: _Value, hint: Any, path: str) -> Any:
+def _convert_scalar(value: Value, hint: Any, path: str) -> Any:
     got = value.value
     if hint is bool and isinstance(got, bool):
         return got
@@ -294,14 +199,6 @@ _WORDS: dict[Any, str] = {
 }
 
 
-def _wrong(value: _Value, path: str, wanted: str) -> ConfigError:
-    got = _unwrap(value)
+def _wrong(value: Value, path: str, wanted: str) -> ConfigError:
+    got = unwrap(value)
     return ConfigError(f"{value.place}: {path or 'top level'}: expected {wanted}, got {got!r}")
-
-
-def _unwrap(value: _Value) -> Any:
-    if isinstance(value.value, dict):
-        return {key: _unwrap(child) for key, child in value.value.items()}
-    if isinstance(value.value, list):
-        return [_unwrap(child) for child in value.value]
-    return value.value

@@ -9,11 +9,9 @@ dies with its process.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import re
-import socket
 import tempfile
 import time
 from collections.abc import Mapping
@@ -25,14 +23,12 @@ import yaml
 from bray_core.config import to_mapping
 from bray_core.errors import AlreadyExistsError, CodecError, ConfigError
 from bray_core.launch_record import CONFIG, RECORD, LaunchRecord
+from bray_core.trial_lock import lock_trial
 
 logger = logging.getLogger(__name__)
 
 PROJECT = Path("trials")
 """The folder of the trials where none is named."""
-LOCK = ".lock"
-_LOCK_TRIES = 10
-_LOCK_RETRY_S = 0.02
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _FOLDERS = ("checkpoints", "models", "buffers", "episodes", "launches")
 
@@ -182,56 +178,6 @@ def _to_yaml(config: Mapping[str, Any]) -> str:
         return yaml.safe_dump(to_mapping(config), sort_keys=False)
     except yaml.YAMLError as error:
         raise ConfigError(f"config: YAML cannot hold it: {error}") from error
-
-
-def lock_trial(path: Path) -> int:
-    """Return the descriptor that holds a trial until it is closed.
-
-    Raises:
-        AlreadyExistsError: a process holds it, or it was removed a moment ago.
-        OSError: it cannot be opened.
-    """
-    handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        _take(handle, path)
-        os.ftruncate(handle, 0)
-        os.write(handle, f"{os.getpid()} on {socket.gethostname()}".encode())
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
-
-
-def _take(handle: int, path: Path) -> None:
-    for is_last in [False] * _LOCK_TRIES + [True]:  # who asks `is_running` holds it a moment
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            if is_last:
-                holder = os.read(handle, 200).decode(errors="replace").strip() or "unknown"
-                raise AlreadyExistsError(
-                    f"trial {path}: already running in process {holder}: "
-                    "stop that one, or choose another trial name"
-                ) from None
-            time.sleep(_LOCK_RETRY_S)
-    if not os.fstat(handle).st_nlink:
-        raise AlreadyExistsError(f"trial {path}: was removed a moment ago: try again")
-
-
-def is_running(path: Path) -> bool:
-    """Return whether a process holds a trial."""
-    try:
-        handle = os.open(path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    return False
 
 
 def _new_launch(launches: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -10,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from bray.checks import positive
-from bray_core.errors import CodecError
+from bray_core.errors import BrayError, CodecError
 from bray_core.experiment import write_atomic
 
 if TYPE_CHECKING:
+    from bray.run import Run
     from bray_model import ModelConfig
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BEST = "best.json"
@@ -47,6 +50,13 @@ class Keep:
     def of_trainer(self, factory: Callable[[], T]) -> Callable[[], T]:
         """Return a factory of trainers that keep so many checkpoints."""
         return _Keeping(factory, self.checkpoints)
+
+    def apply(self, trial: Path) -> None:
+        """Prune a trial that its run has just left; what fails is logged."""
+        try:
+            prune(trial, self)
+        except (OSError, BrayError) as error:  # must not hide what ended the run
+            logger.warning("retention: %s: %s", trial, error)
 
 
 @dataclass(frozen=True)
@@ -104,6 +114,21 @@ class Best:
         if before is not None and before.version != self.version:
             model.pin(before.version, pinned=False)
         return True
+
+
+def offer_best(run: Run, model: Any, version: int, evaluation_return: float, frames: int) -> None:
+    """Pin a version if no evaluation of the trial was better, unless the run keeps no best one.
+
+    Args:
+        run: of the evaluation.
+        model: of `Run.model`.
+        version: that was evaluated; it is on disk.
+        evaluation_return: mean.
+        frames: of the launch, before the evaluation.
+    """
+    if run.keeps is None or run.keeps.best:
+        best = Best(version=version, evaluation_return=evaluation_return, frames=frames)
+        best.offer(run.experiment.path, model)
 
 
 def surplus(trial: Path, keep: Keep) -> list[Path]:

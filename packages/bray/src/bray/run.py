@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from bray_core import metrics, protocols
 from bray_core import runtime as core_runtime
-from bray_core.errors import BrayError
 from bray_core.experiment import Experiment
 from bray_core.layout import Layout
 
@@ -76,7 +75,8 @@ class Run:
         self._open = ExitStack()
         self._open.callback(lambda: core_runtime.shutdown(self._error))
         self._error: BaseException | None = None
-        self._open.callback(self._prune)
+        if keep is not None:
+            self._open.callback(keep.apply, self.experiment.path)
         self._remote: list[Any] = []
         self._listeners: list[Listener] = []
 
@@ -113,21 +113,6 @@ class Run:
             made = RemoteModel(name, module, example_inputs, config=config, directory=directory)
         self.models[name] = made
         return self.keep(made)
-
-    def offer_best(self, model: Any, version: int, evaluation_return: float, frames: int) -> None:
-        """Pin a version of a model if no evaluation of the trial was better.
-
-        Args:
-            model: of `Run.model`.
-            version: that was evaluated; it is on disk.
-            evaluation_return: mean.
-            frames: of the launch, before the evaluation.
-        """
-        if self.keeps is None or self.keeps.best:
-            from bray.keep import Best
-
-            best = Best(version=version, evaluation_return=evaluation_return, frames=frames)
-            best.offer(self.experiment.path, model)
 
     def buffer(
         self,
@@ -305,16 +290,6 @@ class Run:
         """Give figures, and what writes a checkpoint, to all who listen: what a recipe calls."""
         for listener in self._listeners:
             listener(figures, save)
-
-    def _prune(self) -> None:
-        """Apply the retention once more, when nothing is written any more."""
-        if self.keeps is not None:
-            from bray.keep import prune
-
-            try:
-                prune(self.experiment.path, self.keeps)
-            except (OSError, BrayError) as error:  # must not hide what ended the run
-                logger.warning("retention: %s: %s", self.experiment.path, error)
 
     def close(self, error: BaseException | None = None) -> None:
         """Close every component and the runtime; the trial's folder stays.

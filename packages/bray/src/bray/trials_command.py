@@ -97,8 +97,8 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _remove(options: argparse.Namespace) -> int:
     from bray.trial_tables import in_bytes, size_of
-    from bray_core.experiment import is_running
     from bray_core.trial import remove
+    from bray_core.trial_lock import is_running
 
     found = [_find(options, name) for name in options.trial]
     for trial in found:
@@ -148,7 +148,7 @@ def _prune(options: argparse.Namespace) -> int:
 def _prune_one(trial: Trial, keep: Any) -> None:
     from bray.keep import prune
     from bray_core.errors import BrayError
-    from bray_core.experiment import lock_trial
+    from bray_core.trial_lock import lock_trial
 
     handle = lock_trial(trial.path)
     try:

@@ -11,6 +11,7 @@ import numpy as np
 from bray import wire
 from bray.environments import Spaces
 from bray.evaluation import evaluate_latest
+from bray.keep import offer_best
 from bray.learning import Outcome, conclude
 from bray.progress import Display, display
 from bray.run import Run
@@ -109,7 +110,7 @@ class Loop:
             version = int(self._model.checkpoint().stem)
             returns = self._evaluate()
             mean = float(np.mean(returns))
-            self._run.offer_best(self._model, version, mean, int(progress["frames"]))
+            offer_best(self._run, self._model, version, mean, int(progress["frames"]))
             if mean >= goal.episode_return or progress["frames"] >= goal.max_frames:
                 break
             self._view.say(f"evaluation: mean return {mean:.1f}: training goes on")

@@ -20,6 +20,7 @@ from bray import demonstrations, distribution
 from bray.checks import fraction, layers, positive
 from bray.environments import Spaces
 from bray.evaluation import evaluate_latest
+from bray.keep import offer_best
 from bray.learning import Outcome, conclude
 from bray.policies import example_inputs, make_policy
 from bray.progress import display
@@ -136,7 +137,7 @@ def train(
             version = int(model.checkpoint().stem)
             returns = evaluate_latest(model, module, example, task, goal, seed=seed)
             mean, steps = float(np.mean(returns)), figures["steps"]
-            run.offer_best(model, version, mean, frames=0)
+            offer_best(run, model, version, mean, frames=0)
             view.say(f"evaluation at {steps} steps: mean return {mean:.2f}")
             told = {"steps": steps, "loss": figures["loss"], "evaluation_return": mean}
             run.report(told, save=lambda: None)  # a pause has written a checkpoint
