@@ -11,7 +11,6 @@ import pytest
 from bray_core import trial_lock
 from bray_core.errors import AlreadyExistsError, CodecError, ConfigError, NotFoundError
 from bray_core.experiment import Experiment, launches
-from bray_core.json_lines import JsonLinesSink
 from bray_core.trial import Trial, clone, flatten, remove, trials
 
 
@@ -41,13 +40,11 @@ def test_settings_and_figures_are_read(tmp_path: Path) -> None:
     assert trial.config() == {"seed": 2, "trainer": {"rate": 0.1}}
     assert flatten(trial.config()) == {"seed": 2, "trainer.rate": 0.1}
     assert (trial.result(), trial.metrics()) == ({}, {})
-    sink = JsonLinesSink(launches(trial.path)[-1] / "metrics.jsonl")
-    sink.write(10, {"trainer/loss": 2.0}, 0.0)
-    sink.write(20, {"trainer/loss": 1.0, "x": float("nan")}, 1.0)
-    sink.close()
-    with (launches(trial.path)[-1] / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 30, "val')  # as a crash leaves it
-    assert trial.metrics() == {"trainer/loss": 1.0, "step": 20}
+    with (launches(trial.path)[-1] / "metrics.jsonl").open("w") as file:
+        file.write('{"frames": 10, "values": {"trainer/loss": 2.0, "old": 3.0}}\n')
+        file.write('{"frames": 20, "values": {"trainer/loss": 1.0, "x": null}}\n')
+        file.write('{"frames": 30, "val')  # as a crash leaves it
+    assert trial.metrics() == {"trainer/loss": 1.0, "old": 3.0, "frames": 20}
     (trial.path / "result.json").write_text('{"frames": 20}')
     assert trial.result() == {"frames": 20}
 

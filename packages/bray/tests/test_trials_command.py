@@ -13,7 +13,6 @@ import pytest
 
 from bray_core import cli
 from bray_core.experiment import Experiment, newest_launch
-from bray_core.json_lines import JsonLinesSink
 
 Bray = Callable[..., tuple[int, str, str]]
 
@@ -62,9 +61,8 @@ def test_list_shows_state_and_figures(tmp_path: Path, bray: Bray, running: int) 
     make(tmp_path, "half")
     launch = newest_launch(tmp_path / "half")
     assert launch is not None
-    sink = JsonLinesSink(launch / "metrics.jsonl")
-    sink.write(1234, {"actor/episode_return": 17.5}, 0.0)
-    sink.close()
+    line = '{"frames": 1234, "values": {"actor/episode_return": 17.5}}\n'
+    (launch / "metrics.jsonl").write_text(line)
     (make(tmp_path, "odd") / "result.json").write_text("{")
     code, out, _ = bray("list")
     assert code == 0

@@ -106,9 +106,9 @@ class Trial:
         return loaded
 
     def metrics(self) -> dict[str, float]:
-        """Return the newest value of each metric of the newest launch, `step` among them."""
+        """Return the newest value of each metric of the newest launch, and the trial's `frames`."""
         folder = newest_launch(self.path)
-        return {} if folder is None else _last_line(folder / METRICS)
+        return {} if folder is None else _newest_values(folder / METRICS)
 
 
 def trials(project: Path) -> list[Trial]:
@@ -203,8 +203,8 @@ def _is_trial(path: Path) -> bool:
     return (path / "launches").is_dir()
 
 
-def _last_line(path: Path) -> dict[str, float]:
-    """Return the last whole line of a file of metrics, which may have grown long."""
+def _newest_values(path: Path) -> dict[str, float]:
+    """Return the newest value of each metric in the last lines of a file, which may be long."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
@@ -212,11 +212,12 @@ def _last_line(path: Path) -> dict[str, float]:
             lines = file.read().splitlines()
     except FileNotFoundError:
         return {}
-    for line in reversed(lines):
+    values: dict[str, float] = {}
+    for line in lines:
         try:
             row = json.loads(line)
-            numbers = {n: v for n, v in row["values"].items() if isinstance(v, int | float)}
-            return {**numbers, "step": row["step"]}
+            values |= {n: v for n, v in row["values"].items() if isinstance(v, int | float)}
+            values["frames"] = row["frames"] if "frames" in row else row["step"]
         except (ValueError, LookupError, TypeError, AttributeError):
-            continue  # cut short by a crash
-    return {}
+            continue  # the first one is cut, and the last one may be, by a crash
+    return values

@@ -29,7 +29,7 @@ def figures(trial: Trial) -> dict[str, float]:
     if result:
         return result
     metrics = trial.metrics()
-    shown: dict[str, float] = {"frames": metrics["step"]} if "step" in metrics else {}
+    shown: dict[str, float] = {"frames": metrics["frames"]} if metrics else {}
     for name, value in metrics.items():
         end = name.rpartition("/")[2].rpartition("_")[2]
         if end in _FIGURES:
