@@ -86,6 +86,7 @@ def test_the_same_file_serves_what_it_trained(walker: Path) -> None:
     serve_and_call(walker, "serve", "walker.yaml")
 
 
+@pytest.mark.slow
 def test_a_clone_trains_with_its_settings(walker: Path) -> None:
     run([*BRAY, "trials", "clone", "walker", "second"], walker)
     run([*BRAY, "train", "trials/second", "seed=2"], walker)

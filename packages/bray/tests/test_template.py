@@ -167,6 +167,16 @@ def test_bad_values_name_line_column_key_and_what_is_allowed(
         template.load(write(tmp_path, text))
 
 
+def test_a_template_to_deploy_is_served_not_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "recipe: dqn\n" + SOURCE)
+    for command in (["train", "mine.yaml", "enable=deploy"], ["serve", "mine.yaml"]):
+        assert cli.main(command) == 2
+        assert "trials/mine: no such folder: give an export or a trial" in capsys.readouterr().err
+
+
 class TestConfigCommand:
     def test_check_says_that_all_is_well(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
