@@ -22,13 +22,12 @@ import yaml
 
 from bray_core.config import to_mapping
 from bray_core.errors import AlreadyExistsError, CodecError, ConfigError
-from bray_core.launch_record import CONFIG, RECORD, LaunchRecord
+from bray_core.launch_record import RECORD, LaunchRecord
 from bray_core.trial_lock import lock_trial
+from bray_core.trial_paths import CONFIG
 
 logger = logging.getLogger(__name__)
 
-PROJECT = Path("trials")
-"""The folder of the trials where none is named."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _FOLDERS = ("checkpoints", "models", "buffers", "episodes", "launches")
 
@@ -133,11 +132,6 @@ def check_name(trial: str) -> None:
         raise ConfigError(
             f"trial: expected letters, digits, '.', '_' or '-' (100 at most), got {trial!r}"
         )
-
-
-def trial_of(settings: Path) -> Path:
-    """Return the folder of the trial that `bray train` makes of a YAML file by default."""
-    return settings.parent if settings.name == CONFIG else PROJECT / settings.stem
 
 
 def newest_launch(path: Path) -> Path | None:

@@ -29,7 +29,6 @@ from bray_core.git import git_state
 Ending: TypeAlias = Literal["finished", "interrupted", "failed"]
 
 RECORD = "launch.json"
-CONFIG = "config.yaml"
 CHANGES = "changes.diff"
 _FORMAT = 1
 _MAX_ERROR_CHARS = 2000

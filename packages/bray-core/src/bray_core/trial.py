@@ -15,8 +15,9 @@ import yaml
 from bray_core.config import closest
 from bray_core.errors import AlreadyExistsError, BrayError, CodecError, NotFoundError
 from bray_core.experiment import check_name, launches, newest_launch
-from bray_core.launch_record import CONFIG, LaunchRecord
+from bray_core.launch_record import LaunchRecord
 from bray_core.trial_lock import is_running, lock_trial
+from bray_core.trial_paths import CONFIG
 
 State: TypeAlias = Literal["new", "running", "finished", "interrupted", "failed", "crashed"]
 

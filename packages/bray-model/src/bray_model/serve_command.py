@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bray_core.cli import Command
 from bray_core.errors import ConfigError, PortInUseError
-from bray_core.experiment import trial_of
+from bray_core.trial_paths import trial_of
 
 if TYPE_CHECKING:
     from bray_core.nested import ArraySpec, Nested

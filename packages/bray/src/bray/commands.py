@@ -10,11 +10,9 @@ from pathlib import Path
 
 from bray.launch import Launch, add_arguments
 from bray.recipe_command import names, run
-from bray.template import GoalPart
 from bray_core.cli import Command, main
 from bray_core.errors import ConfigError
-from bray_core.experiment import trial_of
-from bray_core.launch_record import CONFIG
+from bray_core.trial_paths import CONFIG, trial_of
 
 
 def _say(text: str) -> None:
@@ -71,6 +69,8 @@ def _add_recipe(parser: argparse.ArgumentParser) -> None:
 
 
 def _recipe(options: argparse.Namespace) -> int:
+    from bray.template import GoalPart
+
     goal = GoalPart(
         episode_return=options.goal,
         evaluate_at=options.goal if options.evaluate_at is None else options.evaluate_at,

@@ -6,12 +6,14 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from bray.keep import Keep
-from bray.run import Run, init
 from bray_core.errors import ConfigError
-from bray_core.experiment import PROJECT
+from bray_core.trial_paths import PROJECT
+
+if TYPE_CHECKING:
+    from bray.keep import Keep
+    from bray.run import Run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +43,8 @@ class Launch:
 
     def open(self, config: Mapping[str, Any], keep: Keep) -> Run:
         """Open the trial, with what is written to its `config.yaml`, and start the runtime."""
+        from bray.run import init  # `bray --help` is to be quick
+
         return init(self.project, self.trial, self.runtime, self.address, config, keep)
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from bray.parts import json_schema_of_all
 from bray.template import load, path_of
 from bray_core.errors import AlreadyExistsError, BrayError
-from bray_core.experiment import PROJECT, check_name
+from bray_core.experiment import check_name
+from bray_core.trial_paths import PROJECT
 
 SCHEMA = "bray.schema.json"
 DEMONSTRATE = "demonstrate.py"

@@ -17,14 +17,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bray import recipes
-from bray.launch import Launch
-from bray.run import Run
-from bray.template import GoalPart, Template
-from bray_core.config import closest, with_overrides
 from bray_core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from bray.launch import Launch
     from bray.learning import Outcome
+    from bray.run import Run
+    from bray.template import GoalPart
 
 
 class Recipe(Protocol):
@@ -52,6 +51,8 @@ def load(name: str) -> Recipe:
         ConfigError: there is none of that name; names the closest.
     """
     if name not in names():
+        from bray_core.config import closest
+
         raise ConfigError(
             f"recipe: expected one of {', '.join(names())}, got {name!r}{closest(name, names())}"
         )
@@ -77,11 +78,13 @@ def run(
     Raises:
         ConfigError: anything of these is unknown or out of range.
     """
+    from bray.template import Template
+    from bray.train import run_template
+    from bray_core.config import with_overrides
+
     recipe = load(name)
     defaults = getattr(recipe, "DEFAULTS", {}).get(task, recipe.Config())
     config = with_overrides(defaults, settings)
-    from bray.train import run_template
-
     template = Template(recipe=name, environment=task, settings=config, seed=seed, goal=goal)
     outcome, _ = run_template(template, launch, _progress_on_stderr())
     sys.stdout.write(json.dumps(asdict(outcome)) + "\n")

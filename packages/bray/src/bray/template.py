@@ -21,7 +21,7 @@ from bray.checks import positive
 from bray.keep import Keep
 from bray_core.config import closest, load_yaml, to_mapping
 from bray_core.errors import ConfigError
-from bray_core.launch_record import CONFIG
+from bray_core.trial_paths import CONFIG
 
 Enable: TypeAlias = Literal["train", "deploy"]
 

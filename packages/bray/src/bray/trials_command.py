@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bray_core.cli import Command
 from bray_core.errors import AlreadyExistsError, ConfigError
-from bray_core.experiment import PROJECT
+from bray_core.trial_paths import PROJECT
 
 if TYPE_CHECKING:
     from bray_core.trial import Trial

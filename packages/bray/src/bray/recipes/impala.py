@@ -25,6 +25,8 @@ from bray_algo import vtrace_actor_critic
 class Config(ActorCriticConfig):
     """Beside what every actor-critic has: V-trace's clips, and how old a policy may be."""
 
+    learning_rate: float = 5e-4
+    """Adam's: one step a replay, and twice as much is unsteady."""
     rho_bar: float = 1.0
     """ρ̄: clip of the weights; it says which policy's values are learnt."""
     c_bar: float = 1.0
