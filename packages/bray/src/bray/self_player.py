@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bray_algo.batched_self_play import SelfPlay
+from bray_algo.alphazero import SelfPlay
 from bray_algo.board_network import BoardNetwork
 from bray_algo.games import RowGame
 from bray_algo.mcts import Evaluate, SearchConfig

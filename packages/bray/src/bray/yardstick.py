@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bray_algo.batched_mcts import search
 from bray_algo.games import (
     CONNECT_FOUR,
     TIC_TAC_TOE,
@@ -16,7 +15,7 @@ from bray_algo.games import (
     play_match,
 )
 from bray_algo.games.full_width import Heuristic, open_rows
-from bray_algo.mcts import Evaluate, SearchConfig
+from bray_algo.mcts import Evaluate, SearchConfig, search
 from bray_core.config import closest
 from bray_core.errors import ConfigError
 
