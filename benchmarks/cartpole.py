@@ -74,7 +74,7 @@ def main() -> None:
     for name, figures_of in runs.items():
         median = {
             key: statistics.median(float(f[key]) for f in figures_of)
-            for key in ("wall_s", "train_s", "frames", "frames_per_s", "evaluation_return")
+            for key in ("wall_s", "seconds", "frames", "frames_per_s", "evaluation_return")
         }
         medians[name] = median
         print(f"{name:14} median: " + "  ".join(f"{k} {v:,.1f}" for k, v in median.items()))

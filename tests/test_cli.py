@@ -17,7 +17,7 @@ def bray(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_help_lists_the_commands_of_all_packages() -> None:
     done = bray("--help")
     assert done.returncode == 0
-    commands = "train recipe serve play export validate bench quantize view new"
+    commands = "train recipe serve play export validate bench quantize view new trials config"
     for command in commands.split():
         assert f"\n    {command} " in done.stdout
 
@@ -79,11 +79,3 @@ def test_debug_shows_where_an_error_came_from(monkeypatch: object) -> None:
         command, capture_output=True, text=True, timeout=60, check=False, env=environment
     )
     assert "Traceback" in done.stderr
-
-
-def test_new_writes_a_template_once(tmp_path: object) -> None:
-    target = f"{tmp_path}/mine.yaml"
-    assert bray("new", target).returncode == 0
-    again = bray("new", target)
-    assert again.returncode == 2
-    assert "exists already" in again.stderr

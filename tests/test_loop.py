@@ -236,7 +236,8 @@ class TestBadInput:
         self, tmp_path: Path, line: str, expected: tuple[str, ...]
     ) -> None:
         file = tmp_path / "mine.yaml"
-        file.write_text(f"recipe: ppo\ntrainer:\n  epochs: 3\n{line}\n")
+        source = "source: {environment: CartPole-v1}"
+        file.write_text(f"recipe: ppo\ntrainer:\n  epochs: 3\n{line}\n{source}\n")
         done = bray("train", str(file))
         assert done.returncode == 2
         for part in (f"{file}:4", *expected):

@@ -80,7 +80,7 @@ def main() -> None:
     print(
         json.dumps(
             {
-                "train_s": train_s,
+                "seconds": train_s,
                 "frames": model.num_timesteps,
                 "frames_per_s": model.num_timesteps / train_s,
                 "evaluation_return": float(goal.evaluation_return),

@@ -46,6 +46,12 @@ class Parts:
             raise ValueError("the trainer broke")
         return False
 
+    def checkpoint(self) -> Path:
+        return Path(f"{self.version}.safetensors")
+
+    def pin(self, version: int, pinned: bool = True) -> None:
+        self.pinned = version if pinned else None
+
     def progress(self) -> dict[str, float]:
         return {}
 

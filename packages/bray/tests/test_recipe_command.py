@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bray import recipe_command
+from bray import recipe_command, template
 from bray.learning import Outcome
 from bray.recipes import alphazero, dqn
 from bray.template import GoalPart
@@ -77,8 +77,10 @@ def test_settings_and_goal_are_those_of_the_command_line(
     assert said.out == json.dumps(asdict(outcome(goal))) + "\n"
     assert said.err == "half-way\n"
     written = yaml.safe_load((path / "config.yaml").read_text())
-    assert (written["recipe"], written["task"], written["seed"]) == ("dqn", "CartPole-v1", 3)
-    assert (written["settings"]["gamma"], written["goal"]["max_frames"]) == (0.9, 99)
+    assert (written["recipe"], written["seed"]) == ("dqn", 3)
+    assert (written["trainer"]["gamma"], written["goal"]["max_frames"]) == (0.9, 99)
+    again = template.load(str(path))  # `bray train` of the trial goes on with it
+    assert (again.environment, again.settings, again.goal) == (task, config, goal)
 
 
 def test_a_goal_that_was_not_reached_is_1(tmp_path: Path, calls: list[Any]) -> None:

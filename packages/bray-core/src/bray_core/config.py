@@ -1,7 +1,8 @@
-"""Configuration: YAML into checked dataclasses, with errors that name file, line and key.
+"""Configuration: YAML into checked dataclasses, with errors that name file, line, column and key.
 
 YAML exists only at the command line: `load_yaml` reads a file, applies overrides such as
-`trainer.learning_rate=3e-4`, and builds the (nested, frozen) dataclass that the code works with.
+`BRAY_TRAINER__LEARNING_RATE` of the environment and `trainer.learning_rate=3e-4` of the command
+line, and builds the (nested, frozen) dataclass that the code works with.
 Types understood: bool, int, float, str, Path, Literal, Optional, tuple[X, ...], dataclasses.
 """
 
@@ -10,20 +11,20 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-import re
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
-import yaml
-
 from bray_core.errors import ConfigError
+from bray_core.settings_tree import Value, override, place_of, read, unwrap
 
 T = TypeVar("T")
 
 COMMAND_LINE = "command line"
+PREFIX = "BRAY_"
+"""Of environment variables that set something."""
 
 
 def closest(name: str, allowed: Iterable[str]) -> str:
@@ -32,45 +33,55 @@ def closest(name: str, allowed: Iterable[str]) -> str:
     return f", did you mean {near[0]!r}?" if near else ""
 
 
-def load_yaml(path: Path, schema: type[T], overrides: Sequence[str] = ()) -> T:
+def load_yaml(
+    path: Path,
+    schema: type[T] | Callable[[Mapping[str, Any]], type[T]],
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> T:
     """Read a YAML file into the dataclass `schema`.
 
     Args:
         path: the file.
         schema: a dataclass whose `__post_init__` raises ConfigError for values out of range, with
-            a message that begins with the field's name.
-        overrides: `key.path=value`, the value in YAML syntax.
+            a message that begins with the field's name, dotted where it is of a part; or what
+            returns one for the file's settings.
+        overrides: `key.path=value`, the value in YAML syntax; they win over all else.
+        environment: variables, of which those such as `BRAY_KEY__PATH` set `key.path`.
 
     Raises:
-        ConfigError: `file:line: key.path: expected …, got …`, with the closest known name.
+        ConfigError: `file:line:column: key.path: expected …, got …`, with the closest known name.
     """
+    root = read(path)
+    for name, text in (environment or {}).items():
+        if name.startswith(PREFIX) and "__" in name:
+            key = name.removeprefix(PREFIX).lower().replace("__", ".")
+            override(root, f"{key}={text}", f"environment {name}")
+    for written in overrides:
+        override(root, written, COMMAND_LINE)
+    chosen = schema if isinstance(schema, type) else _chosen(root, schema)
+    return _build(root, chosen, "")
+
+
+def _chosen(root: Value, choose: Callable[[Mapping[str, Any]], type[T]]) -> type[T]:
+    if not isinstance(root.value, dict):
+        raise _wrong(root, "", "settings")
     try:
-        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-        root = _Value.of_node(node, str(path)) if node else _Value({}, f"{path}:1")
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{path}:{line}: not valid YAML: {error.problem}") from error
-    except (yaml.reader.ReaderError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not text in UTF-8: {error.reason}") from error
-    except RecursionError:
-        raise ConfigError(f"{path}: nested too deeply, or an anchor that contains itself") from None
-    for override in overrides:
-        _override(root, override)
-    return _build(root, schema, "")
+        return choose({name: unwrap(child) for name, child in root.value.items()})
+    except ConfigError as error:
+        raise ConfigError(f"{place_of(root, str(error))}: {error}") from error
 
 
 def from_mapping(values: Mapping[str, Any], schema: type[T], source: str = "config") -> T:
     """Build the dataclass `schema` from plain Python values; errors as in `load_yaml`."""
-    return _build(_Value.of_plain(values, source), schema, "")
+    return _build(Value.of_plain(values, source), schema, "")
 
 
 def with_overrides(config: T, overrides: Sequence[str]) -> T:
     """Return a dataclass with some settings changed, as `gamma=0.9`; errors as in `load_yaml`."""
-    root = _Value.of_plain(to_mapping(config), COMMAND_LINE)
-    for override in overrides:
-        _override(root, override)
+    root = Value.of_plain(to_mapping(config), COMMAND_LINE)
+    for written in overrides:
+        override(root, written, COMMAND_LINE)
     return _build(root, type(config), "")
 
 
@@ -92,70 +103,10 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-@dataclasses.dataclass(slots=True)
-class _Value:
-    """A value and the place that it came from, `file:line`."""
-
-    value: Any
-    place: str
-
-    @classmethod
-    def of_node(cls, node: yaml.Node, file: str) -> _Value:
-        place = f"{file}:{node.start_mark.line + 1}"
-        if isinstance(node, yaml.MappingNode):
-            found: dict[str, _Value] = {}
-            for key_node, child in node.value:
-                key_place = f"{file}:{key_node.start_mark.line + 1}"
-                key = str(key_node.value)
-                if key in found:
-                    raise ConfigError(f"{key_place}: {key}: given twice")
-                value = cls.of_node(child, file)
-                found[key] = cls(value.value, key_place)
-            return cls(found, place)
-        if isinstance(node, yaml.SequenceNode):
-            return cls([cls.of_node(child, file) for child in node.value], place)
-        return cls(_scalar(node), place)
-
-    @classmethod
-    def of_plain(cls, value: Any, place: str) -> _Value:
-        if isinstance(value, Mapping):
-            return cls({str(k): cls.of_plain(v, place) for k, v in value.items()}, place)
-        if isinstance(value, list | tuple):
-            return cls([cls.of_plain(child, place) for child in value], place)
-        return cls(value, place)
-
-
-def _scalar(node: yaml.Node) -> Any:
-    loader = yaml.SafeLoader("")
-    try:
-        return loader.construct_object(node)
-    except yaml.YAMLError:
-        return node.value
-    finally:
-        loader.dispose()
-
-
-def _override(root: _Value, override: str) -> None:
-    key, equals, text = override.partition("=")
-    if not equals or not key:
-        raise ConfigError(f"{COMMAND_LINE}: expected key=value, got {override!r}")
-    try:
-        plain = yaml.safe_load(text)
-    except yaml.YAMLError:
-        plain = text
-    *parents, last = key.split(".")
-    at = root
-    for parent in parents:
-        if not isinstance(at.value, dict):
-            break
-        at = at.value.setdefault(parent, _Value({}, COMMAND_LINE))
-    if not isinstance(at.value, dict):
-        raise ConfigError(f"{COMMAND_LINE}: {key}: {'.'.join(parents)} has no settings below it")
-    at.value[last] = _Value.of_plain(plain, COMMAND_LINE)
-
-
-def _build(value: _Value, schema: type[T], path: str) -> T:
-    """Build a dataclass from the mapping in `value`."""
+def _build(value: Value, schema: type[T], path: str) -> T:
+    """Build a dataclass from the mapping in `value`; `part:` with nothing below it is empty."""
+    if value.value is None and path:
+        value = Value({}, value.place)
     if not isinstance(value.value, dict):
         raise _wrong(value, path, f"settings of {schema.__name__}")
     fields = {f.name: f for f in dataclasses.fields(schema)}  # type: ignore[arg-type]
@@ -175,17 +126,15 @@ def _build(value: _Value, schema: type[T], path: str) -> T:
     try:
         return schema(**made)
     except ConfigError as error:  # from __post_init__: add where the field was written
-        field = re.split(r"\W", str(error), maxsplit=1)[0]
-        place = value.value[field].place if field in value.value else value.place
         prefix = f"{path}." if path else ""
-        raise ConfigError(f"{place}: {prefix}{error}") from error
+        raise ConfigError(f"{place_of(value, str(error))}: {prefix}{error}") from error
 
 
 def _required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
-def _convert(value: _Value, hint: Any, path: str) -> Any:
+def _convert(value: Value, hint: Any, path: str) -> Any:
     if dataclasses.is_dataclass(hint):
         return _build(value, typing.cast(type[Any], hint), path)
     origin = typing.get_origin(hint)
@@ -203,14 +152,14 @@ def _convert(value: _Value, hint: Any, path: str) -> Any:
     return _convert_scalar(value, hint, path)
 
 
-def _convert_optional(value: _Value, hints: tuple[Any, ...], path: str) -> Any:
+def _convert_optional(value: Value, hints: tuple[Any, ...], path: str) -> Any:
     if value.value is None and type(None) in hints:
         return None
     (hint,) = (h for h in hints if h is not type(None))
     return _convert(value, hint, path)
 
 
-def _convert_tuple(value: _Value, items: tuple[Any, ...], path: str) -> tuple[Any, ...]:
+def _convert_tuple(value: Value, items: tuple[Any, ...], path: str) -> tuple[Any, ...]:
     if not isinstance(value.value, list):
         raise _wrong(value, path, "a list")
     if items[-1] is Ellipsis:
@@ -221,7 +170,7 @@ def _convert_tuple(value: _Value, items: tuple[Any, ...], path: str) -> tuple[An
     return tuple(_convert(v, item, f"{path}[{i}]") for i, (v, item) in enumerate(pairs))
 
 
-def _convert_scalar(value: _Value, hint: Any, path: str) -> Any:
+def _convert_scalar(value: Value, hint: Any, path: str) -> Any:
     got = value.value
     if hint is bool and isinstance(got, bool):
         return got
@@ -250,14 +199,6 @@ _WORDS: dict[Any, str] = {
 }
 
 
-def _wrong(value: _Value, path: str, wanted: str) -> ConfigError:
-    got = _unwrap(value)
+def _wrong(value: Value, path: str, wanted: str) -> ConfigError:
+    got = unwrap(value)
     return ConfigError(f"{value.place}: {path or 'top level'}: expected {wanted}, got {got!r}")
-
-
-def _unwrap(value: _Value) -> Any:
-    if isinstance(value.value, dict):
-        return {key: _unwrap(child) for key, child in value.value.items()}
-    if isinstance(value.value, list):
-        return [_unwrap(child) for child in value.value]
-    return value.value

@@ -1,7 +1,7 @@
 """Experiment folders: everything a trial writes lies below `project/trial/`.
 
     config.yaml     bray.log     checkpoints/     models/<name>/     buffers/     episodes/
-    launches/<time>/             one a launch: its metrics
+    launches/<time>/             one a launch: its record (`bray_core.launch_record`), its metrics
 
 A trial that exists is resumed; two launches of one trial at a time are refused by a lock that
 dies with its process.
@@ -9,7 +9,7 @@ dies with its process.
 
 from __future__ import annotations
 
-import fcntl
+import logging
 import os
 import re
 import tempfile
@@ -21,8 +21,13 @@ from typing import Any
 import yaml
 
 from bray_core.config import to_mapping
-from bray_core.errors import AlreadyExistsError, ConfigError
+from bray_core.errors import AlreadyExistsError, CodecError, ConfigError
+from bray_core.launch_record import RECORD, LaunchRecord
+from bray_core.trial_lock import lock_trial
 from bray_core.trial_log import TrialLog
+from bray_core.trial_paths import CONFIG
+
+logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _FOLDERS = ("checkpoints", "models", "buffers", "episodes", "launches")
@@ -45,9 +50,12 @@ def write_atomic(path: Path, data: bytes) -> None:
 class Experiment:
     """One launch of one trial. Made by `open`."""
 
-    def __init__(self, path: Path, launch: Path, lock: int, log: TrialLog) -> None:
+    def __init__(
+        self, path: Path, launch: Path, record: LaunchRecord, lock: int, log: TrialLog
+    ) -> None:
         self.path = path
         self.launch = launch
+        self.record = record
         self.models = path / "models"
         self.checkpoints = path / "checkpoints"
         self._lock = lock
@@ -67,37 +75,97 @@ class Experiment:
             ConfigError: the name is not one folder name, or the folder cannot be made.
             AlreadyExistsError: another process runs this trial.
         """
-        if not isinstance(trial, str) or not _NAME.fullmatch(trial):
-            raise ConfigError(
-                f"trial: expected letters, digits, '.', '_' or '-' (100 at most), got {trial!r}"
-            )
+        check_name(trial)
         path = Path(project) / trial
         text = None if config is None else _to_yaml(config)
+        seed = (config or {}).get("seed")
         try:
             for folder in _FOLDERS:
                 (path / folder).mkdir(parents=True, exist_ok=True)
-            return cls._launch(path, text)
+            return cls._launch(path, text, seed if isinstance(seed, int) else None)
         except OSError as error:
             raise ConfigError(f"project: cannot write {path}: {error.strerror}") from error
 
     @classmethod
-    def _launch(cls, path: Path, config: str | None) -> Experiment:
-        lock = _lock(path)
+    def _launch(cls, path: Path, config: str | None, seed: int | None) -> Experiment:
+        lock = lock_trial(path)
         try:
+            before = newest_launch(path)
+            launch = _new_launch(path / "launches")
             if config is not None:
-                write_atomic(path / "config.yaml", config.encode())
-            return cls(path, _new_launch(path / "launches"), lock, TrialLog(path / "bray.log"))
+                for folder in (path, launch):
+                    write_atomic(folder / CONFIG, config.encode())
+            record = LaunchRecord.begin(launch, seed)
+            write_atomic(launch / RECORD, record.to_json())
+            made = cls(path, launch, record, lock, TrialLog(path / "bray.log"))
         except BaseException:
             os.close(lock)
             raise
+        _say_what_crashed(before)
+        return made
 
-    def close(self) -> None:
-        """Release the trial; again is harmless."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Release the trial; again is harmless.
+
+        Args:
+            error: what ends the launch, for its record; None: it has finished.
+        """
         if self._lock < 0:
             return
-        self.log.close()
-        os.close(self._lock)
-        self._lock = -1
+        try:
+            self.record = self.record.ended(error)
+            write_atomic(self.launch / RECORD, self.record.to_json())
+        except OSError as failure:  # a full disk must not hide what ended the launch
+            logger.warning("%s: cannot be written: %s", self.launch / RECORD, failure)
+        finally:
+            self.log.close()
+            os.close(self._lock)
+            self._lock = -1
+
+
+def check_name(trial: str) -> None:
+    """Refuse what is not the name of one folder.
+
+    Raises:
+        ConfigError: so.
+    """
+    if not isinstance(trial, str) or not _NAME.fullmatch(trial):
+        raise ConfigError(
+            f"trial: expected letters, digits, '.', '_' or '-' (100 at most), got {trial!r}"
+        )
+
+
+def newest_launch(path: Path) -> Path | None:
+    """Return the folder of a trial's newest launch, or None where there is none."""
+    return max(launches(path), key=_order, default=None)
+
+
+def launches(path: Path) -> list[Path]:
+    """Return the folders of a trial's launches, the oldest first."""
+    found = (entry for entry in (path / "launches").iterdir() if not entry.name.startswith("."))
+    return sorted(found, key=_order)
+
+
+def _order(launch: Path) -> tuple[str, int]:
+    """Those of one second are numbered."""
+    day, _, rest = launch.name.partition("-")
+    second, _, number = rest.partition("-")
+    return f"{day}-{second}", int(number) if number.isdigit() else 0
+
+
+def _say_what_crashed(before: Path | None) -> None:
+    try:
+        record = LaunchRecord.read(before) if before is not None else None
+    except CodecError as error:  # no reason not to launch
+        logger.warning("%s", error)
+        return
+    if record is not None and record.ending is None:
+        logger.warning(
+            "the launch before (%s, process %d) was killed: this one goes on from what it had "
+            "written",
+            before,
+            record.pid,
+        )
 
 
 def _to_yaml(config: Mapping[str, Any]) -> str:
@@ -105,22 +173,6 @@ def _to_yaml(config: Mapping[str, Any]) -> str:
         return yaml.safe_dump(to_mapping(config), sort_keys=False)
     except yaml.YAMLError as error:
         raise ConfigError(f"config: YAML cannot hold it: {error}") from error
-
-
-def _lock(path: Path) -> int:
-    handle = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
-        os.close(handle)
-        raise AlreadyExistsError(
-            f"trial {path}: already running in process {holder}: "
-            "stop that one, or choose another trial name"
-        ) from None
-    os.ftruncate(handle, 0)
-    os.write(handle, str(os.getpid()).encode())
-    return handle
 
 
 def _new_launch(launches: Path) -> Path:

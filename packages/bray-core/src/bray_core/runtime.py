@@ -37,8 +37,12 @@ class Runtime:
         self.hub = Hub(host=host, write=self.sinks.write, write_line=experiment.log.write_line)
         """Gathers what all processes record and log."""
 
-    def close(self) -> None:
-        """Leave Ray if `init` joined or started it, and release the trial."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Leave Ray if `init` joined or started it, and release the trial.
+
+        Args:
+            error: what ends the launch, for its record; None: it has finished.
+        """
         global _current
         if _current is self:
             _current = None
@@ -52,13 +56,13 @@ class Runtime:
                 self.hub.close()
                 self.sinks.close()
             finally:
-                self.experiment.close()
+                self.experiment.close(error)
 
     def __enter__(self) -> Runtime:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.close(error)
 
 
 _current: Runtime | None = None
@@ -99,8 +103,8 @@ def init(
     try:
         owns_ray, host = _start_ray(address) if runtime == "ray" else (False, "127.0.0.1")
         _current = Runtime(experiment, runtime, owns_ray=owns_ray, config=config, host=host)
-    except BaseException:
-        experiment.close()
+    except BaseException as error:
+        experiment.close(error)
         raise
     return _current
 
@@ -125,7 +129,11 @@ def current() -> Runtime:
     return _current
 
 
-def shutdown() -> None:
-    """Close this process's runtime; harmless where there is none."""
+def shutdown(error: BaseException | None = None) -> None:
+    """Close this process's runtime; harmless where there is none.
+
+    Args:
+        error: what ends the launch, for its record; None: it has finished.
+    """
     if _current is not None:
-        _current.close()
+        _current.close(error)

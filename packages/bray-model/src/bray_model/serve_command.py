@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bray_core.cli import Command
 from bray_core.errors import ConfigError, PortInUseError
+from bray_core.trial_paths import trial_of
 
 if TYPE_CHECKING:
     from bray_core.nested import ArraySpec, Nested
@@ -43,7 +44,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "path",
         metavar="PATH",
         type=Path,
-        help="an export, a trial (its newest export), or a folder of exports",
+        help="an export, a trial (its newest export), the YAML file that `bray train` made a trial "
+        "of, or a folder of exports",
     )
     add("--host", default="127.0.0.1", help="address to listen on")
     add("--tcp-port", type=int, default=TCP_PORT, help="0 takes any free port")
@@ -77,6 +79,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _serve(options: argparse.Namespace) -> int:
     _check(options)
+    if options.path.suffix in (".yaml", ".yml"):
+        options.path = trial_of(options.path)
     if options.workers > 1:
         _serve_by_workers(options)
     else:

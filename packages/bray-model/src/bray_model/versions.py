@@ -13,6 +13,7 @@ import logging
 import os
 import re
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -100,17 +101,42 @@ class VersionStore:
         is_new = version not in index.saved_s
         index.saved_s[version] = time.time()
         # The one just written stays even where it is not among the newest numbers.
-        kept = {*self._retention.kept(index.saved_s, index.pinned), version}
-        dropped = set(index.saved_s) - kept
+        dropped = set(self._surplus(index)) - {version}
         for old in dropped:
             del index.saved_s[old]
         if is_new:
             self._write_or_remove(index, version)
         else:
             self._write(index)
-        for old in dropped:
-            self._file(old).unlink(missing_ok=True)
+        self._delete(dropped)
         self._sweep(index)
+
+    def surplus(self) -> list[Path]:
+        """Return the files of versions that the rules do not keep, the oldest first."""
+        return [self._file(version) for version in self._surplus(self._read())]
+
+    def prune(self) -> None:
+        """Drop the versions that the rules do not keep, as a save does.
+
+        Raises:
+            CodecError: the index cannot be read.
+            OSError: it cannot be written; then all stays.
+        """
+        index = self._read()
+        dropped = self._surplus(index)
+        for old in dropped:
+            del index.saved_s[old]
+        if dropped:
+            self._write(index)
+            self._delete(dropped)
+
+    def _surplus(self, index: _Index) -> list[int]:
+        kept = self._retention.kept(index.saved_s, index.pinned)
+        return sorted(set(index.saved_s) - set(kept))
+
+    def _delete(self, versions: Iterable[int]) -> None:
+        for version in versions:
+            self._file(version).unlink(missing_ok=True)
 
     def link(self, version: int, into: VersionStore) -> None:
         """Put a version into another store as well, without a copy of its file.

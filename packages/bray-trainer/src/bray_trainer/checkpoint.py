@@ -63,6 +63,12 @@ def save(directory: Path, replays: int, state: Mapping[str, Any], keep: int) -> 
     return path
 
 
+def surplus(directory: Path, keep: int) -> list[Path]:
+    """Return the checkpoints beyond the newest `keep`, and the folders beside them."""
+    files = _newest_first(directory)[keep:]
+    return [path for file in files for path in (file, *directory.glob(f"{file.stem}-*"))]
+
+
 def content_folder(directory: Path, replays: int, token: str) -> Path:
     """Return the folder beside a checkpoint for what is too big to be in it.
 

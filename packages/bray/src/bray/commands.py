@@ -1,15 +1,21 @@
-"""The subcommands of this package: `train`, `recipe`, … Heavy imports wait for `run`."""
+"""The subcommands `train`, `recipe`, `view`, `new`, `config` and `monitoring`.
+
+Heavy imports wait for `run`.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from pathlib import Path
 
 from bray.launch import Launch, add_arguments
 from bray.recipe_command import names, run
-from bray_core.cli import Command
+from bray_core.cli import Command, main
+from bray_core.errors import ConfigError
+from bray_core.trial_paths import CONFIG, trial_of
 
 
 def _say(text: str) -> None:
@@ -17,7 +23,7 @@ def _say(text: str) -> None:
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("template", help="a template's name (cartpole) or a YAML file")
+    parser.add_argument("template", help="a template's name (cartpole), a YAML file, or a trial")
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help="such as trainer.learning_rate=3e-4"
     )
@@ -27,11 +33,21 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
 def _train(options: argparse.Namespace) -> int:
     from bray import template
 
-    launch = Launch.of(options, Path(options.template).stem)
-    loaded = template.load(options.template, options.overrides)  # before anything slow
+    seed = [] if options.seed is None else [f"seed={options.seed}"]
+    loaded = template.load(options.template, options.overrides + seed)  # before anything slow
+    launch = _launch(options)
+    if loaded.enable == "deploy":
+        return main(["serve", str(launch.project / launch.trial)])
     from bray.train import train
 
     return train(loaded, launch)
+
+
+def _launch(options: argparse.Namespace) -> Launch:
+    """Return the launch of a template: in the trial whose settings it is, or one of its name."""
+    path = Path(options.template)
+    trial = trial_of(path / CONFIG if (path / CONFIG).is_file() else path)
+    return Launch.of(options, trial.resolve().name, trial.parent)
 
 
 def _add_recipe(parser: argparse.ArgumentParser) -> None:
@@ -64,10 +80,13 @@ def _recipe(options: argparse.Namespace) -> int:
         max_frames=options.max_frames,
         evaluation_episodes=options.episodes,
     )
+    seed = 1 if options.seed is None else options.seed
+    if seed < 0:
+        raise ConfigError(f"--seed: expected 0 or more, got {seed}")
     task = options.task.rpartition(":")[2]
-    trial = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{options.recipe}-{task}-{options.seed}")
+    trial = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{options.recipe}-{task}-{seed}")
     launch = Launch.of(options, trial)
-    return run(options.recipe, options.task, options.overrides, goal, launch)
+    return run(options.recipe, options.task, options.overrides, goal, seed, launch)
 
 
 def _add_view(parser: argparse.ArgumentParser) -> None:
@@ -82,22 +101,18 @@ def _view(options: argparse.Namespace) -> int:
 
 
 def _add_new(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", type=Path, help="the file to write, such as mine.yaml")
-    parser.add_argument("--template", default="cartpole", help="what to start from")
+    parser.add_argument("name", type=Path, help="the folder to make, such as walker")
+    parser.add_argument(
+        "--template", default="reinforcement", help="what to start from: a template's name"
+    )
 
 
 def _new(options: argparse.Namespace) -> int:
-    from bray.template import path_of
-    from bray_core.errors import AlreadyExistsError
+    from bray.project import make_project
 
-    target = options.name if options.name.suffix else options.name.with_suffix(".yaml")
-    text = path_of(options.template).read_text()
-    try:
-        with target.open("x") as file:
-            file.write(text)
-    except FileExistsError:
-        raise AlreadyExistsError(f"name: {target} exists already: choose another") from None
-    _say(f"wrote {target}: edit it, then `bray train {target}`")
+    made = make_project(options.name, options.template)
+    _say(f"wrote {', '.join(sorted(path.name for path in made.parent.iterdir()))} in {made.parent}")
+    _say(f"try: cd {made.parent} && bray train {made.name}")
     return 0
 
 
@@ -119,6 +134,38 @@ def _monitoring(options: argparse.Namespace) -> int:
     return 0
 
 
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(metavar="verb", required=True, title="verbs")
+    words = "say what is wrong with a template: file, line, column, key"
+    check = verbs.add_parser("check", help=words, description=words, allow_abbrev=False)
+    check.add_argument("template", help="a YAML file, a trial, or a template's name")
+    check.add_argument("overrides", nargs="*", metavar="key=value", help="as for `bray train`")
+    check.set_defaults(verb=_check, parser=check)
+    words = "write the JSON Schema of templates, for editors"
+    schema = verbs.add_parser("schema", help=words, description=words, allow_abbrev=False)
+    schema.set_defaults(verb=_schema, parser=schema)
+
+
+def _check(options: argparse.Namespace) -> int:
+    from bray import template
+
+    loaded = template.load(options.template, options.overrides)
+    _say(f"{template.path_of(options.template)}: {loaded.recipe} on {loaded.environment}: valid")
+    return 0
+
+
+def _schema(options: argparse.Namespace) -> int:
+    from bray.parts import json_schema_of_all
+
+    _say(json.dumps(json_schema_of_all(), indent=1))
+    return 0
+
+
+def _config(options: argparse.Namespace) -> int:
+    code: int = options.verb(options)
+    return code
+
+
 monitoring = Command(
     "monitoring",
     "write Prometheus' configuration and a Grafana dashboard",
@@ -128,4 +175,5 @@ monitoring = Command(
 recipe = Command("recipe", "train by a recipe on a task of your choice", _add_recipe, _recipe)
 train = Command("train", "train a template until it reaches its goal", _add_train, _train)
 view = Command("view", "show what a trial holds and how it went", _add_view, _view)
-new = Command("new", "write a template's YAML for you to change", _add_new, _new)
+new = Command("new", "make a project from a template, with tests of its own", _add_new, _new)
+config = Command("config", "check a template, write the JSON Schema", _add_config, _config)

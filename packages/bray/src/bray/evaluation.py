@@ -33,7 +33,7 @@ def snapshot(model: Any, module: Any, example: Any) -> LocalModel:
     config = ModelConfig(max_batch_size=NUM_ENVS, pad_to=(NUM_ENVS,))
     made = LocalModel(module, example, name="snapshot", config=config)
     version, weights = model.weights()
-    made.publish(weights, version=version)
+    made.adopt(weights, version)  # also one that was never published
     return made
 
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bray_core.errors import ConfigError
+from bray_core.trial_paths import PROJECT
 
 if TYPE_CHECKING:
+    from bray.keep import Keep
     from bray.run import Run
 
 
@@ -23,7 +25,6 @@ class Launch:
     trial: str
     runtime: Literal["local", "ray"] = "local"
     address: str | None = None
-    seed: int = 1
     metrics_port: int | None = None
     """Where Prometheus is answered, on loopback; None: nowhere."""
 
@@ -32,40 +33,37 @@ class Launch:
             raise ConfigError(
                 "--address: is for --runtime ray, got --runtime local: add --runtime ray"
             )
-        if self.seed < 0:
-            raise ConfigError(f"--seed: expected 0 or more, got {self.seed}")
         if self.metrics_port is not None and not 0 <= self.metrics_port <= 65535:
             raise ConfigError(f"--metrics-port: expected 0 to 65535, got {self.metrics_port}")
 
     @classmethod
-    def of(cls, options: argparse.Namespace, trial: str) -> Launch:
-        """Return that of a command line, with the trial's name where it has none."""
+    def of(cls, options: argparse.Namespace, trial: str, project: Path = PROJECT) -> Launch:
+        """Return that of a command line, with the trial's name and project where it has none."""
         return cls(
-            project=options.project,
+            project=options.project or project,
             trial=options.trial or trial,
             runtime=options.runtime,
             address=options.address,
-            seed=options.seed,
             metrics_port=options.metrics_port,
         )
 
-    def open(self, config: Mapping[str, Any]) -> Run:
+    def open(self, config: Mapping[str, Any], keep: Keep) -> Run:
         """Open the trial, with what is written to its `config.yaml`, and start the runtime."""
         from bray.run import init  # `bray --help` is to be quick
 
-        run = init(self.project, self.trial, self.runtime, self.address, config)
+        run = init(self.project, self.trial, self.runtime, self.address, config, keep)
         if self.metrics_port is not None:
             try:
                 sys.stderr.write(f"metrics at {run.serve_metrics(self.metrics_port)}\n")
-            except BaseException:
-                run.close()
+            except BaseException as error:
+                run.close(error)
                 raise
         return run
 
 
 def add_arguments(parser: argparse.ArgumentParser, trial: str) -> None:
     """Add the options; `trial` says in words how the trial is named by default."""
-    parser.add_argument("--project", type=Path, default=Path("trials"), help="folder of the trials")
+    parser.add_argument("--project", type=Path, help=f"folder of the trials; by default {PROJECT}")
     parser.add_argument("--trial", help=f"name of the trial's folder; by default {trial}")
     parser.add_argument(
         "--runtime",
@@ -74,7 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser, trial: str) -> None:
         help="local: one process; ray: workers on a Ray cluster",
     )
     parser.add_argument("--address", help="of a running Ray cluster; by default one started here")
-    parser.add_argument("--seed", type=int, default=1, help="of everything random")
+    parser.add_argument(
+        "--seed", type=int, help="of everything random; by default 1, or what the template says"
+    )
     parser.add_argument(
         "--metrics-port",
         type=int,

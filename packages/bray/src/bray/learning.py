@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from bray.keep import offer_best
 from bray.progress import display
 from bray.run import Run
 from bray.template import GoalPart
@@ -176,8 +177,9 @@ class Learning:
 
     def _outcome(self) -> Outcome:
         self._evaluated_at = self._frames
-        version = self._model.version
+        version = int(self._model.checkpoint().stem)
         mean = float(np.mean(self._evaluate()))
+        offer_best(self._run, self._model, version, mean, self._frames)
         self._view.say(f"evaluation at {self._frames:,} frames: mean return {mean:.2f}")
         self._run.report({**self._figures(), "evaluation_return": mean}, self._save)
         return Outcome(

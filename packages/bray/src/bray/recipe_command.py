@@ -59,7 +59,9 @@ def load(name: str) -> Recipe:
     return cast(Recipe, importlib.import_module(f"bray.recipes.{name}"))
 
 
-def run(name: str, task: str, settings: Sequence[str], goal: GoalPart, launch: Launch) -> int:
+def run(
+    name: str, task: str, settings: Sequence[str], goal: GoalPart, seed: int, launch: Launch
+) -> int:
     """Run a recipe; print its outcome as one line of JSON.
 
     Args:
@@ -67,6 +69,7 @@ def run(name: str, task: str, settings: Sequence[str], goal: GoalPart, launch: L
         task: such as a Gymnasium id.
         settings: of its `Config`, as `gamma=0.9`.
         goal: of the run.
+        seed: of everything random.
         launch: where it runs.
 
     Returns:
@@ -75,18 +78,15 @@ def run(name: str, task: str, settings: Sequence[str], goal: GoalPart, launch: L
     Raises:
         ConfigError: anything of these is unknown or out of range.
     """
-    import torch
-
-    from bray_core.config import to_mapping, with_overrides
+    from bray.template import Template
+    from bray.train import run_template
+    from bray_core.config import with_overrides
 
     recipe = load(name)
     defaults = getattr(recipe, "DEFAULTS", {}).get(task, recipe.Config())
     config = with_overrides(defaults, settings)
-    torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
-    written: dict[str, Any] = {"recipe": name, "task": task, "seed": launch.seed}
-    written |= {"goal": to_mapping(goal), "settings": to_mapping(config)}
-    with _progress_on_stderr(), launch.open(written) as run:
-        outcome = recipe.train(run, task, config, goal=goal, seed=launch.seed)
+    template = Template(recipe=name, environment=task, settings=config, seed=seed, goal=goal)
+    outcome, _ = run_template(template, launch, _progress_on_stderr())
     sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
     return 0 if outcome.reached else 1
 

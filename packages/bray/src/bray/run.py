@@ -19,6 +19,7 @@ from bray_core.experiment import Experiment
 from bray_core.layout import Layout
 
 if TYPE_CHECKING:
+    from bray.keep import Keep
     from bray_actor import GamecoreFleet, Runner
     from bray_buffer import BufferConfig, ReplayConfig
     from bray_model import ModelConfig
@@ -66,10 +67,17 @@ class Run:
         'demo'
     """
 
-    def __init__(self, launched: core_runtime.Runtime) -> None:
+    def __init__(self, launched: core_runtime.Runtime, keep: Keep | None = None) -> None:
         self._runtime = launched
+        self.keeps = keep
+        """How much stays on disk; None leaves it to each model and trainer."""
+        self.models: dict[str, Any] = {}
+        """Those that `model` made, by name."""
         self._open = ExitStack()
-        self._open.callback(core_runtime.shutdown)
+        self._open.callback(lambda: core_runtime.shutdown(self._error))
+        self._error: BaseException | None = None
+        if keep is not None:
+            self._open.callback(keep.apply, self.experiment.path)
         self._listeners: list[Listener] = []
 
     @property
@@ -95,6 +103,7 @@ class Run:
         """
         directory = self.experiment.models / name
         self._draw(name, module, example_inputs)
+        config = self.keeps.of_model(config) if self.keeps else config
         if self.is_local:
             from bray_model import Model
 
@@ -103,6 +112,7 @@ class Run:
             from bray_model.remote import RemoteModel
 
             made = RemoteModel(name, module, example_inputs, config=config, directory=directory)
+        self.models[name] = made
         return self.keep(made)
 
     def _draw(self, name: str, module: Any, example_inputs: Any) -> None:
@@ -170,6 +180,7 @@ class Run:
             num_cpus: CPUs that each rank's process claims from Ray.
             num_workers: ranks that train together on Ray; a local run has one.
         """
+        factory = self.keeps.of_trainer(factory) if self.keeps else factory
         if self.is_local:
             made = factory()
         else:
@@ -309,8 +320,13 @@ class Run:
         for listener in self._listeners:
             listener(figures, save)
 
-    def close(self) -> None:
-        """Close every component and the runtime; the trial's folder stays."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Close every component and the runtime; the trial's folder stays.
+
+        Args:
+            error: what ends the launch, for its record; None: it has finished.
+        """
+        self._error = error
         with suppress(ClosedError):  # closed before
             self._runtime.hub.gather()  # the last words of workers that end now
         self._open.close()
@@ -318,8 +334,8 @@ class Run:
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.close(error)
 
 
 def init(
@@ -328,6 +344,7 @@ def init(
     runtime: Literal["local", "ray"] = "local",
     address: str | None = None,
     config: Mapping[str, Any] | None = None,
+    keep: Keep | None = None,
 ) -> Run:
     """Open a trial and start the runtime.
 
@@ -337,9 +354,10 @@ def init(
         runtime: `local` keeps all components in this process; `ray` spreads them over workers.
         address: of a running Ray cluster; by default one is started on this machine.
         config: written to the trial's `config.yaml`.
+        keep: how much of the trial stays on disk; None leaves it to each model and trainer.
 
     Raises:
         ConfigError: a name or the runtime is not valid.
         AlreadyExistsError: this process has a run open, or another process runs this trial.
     """
-    return Run(core_runtime.init(project, trial, runtime, address, config))
+    return Run(core_runtime.init(project, trial, runtime, address, config), keep)

@@ -1,137 +1,29 @@
-"""Templates: one YAML file that describes a run, read into checked dataclasses.
+"""Templates: one YAML file that describes a run, a thin layer over a recipe.
 
-A template has up to seven kinds of parts: model, agent, buffer, source, actor, trainer, render.
-This version has one recipe, `ppo`, and the parts that it needs. A template is named
-(`cartpole`, shipped with bray) or is the path of a YAML file.
+A template names a recipe; the settings of the recipe's `Config` are shared out to seven kinds of
+parts: model, agent, buffer, source, actor, trainer, render (`bray.parts` says which is where). So
+nothing is written twice: what a recipe can be told, its template can. A template is named
+(`cartpole`, shipped with bray) or is the path of a YAML file, or of a trial, whose `config.yaml`
+is one.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import resources
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
-from bray.checks import fraction, layers, positive
-from bray_core.config import closest, load_yaml
+from bray.checks import positive
+from bray.keep import Keep
+from bray_core.config import closest, load_yaml, to_mapping
 from bray_core.errors import ConfigError
+from bray_core.trial_paths import CONFIG
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelPart:
-    """The policy network: a multi-layer perceptron with a policy and a value head."""
-
-    hidden: tuple[int, ...] = (64, 64)
-    """Units of each hidden layer."""
-
-    def __post_init__(self) -> None:
-        layers(hidden=self.hidden)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AgentPart:
-    """How an agent records its experience."""
-
-    segment_length: int = 32
-    """Steps T of one segment; 16 to 256."""
-
-    def __post_init__(self) -> None:
-        positive(segment_length=self.segment_length)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SourcePart:
-    """The gamecores: processes that step environments and call the actor over the wire."""
-
-    environment: str = "CartPole-v1"
-    """A Gymnasium environment id."""
-    num_processes: int = 2
-    """Gamecore processes."""
-    envs_per_process: int = 8
-    """Environments that each process steps."""
-
-    def __post_init__(self) -> None:
-        positive(num_processes=self.num_processes, envs_per_process=self.envs_per_process)
-
-    @property
-    def num_envs(self) -> int:
-        """Environments in all."""
-        return self.num_processes * self.envs_per_process
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BufferPart:
-    """The queue between actors and trainer."""
-
-    capacity: int = 4096
-    """Segments that it holds at most."""
-
-    def __post_init__(self) -> None:
-        positive(capacity=self.capacity)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ActorPart:
-    """The workers that answer the gamecores."""
-
-    num_workers: int = 1
-    """Worker processes (on Ray; a local run has one, in its own process)."""
-    port: int = 0
-    """TCP port of all workers together; 0 takes any free one."""
-    record_every: int = 0
-    """Each worker writes 1 in so many episodes to the trial's `episodes/`; 0 writes none."""
-
-    def __post_init__(self) -> None:
-        positive(num_workers=self.num_workers)
-        if self.record_every < 0:
-            raise ConfigError(f"record_every: expected 0 or more, got {self.record_every}")
-        if not 0 <= self.port <= 65535:
-            raise ConfigError(f"port: expected 0 to 65535, got {self.port}")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainerPart:
-    """Proximal policy optimisation (Schulman et al. 2017), and when to stop."""
-
-    steps_per_replay: int = 512
-    """Environment steps that one policy version collects and is trained on."""
-    epochs: int = 10
-    """Passes over each replay."""
-    minibatch_size: int = 128
-    """Steps of one optimiser step."""
-    learning_rate: float = 1e-3
-    """Adam's step size at the start."""
-    gamma: float = 0.99
-    """Discount per step."""
-    gae_lambda: float = 0.95
-    """λ of generalised advantage estimation."""
-    clip: float = 0.2
-    """Clip range ε of the probability ratio."""
-    value_coefficient: float = 0.5
-    """Weight of the value loss."""
-    entropy_coefficient: float = 0.0
-    """Weight of the entropy bonus."""
-    max_grad_norm: float = 0.5
-    """Gradient norm above which gradients are scaled down."""
-    anneal_frames: int = 0
-    """Frames over which the learning rate falls linearly to a tenth; 0 keeps it constant."""
-    checkpoint_every: int = 20
-    """Replays between two checkpoints."""
-
-    def __post_init__(self) -> None:
-        positive(
-            steps_per_replay=self.steps_per_replay,
-            epochs=self.epochs,
-            minibatch_size=self.minibatch_size,
-            learning_rate=self.learning_rate,
-            max_grad_norm=self.max_grad_norm,
-            checkpoint_every=self.checkpoint_every,
-        )
-        fraction(gamma=self.gamma, gae_lambda=self.gae_lambda, clip=self.clip)
-        if self.anneal_frames < 0:
-            raise ConfigError(f"anneal_frames: expected 0 or more, got {self.anneal_frames}")
+Enable: TypeAlias = Literal["train", "deploy"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,31 +47,73 @@ class GoalPart:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RenderPart:
+    """How episodes are shown."""
+
+    function: str | None = None
+    """`module:name` of what draws a tick, as an image or a figure; None draws what there is."""
+
+    def __post_init__(self) -> None:
+        if self.function is not None:
+            module, colon, name = self.function.partition(":")
+            if not (
+                colon and name.isidentifier() and all(map(str.isidentifier, module.split(".")))
+            ):
+                raise ConfigError(f"function: expected module:name, got {self.function!r}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wire:
+    """How environments of other processes play over the wire."""
+
+    num_processes: int = 0
+    """Gamecore processes; 0: the environments are stepped where the policy answers."""
+    port: int = 0
+    """TCP port of all workers together; 0 takes any free one."""
+    record_every: int = 0
+    """Each worker writes 1 in so many episodes to the trial's `episodes/`; 0 writes none."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_processes", "record_every"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name}: expected 0 or more, got {getattr(self, name)}")
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"port: expected 0 to 65535, got {self.port}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Template:
     """A whole run."""
 
-    recipe: Literal["ppo"] = "ppo"
-    """The algorithm."""
-    model: ModelPart = field(default_factory=ModelPart)
-    agent: AgentPart = field(default_factory=AgentPart)
-    source: SourcePart = field(default_factory=SourcePart)
-    buffer: BufferPart = field(default_factory=BufferPart)
-    actor: ActorPart = field(default_factory=ActorPart)
-    trainer: TrainerPart = field(default_factory=TrainerPart)
+    recipe: str
+    """The algorithm, of `bray.recipes`."""
+    environment: str
+    """What is played."""
+    settings: Any
+    """The recipe's `Config`."""
+    enable: Enable = "train"
+    """Whether it trains, or serves what it has trained."""
+    seed: int = 1
+    """Of everything random."""
+    wire: Wire = field(default_factory=Wire)
+    render: RenderPart = field(default_factory=RenderPart)
     goal: GoalPart = field(default_factory=GoalPart)
+    keep: Keep = field(default_factory=Keep)
 
-    def __post_init__(self) -> None:
-        steps, lanes = self.trainer.steps_per_replay, self.source.num_envs
-        if steps % lanes:
-            raise ConfigError(
-                f"trainer.steps_per_replay: expected a multiple of the {lanes} environments "
-                f"(source.num_processes × source.envs_per_process), got {steps}"
-            )
-        if self.source.num_processes % self.actor.num_workers:
-            raise ConfigError(
-                f"actor.num_workers: expected a divisor of source.num_processes="
-                f"{self.source.num_processes}, got {self.actor.num_workers}"
-            )
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it as the YAML file holds it, all settings written out."""
+        from bray.parts import WIRE, part_of
+
+        found: dict[str, Any] = {"recipe": self.recipe, "enable": self.enable, "seed": self.seed}
+        found["source"] = {"environment": self.environment}
+        for setting in fields(self.settings):
+            value = getattr(self.settings, setting.name)
+            found.setdefault(part_of(setting.name), {})[setting.name] = value
+        if self.recipe in WIRE:
+            found.setdefault("actor", {})
+            found["source"]["num_processes"] = self.wire.num_processes
+            found["actor"] |= {"port": self.wire.port, "record_every": self.wire.record_every}
+        return to_mapping(found | {"render": self.render, "goal": self.goal, "keep": self.keep})
 
 
 def names() -> list[str]:
@@ -189,27 +123,34 @@ def names() -> list[str]:
 
 
 def path_of(name: str) -> Path:
-    """Return the file of a named template, or `name` itself where it is a YAML file.
+    """Return the file of a template: shipped, of its own, or that of a trial.
 
     Raises:
-        ConfigError: neither a known name nor a file; names the closest template.
+        ConfigError: there is none; names the closest that ships.
     """
     if name in names():
         return Path(str(resources.files("bray") / "templates" / f"{name}.yaml"))
-    if name.endswith((".yaml", ".yml")) or "/" in name:
+    if Path(name, CONFIG).is_file():
+        return Path(name, CONFIG)
+    if name.endswith((".yaml", ".yml")) or os.sep in name:
         if Path(name).is_file():
             return Path(name)
         raise ConfigError(f"template: no file {name!r}")
     raise ConfigError(
         f"template: unknown {name!r}{closest(name, names())}; "
-        f"known: {', '.join(names())}, or the path of a YAML file"
+        f"known: {', '.join(names())}, or the path of a YAML file or a trial"
     )
 
 
 def load(name: str, overrides: Sequence[str] = ()) -> Template:
-    """Read a template by name or path, with overrides such as `trainer.learning_rate=3e-4`.
+    """Read a template by name or path.
+
+    Variables of the environment such as `BRAY_TRAINER__LEARNING_RATE` win over the file, and
+    overrides such as `trainer.learning_rate=3e-4` over both.
 
     Raises:
-        ConfigError: naming file, line, key, what came and what is allowed.
+        ConfigError: naming file, line, column, key, what came and what is allowed.
     """
-    return load_yaml(path_of(name), Template, overrides)
+    from bray.parts import chosen_schema, template_of
+
+    return template_of(load_yaml(path_of(name), chosen_schema, overrides, os.environ))

@@ -13,19 +13,19 @@ from pathlib import Path
 
 from bray.environments import Spaces
 from bray.policies import Policy, make_policy
-from bray.recipes.ppo import PPOTrainer
-from bray.template import ModelPart, Template
+from bray.recipes.ppo import Config, PPOTrainer
+from bray.template import Template
 from bray_actor import PolicyActor, PolicyConfig, Recorder, StepBudget
 from bray_core.protocols import Actor, Buffer, Model
 
 
-def network(part: ModelPart, spaces: Spaces, seed: int) -> Policy:
+def network(config: Config, spaces: Spaces, seed: int) -> Policy:
     """Make the policy network, the same for the same seed.
 
     Raises:
         ConfigError: spaces that no policy is for.
     """
-    policy = make_policy(spaces, part.hidden, 0, seed)
+    policy = make_policy(spaces, config.hidden, 0, seed)
     assert isinstance(policy, Policy)
     return policy
 
@@ -40,10 +40,10 @@ def make_trainer(
 ) -> PPOTrainer:
     """Make the trainer, in whichever process it lives."""
     return PPOTrainer(
-        network(template.model, spaces, seed),
+        network(template.settings, spaces, seed),
         buffer,
         model=model,
-        part=template.trainer,
+        part=template.settings,
         goal=template.goal,
         seed=seed,
         directory=directory,
@@ -54,8 +54,10 @@ def make_actors(
     template: Template, seed: int, model: Model, buffer: Buffer, episodes: Path
 ) -> Callable[[str], Actor]:
     """Make the session factory of one actor worker, in the worker's process."""
-    steps = template.trainer.steps_per_replay // template.actor.num_workers
+    steps = template.settings.steps_per_replay // template.settings.num_workers
     budget = StepBudget(steps, model)
     make = PolicyActor.factory(model, PolicyConfig(seed=seed), buffer=buffer, budget=budget)
-    every = template.actor.record_every
-    return Recorder(episodes, every=every).record(make) if every else make
+    every = template.wire.record_every
+    if not every:
+        return make
+    return Recorder(episodes, every=every, max_files=template.keep.episodes).record(make)

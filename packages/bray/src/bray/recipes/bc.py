@@ -2,7 +2,7 @@
 
 Pomerleau 1989, "ALVINN: an autonomous land vehicle in a neural network". Nothing is played but the
 evaluations. Where demonstrations come from: `bray.demonstrations`, and
-`examples/record_demonstrations.py` makes some.
+`bray/templates/demonstrate.py` makes some.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from bray import demonstrations, distribution
 from bray.checks import fraction, layers, positive
 from bray.environments import Spaces
 from bray.evaluation import evaluate_latest
+from bray.keep import offer_best
 from bray.learning import Outcome, conclude
 from bray.policies import example_inputs, make_policy
 from bray.progress import display
@@ -133,8 +134,10 @@ def train(
             while not trainer.wait(_POLL_S):
                 check_interrupted()
             figures = trainer.progress()
+            version = int(model.checkpoint().stem)
             returns = evaluate_latest(model, module, example, task, goal, seed=seed)
             mean, steps = float(np.mean(returns)), figures["steps"]
+            offer_best(run, model, version, mean, frames=0)
             view.say(f"evaluation at {steps} steps: mean return {mean:.2f}")
             told = {"steps": steps, "loss": figures["loss"], "evaluation_return": mean}
             run.report(told, save=lambda: None)  # a pause has written a checkpoint

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from bray import distribution
-from bray.checks import layers, positive
+from bray.checks import fraction, layers, positive
 from bray.learning import Outcome
 from bray.on_policy import Flow, learn
 from bray.run import Run
@@ -35,7 +35,7 @@ from bray.sequences import (
     unroll,
     valid_steps,
 )
-from bray.template import GoalPart, TrainerPart
+from bray.template import GoalPart
 from bray_algo import gae, ppo, schedules
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
@@ -49,9 +49,33 @@ _REPLAYS_BETWEEN_PAUSES = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Config(TrainerPart):
-    """Of the algorithm, as a template's `trainer`, and of what plays for it."""
+class Config:
+    """Of the algorithm and of what plays for it."""
 
+    steps_per_replay: int = 512
+    """Environment steps that one policy version collects and is trained on."""
+    epochs: int = 10
+    """Passes over each replay."""
+    minibatch_size: int = 128
+    """Steps of one optimiser step."""
+    learning_rate: float = 1e-3
+    """Adam's step size at the start."""
+    gamma: float = 0.99
+    """Discount per step."""
+    gae_lambda: float = 0.95
+    """λ of generalised advantage estimation."""
+    clip: float = 0.2
+    """Clip range ε of the probability ratio."""
+    value_coefficient: float = 0.5
+    """Weight of the value loss."""
+    entropy_coefficient: float = 0.0
+    """Weight of the entropy bonus."""
+    max_grad_norm: float = 0.5
+    """Gradient norm above which gradients are scaled down."""
+    anneal_frames: int = 0
+    """Frames over which the learning rate falls linearly to a tenth; 0 keeps it constant."""
+    checkpoint_every: int = 20
+    """Replays between two checkpoints."""
     hidden: tuple[int, ...] = (64, 64)
     """Units of the policy's hidden layers, and of the value function's."""
     memory_size: int = 0
@@ -59,20 +83,27 @@ class Config(TrainerPart):
     segment_length: int = 32
     """Steps T of one segment; with memory, those that gradients go back through. 16 to 256."""
     num_envs: int = 16
-    """Environments side by side, of one worker."""
+    """Environments side by side, of one worker, or of one gamecore process."""
     num_workers: int = 1
-    """That play, on Ray."""
+    """That play, on Ray; over the wire, those that answer."""
 
     def __post_init__(self) -> None:
-        TrainerPart.__post_init__(self)
-        layers(hidden=self.hidden)
-        if self.memory_size < 0:
-            raise ConfigError(f"memory_size: expected 0 or more, got {self.memory_size}")
         positive(
+            steps_per_replay=self.steps_per_replay,
+            epochs=self.epochs,
+            minibatch_size=self.minibatch_size,
+            learning_rate=self.learning_rate,
+            max_grad_norm=self.max_grad_norm,
+            checkpoint_every=self.checkpoint_every,
             segment_length=self.segment_length,
             num_envs=self.num_envs,
             num_workers=self.num_workers,
         )
+        fraction(gamma=self.gamma, gae_lambda=self.gae_lambda, clip=self.clip)
+        layers(hidden=self.hidden)
+        for name in ("anneal_frames", "memory_size"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name}: expected 0 or more, got {getattr(self, name)}")
 
 
 class PPOTrainer(Trainer):
@@ -89,7 +120,7 @@ class PPOTrainer(Trainer):
         buffer: Buffer,
         *,
         model: Model,
-        part: TrainerPart,
+        part: Config,
         seed: int,
         goal: GoalPart | None = None,
         directory: Path | None = None,

@@ -117,7 +117,8 @@ class Policy(nn.Module):
     def forward(self, observation: dict[str, Tensor]) -> dict[str, Any]:
         """Map `{"agents": [B, M, D], …}` to `q [B, M, A]`, `logits`, M of `[B, A]`, `value [B]`."""
         agents = observation["agents"]
-        who = torch.eye(agents.shape[1], device=agents.device).expand(len(agents), -1, -1)
+        # Not `len(agents)`, which an export would take for a constant.
+        who = torch.eye(agents.shape[1], device=agents.device).expand(agents.shape[0], -1, -1)
         q = self.q(torch.cat([agents, who], -1))
         logits = dqn.epsilon_greedy(q, self.epsilon)
         return {"q": q, "logits": list(logits.unbind(1)), "value": q.amax(-1).sum(-1)}

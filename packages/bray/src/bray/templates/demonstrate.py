@@ -1,6 +1,6 @@
 """Record 50 episodes of CartPole by a mediocre scripted player, for the recipes that imitate.
 
-    python examples/record_demonstrations.py trials/demonstrations
+    python demonstrate.py demonstrations
 
 He balances the pole a little to one side and so leaves the track before long; every tenth action
 is drawn at random. The episodes are always the same.
@@ -9,6 +9,8 @@ is drawn at random. The episodes are always the same.
 from __future__ import annotations
 
 import argparse
+import sys
+from typing import Any
 
 import numpy as np
 
@@ -43,10 +45,13 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    player: Any = Player()
     returns = demonstrations.record(
-        options.folder, "CartPole-v1", Player(), episodes=options.episodes, seed=options.seed
+        options.folder, "CartPole-v1", player, episodes=options.episodes, seed=options.seed
     )
-    print(f"{len(returns)} episodes in {options.folder}: mean return {np.mean(returns):.1f}")
+    sys.stdout.write(
+        f"{len(returns)} episodes in {options.folder}: mean return {np.mean(returns):.1f}\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,65 @@
+"""A trial is held by one process at a time: a lock that dies with its process."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import time
+from pathlib import Path
+
+from bray_core.errors import AlreadyExistsError
+
+_FILE = ".lock"
+_TRIES = 10
+_RETRY_S = 0.02
+
+
+def lock_trial(path: Path) -> int:
+    """Return the descriptor that holds a trial until it is closed.
+
+    Raises:
+        AlreadyExistsError: a process holds it, or it was removed a moment ago.
+        OSError: it cannot be opened.
+    """
+    handle = os.open(path / _FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        _take(handle, path)
+        os.ftruncate(handle, 0)
+        os.write(handle, f"{os.getpid()} on {socket.gethostname()}".encode())
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _take(handle: int, path: Path) -> None:
+    for is_last in [False] * _TRIES + [True]:  # who asks `is_running` holds it a moment
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if is_last:
+                holder = os.read(handle, 200).decode(errors="replace").strip() or "unknown"
+                raise AlreadyExistsError(
+                    f"trial {path}: already running in process {holder}: "
+                    "stop that one, or choose another trial name"
+                ) from None
+            time.sleep(_RETRY_S)
+    if not os.fstat(handle).st_nlink:
+        raise AlreadyExistsError(f"trial {path}: was removed a moment ago: try again")
+
+
+def is_running(path: Path) -> bool:
+    """Return whether a process holds a trial."""
+    try:
+        handle = os.open(path / _FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False

@@ -1,0 +1,153 @@
+"""`bray trials` on real trial folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bray_core import cli
+from bray_core.experiment import Experiment, newest_launch
+
+Bray = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def bray(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bray:
+    """`bray trials …` on the project in `tmp_path`: exit code, output, errors."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = cli.main(["trials", *arguments, "--project", str(tmp_path)])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+def make(
+    project: Path, name: str, result: dict[str, object] | None = None, **config: object
+) -> Path:
+    experiment = Experiment.open(project, name, config)
+    if result is not None:
+        (experiment.path / "result.json").write_text(json.dumps(result))
+    experiment.close()
+    return experiment.path
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[int]:
+    """A trial `busy` that another process runs; its process id."""
+    script = (
+        "import sys; from pathlib import Path; from bray_core import Experiment; "
+        "Experiment.open(Path(sys.argv[1]), 'busy'); print('open', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        yield process.pid
+        process.kill()
+
+
+def test_list_shows_state_and_figures(tmp_path: Path, bray: Bray, running: int) -> None:
+    make(tmp_path, "done", {"reached": True, "evaluation_return": 481.5, "frames": 4096})
+    make(tmp_path, "half")
+    launch = newest_launch(tmp_path / "half")
+    assert launch is not None
+    line = '{"frames": 1234, "values": {"actor/episode_return": 17.5}}\n'
+    (launch / "metrics.jsonl").write_text(line)
+    (make(tmp_path, "odd") / "result.json").write_text("{")
+    code, out, _ = bray("list")
+    assert code == 0
+    lines = {line.split()[0]: line for line in out.splitlines() if line.strip()}
+    assert lines["busy"].split()[1] == "running"
+    for part in ("finished", "4,096", "481.5", "reached"):
+        assert part in lines["done"]
+    for part in ("1,234", "17.5"):
+        assert part in lines["half"]
+    assert "result.json: not JSON" in lines["odd"]
+
+
+def test_list_of_an_empty_or_absent_project(tmp_path: Path, bray: Bray) -> None:
+    assert bray("list")[1] == f"no trials in {tmp_path}\n"
+    assert cli.main(["trials", "list", "--project", str(tmp_path / "absent")]) == 2
+
+
+def test_show_tells_what_a_trial_holds_and_how_launches_ended(tmp_path: Path, bray: Bray) -> None:
+    path = make(tmp_path, "one", {"frames": 7})
+    Experiment.open(tmp_path, "one").close(ValueError("[bold]it broke[/bold]"))
+    (path / "episodes" / "a.episode").write_bytes(b"x" * 1500)
+    (path / "best.json").write_text('{"version": 3, "evaluation_return": 9.5, "frames": 5}')
+    code, out, _ = bray("show", "one")
+    assert code == 0
+    for part in (
+        f"{path}: failed", "episodes/", "1 files, 1.5 kB", "version 3: mean return 9.5",
+        "failed: ValueError: [bold]it broke[/bold]", "finished", str(os.getpid()),
+    ):  # fmt: skip
+        assert part in out, out
+    assert bray("show", str(path))[1] == out, "by its folder as well"
+
+
+def test_compare_shows_what_differs_and_all_figures(tmp_path: Path, bray: Bray) -> None:
+    make(tmp_path, "a", {"frames": 10}, seed=1, trainer={"rate": 0.1, "epochs": 3})
+    make(tmp_path, "b", {"frames": 20}, seed=2, trainer={"rate": 0.2, "epochs": 3})
+    code, out, _ = bray("compare", "a", "b")
+    assert code == 0
+    rows = {" ".join(line.split()[:2]): line.split()[2:] for line in out.splitlines()}
+    assert rows["setting seed"] == ["1", "2"]
+    assert rows["setting trainer.rate"] == ["0.1", "0.2"]
+    assert rows["figure frames"] == ["10", "20"]
+    assert "epochs" not in out
+    assert "package" not in out
+    code, _, err = bray("compare", "a")
+    assert (code, "expected two trials or more" in err) == (2, True)
+
+
+def test_rm_asks_and_refuses_what_runs(tmp_path: Path, bray: Bray, running: int) -> None:
+    make(tmp_path, "one")
+    code, _, err = bray("rm", "one")
+    assert code == 2
+    assert "--yes: missing: this deletes" in err
+    assert (tmp_path / "one").exists()
+    code, _, err = bray("rm", "one", "busy", "--yes")
+    assert (code, "busy: is running: stop it first" in err) == (2, True)
+    assert (tmp_path / "one").exists(), "all or none"
+    assert bray("rm", "one", "--yes")[0] == 0
+    assert not (tmp_path / "one").exists()
+
+
+def test_clone_makes_a_trial_to_train(tmp_path: Path, bray: Bray) -> None:
+    make(tmp_path, "one", seed=3)
+    code, out, _ = bray("clone", "one", "two")
+    assert code == 0
+    assert f"bray train {tmp_path / 'two'}" in out
+    assert (tmp_path / "two" / "config.yaml").read_text() == "seed: 3\n"
+
+
+def test_prune_says_first_and_then_deletes(tmp_path: Path, bray: Bray, running: int) -> None:
+    path = make(tmp_path, "one", keep={"episodes": 2})
+    for number in range(4):
+        (path / "episodes" / f"{number}.episode").write_bytes(b"x" * 500)
+    assert bray("prune")[1] == f"{path}: 2 files, 1 kB to delete: add --yes\n"
+    assert len(list((path / "episodes").iterdir())) == 4
+    assert "3 files" in bray("prune", "one", "--episodes", "1", "--yes")[1]
+    assert [file.name for file in (path / "episodes").iterdir()] == ["3.episode"]
+    code, _, err = bray("prune", "one", "--episodes", "0")
+    assert (code, "episodes: expected more than 0" in err) == (2, True)
+    code, _, err = bray("prune", "busy", "--yes")
+    assert code == 0, "there is nothing to delete"
+
+
+def test_an_unknown_trial_or_verb_names_the_closest(tmp_path: Path, bray: Bray) -> None:
+    make(tmp_path, "cartpole")
+    code, _, err = bray("show", "cartpol")
+    assert (code, "did you mean 'cartpole'" in err) == (2, True)
+    with pytest.raises(SystemExit, match="2"):
+        bray("shwo")

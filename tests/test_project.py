@@ -1,0 +1,123 @@
+"""`bray new`: a project that runs at once, passes its own tests, trains and serves."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bray.project import short
+from bray_core.codec import decode, encode
+from bray_model import Manifest
+from bray_model.export_folder import find_export
+from bray_server import Client
+
+BRAY = [sys.executable, "-m", "bray_core.cli"]
+TEMPLATES = {
+    "cartpole": "ppo",
+    "imitation": "bc",
+    "imitation-reinforcement": "rl_imitation",
+    "league": "league",
+}
+
+
+def run(command: list[str], cwd: Path) -> str:
+    done = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def serve_and_call(project: Path, *command: str) -> None:
+    """Serve the trial of a project's YAML file and call what it exported."""
+    ports = ["--tcp-port", "0", "--http-port", "0"] if command[0] == "serve" else []
+    with subprocess.Popen(
+        [*BRAY, *command, *ports], cwd=project, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            found = (re.search(r"tcp://[\d.]+:\d+", line) for line in process.stdout)
+            address = next(match.group() for match in found if match)
+            export = find_export(project / "trials" / project.name)
+            if Manifest.read(export).actor is not None:
+                said = run(
+                    [*BRAY, "play", "cartpole", "--address", address, "--episodes", "2"], project
+                )
+                assert "mean return" in said
+            else:
+                with Client(address) as client:
+                    reply = decode(client.call(encode([np.zeros(1, np.float32)])))
+                assert np.isfinite(reply["outputs"]).all()
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def walker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new project that has trained for seconds."""
+    folder = tmp_path_factory.mktemp("projects")
+    run([*BRAY, "new", "walker", "--template", "reinforcement"], folder)
+    run([*BRAY, "train", "walker.yaml", *short("ppo")], folder / "walker")
+    return folder / "walker"
+
+
+def test_a_new_project_is_complete(walker: Path) -> None:
+    found = {path.name for path in walker.iterdir()}
+    assert found == {
+        ".gitignore", "README.md", "bray.schema.json", "tests", "trials", "walker.yaml",
+    }  # fmt: skip
+    header = (walker / "walker.yaml").read_text().splitlines()[0]
+    assert header == "# yaml-language-server: $schema=bray.schema.json"
+
+
+def test_its_own_tests_pass(walker: Path) -> None:
+    said = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], walker)
+    assert "2 passed" in said
+
+
+def test_the_same_file_serves_what_it_trained(walker: Path) -> None:
+    serve_and_call(walker, "serve", "walker.yaml")
+
+
+@pytest.mark.slow
+def test_a_clone_trains_with_its_settings(walker: Path) -> None:
+    run([*BRAY, "trials", "clone", "walker", "second"], walker)
+    run([*BRAY, "train", "trials/second", "seed=2"], walker)
+    assert "seed" in run([*BRAY, "trials", "compare", "walker", "second"], walker)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_every_template_becomes_a_project_that_trains_and_serves(
+    template: str, tmp_path: Path
+) -> None:
+    run([*BRAY, "new", "mine", "--template", template], tmp_path)
+    project = tmp_path / "mine"
+    run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], project)
+    run([*BRAY, "train", "mine.yaml", *short(TEMPLATES[template])], project)
+    serve_and_call(project, "serve", "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a b"], "trial: expected letters"),
+        (["tests"], "exists already"),
+        (["mine", "--template", "leage"], "did you mean 'league'"),
+    ],
+)
+def test_what_cannot_be_made_is_said(tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "tests").mkdir()
+    done = subprocess.run(
+        [*BRAY, "new", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["tests"]
