@@ -214,6 +214,7 @@ def test_without_a_hub_nothing_is_joined(monkeypatch: pytest.MonkeyPatch) -> Non
     for address in ("nowhere", "host:port/token", "127.0.0.1:80"):
         with pytest.raises(ConfigError, match=r"BRAY_HUB: expected host:port/token"):
             uplink.join("actor", hub=address)
+        assert uplink.address() is None, "the children of this process are told nothing"
 
 
 def test_a_process_whose_hub_has_gone_goes_on(made: Any, worker: Worker) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import bray
+from bray.keep import Keep
 from bray.launch import Launch
 from bray_buffer import BufferConfig, ReplayConfig
 from bray_core import metrics, nested
@@ -108,13 +109,13 @@ def test_metrics_are_served(tmp_path: Path) -> None:
 def test_a_launch_says_where_its_metrics_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Launch(project=tmp_path, trial="trial", metrics_port=0).open({}):
+    with Launch(project=tmp_path, trial="trial", metrics_port=0).open({}, Keep()):
         said = capsys.readouterr().err.strip()
         assert said.startswith("metrics at http://127.0.0.1:")
         assert urllib.request.urlopen(said.removeprefix("metrics at ")).status == 200
         port = int(said.split(":")[2].partition("/")[0])
     with socket.create_server(("127.0.0.1", port)), pytest.raises(PortInUseError):
-        Launch(project=tmp_path, trial="trial", metrics_port=port).open({})
-    Launch(project=tmp_path, trial="trial").open({}).close()
+        Launch(project=tmp_path, trial="trial", metrics_port=port).open({}, Keep())
+    Launch(project=tmp_path, trial="trial").open({}, Keep()).close()
     with pytest.raises(ConfigError, match="--metrics-port: expected 0 to 65535, got 70000"):
         Launch(project=tmp_path, trial="trial", metrics_port=70_000)

@@ -224,8 +224,8 @@ def join(component: str, rank: int = 0, hub: str | None = None) -> None:
     if hub is None or (_joined is not None and _joined.address == hub):
         return
     leave()
-    os.environ[ADDRESS] = hub  # for the children of this process
     _joined = Uplink(hub, _ODD.sub("_", component)[:200] or "unknown", rank)
+    os.environ[ADDRESS] = hub  # for the children of this process
     metrics.registry().elsewhere = _joined
 
 
