@@ -1,0 +1,193 @@
+"""A trial's `metrics.jsonl` files as columns, read on as they grow. Alone in knowing their lines.
+
+A line is `{"frames", "steps", "policy_version", "seconds", "wall_time_s", "values"}`; older ones
+have `step` for the frames and the other x-axes among the values.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+AXES = ("frames", "steps", "seconds", "policy_version")
+"""What x may be: environment steps, optimiser steps, seconds that launches took, version."""
+FILE = "metrics.jsonl"
+TAIL_BYTES = 256 * 1024
+_BLOCK_BYTES = 8 * 1024 * 1024
+
+
+class Row(msgspec.Struct):
+    """One line; what is not in it is None."""
+
+    values: dict[str, float | None]
+    wall_time_s: float
+    frames: float | None = None
+    step: float | None = None
+    steps: float | None = None
+    policy_version: float | None = None
+    seconds: float | None = None
+
+    def axes(self, first_s: float, before_s: float) -> tuple[float, ...]:
+        """Return x by each of `AXES`; the launch began at `first_s`, `before_s` into the trial."""
+        frames = self.step if self.frames is None else self.frames
+        seconds = before_s + self.wall_time_s - first_s if self.seconds is None else self.seconds
+        steps = self.values.get("trainer/steps") if self.steps is None else self.steps
+        version = self.policy_version
+        if version is None:
+            version = self.values.get("trainer/policy_version")
+        return tuple(math.nan if x is None else x for x in (frames, steps, seconds, version))
+
+
+_DECODER = msgspec.json.Decoder(Row)
+
+
+def rows(data: bytes) -> list[Row]:
+    """Return what whole lines hold; one that a crash cut short is left out."""
+    found = []
+    for line in data.splitlines():
+        try:
+            found.append(_DECODER.decode(line))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+    return found
+
+
+def launches(trial: Path) -> list[Path]:
+    """Return the folders of a trial's launches, the oldest first: those of a second are numbered."""
+
+    def order(name: str) -> tuple[str, str, int]:
+        day, _, rest = name.partition("-")
+        second, _, number = rest.partition("-")
+        return day, second, int(number) if number.isdecimal() else 0
+
+    try:
+        names = [entry.name for entry in os.scandir(trial / "launches") if entry.name[0] != "."]
+    except FileNotFoundError:
+        return []
+    return [trial / "launches" / name for name in sorted(names, key=order)]
+
+
+def tail(trial: Path) -> list[Row]:
+    """Return the last lines of the newest launch that wrote any."""
+    for launch in reversed(launches(trial)):
+        try:
+            with (launch / FILE).open("rb") as file:
+                end = file.seek(0, os.SEEK_END)
+                file.seek(max(0, end - TAIL_BYTES))
+                found = rows(file.read())
+        except OSError:
+            continue
+        if found:
+            return found
+    return []
+
+
+class MetricLog:
+    """The metrics of a trial over all its launches. Thread-safe.
+
+    Args:
+        trial: its folder.
+    """
+
+    def __init__(self, trial: Path) -> None:
+        self._trial = trial
+        self._lock = threading.Lock()
+        self._read: dict[str, int] = {}
+        """Bytes read of each launch's file."""
+        self._first_s: dict[str, float] = {}
+        self._before_s: dict[str, float] = {}
+        self._last_s = 0.0
+        self._blocks: list[_Block] = []
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes, about."""
+        return sum(block.num_bytes for block in self._blocks)
+
+    def curve(self, metric: str, axis: str) -> tuple[Floats, Floats]:
+        """Return x and y of a metric, in the order in which they were written; `[N]` each."""
+        with self._lock:
+            self._refresh()
+            found = [block.curve(metric, axis) for block in self._blocks]
+        xs, ys = [x for x, _ in found], [y for _, y in found]
+        x, y = (np.concatenate(parts) if parts else np.empty(0) for parts in (xs, ys))
+        known = np.isfinite(x) & np.isfinite(y)
+        return x[known], y[known]
+
+    def _refresh(self) -> None:
+        grown = []
+        for launch in launches(self._trial):
+            grown += self._new_rows(launch)
+        if grown:
+            self._blocks.append(_Block(grown))
+        if len(self._blocks) > 64:  # of a run that is watched: a few lines each
+            self._blocks = [_Block.joined(self._blocks)]
+
+    def _new_rows(self, launch: Path) -> list[tuple[Row, tuple[float, ...]]]:
+        name = launch.name
+        found: list[tuple[Row, tuple[float, ...]]] = []
+        try:
+            with (launch / FILE).open("rb") as file:
+                file.seek(self._read.get(name, 0))
+                left = b""
+                while data := file.read(_BLOCK_BYTES):
+                    whole, newline, left = (left + data).rpartition(b"\n")
+                    self._read[name] = self._read.get(name, 0) + len(whole) + len(newline)
+                    found += [(row, self._axes(name, row)) for row in rows(whole)]
+        except FileNotFoundError:
+            pass
+        return found
+
+    def _axes(self, name: str, row: Row) -> tuple[float, ...]:
+        if name not in self._first_s:
+            self._first_s[name], self._before_s[name] = row.wall_time_s, self._last_s
+        axes = row.axes(self._first_s[name], self._before_s[name])
+        self._last_s = axes[AXES.index("seconds")]
+        return axes
+
+
+class _Block:
+    """Rows that were read together, a column a metric."""
+
+    def __init__(self, found: Iterable[tuple[Row, tuple[float, ...]]]) -> None:
+        found = list(found)
+        axes = np.array([axes for _, axes in found], np.float64).reshape(-1, len(AXES))
+        self._axes: dict[str, Floats] = dict(zip(AXES, axes.T, strict=True))
+        indices: dict[str, list[int]] = {}
+        values: dict[str, list[float]] = {}
+        for index, (row, _) in enumerate(found):
+            for name, value in row.values.items():
+                if value is not None:
+                    indices.setdefault(name, []).append(index)
+                    values.setdefault(name, []).append(value)
+        self._rows = {name: np.array(at, np.int64) for name, at in indices.items()}
+        self._values = {name: np.array(column, np.float64) for name, column in values.items()}
+
+    @property
+    def num_bytes(self) -> int:
+        return 8 * (4 * len(self._axes["frames"]) + 2 * sum(map(len, self._values.values())))
+
+    def curve(self, metric: str, axis: str) -> tuple[Floats, Floats]:
+        if metric not in self._values:
+            return np.empty(0), np.empty(0)
+        return self._axes[axis][self._rows[metric]], self._values[metric]
+
+    @classmethod
+    def joined(cls, blocks: list[_Block]) -> _Block:
+        made = cls([])
+        starts = np.cumsum([0, *(len(block._axes["frames"]) for block in blocks)])
+        made._axes = {axis: np.concatenate([b._axes[axis] for b in blocks]) for axis in AXES}
+        for name in {name for block in blocks for name in block._values}:
+            having = [(s, b) for s, b in zip(starts, blocks, strict=False) if name in b._values]
+            made._rows[name] = np.concatenate([block._rows[name] + start for start, block in having])
+            made._values[name] = np.concatenate([block._values[name] for _, block in having])
+        return made

@@ -1,0 +1,296 @@
+"""What the page asks: one handler a question, all reading in threads beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import yaml
+from aiohttp import web
+
+from bray.viewer import log_tail, loop, population, project, rendering, series, video
+from bray.viewer.episodes import Episodes, Step, leaves
+from bray.viewer.metric_log import AXES, Floats, tail
+from bray.viewer.project import Project
+from bray_core.errors import ConfigError
+
+T = TypeVar("T")
+
+_MAX_TRIALS = 200
+_MAX_POINTS = 24_000
+"""Of all curves of one answer together."""
+_MAX_PAGE = 200
+
+
+class Pages:
+    """Answers for one project.
+
+    Args:
+        trials: of the project.
+        renders: of episodes, by name; None is the default.
+    """
+
+    def __init__(self, trials: Project, renders: Mapping[str, rendering.Render | None]) -> None:
+        self._project = trials
+        self._renders = dict(renders)
+        self._episodes = Episodes()
+        # matplotlib and most simulators' renderers want one thread, the same each time.
+        self._painter = ThreadPoolExecutor(1, thread_name_prefix="render")
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the questions and who answers."""
+        trial = "/api/trials/{trial}"
+        episode = f"{trial}/episodes/{{episode}}"
+        return [
+            web.get("/api/project", self._get_project),
+            web.get("/api/trials", self._get_trials),
+            web.get("/api/metrics", self._get_metrics),
+            web.get("/api/curves", self._get_curves),
+            web.get(trial, self._of_trial(project.describe)),
+            web.get(f"{trial}/loop", self._of_trial(_loop)),
+            web.get(f"{trial}/versions", self._of_trial(population.versions)),
+            web.get(f"{trial}/league", self._of_trial(population.league)),
+            web.get(f"{trial}/ratings", self._of_trial(population.ratings)),
+            web.get(f"{trial}/log", self._get_log),
+            web.get(f"{trial}/episodes", self._get_episodes),
+            web.get(episode, self._get_episode),
+            web.get(f"{episode}/steps/{{step}}", self._get_step),
+            web.get(f"{episode}/steps/{{step}}/picture", self._get_picture),
+            web.get(f"{episode}/video", self._get_video),
+        ]
+
+    def close(self) -> None:
+        """Paint no more."""
+        self._painter.shutdown(wait=True, cancel_futures=True)
+
+    async def _get_project(self, request: web.Request) -> web.Response:
+        content = {
+            "name": self._project.path.name,
+            "path": str(self._project.path),
+            "renders": list(self._renders),
+            "axes": AXES,
+            "video": list(video.FORMATS),
+        }
+        return _reply(request, content)
+
+    async def _get_trials(self, request: web.Request) -> web.Response:
+        return _reply(request, await asyncio.to_thread(self._project.summaries))
+
+    async def _get_metrics(self, request: web.Request) -> web.Response:
+        names = _trials(request)
+
+        def read() -> list[str]:
+            found: set[str] = set()
+            for name in names:
+                found |= project.newest_values(tail(self._project.trial(name))).keys()
+            return sorted(found)
+
+        return _reply(request, await asyncio.to_thread(read))
+
+    async def _get_curves(self, request: web.Request) -> web.Response:
+        names, query = _trials(request), request.query
+        axis, metric = query.get("x", AXES[0]), query.get("metric", "")
+        if axis not in AXES:
+            raise ConfigError(f"x: expected one of {', '.join(AXES)}, got {axis[:50]!r}")
+        weight = _number(query, "smoothing", 0.0, 0.0, 0.9999)
+        points = int(_number(query, "points", 600, 3, 2000))
+        points = max(3, min(points, _MAX_POINTS // max(1, len(names))))
+
+        def read() -> list[dict[str, Any]]:
+            found = []
+            for name in names:
+                x, y = self._project.metrics(name).curve(metric, axis)
+                found.append({"trial": name, **_curve(x, y, weight, points)})
+            return found
+
+        return _reply(request, await asyncio.to_thread(read))
+
+    def _of_trial(self, read: Callable[[Path], Any]) -> Callable[..., Any]:
+        """Return a handler that answers what `read` finds in the trial's folder."""
+
+        async def handler(request: web.Request) -> web.Response:
+            def look() -> Any:
+                return read(self._project.trial(request.match_info["trial"]))
+
+            return _reply(request, await asyncio.to_thread(look))
+
+        return handler
+
+    async def _get_log(self, request: web.Request) -> web.Response:
+        query = request.query
+        level = query.get("level", "INFO")
+        if level not in log_tail.LEVELS:
+            known = ", ".join(log_tail.LEVELS)
+            raise ConfigError(f"level: expected one of {known}, got {level[:50]!r}")
+        limit = int(_number(query, "limit", 200, 1, 1000))
+        places = {name: _whole(query, name) for name in ("before", "after")}
+
+        def look() -> dict[str, Any]:
+            trial = self._project.trial(request.match_info["trial"])
+            if places["after"] is not None:
+                return log_tail.after(trial, level=level, limit=limit, start=places["after"])
+            return log_tail.before(trial, level=level, limit=limit, end=places["before"])
+
+        return _reply(request, await asyncio.to_thread(look))
+
+    async def _get_episodes(self, request: web.Request) -> web.Response:
+        start = _whole(request.query, "start") or 0
+        number = int(_number(request.query, "number", 50, 1, _MAX_PAGE))
+
+        def look() -> dict[str, Any]:
+            return self._episodes.page(self._trial(request), start, number)
+
+        return _reply(request, await asyncio.to_thread(look))
+
+    async def _get_episode(self, request: web.Request) -> web.Response:
+        def look() -> dict[str, Any]:
+            return self._episodes.describe(self._trial(request), request.match_info["episode"])
+
+        return _reply(request, await asyncio.to_thread(look))
+
+    async def _get_step(self, request: web.Request) -> web.Response:
+        steps = await asyncio.to_thread(self._steps, request)
+        step = _step(request, steps)
+        content = {
+            "index": step.index,
+            "kind": step.kind,
+            "at_s": step.at_s,
+            "body": leaves(step.body),
+            "reply": None if step.reply is None else leaves(step.reply),
+        }
+        return _reply(request, content)
+
+    async def _get_picture(self, request: web.Request) -> web.Response:
+        steps = await asyncio.to_thread(self._steps, request)
+        step, render = _step(request, steps), self._render(request)
+
+        def paint() -> bytes:
+            return rendering.png(rendering.image_of(render, step))
+
+        return web.Response(body=await self._paint(paint), content_type="image/png")
+
+    async def _get_video(self, request: web.Request) -> web.Response:
+        kind = request.query.get("format", "webp")
+        if kind not in video.FORMATS:
+            raise ConfigError(f"format: expected one of {', '.join(video.FORMATS)}, got {kind!r}")
+        frames_per_s = _number(request.query, "frames_per_s", 15, 1, 50)
+        steps, render = await asyncio.to_thread(self._steps, request), self._render(request)
+        if not steps:
+            raise ConfigError("episode: it has no steps")
+        first = await self._paint(partial(rendering.image_of, render, steps[0]))
+        frames = [first]
+        for index in video.chosen(len(steps), first)[1:]:
+            frames.append(await self._paint(partial(rendering.image_of, render, steps[index])))
+        body = await asyncio.to_thread(video.encode, frames, kind, frames_per_s)
+        name = f"{request.match_info['episode']}.{kind}"  # a name of the listing: no quotes in it
+        disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return web.Response(body=body, content_type=video.FORMATS[kind], headers=disposition)
+
+    async def _paint(self, paint: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._painter, paint)
+
+    def _trial(self, request: web.Request) -> Path:
+        return self._project.trial(request.match_info["trial"])
+
+    def _steps(self, request: web.Request) -> tuple[Step, ...]:
+        return self._episodes.steps(self._trial(request), request.match_info["episode"])
+
+    def _render(self, request: web.Request) -> rendering.Render | None:
+        name = request.query.get("render", rendering.DEFAULT)
+        if name not in self._renders:
+            known = ", ".join(self._renders)
+            raise ConfigError(f"render: expected one of {known}, got {name[:50]!r}")
+        return self._renders[name]
+
+
+def _curve(x: Floats, y: Floats, weight: float, points: int) -> dict[str, Any]:
+    smooth = series.smoothed(y, weight)
+    chosen = series.thinned(x, smooth, points)
+    low, high = series.envelope(y, chosen)
+    shown = {"x": x[chosen], "y": smooth[chosen]}
+    if weight or len(x) > len(chosen):
+        shown |= {"low": low, "high": high}
+    columns = {name: [float(f"{v:.6g}") for v in c.tolist()] for name, c in shown.items()}
+    return {"count": len(x), "last": float(y[-1]) if len(y) else None, **columns}
+
+
+def _loop(trial: Path) -> dict[str, Any]:
+    return loop.figures(tail(trial), _capacity(trial))
+
+
+def _capacity(trial: Path) -> float | None:
+    """Return the segments that the buffer holds at most, if the settings tell."""
+    try:
+        loaded = yaml.safe_load((trial / "config.yaml").read_text(encoding="utf-8"))
+        return float(loaded["buffer"]["capacity"])
+    except (OSError, yaml.YAMLError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _trials(request: web.Request) -> list[str]:
+    names = list(dict.fromkeys(request.query.getall("trial", [])))
+    if len(names) > _MAX_TRIALS:
+        raise ConfigError(f"trial: expected {_MAX_TRIALS} at most, got {len(names)}")
+    return names
+
+
+def _step(request: web.Request, steps: tuple[Step, ...]) -> Step:
+    index = request.match_info["step"]
+    if not (index.isascii() and index.isdecimal() and len(index) < 10 and int(index) < len(steps)):
+        raise ConfigError(f"step: expected 0 to {len(steps) - 1}, got {index[:20]!r}")
+    return steps[int(index)]
+
+
+def _number(
+    query: Mapping[str, str], name: str, default: float, least: float, most: float
+) -> float:
+    text = query.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value <= most:
+        raise ConfigError(f"{name}: expected {least:g} to {most:g}, got {text[:20]!r}")
+    return value
+
+
+def _whole(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+        raise ConfigError(f"{name}: expected a whole number of 0 or more, got {text[:20]!r}")
+    return int(text)
+
+
+def _reply(request: web.Request, content: Any) -> web.Response:
+    """Return JSON, or 304 where the browser has it already."""
+    body = json.dumps(_plain(content), separators=(",", ":"), allow_nan=False).encode()
+    tag = hashlib.blake2b(body, digest_size=12).hexdigest()
+    if request.headers.get("If-None-Match") == f'"{tag}"':
+        return web.Response(status=304, headers={"ETag": f'"{tag}"'})
+    response = web.Response(body=body, content_type="application/json", headers={"ETag": f'"{tag}"'})
+    if len(body) > 2000:
+        response.enable_compression()
+    return response
+
+
+def _plain(content: Any) -> Any:
+    """Return content as JSON takes it: what is not finite becomes null."""
+    if isinstance(content, dict):
+        return {key: _plain(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_plain(value) for value in content]
+    if isinstance(content, float | np.floating):
+        return float(content) if math.isfinite(content) else None
+    return int(content) if isinstance(content, np.integer) else content
