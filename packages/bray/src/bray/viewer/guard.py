@@ -48,18 +48,6 @@ class Guard:
         # The cookie proves that its owner knew the token, and does not tell it.
         self._proof = hashlib.blake2b(b"bray view", key=_key(token)).hexdigest()
 
-    @property
-    def middleware(self) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
-        """What aiohttp calls with each request."""
-
-        @web.middleware
-        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-            response = await self._answer(request, handler)
-            response.headers.update(_HEADERS)
-            return response
-
-        return guard
-
     async def ask(self, request: web.Request) -> web.StreamResponse:
         """Show the form."""
         return self._ask("Whoever started this page has set a token.", 200)
@@ -77,10 +65,18 @@ class Guard:
         text = self._form.replace("$MESSAGE", message)
         return web.Response(text=text, status=status, content_type="text/html")
 
+    @web.middleware
+    async def answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Let a request through to its handler, or not: what aiohttp calls first."""
+        response = await self._answer(request, handler)
+        response.headers.update(_HEADERS)
+        return response
+
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if not self._tokens.required and _host(request) not in LOOPBACK:
             # Another site's name that resolves to this machine: its scripts would read along.
-            return _error(403, f"host: expected one of {', '.join(LOOPBACK)}, or start with a token")
+            known = ", ".join(LOOPBACK)
+            return _error(403, f"host: expected one of {known}, or start with --token-env")
         if not self._is_known(request) and request.path not in _OPEN:
             if request.path == "/":
                 return web.Response(status=303, headers={"Location": "/login"})
@@ -103,10 +99,15 @@ class Guard:
         if not self._tokens.required:
             return True
         cookie = request.cookies.get(_COOKIE, "")
-        given = request.headers.get("Authorization", "")[:_MAX_TOKEN].encode()
-        return hmac.compare_digest(cookie.encode(), self._proof.encode()) or (
-            self._tokens.accept_header(given)
+        given = request.headers.get("Authorization", "")[:_MAX_TOKEN]
+        return hmac.compare_digest(_bytes(cookie), self._proof.encode()) or (
+            self._tokens.accept_header(_bytes(given))
         )
+
+
+def _bytes(header: str) -> bytes:
+    """Return a header as it came: what is not UTF-8 stands in it as surrogates."""
+    return header.encode(errors="surrogateescape")
 
 
 def _key(token: str | None) -> bytes:

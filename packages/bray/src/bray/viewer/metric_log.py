@@ -62,10 +62,10 @@ def rows(data: bytes) -> list[Row]:
 
 
 def launches(trial: Path) -> list[Path]:
-    """Return the folders of a trial's launches, the oldest first: those of a second are numbered."""
+    """Return the folders of a trial's launches, the oldest first."""
 
     def order(name: str) -> tuple[str, str, int]:
-        day, _, rest = name.partition("-")
+        day, _, rest = name.partition("-")  # those of one second are numbered
         second, _, number = rest.partition("-")
         return day, second, int(number) if number.isdecimal() else 0
 
@@ -188,6 +188,8 @@ class _Block:
         made._axes = {axis: np.concatenate([b._axes[axis] for b in blocks]) for axis in AXES}
         for name in {name for block in blocks for name in block._values}:
             having = [(s, b) for s, b in zip(starts, blocks, strict=False) if name in b._values]
-            made._rows[name] = np.concatenate([block._rows[name] + start for start, block in having])
+            made._rows[name] = np.concatenate(
+                [block._rows[name] + start for start, block in having]
+            )
             made._values[name] = np.concatenate([block._values[name] for _, block in having])
         return made

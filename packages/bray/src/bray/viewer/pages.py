@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -190,7 +191,7 @@ class Pages:
         for index in video.chosen(len(steps), first)[1:]:
             frames.append(await self._paint(partial(rendering.image_of, render, steps[index])))
         body = await asyncio.to_thread(video.encode, frames, kind, frames_per_s)
-        name = f"{request.match_info['episode']}.{kind}"  # a name of the listing: no quotes in it
+        name = re.sub(r"[^\w.-]", "_", request.match_info["episode"]) + f".{kind}"
         disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
         return web.Response(body=body, content_type=video.FORMATS[kind], headers=disposition)
 
@@ -279,7 +280,9 @@ def _reply(request: web.Request, content: Any) -> web.Response:
     tag = hashlib.blake2b(body, digest_size=12).hexdigest()
     if request.headers.get("If-None-Match") == f'"{tag}"':
         return web.Response(status=304, headers={"ETag": f'"{tag}"'})
-    response = web.Response(body=body, content_type="application/json", headers={"ETag": f'"{tag}"'})
+    response = web.Response(
+        body=body, content_type="application/json", headers={"ETag": f'"{tag}"'}
+    )
     if len(body) > 2000:
         response.enable_compression()
     return response

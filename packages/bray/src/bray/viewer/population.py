@@ -117,9 +117,7 @@ def _read(trial: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise CodecError(f"{path}: not a league: {error!r}") from error
 
 
-def _tables(
-    number: int, results: Any
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _tables(number: int, results: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return scores and games `[N, N]` of rows `[i, j, won, drawn, lost, played]`."""
     score, games = np.zeros((number, number)), np.zeros((number, number))
     for i, j, won, drawn, lost, _ in results:

@@ -138,7 +138,8 @@ def _stretched(array: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
     """Return numbers as brightness: 0 to 1, or else from the least to the greatest."""
     array = np.nan_to_num(array, posinf=0.0, neginf=0.0)
     low, high = min(0.0, array.min()), max(1.0, array.max())
-    return ((array - low) / (high - low) * 255).astype(np.uint8)
+    brightness: npt.NDArray[np.uint8] = ((array - low) / (high - low) * 255).astype(np.uint8)
+    return brightness
 
 
 def _enlarged(picture: npt.NDArray[np.uint8]) -> Image:
@@ -147,7 +148,9 @@ def _enlarged(picture: npt.NDArray[np.uint8]) -> Image:
     image = Image.fromarray(picture)
     factor = _SHOWN_SIDE // max(image.size)
     if factor > 1:
-        image = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
+        image = image.resize(
+            (image.width * factor, image.height * factor), Image.Resampling.NEAREST
+        )
     if max(image.size) > _MAX_SIDE:
         image.thumbnail((_MAX_SIDE, _MAX_SIDE))
     return image
@@ -188,18 +191,20 @@ def _grid(leaf: Any) -> npt.NDArray[np.float64] | None:
 
 
 def _cell_side(grid: npt.NDArray[np.float64]) -> int:
-    return max(6, min(26, (_WIDTH - 24) // grid.shape[1]))
+    return max(6, min(26, (_WIDTH - 24) // int(grid.shape[1])))
 
 
 def _bounds(grid: npt.NDArray[np.float64]) -> str:
     if grid.size <= 4:
         return "  ".join(f"{value:.4g}" for value in grid.ravel())
-    return f"{grid.shape[0]} × {grid.shape[1]}, {np.nanmin(grid):.4g} to {np.nanmax(grid):.4g}"
+    low = np.min(grid, initial=math.inf, where=np.isfinite(grid))
+    high = np.max(grid, initial=-math.inf, where=np.isfinite(grid))
+    return f"{grid.shape[0]} x {grid.shape[1]}, {low:.4g} to {high:.4g}"
 
 
 def _paste(draw: Any, grid: npt.NDArray[np.float64], top: int) -> None:
     side = _cell_side(grid)
-    reach = float(np.nanmax(np.abs(grid), initial=1.0, where=np.isfinite(grid)))
+    reach = float(np.max(np.abs(grid), initial=1.0, where=np.isfinite(grid)))
     for row, values in enumerate(grid.tolist()):
         for column, value in enumerate(values):
             x, y = 12 + column * side, top + row * side

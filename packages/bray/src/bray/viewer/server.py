@@ -91,7 +91,7 @@ class Viewer:
         files = _static()
         guard = Guard(token, files.pop("login.html")[0].decode())
         files[""] = files.pop("index.html")
-        app = web.Application(middlewares=[guard.middleware], client_max_size=_MAX_BODY_BYTES)
+        app = web.Application(middlewares=[guard.answer], client_max_size=_MAX_BODY_BYTES)
         app.add_routes(self._pages.routes())
         app.router.add_get("/login", guard.ask)
         app.router.add_post("/login", guard.login)

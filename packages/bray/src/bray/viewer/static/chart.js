@@ -57,7 +57,7 @@ export class Chart {
       lines.push(s("line", { x1: LEFT, x2: width - RIGHT, y1: y, y2: y, class: "grid" }));
       lines.push(s("text", { x: LEFT - 7, y: y + 4, class: "left" }, this.format(tick)));
     }
-    for (const tick of this.xScale.ticks(width / 110)) {
+    for (const tick of this.xScale.ticks((width - LEFT) / 85)) {
       const x = this.xScale(tick);
       lines.push(s("line", { x1: x, x2: x, y1: this.height - BOTTOM, y2: this.height - BOTTOM + 4, class: "axis" }));
       if (x < width - RIGHT - 60 || !xLabel) {

@@ -14,7 +14,7 @@ export class Episodes {
     this.pager = h("div", { className: "bar" });
     this.show = h("section", { className: "episode" }, h("p", { className: "empty" }, "Choose an episode."));
     put(main, h("div", { className: "bar" }, h("h1", {}, trial ?? "no trial")),
-      h("div", { className: "side-by-side narrow" }, h("section", { className: "panel" }, this.pager, h("div", { className: "scroll" }, h("table", { className: "trials" }, h("thead", {}, h("tr", {}, ["Recorded", "Session", "Return", "Steps"].map((w) => h("th", {}, w)))), this.list))), this.show));
+      h("div", { className: "side-by-side narrow" }, h("section", { className: "panel" }, this.pager, h("div", { className: "scroll" }, h("table", { className: "trials" }, h("thead", {}, h("tr", {}, ["Recorded", "Session", "Return", "Steps"].map((w, i) => h("th", { className: i > 1 ? "number" : "" }, w)))), this.list))), this.show));
   }
 
   async refresh() {

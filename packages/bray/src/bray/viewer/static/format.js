@@ -1,14 +1,16 @@
 // Numbers and times as people read them.
 
-const SUFFIXES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
+const SUFFIXES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]];
 
 export function number(value) {
   if (value == null || Number.isNaN(value)) return "–";
   const size = Math.abs(value);
   for (const [unit, suffix] of SUFFIXES) {
-    if (size >= unit) return trim((value / unit).toPrecision(size / unit >= 100 ? 4 : 3)) + suffix;
+    const scaled = suffix === "k" ? value / 1e3 : value / unit;
+    if (size >= unit) return trim(scaled.toPrecision(Math.abs(scaled) >= 100 ? 4 : 3)) + suffix;
   }
   if (size !== 0 && size < 1e-3) return value.toExponential(1).replace("e-", "e−").replace(/^-/, "−");
+  if (size >= 1e3) return String(Math.round(value)).replace(/^-/, "−");
   return trim(value.toPrecision(size >= 100 ? 4 : 3)).replace(/^-/, "−");
 }
 

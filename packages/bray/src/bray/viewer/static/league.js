@@ -119,7 +119,7 @@ export class League {
     const x = players.map((_, i) => i);
     this.chart.set({ curves: [{ name: "rating", slot: 0, x, y: rating, low, high }], xLabel: "player, oldest first" });
     const order = [...x].sort((a, b) => rating[b] - rating[a]);
-    put(this.table, h("tr", {}, ["", "Player", "Role", "Rating", "95 %"].map((words) => h("th", {}, words))), order.map((i, place) => h("tr", {},
+    put(this.table, h("tr", {}, ["", "Player", "Role", "Rating", "95 %"].map((words, i) => h("th", { className: i > 2 ? "number" : "" }, words))), order.map((i, place) => h("tr", {},
       h("td", { className: "number faint" }, place + 1), h("td", {}, players[i]), h("td", { className: "faint" }, this.found.roles[players[i]] ?? ""),
       h("td", { className: "number" }, Math.round(rating[i])), h("td", { className: "number faint" }, `${Math.round(low[i])} … ${Math.round(high[i])}`))));
   }

@@ -3,14 +3,13 @@
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
 import { h, put } from "./dom.js";
-import { ago, brief, number, whole } from "./format.js";
+import { ago, brief, number } from "./format.js";
 
 const COLUMNS = [
   ["name", "Trial", (t) => t.name],
   ["state", "State", (t) => h("span", { className: `state ${t.state}` }, t.state)],
   ["return", "Return", (t) => number(t.return ?? t.evaluation_return)],
   ["frames", "Frames", (t) => number(t.frames)],
-  ["version", "Version", (t) => whole(t.version)],
   ["seconds", "Ran", (t) => brief(t.seconds)],
   ["updated_s", "Last news", (t) => ago(t.updated_s)],
 ];
