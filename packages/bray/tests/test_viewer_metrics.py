@@ -162,6 +162,13 @@ def test_who_waits_tells_what_limits_the_run() -> None:
     part, words = limit(**waiting, **forwards)
     assert part == "model"
     assert "80%" in words
+    part, words = limit(**waiting, actor__utilisation=0.9, model__utilisation=0.6)
+    assert part == "gamecore"
+    assert "step environments 90%" in words
+    part, words = limit(**waiting, actor__utilisation=0.5, model__utilisation=0.6)
+    assert part == "model"
+    assert "60%" in words
+    assert limit(trainer__utilisation=0.4)[0] == "gamecore"
     training = {"trainer__train_s": 1.0, "trainer__wait_s": 0.01}
     assert limit(**training, buffer__queued_segments=9.0)[0] == "trainer"
     part, words = limit(**training, buffer__dropped_segments=50.0)

@@ -36,8 +36,10 @@ FIGURES = (
     Figure("actor", "steps", "actor/steps", "rate", "/s"),
     Figure("actor", "steps lost", "actor/steps_lost", "total"),
     Figure("actor", "workers lost", "actor/rollouts_lost", "total"),
+    Figure("actor", "workers restarted", "worker/restarts", "total"),
     Figure("model", "rows of a forward", "model/batch_rows", "value"),
     Figure("model", "a forward", "model/forward_s", "value", "s"),
+    Figure("model", "rows that wait", "model/queued_rows", "value"),
     Figure("model", "version", "trainer/policy_version", "value"),
     Figure("buffer", "waiting", "buffer/queued_segments", "value", "segments"),
     Figure("buffer", "stored", "buffer/stored_steps", "value", "steps"),
@@ -89,7 +91,7 @@ def figures(rows: Sequence[Row], capacity: float | None) -> dict[str, Any]:
 
 
 def _values(rows: Sequence[Row]) -> dict[str, float]:
-    """Return the newest value of each metric, labelled ones added up or averaged under the name."""
+    """Return the newest value of each metric."""
     newest: dict[str, float] = {}
     for row in rows:
         newest |= {name: value for name, value in row.values.items() if value is not None}
@@ -118,12 +120,17 @@ def _rates(rows: Sequence[Row]) -> dict[str, float]:
 def _shares(
     values: Mapping[str, float], rates: Mapping[str, float], capacity: float | None
 ) -> dict[str, float]:
-    shares = {}
+    """Return what share of its time a part works, and how full the buffer is, 0 to 1."""
+    shares = {
+        f"{part} busy": values[f"{part}/utilisation"]
+        for part in ("actor", "model", "trainer")
+        if f"{part}/utilisation" in values
+    }
     train, wait = values.get("trainer/train_s"), values.get("trainer/wait_s")
-    if train is not None and wait is not None and train + wait > 0:
+    if "trainer busy" not in shares and train is not None and wait is not None and train + wait > 0:
         shares["trainer busy"] = train / (train + wait)
     rows, forward = values.get("model/batch_rows"), values.get("model/forward_s")
-    if rows and forward is not None and "actor/steps" in rates:
+    if "model busy" not in shares and rows and forward is not None and "actor/steps" in rates:
         shares["model busy"] = min(1.0, rates["actor/steps"] / rows * forward)
     queued = values.get("buffer/queued_segments")
     if queued is not None and capacity:
@@ -140,11 +147,7 @@ def _limit(
         return {"part": None, "words": "Too few figures yet to say what limits this run."}
     waits = f"The trainer waits {1 - busy:.0%} of its time for a replay"
     if 1 - busy >= _WAITS:
-        model = shares.get("model busy", 0.0)
-        if model >= _BUSY:
-            words = f"{waits}, and the model computes {model:.0%} of the time: forwards limit."
-            return {"part": "model", "words": words}
-        return {"part": "gamecore", "words": f"{waits}: playing limits this run."}
+        return _slow_player(waits, shares)
     queued, lost = values.get("buffer/queued_segments", 0.0), _lost(rates)
     if "buffer/stored_steps" in values:
         return {"part": "trainer", "words": "The replay always has data: training sets the pace."}
@@ -153,6 +156,18 @@ def _limit(
         words = f"Segments wait for the trainer{tail}: training limits this run."
         return {"part": "trainer", "words": words}
     return {"part": None, "words": "Playing and training take turns: neither waits for the other."}
+
+
+def _slow_player(waits: str, shares: Mapping[str, float]) -> dict[str, str | None]:
+    """Say what playing waits for, where the trainer waits for playing."""
+    model, actor = shares.get("model busy", 0.0), shares.get("actor busy", 0.0)
+    if model >= max(_BUSY, actor):
+        words = f"{waits}, and the model computes {model:.0%} of the time: forwards limit."
+        return {"part": "model", "words": words}
+    if actor >= _BUSY:
+        words = f"{waits}, and runners step environments {actor:.0%} of theirs: these limit."
+        return {"part": "gamecore", "words": words}
+    return {"part": "gamecore", "words": f"{waits}: playing limits this run."}
 
 
 def _lost(rates: Mapping[str, float]) -> float:

@@ -147,7 +147,11 @@ class Pages:
         number = int(_number(request.query, "number", 50, 1, _MAX_PAGE))
 
         def look() -> dict[str, Any]:
-            return self._episodes.page(self._trial(request), start, number)
+            trial = self._trial(request)
+            page = self._episodes.page(trial, start, number)
+            # Named by a file: only who starts the viewer says what is imported.
+            wanted = _setting(trial, "render", "function")
+            return {**page, "render": wanted if wanted not in self._renders else None}
 
         return _reply(request, await asyncio.to_thread(look))
 
@@ -229,9 +233,14 @@ def _loop(trial: Path) -> dict[str, Any]:
 
 def _capacity(trial: Path) -> float | None:
     """Return the segments that the buffer holds at most, if the settings tell."""
+    capacity = _setting(trial, "buffer", "capacity")
+    return float(capacity) if isinstance(capacity, int | float) else None
+
+
+def _setting(trial: Path, part: str, name: str) -> Any:
+    """Return a setting of a trial, None where there is none."""
     try:
-        loaded = yaml.safe_load((trial / "config.yaml").read_text(encoding="utf-8"))
-        return float(loaded["buffer"]["capacity"])
+        return yaml.safe_load((trial / "config.yaml").read_text(encoding="utf-8"))[part][name]
     except (OSError, yaml.YAMLError, ValueError, TypeError, KeyError, RecursionError):
         return None
 

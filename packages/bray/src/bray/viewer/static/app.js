@@ -141,7 +141,7 @@ class App {
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const target = event.target;
-    if (event.key === "Escape") {
+    if (event.key === "Escape" || (event.key === "Enter" && target.type === "search")) {
       target.blur?.();
       return;
     }

@@ -13,7 +13,8 @@ export class Episodes {
     this.list = h("tbody");
     this.pager = h("div", { className: "bar" });
     this.show = h("section", { className: "episode" }, h("p", { className: "empty" }, "Choose an episode."));
-    put(main, h("div", { className: "bar" }, h("h1", {}, trial ?? "no trial")),
+    this.hint = h("span", { className: "faint" });
+    put(main, h("div", { className: "bar" }, h("h1", {}, trial ?? "no trial"), this.hint),
       h("div", { className: "side-by-side narrow" }, h("section", { className: "panel" }, this.pager, h("div", { className: "scroll" }, h("table", { className: "trials" }, h("thead", {}, h("tr", {}, ["Recorded", "Session", "Return", "Steps"].map((w, i) => h("th", { className: i > 1 ? "number" : "" }, w)))), this.list))), this.show));
   }
 
@@ -34,6 +35,8 @@ export class Episodes {
   }
 
   draw() {
+    const { render } = this.page;
+    put(this.hint, render ? ["Its settings name a render function: bray view … --render ", h("code", {}, String(render))] : null);
     const { total, episodes } = this.page, end = this.start + episodes.length;
     const turn = (words, by, isOff) => h("button", { type: "button", disabled: isOff, onclick: () => this.turn(by) }, words);
     put(this.pager, h("span", { className: "faint" }, total ? `${whole(this.start + 1)}–${whole(end)} of ${whole(total)}` : "none recorded (actor.record_every)"),

@@ -12,6 +12,7 @@ export class Log {
     this.trial = trial;
     this.level = app.saved("level", "INFO");
     this.records = [];
+    this.turn = 0;
     this.select = h("select", { id: "level", onchange: (e) => this.change(e.target.value) }, LEVELS.map((level) => h("option", { value: level, selected: level === this.level }, level)));
     this.filter = h("input", { type: "search", placeholder: "Filter (/)", id: "log-filter", oninput: () => this.draw() });
     this.follow = h("input", { type: "checkbox", checked: true, id: "follow" });
@@ -24,29 +25,31 @@ export class Log {
   change(level) {
     this.level = level;
     this.app.save("level", level);
-    this.end = null;
-    this.records = [];
+    Object.assign(this, { end: null, records: [], busy: false, turn: this.turn + 1 });
     this.app.attempt(() => this.refresh());
   }
 
   async refresh() {
     if (this.trial == null || this.busy) return;
+    const { turn, end } = this;
     this.busy = true;
     try {
-      const place = this.end == null ? {} : { after: this.end };
+      const place = end == null ? {} : { after: end };
       const found = await get(["trials", this.trial, "log"], { level: this.level, limit: 300, ...place });
-      if (this.end == null) this.start = found.start;
-      const isNew = found.records.length > 0 || this.end == null;
+      if (turn !== this.turn) return; // another level is asked for meanwhile
+      if (end == null) this.start = found.start;
       this.end = found.end;
       this.records = [...this.records, ...found.records].slice(-MAX_LINES);
-      if (isNew) this.draw();
+      if (found.records.length || end == null) this.draw();
     } finally {
-      this.busy = false;
+      if (turn === this.turn) this.busy = false;
     }
   }
 
   async before() {
+    const { turn } = this;
     const found = await get(["trials", this.trial, "log"], { level: this.level, limit: 300, before: this.start });
+    if (turn !== this.turn) return;
     this.start = found.start;
     this.follow.checked = false;
     this.records = [...found.records, ...this.records].slice(0, MAX_LINES);

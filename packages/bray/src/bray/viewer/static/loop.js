@@ -7,11 +7,11 @@ import { ago, quantity } from "./format.js";
 
 const WIDTH = 1010, BOX = 246, LINE = 19, HEAD = 34;
 const PARTS = {
-  gamecore: { x: 10, y: 10, words: "the simulator, which calls", rows: 4 },
-  actor: { x: 10, y: 214, words: "one of a session", rows: 3 },
-  model: { x: 382, y: 214, words: "batched inference", rows: 4, share: "model busy" },
-  buffer: { x: 382, y: 416, words: "batches ready to train on", rows: 5, share: "buffer full" },
-  trainer: { x: 754, y: 214, words: "torch", rows: 6, share: "trainer busy" },
+  gamecore: { x: 10, y: 10, words: "the simulator, which calls" },
+  actor: { x: 10, y: 214, words: "one of a session", share: "actor busy" },
+  model: { x: 382, y: 214, words: "batched inference", share: "model busy" },
+  buffer: { x: 382, y: 416, words: "batches ready to train on", share: "buffer full" },
+  trainer: { x: 754, y: 214, words: "torch", share: "trainer busy" },
 };
 const ARROWS = {
   "gamecore-actor": { path: (b) => `M133 ${b.gamecore} V212`, label: [146, 178], anchor: "start" },

@@ -171,7 +171,7 @@ export class Trials {
     const metrics = this.metrics();
     this.picks.textContent = `Metrics (${metrics.length})`;
     if (!metrics.length) return this.empty("Nothing recorded yet, or no metric is chosen.");
-    if (this.grid.querySelector(".empty")) put(this.grid);
+    if (this.grid.querySelector(":scope > .empty")) put(this.grid);
     for (const [name, chart] of this.charts) {
       if (metrics.includes(name)) continue;
       chart.close();
