@@ -117,7 +117,7 @@ def test_what_is_not_in_a_listing_is_not_found(viewer: Viewer, path: str) -> Non
     [
         ("/api/curves?x=weeks", "x: expected one of frames, steps, seconds, policy_version"),
         ("/api/curves?smoothing=1", "smoothing: expected 0 to 0.9999, got '1'"),
-        ("/api/curves?points=nan", "points: expected 3 to 2000, got 'nan'"),
+        ("/api/curves?points=nan", "points: expected 4 to 2000, got 'nan'"),
         ("/api/trials/ppo-2/log?level=LOUD", "level: expected one of DEBUG"),
         ("/api/trials/ppo-2/log?before=-1", "before: expected a whole number"),
         ("/api/trials/ppo-1/episodes?number=1e9", "number: expected 1 to 200"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -156,40 +156,32 @@ class MetricLog:
 
 
 class _Block:
-    """Rows that were read together, a column a metric."""
+    """Rows that were read together, a column a metric; NaN where a row has no value."""
 
-    def __init__(self, found: Iterable[tuple[Row, tuple[float, ...]]]) -> None:
-        found = list(found)
+    def __init__(self, found: Sequence[tuple[Row, tuple[float, ...]]]) -> None:
         axes = np.array([axes for _, axes in found], np.float64).reshape(-1, len(AXES))
         self._axes: dict[str, Floats] = dict(zip(AXES, axes.T, strict=True))
-        indices: dict[str, list[int]] = {}
-        values: dict[str, list[float]] = {}
-        for index, (row, _) in enumerate(found):
-            for name, value in row.values.items():
-                if value is not None:
-                    indices.setdefault(name, []).append(index)
-                    values.setdefault(name, []).append(value)
-        self._rows = {name: np.array(at, np.int64) for name, at in indices.items()}
-        self._values = {name: np.array(column, np.float64) for name, column in values.items()}
+        values = [row.values for row, _ in found]
+        self._columns = {
+            name: np.array([row.get(name) for row in values], np.float64)  # None becomes NaN
+            for name in set().union(*values)
+        }
 
     @property
     def num_bytes(self) -> int:
-        return 8 * (4 * len(self._axes["frames"]) + 2 * sum(map(len, self._values.values())))
+        return 8 * len(self._axes["frames"]) * (len(AXES) + len(self._columns))
 
     def curve(self, metric: str, axis: str) -> tuple[Floats, Floats]:
-        if metric not in self._values:
-            return np.empty(0), np.empty(0)
-        return self._axes[axis][self._rows[metric]], self._values[metric]
+        return self._axes[axis], self._column(metric)
+
+    def _column(self, metric: str) -> Floats:
+        column = self._columns.get(metric)
+        return np.full(len(self._axes["frames"]), np.nan) if column is None else column
 
     @classmethod
-    def joined(cls, blocks: list[_Block]) -> _Block:
+    def joined(cls, blocks: Sequence[_Block]) -> _Block:
         made = cls([])
-        starts = np.cumsum([0, *(len(block._axes["frames"]) for block in blocks)])
         made._axes = {axis: np.concatenate([b._axes[axis] for b in blocks]) for axis in AXES}
-        for name in {name for block in blocks for name in block._values}:
-            having = [(s, b) for s, b in zip(starts, blocks, strict=False) if name in b._values]
-            made._rows[name] = np.concatenate(
-                [block._rows[name] + start for start, block in having]
-            )
-            made._values[name] = np.concatenate([block._values[name] for _, block in having])
+        names = {name for block in blocks for name in block._columns}
+        made._columns = {n: np.concatenate([b._column(n) for b in blocks]) for n in names}
         return made

@@ -102,8 +102,8 @@ class Pages:
         if axis not in AXES:
             raise ConfigError(f"x: expected one of {', '.join(AXES)}, got {axis[:50]!r}")
         weight = _number(query, "smoothing", 0.0, 0.0, 0.9999)
-        points = int(_number(query, "points", 600, 3, 2000))
-        points = max(3, min(points, _MAX_POINTS // max(1, len(names))))
+        points = int(_number(query, "points", 600, 4, 2000))
+        points = max(4, min(points, _MAX_POINTS // max(1, len(names))))
 
         def read() -> list[dict[str, Any]]:
             found = []
@@ -218,7 +218,7 @@ class Pages:
 
 def _curve(x: Floats, y: Floats, weight: float, points: int) -> dict[str, Any]:
     smooth = series.smoothed(y, weight)
-    chosen = series.thinned(x, smooth, points)
+    chosen = series.thinned(smooth, points)
     low, high = series.envelope(y, chosen)
     shown = {"x": x[chosen], "y": smooth[chosen]}
     if weight or len(x) > len(chosen):

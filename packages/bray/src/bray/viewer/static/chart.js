@@ -3,7 +3,7 @@
 import { h, put, s } from "./dom.js";
 import { number } from "./format.js";
 
-const LEFT = 52, RIGHT = 14, TOP = 10, BOTTOM = 24, SHOWN_VALUES = 14;
+const LEFT = 52, RIGHT = 14, TOP = 10, BOTTOM = 24, SHOWN_VALUES = 14, NEAR = 30;
 
 export class Chart {
   // curves: [{name, slot, x, y, low?, high?}]; a slot chooses the colour.
@@ -29,6 +29,7 @@ export class Chart {
 
   set(data) {
     this.data = { ...this.data, ...data };
+    this.isSet = true;
     this.draw();
   }
 
@@ -40,7 +41,7 @@ export class Chart {
     const { logX, logY, xLabel } = this.data;
     this.curves = this.data.curves.map((curve) => visible(curve, logX, logY)).filter((c) => c.x.length);
     if (!this.curves.length) {
-      put(this.svg, s("text", { x: width / 2, y: this.height / 2, class: "empty" }, "nothing recorded"));
+      put(this.svg, s("text", { x: width / 2, y: this.height / 2, class: "empty" }, this.isSet ? "nothing recorded" : ""));
       return;
     }
     const ys = this.curves.flatMap((c) => [c.y, c.low || [], c.high || []]);
@@ -97,24 +98,27 @@ export class Chart {
   point(x) {
     if (!this.curves || !this.curves.length || x < LEFT - 4 || x > this.width - RIGHT + 4) return this.unpoint();
     this.at = x;
-    const found = this.curves.map((curve) => ({ curve, i: this.nearest(curve, x) }));
+    const every = this.curves.map((curve) => this.nearest(curve, x));
+    const first = every.reduce((one, other) => (other.away < one.away ? other : one));
+    // A curve that ends elsewhere has no value here.
+    const found = every.filter((one) => one.away <= first.away + NEAR);
     found.sort((one, other) => other.curve.y[other.i] - one.curve.y[one.i]);
-    const middle = this.xScale(found[0].curve.x[found[0].i]);
+    const middle = this.xScale(first.curve.x[first.i]);
     put(
       this.cursor,
       s("line", { x1: middle, x2: middle, y1: TOP, y2: this.height - BOTTOM, class: "hair" }),
       found.map(({ curve, i }) =>
         s("circle", { cx: this.xScale(curve.x[i]), cy: this.yScale(curve.y[i]), r: 3, class: `dot c${curve.slot % 10}` })),
     );
-    this.tell(found, middle);
+    this.tell(found, first.curve.x[first.i], middle);
   }
 
-  tell(found, middle) {
+  tell(found, x, middle) {
     const rows = found.slice(0, SHOWN_VALUES).map(({ curve, i }) =>
       h("div", { className: "row" }, h("i", { className: `swatch c${curve.slot % 10}` }), h("span", {}, curve.name),
-        h("b", {}, this.format(curve.y[i])), curve.low ? h("small", {}, `${this.format(curve.low[i])} … ${this.format(curve.high[i])}`) : h("small")));
+        h("b", {}, this.format(curve.y[i])), curve.low && curve.high[i] - curve.low[i] > 1e-9 * Math.abs(curve.y[i]) ? h("small", {}, `${this.format(curve.low[i])} … ${this.format(curve.high[i])}`) : h("small")));
     const rest = found.length - rows.length;
-    put(this.tip, h("div", { className: "faint" }, `${this.data.xLabel} ${number(found[0].curve.x[found[0].i])}`),
+    put(this.tip, h("div", { className: "faint" }, `${this.data.xLabel} ${number(x)}`),
       rows, rest > 0 ? h("div", { className: "faint" }, `and ${rest} more`) : null);
     this.tip.hidden = false;
     const left = middle > this.width / 2 ? middle - this.tip.offsetWidth - 14 : middle + 14;
@@ -133,7 +137,7 @@ export class Chart {
       const away = Math.abs(this.xScale(curve.x[i]) - x);
       if (away < distance) [best, distance] = [i, away];
     }
-    return best;
+    return { curve, i: best, away: distance };
   }
 }
 
