@@ -252,6 +252,10 @@ def step(observation: Any) -> Step:
     return Step(0, "tick", 0.0, {"observation": observation}, {"action": np.int64(1)})
 
 
+def draw(step: Step, render: rendering.Render | None = None) -> Image.Image:
+    return rendering.Painter(render, [step]).image(0)
+
+
 @pytest.mark.parametrize(
     ("shape", "size"),
     [
@@ -265,7 +269,7 @@ def test_an_observation_that_looks_like_an_image_is_shown_as_one(
     shape: tuple[int, ...], size: tuple[int, int]
 ) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    image = rendering.image_of(None, step({"vector": np.zeros(3), "screen": pixels}))
+    image = draw(step({"vector": np.zeros(3), "screen": pixels}))
     assert image.size == size
     wanted = pixels if pixels.ndim == 2 else pixels[..., 0]
     if shape[0] == 4:
@@ -282,10 +286,21 @@ def test_any_nested_arrays_are_drawn() -> None:
         np.arange(10), [], None, b"\x00", "text", {"deep": {"er": np.zeros((2, 3, 4, 5))}},
     ]  # fmt: skip
     for tree in trees:
-        assert rendering.image_of(None, step(tree)).width == 560
-    assert rendering.image_of(None, Step(0, "start", 0.0, None, None)).height == 60
-    small = np.asarray(rendering.image_of(None, step(np.array([-1.0, 1.0]))))
+        assert draw(step(tree)).width == 560
+    assert draw(Step(0, "start", 0.0, None, None)).height == 60
+    small = np.asarray(draw(step(np.array([-1.0, 1.0]))))
     assert {(178, 24, 43), (33, 102, 172)} <= {tuple(c) for c in small.reshape(-1, 3).tolist()}
+
+
+def test_a_colour_means_the_same_in_all_steps_of_an_episode() -> None:
+    steps = [step(np.array([value, value])) for value in (0.5, 2.0, -1.0)]
+    painter = rendering.Painter(None, steps)
+    corner = 14, 30
+    strong, weak = painter.image(1).getpixel(corner), painter.image(0).getpixel(corner)
+    assert strong == (33, 102, 172)
+    assert weak == tuple(
+        round(m + (e - m) / 4) for m, e in zip((232, 232, 235), strong, strict=True)
+    )
 
 
 class Figure:
@@ -304,7 +319,7 @@ class Figure:
     ],
 )
 def test_a_render_function_returns_pixels_an_image_or_a_figure(drawn: Any) -> None:
-    image = rendering.image_of(lambda step: drawn, step(0))
+    image = draw(step(0), lambda step: drawn)
     assert image.size == (30, 20)
     assert image.getpixel((0, 0)) == (1, 2, 3)
     assert rendering.png(image).startswith(b"\x89PNG")
@@ -313,7 +328,7 @@ def test_a_render_function_returns_pixels_an_image_or_a_figure(drawn: Any) -> No
 def test_a_render_function_that_returns_something_else_is_told() -> None:
     for drawn, said in ((np.zeros((20, 30)), "float64"), (None, "object"), ("x", "got")):
         with pytest.raises(SpecError, match=said):
-            rendering.image_of(lambda step, drawn=drawn: drawn, step(0))
+            draw(step(0), lambda step, drawn=drawn: drawn)
 
 
 def test_render_functions_are_found_by_name(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,17 @@ def test_a_growing_file_is_read_on_and_a_cut_line_waits(tmp_path: Path) -> None:
     assert log.curve("a", "frames")[0].tolist() == [1, *range(3, 100)]
     assert log.curve("b", "frames")[0].tolist() == [2]
     assert log.num_bytes > 0
+
+
+def test_a_trial_that_was_replaced_is_read_afresh(tmp_path: Path) -> None:
+    log = MetricLog(tmp_path)
+    write(tmp_path / "launches" / "1", [line(n, a=1.0) for n in range(9)])
+    assert log.curve("a", "frames")[0].size == 9
+    shutil.rmtree(tmp_path / "launches")
+    write(tmp_path / "launches" / "2", [line(5, a=2.0)])
+    assert log.curve("a", "frames")[1].tolist() == [2.0]
+    (tmp_path / "launches" / "2" / "metrics.jsonl").write_text("")
+    assert log.curve("a", "frames")[1].tolist() == []
 
 
 def test_the_tail_is_that_of_the_newest_launch_that_wrote(tmp_path: Path) -> None:

@@ -101,6 +101,9 @@ class MetricLog:
     def __init__(self, trial: Path) -> None:
         self._trial = trial
         self._lock = threading.Lock()
+        self._forget()
+
+    def _forget(self) -> None:
         self._read: dict[str, int] = {}
         """Bytes read of each launch's file."""
         self._first_s: dict[str, float] = {}
@@ -124,13 +127,20 @@ class MetricLog:
         return x[known], y[known]
 
     def _refresh(self) -> None:
-        grown = []
-        for launch in launches(self._trial):
+        grown, every = [], launches(self._trial)
+        if self._was_replaced(every):
+            self._forget()
+        for launch in every:
             grown += self._new_rows(launch)
         if grown:
             self._blocks.append(_Block(grown))
         if len(self._blocks) > 64:  # of a run that is watched: a few lines each
             self._blocks = [_Block.joined(self._blocks)]
+
+    def _was_replaced(self, every: list[Path]) -> bool:
+        """Return whether another trial has taken this name: a file that was read is gone."""
+        sizes = {launch.name: _size(launch / FILE) for launch in every}
+        return any(sizes.get(name, -1) < read for name, read in self._read.items())
 
     def _new_rows(self, launch: Path) -> list[tuple[Row, tuple[float, ...]]]:
         name = launch.name
@@ -153,6 +163,13 @@ class MetricLog:
         axes = row.axes(self._first_s[name], self._before_s[name])
         self._last_s = axes[AXES.index("seconds")]
         return axes
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return -1
 
 
 class _Block:

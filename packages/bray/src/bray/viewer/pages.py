@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
-import math
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import yaml
 from aiohttp import web
 
 from bray.viewer import log_tail, loop, population, project, rendering, series, video
 from bray.viewer.episodes import Episodes, Step, leaves
+from bray.viewer.exchange import number, reply, whole
 from bray.viewer.metric_log import AXES, Floats, tail
 from bray.viewer.project import Project
 from bray_core.errors import ConfigError
@@ -43,8 +40,9 @@ class Pages:
         self._project = trials
         self._renders = dict(renders)
         self._episodes = Episodes()
+        self._painters: dict[str, rendering.Painter] = {}
         # matplotlib and most simulators' renderers want one thread, the same each time.
-        self._painter = ThreadPoolExecutor(1, thread_name_prefix="render")
+        self._brush = ThreadPoolExecutor(1, thread_name_prefix="render")
 
     def routes(self) -> list[web.RouteDef]:
         """Return the questions and who answers."""
@@ -70,7 +68,7 @@ class Pages:
 
     def close(self) -> None:
         """Paint no more."""
-        self._painter.shutdown(wait=True, cancel_futures=True)
+        self._brush.shutdown(wait=True, cancel_futures=True)
 
     async def _get_project(self, request: web.Request) -> web.Response:
         content = {
@@ -80,10 +78,10 @@ class Pages:
             "axes": AXES,
             "video": list(video.FORMATS),
         }
-        return _reply(request, content)
+        return reply(request, content)
 
     async def _get_trials(self, request: web.Request) -> web.Response:
-        return _reply(request, await asyncio.to_thread(self._project.summaries))
+        return reply(request, await asyncio.to_thread(self._project.summaries))
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
         names = _trials(request)
@@ -94,15 +92,15 @@ class Pages:
                 found |= project.newest_values(tail(self._project.trial(name))).keys()
             return sorted(found)
 
-        return _reply(request, await asyncio.to_thread(read))
+        return reply(request, await asyncio.to_thread(read))
 
     async def _get_curves(self, request: web.Request) -> web.Response:
         names, query = _trials(request), request.query
         axis, metric = query.get("x", AXES[0]), query.get("metric", "")
         if axis not in AXES:
             raise ConfigError(f"x: expected one of {', '.join(AXES)}, got {axis[:50]!r}")
-        weight = _number(query, "smoothing", 0.0, 0.0, 0.9999)
-        points = int(_number(query, "points", 600, 4, 2000))
+        weight = number(query, "smoothing", 0.0, 0.0, 0.9999)
+        points = int(number(query, "points", 600, 4, 2000))
         points = max(4, min(points, _MAX_POINTS // max(1, len(names))))
 
         def read() -> list[dict[str, Any]]:
@@ -112,7 +110,7 @@ class Pages:
                 found.append({"trial": name, **_curve(x, y, weight, points)})
             return found
 
-        return _reply(request, await asyncio.to_thread(read))
+        return reply(request, await asyncio.to_thread(read))
 
     def _of_trial(self, read: Callable[[Path], Any]) -> Callable[..., Any]:
         """Return a handler that answers what `read` finds in the trial's folder."""
@@ -121,7 +119,7 @@ class Pages:
             def look() -> Any:
                 return read(self._project.trial(request.match_info["trial"]))
 
-            return _reply(request, await asyncio.to_thread(look))
+            return reply(request, await asyncio.to_thread(look))
 
         return handler
 
@@ -131,8 +129,8 @@ class Pages:
         if level not in log_tail.LEVELS:
             known = ", ".join(log_tail.LEVELS)
             raise ConfigError(f"level: expected one of {known}, got {level[:50]!r}")
-        limit = int(_number(query, "limit", 200, 1, 1000))
-        places = {name: _whole(query, name) for name in ("before", "after")}
+        limit = int(number(query, "limit", 200, 1, 1000))
+        places = {name: whole(query, name) for name in ("before", "after")}
 
         def look() -> dict[str, Any]:
             trial = self._project.trial(request.match_info["trial"])
@@ -140,26 +138,26 @@ class Pages:
                 return log_tail.after(trial, level=level, limit=limit, start=places["after"])
             return log_tail.before(trial, level=level, limit=limit, end=places["before"])
 
-        return _reply(request, await asyncio.to_thread(look))
+        return reply(request, await asyncio.to_thread(look))
 
     async def _get_episodes(self, request: web.Request) -> web.Response:
-        start = _whole(request.query, "start") or 0
-        number = int(_number(request.query, "number", 50, 1, _MAX_PAGE))
+        start = whole(request.query, "start") or 0
+        count = int(number(request.query, "number", 50, 1, _MAX_PAGE))
 
         def look() -> dict[str, Any]:
             trial = self._trial(request)
-            page = self._episodes.page(trial, start, number)
+            page = self._episodes.page(trial, start, count)
             # Named by a file: only who starts the viewer says what is imported.
             wanted = _setting(trial, "render", "function")
             return {**page, "render": wanted if wanted not in self._renders else None}
 
-        return _reply(request, await asyncio.to_thread(look))
+        return reply(request, await asyncio.to_thread(look))
 
     async def _get_episode(self, request: web.Request) -> web.Response:
         def look() -> dict[str, Any]:
             return self._episodes.describe(self._trial(request), request.match_info["episode"])
 
-        return _reply(request, await asyncio.to_thread(look))
+        return reply(request, await asyncio.to_thread(look))
 
     async def _get_step(self, request: web.Request) -> web.Response:
         steps = await asyncio.to_thread(self._steps, request)
@@ -171,36 +169,33 @@ class Pages:
             "body": leaves(step.body),
             "reply": None if step.reply is None else leaves(step.reply),
         }
-        return _reply(request, content)
+        return reply(request, content)
 
     async def _get_picture(self, request: web.Request) -> web.Response:
         steps = await asyncio.to_thread(self._steps, request)
-        step, render = _step(request, steps), self._render(request)
-
-        def paint() -> bytes:
-            return rendering.png(rendering.image_of(render, step))
-
-        return web.Response(body=await self._paint(paint), content_type="image/png")
+        index, painter = _step(request, steps).index, self._painter(request, steps)
+        body = await self._paint(lambda: rendering.png(painter.image(index)))
+        return web.Response(body=body, content_type="image/png")
 
     async def _get_video(self, request: web.Request) -> web.Response:
         kind = request.query.get("format", "webp")
         if kind not in video.FORMATS:
             raise ConfigError(f"format: expected one of {', '.join(video.FORMATS)}, got {kind!r}")
-        frames_per_s = _number(request.query, "frames_per_s", 15, 1, 50)
-        steps, render = await asyncio.to_thread(self._steps, request), self._render(request)
+        frames_per_s = number(request.query, "frames_per_s", 15, 1, 50)
+        steps = await asyncio.to_thread(self._steps, request)
         if not steps:
             raise ConfigError("episode: it has no steps")
-        first = await self._paint(partial(rendering.image_of, render, steps[0]))
-        frames = [first]
-        for index in video.chosen(len(steps), first)[1:]:
-            frames.append(await self._paint(partial(rendering.image_of, render, steps[index])))
+        painter = self._painter(request, steps)
+        frames = [await self._paint(partial(painter.image, 0))]
+        for index in video.chosen(len(steps), frames[0])[1:]:
+            frames.append(await self._paint(partial(painter.image, index)))
         body = await asyncio.to_thread(video.encode, frames, kind, frames_per_s)
         name = re.sub(r"[^\w.-]", "_", request.match_info["episode"]) + f".{kind}"
         disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
         return web.Response(body=body, content_type=video.FORMATS[kind], headers=disposition)
 
     async def _paint(self, paint: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._painter, paint)
+        return await asyncio.get_running_loop().run_in_executor(self._brush, paint)
 
     def _trial(self, request: web.Request) -> Path:
         return self._project.trial(request.match_info["trial"])
@@ -208,12 +203,16 @@ class Pages:
     def _steps(self, request: web.Request) -> tuple[Step, ...]:
         return self._episodes.steps(self._trial(request), request.match_info["episode"])
 
-    def _render(self, request: web.Request) -> rendering.Render | None:
+    def _painter(self, request: web.Request, steps: tuple[Step, ...]) -> rendering.Painter:
+        """Return who paints these steps: the one of the request before, if it painted them."""
         name = request.query.get("render", rendering.DEFAULT)
         if name not in self._renders:
             known = ", ".join(self._renders)
             raise ConfigError(f"render: expected one of {known}, got {name[:50]!r}")
-        return self._renders[name]
+        kept = self._painters.get(name)
+        if kept is None or kept.steps is not steps:
+            kept = self._painters[name] = rendering.Painter(self._renders[name], steps)
+        return kept
 
 
 def _curve(x: Floats, y: Floats, weight: float, points: int) -> dict[str, Any]:
@@ -257,52 +256,3 @@ def _step(request: web.Request, steps: tuple[Step, ...]) -> Step:
     if not (index.isascii() and index.isdecimal() and len(index) < 10 and int(index) < len(steps)):
         raise ConfigError(f"step: expected 0 to {len(steps) - 1}, got {index[:20]!r}")
     return steps[int(index)]
-
-
-def _number(
-    query: Mapping[str, str], name: str, default: float, least: float, most: float
-) -> float:
-    text = query.get(name)
-    if text is None:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not least <= value <= most:
-        raise ConfigError(f"{name}: expected {least:g} to {most:g}, got {text[:20]!r}")
-    return value
-
-
-def _whole(query: Mapping[str, str], name: str) -> int | None:
-    text = query.get(name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) < 16):
-        raise ConfigError(f"{name}: expected a whole number of 0 or more, got {text[:20]!r}")
-    return int(text)
-
-
-def _reply(request: web.Request, content: Any) -> web.Response:
-    """Return JSON, or 304 where the browser has it already."""
-    body = json.dumps(_plain(content), separators=(",", ":"), allow_nan=False).encode()
-    tag = hashlib.blake2b(body, digest_size=12).hexdigest()
-    if request.headers.get("If-None-Match") == f'"{tag}"':
-        return web.Response(status=304, headers={"ETag": f'"{tag}"'})
-    response = web.Response(
-        body=body, content_type="application/json", headers={"ETag": f'"{tag}"'}
-    )
-    if len(body) > 2000:
-        response.enable_compression()
-    return response
-
-
-def _plain(content: Any) -> Any:
-    """Return content as JSON takes it: what is not finite becomes null."""
-    if isinstance(content, dict):
-        return {key: _plain(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_plain(value) for value in content]
-    if isinstance(content, float | np.floating):
-        return float(content) if math.isfinite(content) else None
-    return int(content) if isinstance(content, np.integer) else content

@@ -7,7 +7,7 @@ import io
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -57,13 +57,67 @@ def load(name: str) -> Render:
     return found  # type: ignore[no-any-return]
 
 
-def image_of(render: Render | None, step: Step) -> Image:
-    """Return a step's picture, by a render function or the default.
+class Painter:
+    """Draws the steps of an episode, by a render function or by default.
 
-    Raises:
-        SpecError: the function returned something else; says what.
+    Args:
+        render: None draws what there is.
+        steps: of the episode: the colours of the default mean the same in all of them.
     """
-    return observed(step) if render is None else _image(render(step))
+
+    def __init__(self, render: Render | None, steps: Sequence[Step]) -> None:
+        self._render = render
+        self.steps = steps
+        self._reaches: dict[str, float] | None = None
+
+    def image(self, index: int) -> Image:
+        """Return a step's picture.
+
+        Raises:
+            SpecError: the render function returned something else; says what.
+        """
+        step = self.steps[index]
+        if self._render is not None:
+            return _image(self._render(step))
+        picture = _picture_in(step)
+        if picture is not None:
+            return _enlarged(picture)
+        if self._reaches is None:
+            self._reaches = _reaches(self.steps)
+        return _cells(_leaves(step), self._reaches)
+
+
+def _picture_in(step: Step) -> npt.NDArray[np.uint8] | None:
+    """Return the first image in the observation, if there is one."""
+    tree = step.body
+    if isinstance(tree, dict) and "observation" in tree:
+        tree = tree["observation"]
+    found = nested.flatten(tree) if isinstance(tree, dict | list | tuple) else {"": tree}
+    pictures = (_as_picture(leaf) for leaf in found.values())
+    return next((picture for picture in pictures if picture is not None), None)
+
+
+def _leaves(step: Step) -> dict[str, Any]:
+    """Return what gamecore and actor said, by path."""
+    found: dict[str, Any] = {}
+    for tree in (step.body, step.reply):
+        if isinstance(tree, dict | list | tuple):
+            found |= nested.flatten(tree)
+        elif tree is not None:
+            found[""] = tree
+    return found
+
+
+def _reaches(steps: Sequence[Step]) -> dict[str, float]:
+    """Return the greatest magnitude of each leaf in all steps."""
+    reaches: dict[str, float] = {}
+    for step in steps:
+        for path, leaf in _leaves(step).items():
+            grid = _grid(leaf)
+            if grid is not None:
+                reach = np.max(np.abs(grid), initial=0.0, where=np.isfinite(grid))
+                reaches[path] = max(reaches.get(path, 0.0), float(reach))
+    return reaches
 
 
 def png(image: Image) -> bytes:
@@ -99,21 +153,6 @@ def _pixels(picture: npt.NDArray[np.uint8] | None, given: npt.NDArray[Any]) -> I
             f"got {given.dtype} {list(given.shape)}"
         )
     return Image.fromarray(picture)
-
-
-def observed(step: Step) -> Image:
-    """Return the default picture: the first image in the observation, else all leaves as cells."""
-    tree = step.body
-    if isinstance(tree, dict) and "observation" in tree:
-        tree = tree["observation"]
-    found = nested.flatten(tree) if isinstance(tree, dict | list | tuple) else {"": tree}
-    for leaf in found.values():
-        picture = _as_picture(leaf)
-        if picture is not None:
-            return _enlarged(picture)
-    if isinstance(step.body, dict) and isinstance(step.reply, dict):
-        found = {**nested.flatten(step.body), **nested.flatten(step.reply)}
-    return _cells(found)
 
 
 def _as_picture(leaf: Any) -> npt.NDArray[np.uint8] | None:
@@ -156,7 +195,7 @@ def _enlarged(picture: npt.NDArray[np.uint8]) -> Image:
     return image
 
 
-def _cells(found: dict[str, Any]) -> Image:
+def _cells(found: dict[str, Any], reaches: Mapping[str, float]) -> Image:
     """Draw a row of coloured cells for each leaf, red below zero and blue above."""
     from PIL import Image, ImageDraw, ImageFont
 
@@ -171,7 +210,7 @@ def _cells(found: dict[str, Any]) -> Image:
             draw.text((150, top), str(found[path])[:60], _FAINT, font)
         else:
             draw.text((150, top), _bounds(grid), _FAINT, font)
-            _paste(draw, grid, top + 20)
+            _paste(draw, grid / (reaches[path] or 1.0), top + 20)
         top += height
     if not rows:
         draw.text((12, 20), "nothing to draw", _FAINT, font)
@@ -204,11 +243,10 @@ def _bounds(grid: npt.NDArray[np.float64]) -> str:
 
 def _paste(draw: Any, grid: npt.NDArray[np.float64], top: int) -> None:
     side = _cell_side(grid)
-    reach = float(np.max(np.abs(grid), initial=1.0, where=np.isfinite(grid)))
     for row, values in enumerate(grid.tolist()):
         for column, value in enumerate(values):
             x, y = 12 + column * side, top + row * side
-            draw.rectangle((x, y, x + side - 2, y + side - 2), _colour(value / reach))
+            draw.rectangle((x, y, x + side - 2, y + side - 2), _colour(value))
 
 
 def _colour(share: float) -> tuple[int, ...]:
