@@ -28,10 +28,11 @@ import torch
 
 import bray
 from bray.learner import network
+from bray.lockstep import training
 from bray.recipes.selfplay import Config, SelfPlay
+from bray.tic_tac_toe_report import TIC_TAC_TOE
 from bray.tournament import complete
 from bray.version_pool import VersionPool
-from bray.yardsticks import TIC_TAC_TOE
 from bray_model import ModelConfig
 
 T = TypeVar("T")
@@ -47,12 +48,15 @@ def timed(work: Callable[[], T]) -> tuple[T, float]:
 
 def make_versions(project: Path, number: int) -> float:
     """Train, freezing a version a round; return the seconds."""
-    config = Config(
-        games_per_round=128, freeze_every=1, max_games=128 * number, evaluate_every=10**9
-    )
+
+    async def learn(player: SelfPlay) -> None:
+        async with training(player.trainer, [player.model]):
+            for made in range(number):
+                await player.advance(made + 1)
+
     with bray.init(project, "league") as run:
-        player = SelfPlay(run, config, seed=1)
-        return timed(lambda: asyncio.run(player.learn(-1, print)))[1]
+        player = SelfPlay(run, Config(games_per_round=128, freeze_every=1), seed=1)
+        return timed(lambda: asyncio.run(learn(player)))[1]
 
 
 def open_pool(run: bray.Run, options: argparse.Namespace) -> tuple[Any, VersionPool]:

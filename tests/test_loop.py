@@ -23,7 +23,7 @@ SHORT = ("goal.episode_return=20", "goal.evaluate_at=15", "goal.evaluation_episo
 """A goal that an almost untrained policy reaches."""
 
 
-def bray(*arguments: str, timeout_s: float = 100) -> subprocess.CompletedProcess[str]:
+def bray(*arguments: str, timeout_s: float = 280) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*BRAY, *arguments], capture_output=True, text=True, timeout=timeout_s, check=False
     )

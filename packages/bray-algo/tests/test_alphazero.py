@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from bray_algo.alphazero import alphazero_loss, evaluator, self_play
-from bray_algo.games import TicTacToe
-from bray_algo.mcts import SearchConfig, Tree, search
+from bray_algo.alphazero import SelfPlay, alphazero_loss, evaluator
+from bray_algo.board_network import BoardNetwork
+from bray_algo.games import TIC_TAC_TOE
+from bray_algo.mcts import SearchConfig
 
 N, A = 5, 4
+QUIET = SearchConfig(num_simulations=60, noise_fraction=0)
 
 
 def batch(seed: int = 0) -> list[torch.Tensor]:
@@ -63,65 +65,62 @@ def test_illegal_actions_cost_nothing() -> None:
     assert float(alphazero_loss(logits, value, one, outcome)[1]["entropy"]) == 0
 
 
-class Network(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Linear(18, 10)
-
-    def forward(self, observation: torch.Tensor) -> dict[str, torch.Tensor]:
-        out = self.body(observation.flatten(1))
-        return {"logits": out[:, :9], "value": 3 * out[:, 9]}
+def knowing(observation: Any, num_actions: int) -> tuple[Any, Any]:
+    """Arbitrary, but a function of the position alone."""
+    flat = observation.reshape(len(observation), -1)
+    weights = np.sin(np.arange(flat.shape[1] * 10).reshape(-1, 10) * 1.7)
+    features = np.tanh(flat @ weights)
+    return features[:, :num_actions] * 3, features[:, 9]
 
 
-@pytest.mark.parametrize("keep_tree", [True, False])
-def test_games_are_told_by_the_player_to_move(keep_tree: bool) -> None:
-    torch.manual_seed(0)
-    sizes: list[int] = []
-    evaluate = evaluator(Network())
+def test_games_are_told_by_the_player_to_move() -> None:
+    game, sizes = TIC_TAC_TOE, []
 
     def counting(observation: Any) -> Any:
         sizes.append(len(observation))
-        return evaluate(observation)
+        return knowing(observation, 9)
 
-    episodes = self_play(
-        TicTacToe(),
-        counting,
-        6,
-        config=SearchConfig(num_simulations=16, leaves=4),
-        rng=np.random.default_rng(0),
-        keep_tree=keep_tree,
-    )
-    assert len(episodes) == 6
-    assert max(sizes) > 16  # leaves of many games in one batch
-    lengths = set()
-    for episode in episodes:
-        boards = episode.observation[:, 0] - episode.observation[:, 1]
-        moves = [*range(1, len(boards)), None]
-        for t, following in enumerate(moves):
-            assert not episode.policy[t][boards[t].ravel() != 0].any()
-            if following is not None:  # a stone of the mover, seen from the other side
-                assert (-boards[following] - boards[t]).sum() == 1
-        assert episode.policy.sum(1) == pytest.approx(np.ones(len(boards)))
-        assert (episode.outcome[1:] == -episode.outcome[:-1]).all()
-        if len(boards) < 9:
-            assert episode.outcome[-1] == 1  # only the last mover can have won
-        lengths.add(len(boards))
-    assert len(lengths) > 1
+    config = SearchConfig(num_simulations=16)
+    rng = np.random.default_rng(0)
+    players = SelfPlay(game, 12, config=config, rng=rng, num_random_moves=9)
+    parts = [players.play(counting) for _ in range(14)]
+    assert max(sizes) == 12
+    observation, policy, outcome = (np.concatenate(column) for column in zip(*parts, strict=True))
+    assert policy.sum(1) == pytest.approx(np.ones(len(policy)))
+    boards = observation[:, 0] - observation[:, 1]
+    assert not policy[boards.reshape(-1, 9) != 0].any()
+    starts = np.flatnonzero(np.abs(boards).sum((1, 2)) == 0)
+    assert len(starts) == players.games_ended > 12  # an ended game made room for another
+    for start, end in zip(starts, [*starts[1:], len(boards)], strict=True):
+        assert (outcome[start + 1 : end] == -outcome[start : end - 1]).all()
+        for t in range(start, end - 1):  # a stone of the mover, seen from the other side
+            assert (-boards[t + 1] - boards[t]).sum() == 1
+        if end - start < 9:
+            assert outcome[end - 1] == 1  # only the last mover can have won
 
 
-def test_the_last_moves_are_the_searchs_best() -> None:
-    def play(seed: int) -> Any:
-        config = SearchConfig(num_simulations=8, noise_fraction=0, leaves=1)
-        rng = np.random.default_rng(seed)
-        evaluate = evaluator(Network())
-        torch.manual_seed(0)
-        return self_play(TicTacToe(), evaluate, 1, config=config, rng=rng, num_random_moves=0)[0]
+def test_later_moves_are_the_searchs_best() -> None:
+    game = TIC_TAC_TOE
 
-    torch.manual_seed(5)
-    first = play(0)
-    torch.manual_seed(5)
-    again = play(1)
-    assert first.observation.tolist() == again.observation.tolist()  # nothing was drawn
+    def first(seed: int) -> Any:
+        players = SelfPlay(
+            game, 1, config=QUIET, rng=np.random.default_rng(seed), num_random_moves=0
+        )
+        parts = [players.play(functools.partial(knowing, num_actions=9)) for _ in range(9)]
+        return np.concatenate([part.observation for part in parts]).tolist()
+
+    assert first(1) == first(2)  # nothing was drawn
+
+
+def test_the_network_of_boards() -> None:
+    outputs = BoardNetwork((6, 7), 7, hidden=(8,))(torch.ones(5, 2, 6, 7))
+    assert outputs["logits"].shape == (5, 7)
+    assert outputs["value"].shape == (5,)
+    assert outputs["value"].abs().max() < 1
+    with pytest.raises(ValueError, match="window: expected 3 or less, got 4"):
+        BoardNetwork((3, 3), 9)
+    with pytest.raises(ValueError, match="expected positive numbers"):
+        BoardNetwork((6, 7), 7, hidden=())
 
 
 def test_values_of_a_network_are_clipped() -> None:
@@ -148,9 +147,5 @@ def test_wrong_shapes_are_refused(change: dict[int, torch.Tensor], message: str)
 
 
 def test_nonsense_is_refused() -> None:
-    rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match="num_games: expected 1 or more, got 0"):
-        self_play(TicTacToe(), evaluator(Network()), 0, config=SearchConfig(), rng=rng)
-    tree = Tree(TicTacToe(), TicTacToe().initial())
-    search([], evaluator(Network()), SearchConfig(), rng)  # no tree: nothing to do
-    assert not tree.visits.any()
+        SelfPlay(TIC_TAC_TOE, 0, config=QUIET, rng=np.random.default_rng(0))

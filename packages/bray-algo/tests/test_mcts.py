@@ -1,4 +1,4 @@
-"""The search against minimax, a plain recursion over its own tree, and forced wins."""
+"""The search against the paper's, plainly written, against minimax, and forced wins."""
 
 from __future__ import annotations
 
@@ -8,156 +8,47 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from bray_algo.games import ConnectFour, TicTacToe, minimax
-from bray_algo.mcts import Node, SearchConfig, Tree, search
+from bray_algo.games import (
+    CONNECT_FOUR,
+    TIC_TAC_TOE,
+    ConnectFour,
+    RowGame,
+    TicTacToe,
+    minimax,
+    play_match,
+    solve,
+)
+from bray_algo.mcts import SearchConfig, search
 
 QUIET = SearchConfig(num_simulations=200, noise_fraction=0)
 
 
-CELLS = np.arange(9).reshape(3, 3)
-
-
-def uniform(observation: Any) -> tuple[Any, Any]:
+def uniform(observation: Any, num_actions: int = 9) -> tuple[Any, Any]:
     """No knowledge: all actions alike, every value a draw."""
-    n = len(observation)
-    return np.zeros((n, observation.shape[-1] if observation.shape[-1] == 7 else 9)), np.zeros(n)
+    return np.zeros((len(observation), num_actions)), np.zeros(len(observation))
 
 
-def knowing(observation: Any) -> tuple[Any, Any]:
+def knowing(observation: Any, num_actions: int = 9) -> tuple[Any, Any]:
     """Arbitrary, but a function of the position alone."""
     flat = observation.reshape(len(observation), -1)
     weights = np.sin(np.arange(flat.shape[1] * 10).reshape(-1, 10) * 1.7)
     features = np.tanh(flat @ weights)
-    return features[:, :9] * 3, features[:, 9]
+    return features[:, :num_actions] * 3, features[:, 9]
 
 
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-def searched(game: Any, state: Any, config: SearchConfig = QUIET, evaluate: Any = uniform) -> Any:
-    tree = Tree(game, state)
-    search([tree], evaluate, config, rng())
-    return tree
-
-
 def after(game: Any, actions: list[int]) -> Any:
     return functools.reduce(game.step, actions, game.initial())
 
 
-TURNS = [np.rot90(m, k).ravel() for m in (CELLS, CELLS.T) for k in range(4)]
-"""The eight symmetries of the board: the cell that each cell is taken from."""
-
-
-def test_it_never_loses_tic_tac_toe_to_a_perfect_player() -> None:
-    game, draws = TicTacToe(), np.random.default_rng(1)
-    config = SearchConfig(num_simulations=1600, noise_fraction=0, c_init=0.5)
-
-    @functools.cache  # without noise the search of a position is the same each time
-    def searched_once(cells: bytes) -> int:
-        state = np.frombuffer(cells, np.int8).reshape(3, 3)
-        return int(searched(game, state, config).policy(0).argmax())
-
-    def searching(state: Any) -> int:
-        turned, index = min((state.ravel()[turn].tobytes(), i) for i, turn in enumerate(TURNS))
-        return int(TURNS[index][searched_once(turned)])
-
-    @functools.cache
-    def value(cells: bytes) -> float:
-        return minimax(game, np.frombuffer(cells, np.int8).reshape(3, 3))[0]
-
-    def perfect(state: Any) -> int:
-        after = {a: game.step(state, a) for a in np.flatnonzero(game.legal(state)).tolist()}
-        values = {
-            a: -(value(s.tobytes()) if game.outcome(s) is None else game.outcome(s))  # type: ignore[operator]
-            for a, s in after.items()
-        }
-        best = [a for a, v in values.items() if v == max(values.values())]
-        return int(draws.choice(best))
-
-    ends = []
-    for i in range(50):
-        state, is_ours = game.initial(), i % 2 == 0
-        while (ended := game.outcome(state)) is None:
-            state = game.step(state, searching(state) if is_ours else perfect(state))
-            is_ours = not is_ours
-        ends.append(ended if is_ours else -ended)
-    assert ends == [0] * 50
-
-
-@pytest.mark.parametrize("leaves", [1, 8])
-def test_it_finds_a_forced_win_in_two(leaves: int) -> None:
-    """Two stones in a row with both sides open: the third wins whatever the answer."""
-    game = ConnectFour()
-    state = after(game, [3, 3, 2, 2])  # bottom row: 2 and 3 are ours
-    wins = [a for a in range(7) if -best_answer(game, game.step(state, a), 2) == 1]
-    assert minimax(game, state, 3)[0] == 1
-    config = SearchConfig(num_simulations=600, leaves=leaves, noise_fraction=0)
-    tree = searched(game, state, config)
-    assert int(tree.policy(0).argmax()) in wins
-    assert tree.values[wins].max() > 0.4
-
-
-def best_answer(game: Any, state: Any, depth: int) -> float:
-    """Plain minimax without pruning."""
-    ended = game.outcome(state)
-    if ended is not None or not depth:
-        return ended or 0
-    actions = np.flatnonzero(game.legal(state)).tolist()
-    return max(-best_answer(game, game.step(state, a), depth - 1) for a in actions)
-
-
-@settings(max_examples=10)
-@given(st.integers(0, 10**6))
-def test_values_of_small_trees_tend_to_minimax(seed: int) -> None:
-    game, draw = TicTacToe(), np.random.default_rng(seed)
-    state = game.initial()
-    for _ in range(5):
-        state = game.step(state, int(draw.choice(np.flatnonzero(game.legal(state)))))
-        if game.outcome(state) is not None:
-            return
-    config = SearchConfig(num_simulations=2000, noise_fraction=0, c_init=0.5)
-    tree = searched(game, state, config)
-    exact = {
-        a: -best_answer(game, game.step(state, a), 9)
-        for a in np.flatnonzero(game.legal(state)).tolist()
-    }
-    chosen = int(tree.policy(0).argmax())
-    assert exact[chosen] == max(exact.values())
-    assert tree.values[chosen] == pytest.approx(exact[chosen], abs=0.1)
-
-
-def backed_up(node: Node[Any], evaluate: Any, game: Any) -> tuple[float, float]:
-    """Sum of the values of all visits to a node, for its mover, and their number, by recursion."""
-    if node.outcome is not None:
-        return node.outcome, 1
-    own = float(evaluate(game.observation(node.state)[None])[1][0])
-    total, number = own, 1.0
-    for child, visits, value_sum in zip(node.children, node.visits, node.value_sum, strict=True):
-        if child is None or (not len(child.actions) and child.outcome is None):
-            assert visits == value_sum == 0  # never seen, or not evaluated
-            continue
-        below, times = backed_up(child, evaluate, game)
-        if child.outcome is not None:  # each visit counts the outcome again
-            below, times = below * visits, visits
-        assert visits == times
-        assert value_sum == pytest.approx(-below, abs=1e-9)
-        total, number = total - below, number + times
-    return total, number
-
-
-@pytest.mark.parametrize("leaves", [1, 7])
-@pytest.mark.parametrize("virtual_loss", [0.0, 1.0, 3.0])
-def test_each_node_holds_the_sum_of_what_lies_below(leaves: int, virtual_loss: float) -> None:
-    game = TicTacToe()
-    config = SearchConfig(num_simulations=300, leaves=leaves, virtual_loss=virtual_loss)
-    tree = searched(game, after(game, [0, 4]), config, knowing)
-    _, number = backed_up(tree.root, knowing, game)
-    assert number == 1 + 300
-    assert tree.visits.sum() == 300
+def searched(
+    game: RowGame, board: Any, config: SearchConfig = QUIET, evaluate: Any = uniform
+) -> Any:
+    return search(game, game.states([board]), evaluate, config, rng())[0]
 
 
 def plain_search(game: Any, state: Any, evaluate: Any, num: int) -> dict[int, int]:
@@ -193,104 +84,117 @@ def plain_search(game: Any, state: Any, evaluate: Any, num: int) -> dict[int, in
     return {a: edge[1] for a, edge in stats[()].items()}
 
 
-@pytest.mark.parametrize("actions", [[], [4, 0, 8], [0, 1, 2, 4]])
-def test_the_serial_search_is_the_papers(actions: list[int]) -> None:
-    game = TicTacToe()
-    state = after(game, actions)
-    config = SearchConfig(num_simulations=150, leaves=1, noise_fraction=0)
-    tree = searched(game, state, config, knowing)
-    want = plain_search(game, state, knowing, 150)
-    assert {a: int(tree.visits[a]) for a in want} == want
+@pytest.mark.parametrize(
+    ("plain", "game"), [(TicTacToe(), TIC_TAC_TOE), (ConnectFour(), CONNECT_FOUR)]
+)
+def test_each_tree_is_that_of_the_papers_serial_search(plain: Any, game: Any) -> None:
+    draws = np.random.default_rng(0)
+    evaluate = functools.partial(knowing, num_actions=game.num_actions)
+    boards = []
+    for moves in (0, 1, 3, 4, 5, 6):
+        state = plain.initial()
+        for _ in range(moves):
+            following = plain.step(state, int(draws.choice(np.flatnonzero(plain.legal(state)))))
+            state = following if plain.outcome(following) is None else state
+        boards.append(state)
+    config = SearchConfig(num_simulations=150, noise_fraction=0)
+    visits = search(game, game.states(boards), evaluate, config, rng())
+    for board, row in zip(boards, visits, strict=True):
+        want = plain_search(plain, board, evaluate, 150)
+        assert {a: int(row[a]) for a in want} == want
+        assert row.sum() == 150
 
 
-def test_batches_join_the_leaves_of_all_trees() -> None:
-    game, sizes = TicTacToe(), []
-
-    def counting(observation: Any) -> tuple[Any, Any]:
-        sizes.append(len(observation))
-        return uniform(observation)
-
-    trees = [Tree(game, after(game, [i])) for i in range(9)]
-    config = SearchConfig(num_simulations=60, leaves=6, noise_fraction=0)
-    search(trees, counting, config, rng())
-    assert all(tree.visits.sum() == 60 for tree in trees)
-    assert sizes[0] == 9
-    assert max(sizes) == 9 * 6
-    assert len(sizes) < 25  # of 540 in a serial search
-    alone = [searched(game, after(game, [i]), config) for i in range(9)]
-    for together, single in zip(trees, alone, strict=True):
-        assert together.visits.tolist() == single.visits.tolist()
+@functools.cache
+def perfect_moves() -> dict[bytes, Any]:
+    return solve(TicTacToe())
 
 
-def test_a_move_keeps_its_part_of_the_tree() -> None:
-    game = TicTacToe()
-    tree = searched(game, game.initial())
-    below, visits = tree.root.children[4], tree.visits[4]
-    tree.advance(4)
-    assert tree.root is below
-    assert tree.visits.sum() == visits - 1  # the visit that expanded it
-    search([tree], uniform, QUIET, rng())
-    assert tree.visits.sum() == visits - 1 + QUIET.num_simulations
-    fresh = Tree(game, game.initial())
-    fresh.advance(0)  # before any search
-    assert (fresh.root.state == after(game, [0])).all()
+def test_it_never_loses_tic_tac_toe_to_a_perfect_player() -> None:
+    game, draws = TIC_TAC_TOE, np.random.default_rng(1)
+    config = SearchConfig(num_simulations=1600, noise_fraction=0, c_init=0.5)
+
+    def searching(states: Any) -> Any:
+        return search(game, states, uniform, config, rng()).argmax(1)
+
+    def perfect(states: Any) -> Any:
+        planes = game.observation(states)
+        boards = (planes[:, 0] - planes[:, 1]).astype(np.int8)
+        moves = [np.flatnonzero(perfect_moves()[board.tobytes()]) for board in boards]
+        return np.array([draws.choice(best) for best in moves])
+
+    assert play_match(game, searching, perfect, 24).tolist() == [0] * 24
 
 
-def test_noise_moves_the_root_alone_and_follows_the_seed() -> None:
-    game = TicTacToe()
-    config = SearchConfig(num_simulations=50, noise_fraction=0.9)
-
-    def visits(seed: int) -> list[float]:
-        tree = Tree(game, game.initial())
-        search([tree], uniform, config, np.random.default_rng(seed))
-        assert tree.root.prior.tolist() == pytest.approx([1 / 9] * 9)
-        return list(tree.visits)
-
-    assert visits(1) == visits(1) != visits(2)
-    assert max(visits(1)) > 1.5 * max(searched(game, game.initial()).visits) / 4
+def best_answer(game: Any, state: Any, depth: int) -> float:
+    """Plain minimax without pruning."""
+    ended = game.outcome(state)
+    if ended is not None or not depth:
+        return ended or 0
+    actions = np.flatnonzero(game.legal(state)).tolist()
+    return max(-best_answer(game, game.step(state, a), depth - 1) for a in actions)
 
 
-def test_the_policy_sharpens_as_it_cools() -> None:
-    tree = searched(TicTacToe(), after(TicTacToe(), [0, 4]))
-    visits = tree.visits
-    assert tree.policy(1.0) == pytest.approx(visits / visits.sum())
-    assert tree.policy(0.5) == pytest.approx(visits**2 / (visits**2).sum())
-    assert tree.policy(0.01).max() > 0.9
-    assert tree.policy(0)[visits.argmax()] == 1
-    assert not tree.policy(5.0)[[0, 4]].any()  # taken cells
+def test_it_finds_a_forced_win_in_two() -> None:
+    """Two stones in a row with both sides open: the third wins whatever the answer."""
+    game = ConnectFour()
+    state = after(game, [3, 3, 2, 2])  # bottom row: 2 and 3 are ours
+    wins = [a for a in range(7) if -best_answer(game, game.step(state, a), 2) == 1]
+    assert minimax(game, state, 3)[0] == 1
+    config = SearchConfig(num_simulations=600, noise_fraction=0)
+    evaluate = functools.partial(uniform, num_actions=7)
+    assert int(searched(CONNECT_FOUR, state, config, evaluate).argmax()) in wins
+
+
+def test_small_trees_tend_to_minimax() -> None:
+    game, draw, boards = TicTacToe(), np.random.default_rng(3), []
+    while len(boards) < 20:
+        actions = draw.permutation(9)[:5].tolist()
+        states = [after(game, actions[:k]) for k in range(6)]
+        if all(game.outcome(state) is None for state in states):
+            boards.append(states[-1])
+    config = SearchConfig(num_simulations=2000, noise_fraction=0, c_init=0.5)
+    visits = search(TIC_TAC_TOE, TIC_TAC_TOE.states(boards), uniform, config, rng())
+    for board, action in zip(boards, visits.argmax(1).tolist(), strict=True):
+        legal = np.flatnonzero(game.legal(board)).tolist()
+        exact = {a: -best_answer(game, game.step(board, a), 9) for a in legal}
+        assert exact[action] == max(exact.values())
+
+
+def test_noise_follows_the_seed_and_spares_illegal_actions() -> None:
+    states = TIC_TAC_TOE.states([[[1, 0, 0], [0, -1, 0], [0, 0, 0]]] * 3)
+    config = SearchConfig(num_simulations=40, noise_fraction=0.9)
+
+    def visits(seed: int) -> Any:
+        return search(TIC_TAC_TOE, states, uniform, config, np.random.default_rng(seed))
+
+    assert visits(1).tolist() == visits(1).tolist() != visits(2).tolist()
+    assert len(set(map(tuple, visits(1).tolist()))) == 3
+    assert not visits(1)[:, [0, 4]].any()
+    assert (visits(1).sum(1) == 40).all()
 
 
 def test_one_legal_action_is_taken() -> None:
-    game = TicTacToe()
-    state = after(game, [0, 1, 2, 4, 3, 5, 7, 6])
-    assert searched(game, state, SearchConfig(num_simulations=3)).visits[8] == 3
+    state = after(TicTacToe(), [0, 1, 2, 4, 3, 5, 7, 6])
+    assert searched(TIC_TAC_TOE, state, SearchConfig(num_simulations=3))[8] == 3
 
 
-def test_a_failed_evaluation_leaves_the_trees_as_they_were() -> None:
-    game, calls = TicTacToe(), []
+def test_logits_of_illegal_actions_are_any() -> None:
+    board = after(TicTacToe(), [0, 4])
 
-    def failing(observation: Any) -> tuple[Any, Any]:
-        calls.append(len(observation))
-        if len(calls) == 4:
-            raise RuntimeError("the model went away")
-        return uniform(observation)
+    def masking(observation: Any) -> Any:
+        logits, values = knowing(observation)
+        taken = observation.sum(1).reshape(-1, 9) > 0
+        return np.where(taken, -np.inf, logits), values
 
-    tree = Tree(game, game.initial())
-    with pytest.raises(RuntimeError, match="went away"):
-        search([tree], failing, QUIET, rng())
-    total, number = backed_up(tree.root, uniform, game)
-    assert (total, number) == (0, 1 + sum(calls[1:3]))
-    search([tree], uniform, QUIET, rng())
-    assert tree.visits.sum() == sum(calls[1:3]) + QUIET.num_simulations
+    want = searched(TIC_TAC_TOE, board, evaluate=knowing).tolist()
+    assert searched(TIC_TAC_TOE, board, evaluate=masking).tolist() == want
 
 
 @pytest.mark.parametrize(
     ("evaluate", "message"),
     [
-        (
-            lambda x: (np.zeros((len(x), 8)), np.zeros(len(x))),
-            r"evaluate: expected logits \(1, 9\)",
-        ),
+        (lambda x: (np.zeros((len(x), 8)), np.zeros(len(x))), r"expected logits \(1, 9\)"),
         (lambda x: (np.zeros((len(x), 9)), np.zeros((len(x), 1))), r"values \(1,\), got \(1, 9\)"),
         (lambda x: (np.full((len(x), 9), np.nan), np.zeros(len(x))), "evaluate: expected finite"),
         (lambda x: (np.zeros((len(x), 9)), np.full(len(x), np.nan)), "evaluate: expected finite"),
@@ -298,29 +202,15 @@ def test_a_failed_evaluation_leaves_the_trees_as_they_were() -> None:
 )
 def test_a_bad_function_is_refused(evaluate: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        searched(TicTacToe(), TicTacToe().initial(), evaluate=evaluate)
+        search(TIC_TAC_TOE, TIC_TAC_TOE.initial(1), evaluate, QUIET, rng())
 
 
 def test_nonsense_is_refused() -> None:
-    game = TicTacToe()
-    won = after(game, [0, 3, 1, 4, 2])
-    with pytest.raises(ValueError, match="state: expected a game that goes on"):
-        Tree(game, won)
-    tree = Tree(game, after(game, [0, 3, 1, 4]))
-    with pytest.raises(ValueError, match="action: expected a legal one, got 0"):
-        tree.advance(0)
-    with pytest.raises(ValueError, match="action: expected a legal one, got -1"):
-        tree.advance(-1)
-    with pytest.raises(ValueError, match="visits: expected a tree that was searched"):
-        tree.policy()
-    with pytest.raises(ValueError, match="temperature: expected 0 or more, got -1"):
-        searched(game, game.initial()).policy(-1)
-    with pytest.raises(ValueError, match="state: expected a game that goes on"):
-        tree.advance(2)
+    won = after(TicTacToe(), [0, 3, 1, 4, 2])
+    with pytest.raises(ValueError, match="states: expected games that go on"):
+        searched(TIC_TAC_TOE, won)
     for field, value in [
         ("num_simulations", 0),
-        ("leaves", 0),
-        ("virtual_loss", -1),
         ("c_init", math.inf),
         ("c_base", 0),
         ("noise_alpha", 0),
@@ -328,3 +218,16 @@ def test_nonsense_is_refused() -> None:
     ]:
         with pytest.raises(ValueError, match=f"{field}: expected"):
             SearchConfig(**{field: value})
+
+
+class Stuck(RowGame):
+    """Rules with a fault: in no state is anything legal."""
+
+    def legal(self, states: Any) -> Any:
+        return np.zeros((len(states), 9), bool)
+
+
+def test_a_game_without_a_legal_action_is_refused() -> None:
+    game = Stuck(3, 3, 3, falls=False)
+    with pytest.raises(ValueError, match="legal: expected a legal action"):
+        search(game, game.initial(1), uniform, QUIET, rng())

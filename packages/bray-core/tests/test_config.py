@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from bray_core.config import closest, from_mapping, load_yaml, to_mapping
+from bray_core.config import closest, from_mapping, load_yaml, to_mapping, with_overrides
 from bray_core.errors import ConfigError
 
 
@@ -134,6 +134,17 @@ def test_plain_values_are_checked_alike() -> None:
         from_mapping({"part": {"rat": 1}}, Whole, "trial")
     with pytest.raises(ConfigError, match="expected a dataclass or mapping, got int"):
         to_mapping(3)
+
+
+def test_a_dataclass_with_overrides() -> None:
+    before = Whole(part=Part(rate=0.25))
+    after = with_overrides(before, ["part.rate=1e-1"])
+    assert (before.part.rate, after.part.rate) == (0.25, 0.1)
+    assert with_overrides(after, ["part.rate=0.25"]) == before == with_overrides(before, [])
+    with pytest.raises(ConfigError, match=r"command line: part\.rat: unknown key, did you mean"):
+        with_overrides(before, ["part.rat=1"])
+    with pytest.raises(ConfigError, match="command line: expected key=value, got 'part'"):
+        with_overrides(before, ["part"])
 
 
 def test_a_missing_file_and_a_missing_key(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ import torch
 
 import bray
 from bray.recipes import alphazero
-from bray.self_player import SelfPlayer, evaluator, position_layout
+from bray.self_player import SelfPlayer, evaluator, network, position_layout
 from bray.template import GoalPart
 from bray.yardstick import YARDSTICKS, yardstick
 from bray_algo.alphazero import evaluator as network_evaluator
 from bray_algo.games import CONNECT_FOUR, TIC_TAC_TOE
 from bray_algo.mcts import SearchConfig
 from bray_buffer import BufferConfig, ReplayBuffer, ReplayConfig, make_buffer
+from bray_core.cli import main
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_model import Model, ModelConfig
@@ -45,12 +46,14 @@ def goal(frames: int, games: int = 50) -> GoalPart:
 
 def test_it_learns(tmp_path: Path) -> None:
     measure = yardstick("tic-tac-toe")
-    module = alphazero.network(TIC_TAC_TOE, TINY, seed=3)
+    module = network(TIC_TAC_TOE, TINY.hidden, seed=3)
     before = measure.measure(network_evaluator(module), 50, num_simulations=16, seed=0)
     with bray.init(tmp_path, "one") as run:
         outcome = alphazero.train(run, "tic-tac-toe", TINY, goal=goal(4_000), seed=3)
         written = run.experiment.checkpoints
         assert list(written.iterdir())
+        result = json.loads((run.experiment.path / "result.json").read_text())
+    assert result == asdict(outcome)
     assert outcome.measured.losses < 0.5 * before.losses
     assert outcome.evaluation_return == outcome.measured.share
     assert outcome.frames >= 4_000
@@ -61,7 +64,7 @@ def test_the_same_seed_is_the_same_run(tmp_path: Path) -> None:
     found = []
     for trial in ("one", "two"):
         with bray.init(tmp_path, trial) as run:
-            learning = alphazero.Learning(run, yardstick("tic-tac-toe"), TINY, 3)
+            learning = alphazero.AlphaZero(run, yardstick("tic-tac-toe"), TINY, 3)
             for _ in range(4):
                 learning.play_and_train()
             found.append(learning.model.weights())
@@ -111,7 +114,7 @@ def test_positions_are_turned_as_one(tmp_path: Path) -> None:
 
 def test_a_player_pushes_ended_games() -> None:
     game = TIC_TAC_TOE
-    module = alphazero.network(game, TINY, seed=0)
+    module = network(game, TINY.hidden, seed=0)
     example = game.observation(game.initial(1))
     buffer = make_buffer(position_layout(game), BufferConfig(batch_size=1, capacity=1000))
     with Model(module, example, config=ModelConfig(max_batch_size=8)) as model:
@@ -148,16 +151,16 @@ def test_yardsticks() -> None:
     assert found == measure.measure(knows_nothing, 10, num_simulations=8, seed=0)
     strong = YARDSTICKS["connect-four-rows"].measure(knows_nothing, 6, num_simulations=8, seed=0)
     assert strong.losses >= 5
-    with pytest.raises(ConfigError, match=r"game: expected one of tic-tac-toe, .*'chess'"):
+    with pytest.raises(ConfigError, match=r"task: expected one of tic-tac-toe, .*'chess'"):
         yardstick("chess")
 
 
 def test_nonsense_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="num_games: expected more than 0, got 0"):
         alphazero.Config(num_games=0)
-    with pytest.raises(ConfigError, match=r"hidden: expected more than 0, got \(0,\)"):
+    with pytest.raises(ConfigError, match=r"hidden: expected one or more positive .* \(0,\)"):
         alphazero.Config(hidden=(0,))
-    with bray.init(tmp_path, "x") as run, pytest.raises(ConfigError, match="game: expected"):
+    with bray.init(tmp_path, "x") as run, pytest.raises(ConfigError, match="task: expected"):
         alphazero.train(run, "go", goal=goal(1))
 
 
@@ -179,7 +182,7 @@ def test_the_trainer_keeps_up_on_ray(tmp_path: Path, ray_cluster: None) -> None:
 def test_it_reaches_its_goal(
     game: str, least: str, games: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [game, "--goal", least, "--games", games, "--project", str(tmp_path)]
-    assert alphazero.main(arguments) == 0
+    arguments = [game, "--goal", least, "--episodes", games, "--max-frames", "1000000"]
+    assert main(["recipe", "alphazero", *arguments, "--project", str(tmp_path)]) == 0
     outcome = json.loads(capsys.readouterr().out)
     assert outcome["evaluation_return"] >= float(least)

@@ -6,17 +6,18 @@ import asyncio
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from bray.arena import PolicyPlayer, openings, play
 from bray.learner import MOVE, Learner
-from bray.yardsticks import (
+from bray.tic_tac_toe_report import (
     PerfectPlayer,
     RandomPlayer,
     against,
+    against_perfect,
     positions_lost,
     report,
-    share_lost,
 )
 from bray_algo.games import Boards, TicTacToe, solve
 from bray_core.protocols import Answer
@@ -95,9 +96,9 @@ def test_games_may_begin_later() -> None:
 def test_perfect_players_beat_those_that_err_and_random_ones_err() -> None:
     rng = np.random.default_rng(0)
     perfect, random = PerfectPlayer(PERFECT, rng), RandomPlayer(GAME, rng)
-    won, lost = asyncio.run(against(GAME, perfect, random, 400))
-    assert lost == 0
-    assert won > 0.7
+    found = asyncio.run(against(GAME, perfect, random, 400))
+    assert (found.lost, found.not_lost) == (0, 1)
+    assert found.won > 0.7
     assert asyncio.run(against(GAME, random, perfect, 400)).lost > 0.7
 
 
@@ -118,9 +119,12 @@ def test_who_never_loses_is_proved_so_and_who_can_be_beaten_is_found_out() -> No
     assert asyncio.run(positions_lost(GAME, PolicyPlayer(GAME, perfect))) == 0
     assert asyncio.run(positions_lost(GAME, PolicyPlayer(GAME, fool))) > 10
     found = asyncio.run(report(perfect, 200, seed=0))
-    assert (found.lost_to_perfect, found.lost_to_random, found.positions_lost) == (0, 0, 0)
-    assert found.won_against_random > 0.7
-    assert asyncio.run(share_lost(fool, 200, seed=0)) > 0.5
+    assert (found.against_perfect.lost, found.against_random.lost) == (0, 0)
+    assert found.positions_lost == 0
+    assert found.against_random.won > 0.7
+    beaten = asyncio.run(against_perfect(fool, 200, seed=0))
+    assert beaten.lost > 0.5
+    assert beaten.lost + beaten.not_lost == pytest.approx(1)
 
 
 def test_actions_are_legal_and_drawn_or_the_most_likely() -> None:

@@ -13,9 +13,10 @@ import torch
 import bray
 from bray import demonstrations
 from bray.environments import Spaces
-from bray.policies import make_policy
+from bray.policies import Policy, make_policy
 from bray.recipes import bc, rl_imitation
 from bray.template import GoalPart
+from bray_core import nested
 from bray_core.errors import ConfigError
 from bray_core.protocols import Answer
 
@@ -96,6 +97,35 @@ def test_what_is_out_of_range_is_refused() -> None:
         rl_imitation.Config(memory_size=8)
     with pytest.raises(ConfigError, match="imitation_frames: expected more than 0, got 0"):
         rl_imitation.Config(imitation_frames=0)
+    with pytest.raises(ConfigError, match="temperature: expected more than 0, got 0"):
+        rl_imitation.Config(temperature=0)
+    with pytest.raises(ConfigError, match="imitation_weight: expected 0 or more, got -1"):
+        rl_imitation.Config(imitation_weight=-1)
+
+
+@pytest.mark.parametrize("environment", ["CartPole-v1", "Pendulum-v1", "bray.tasks:TwoHeads-v0"])
+def test_a_softened_policy_is_its_power(environment: str) -> None:
+    spaces = Spaces.of(environment)
+    policy = make_policy(spaces, (8,), 0, 1)
+    assert isinstance(policy, Policy)
+    with torch.no_grad():  # away from uniform
+        policy.policy[-1].weight.mul_(300.0)
+    observation: Any = nested.map(lambda leaf: torch.from_numpy(leaf) + 1, spaces.example)
+    sharp: Any = nested.map(torch.clone, policy(observation))
+    policy.soften(4.0)
+    soft = policy(observation)
+    if "mean" in sharp:  # log N(x; μ, σ) / 4, up to a constant: the same mean, a variance of 4 σ²
+        x = torch.tensor([[0.3], [1.7], [-2.0]])
+        power = [-((x - sharp["mean"]) ** 2) / (2 * sharp["log_std"].exp() ** 2) / 4]
+        other = [-((x - soft["mean"]) ** 2) / (2 * soft["log_std"].exp() ** 2)]
+    else:
+        heads = [
+            h["logits"] if isinstance(h["logits"], list) else [h["logits"]] for h in (sharp, soft)
+        ]
+        power = [head / 4 for head in heads[0]]
+        other = list(heads[1])
+    for wanted, got in zip(power, other, strict=True):
+        torch.testing.assert_close(got, wanted)
 
 
 def test_the_mixed_loss_fades(recorded: tuple[Path, list[float]], tmp_path: Path) -> None:

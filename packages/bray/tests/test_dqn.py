@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import bray
-from bray import off_policy
+from bray import evaluation
 from bray.environments import Spaces
 from bray.recipes import dqn
 from bray.template import GoalPart
@@ -134,11 +134,11 @@ def quick_evaluation(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Keep the models that are evaluated, instead of playing with them for seconds."""
     seen: list[Any] = []
 
-    def evaluate(model: Any, environment: str, episodes: int, *, seed: int) -> list[float]:
+    def evaluate(model: Any, environment: str, episodes: int, **_: Any) -> list[float]:
         seen.append(model.weights())
         return [float(model.version)]
 
-    monkeypatch.setattr(off_policy, "evaluate", evaluate)
+    monkeypatch.setattr(evaluation, "evaluate", evaluate)
     return seen
 
 

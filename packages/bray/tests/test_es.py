@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import bray
+from bray import evaluation
 from bray.environments import Spaces
 from bray.recipes import es
 from bray.template import GoalPart
@@ -60,7 +61,7 @@ def test_a_batch_of_candidates_plays_as_each_alone() -> None:
         ({"sigma": 0.0}, "sigma: expected more than 0, got 0"),
         ({"learning_rate": -1.0}, "learning_rate: expected more than 0, got -1"),
         ({"weight_decay": -0.1}, "weight_decay: expected 0 or more, got -0.1"),
-        ({"hidden": ()}, "hidden: expected one positive number"),
+        ({"hidden": ()}, "hidden: expected one or more positive sizes"),
     ],
 )
 def test_settings_out_of_range_are_named(settings: Any, message: str) -> None:
@@ -79,11 +80,11 @@ def evaluated(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Weights that were evaluated; the evaluation itself takes seconds."""
     seen: list[Any] = []
 
-    def evaluate(model: Any, environment: str, episodes: int, *, seed: int) -> list[float]:
+    def evaluate(model: Any, environment: str, episodes: int, **_: Any) -> list[float]:
         seen.append(model.weights()[1])
         return [0.0]
 
-    monkeypatch.setattr(es, "evaluate", evaluate)
+    monkeypatch.setattr(evaluation, "evaluate", evaluate)
     return seen
 
 

@@ -11,15 +11,17 @@ import pytest
 import torch
 
 import bray
-from bray.matrix_league import GAMES, antisymmetric, cycle, named_game, play, scores
+from bray.matrix_game import GAMES, antisymmetric, cycle, named_game, play, scores
 from bray.recipes import league
 from bray.recipes.league import LAYOUT, NAIVE, ROLES, Config
+from bray.template import GoalPart
 from bray_buffer import Buffer, BufferConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 
 RPS = GAMES["rock-paper-scissors"]
 NAMES = [*ROLES, NAIVE]
+GOAL = GoalPart(episode_return=-0.05)
 
 
 def make_trainer(tmp_path: Path, start: Any) -> league.LeagueTrainer:
@@ -64,7 +66,7 @@ def test_any_matrix_becomes_a_game_of_equals() -> None:
     assert pennies.shape == (4, 4)
     assert np.allclose(pennies, -pennies.T)
     assert np.abs(pennies).max() == 1
-    for bad in ([[0, 0], [0, 0]], [1, 2], [[np.nan]]):
+    for bad in ([[0, 0], [0, 0]], [1, 2], [[np.nan]], [[1, 2], [3]], {"a": 1}, None):
         with pytest.raises(ConfigError, match="payoff: expected finite"):
             antisymmetric(bad)
 
@@ -72,7 +74,7 @@ def test_any_matrix_becomes_a_game_of_equals() -> None:
 def test_games_have_names_or_are_json() -> None:
     assert named_game("rock-paper-scissors") == RPS
     assert named_game("[[0, 1], [-1, 0]]") == [[0, 1], [-1, 0]]
-    with pytest.raises(ValueError):
+    with pytest.raises(ConfigError, match=r"task: expected one of .*did you mean 'rock-paper-sc"):
         named_game("rock-paper")
 
 
@@ -100,25 +102,29 @@ def test_games_are_drawn_from_both_mixtures() -> None:
 
 def test_a_short_league_freezes_resumes_and_counts(tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    for rounds in (12, 20):
+    for before, rounds in ((0, 12), (12, 20)):
         config = Config(rounds=rounds, games_per_round=16, period=4, rating_games=2)
         with bray.init(tmp_path, "trial") as run:
-            outcome = league.train(run, RPS, config, seed=1)
+            outcome = league.train(run, "rock-paper-scissors", config, goal=GOAL, seed=1)
         state = json.loads((tmp_path / "trial" / "league.json").read_text())
         assert state["rounds"] == rounds
         assert outcome.frozen == len(state["versions"]) >= 3 + (rounds - 1) // 4
-        assert outcome.games == 16 * rounds * 3
+        assert outcome.frames == 16 * (rounds - before) * 3
         assert set(state["league"]["frozen"].values()) == set(ROLES)
-        assert 0 <= outcome.exploitability <= 1
+        assert -1 <= outcome.evaluation_return <= 0
     assert (tmp_path / "trial" / "win_rates.png").exists()
 
 
-def test_the_command_prints_its_result_as_json(tmp_path: Path, capsys: Any) -> None:
-    rounds = ["--rounds", "100", "--game", "[[0, 1], [-1, 0]]"]
-    code = league.main(["--project", str(tmp_path), "--trial", "x", *rounds])
-    *progress, result = capsys.readouterr().out.splitlines()
-    assert progress[0].startswith("round 100  frozen ")
-    assert json.loads(result)["reached"] is (code == 0)
+def test_the_goal_is_minus_the_exploitability_and_progress_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = Config(rounds=100, games_per_round=8, rating_games=2)
+    task, sure = json.dumps([[0, 1], [-1, 0]]), GoalPart(episode_return=-2)
+    with bray.init(tmp_path, "x") as run, caplog.at_level("INFO", "bray"):
+        outcome = league.train(run, task, config, goal=sure)
+    assert outcome.reached
+    assert any(line.startswith("round 100: naive ") for line in caplog.messages)
+    assert caplog.messages[-1].endswith(f"exploitability {-outcome.evaluation_return:.3f}")
 
 
 @pytest.mark.slow
@@ -129,9 +135,9 @@ def test_the_league_finds_the_equilibrium_where_naive_self_play_cycles(
 ) -> None:
     torch.set_num_threads(1)
     with bray.init(tmp_path, "trial") as run:
-        outcome = league.train(run, RPS, Config(), seed=seed)
+        outcome = league.train(run, "rock-paper-scissors", goal=GOAL, seed=seed)
     assert outcome.reached
-    assert outcome.exploitability < 0.05
+    assert outcome.evaluation_return > -0.05
     assert outcome.naive.least > 0.05
     assert outcome.naive.exploitability > 0.3
     assert outcome.naive.turns >= 3  # once round, at least, in the last third of the rounds
@@ -142,13 +148,13 @@ def test_the_league_finds_the_equilibrium_where_naive_self_play_cycles(
 def test_other_matrices_have_their_equilibria_found(tmp_path: Path, game: str) -> None:
     torch.set_num_threads(1)
     with bray.init(tmp_path, "trial") as run:
-        assert league.train(run, GAMES[game], Config(), goal=0.1, seed=1).reached
+        assert league.train(run, game, goal=GoalPart(episode_return=-0.1), seed=1).reached
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rounds": 0}, "rounds: expected 1 or more, got 0"),
+        ({"rounds": 0}, "rounds: expected more than 0, got 0"),
         ({"games_per_round": 9}, "games_per_round: expected a multiple of matches_per_round=8"),
     ],
 )

@@ -10,12 +10,12 @@ import torch
 
 import bray
 from bray.cooperative_tasks import TwoStep, make_teams
-from bray.recipes.__main__ import main
 from bray.recipes.mappo import Config, MAPPOTrainer, policy, train
 from bray.template import GoalPart
 from bray_actor.team_environments import AgentEnvironment
 from bray_algo import categorical, gae, ppo
 from bray_buffer import Buffer, BufferConfig
+from bray_core.cli import main
 from bray_core.errors import ConfigError
 from bray_model import Model
 
@@ -175,6 +175,6 @@ def test_settings_are_checked() -> None:
 @pytest.mark.timeout(900)
 def test_agents_spread_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Random play has −26.6, standing still −24.3."""
-    command = "mappo spread --goal -23 --evaluate-at -23 --max-frames 200000"
+    command = "recipe mappo spread --goal -23 --evaluate-at -23 --max-frames 200000"
     assert main([*command.split(), "--project", str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["reached"]

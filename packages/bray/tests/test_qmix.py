@@ -11,12 +11,12 @@ import torch
 
 import bray
 from bray.cooperative_tasks import TwoStep, make_teams
-from bray.recipes.__main__ import main
 from bray.recipes.qmix import Config, QMixTrainer, networks, train
 from bray.team_evaluation import evaluate_teams
 from bray.template import GoalPart
 from bray_actor.team_environments import TeamEnvironment
 from bray_buffer import ReplayBuffer, ReplayConfig
+from bray_core.cli import main
 from bray_core.errors import ConfigError
 from bray_model import Model
 
@@ -139,7 +139,7 @@ def test_settings_are_checked() -> None:
 def test_it_reaches_eight_by_playing_where_vdn_does_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], mixing: str
 ) -> None:
-    command = f"qmix two-step mixing={mixing} epsilon_end=1.0 --goal 7.95 --evaluate-at 100"
+    command = f"recipe qmix two-step mixing={mixing} epsilon_end=1.0 --goal 7.95 --evaluate-at 100"
     command += f" --max-frames 10000 --episodes 20 --project {tmp_path}"
     assert main(command.split()) == (0 if mixing == "qmix" else 1)
     outcome = json.loads(capsys.readouterr().out.splitlines()[-1])

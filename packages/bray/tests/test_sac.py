@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import bray
-from bray import off_policy
+from bray import evaluation
 from bray.environments import Spaces
 from bray.recipes import sac
 from bray.template import GoalPart
@@ -124,11 +124,11 @@ def test_a_short_run_trains_publishes_and_goes_on(
 ) -> None:
     played: list[Any] = []
 
-    def evaluate(model: Any, environment: str, episodes: int, *, seed: int) -> list[float]:
+    def evaluate(model: Any, environment: str, episodes: int, **_: Any) -> list[float]:
         played.append(model(np.ones(3, np.float32)))
         return [-1500.0]
 
-    monkeypatch.setattr(off_policy, "evaluate", evaluate)
+    monkeypatch.setattr(evaluation, "evaluate", evaluate)
     goal = GoalPart(episode_return=-200.0, evaluate_at=-200.0, max_frames=64)
     for _ in range(2):
         with bray.init(tmp_path, "trial") as run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import bray
 from bray.learner import layout
 from bray.recipes import selfplay
 from bray.recipes.selfplay import Config
-from bray.yardsticks import TIC_TAC_TOE as GAME
+from bray.template import GoalPart
+from bray.tic_tac_toe_report import TIC_TAC_TOE as GAME
 from bray_buffer import Buffer, BufferConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
@@ -23,11 +25,15 @@ SHORT = Config(
     games_per_round=128,
     freeze_every=10,
     evaluate_every=20,
-    evaluation_games=200,
-    max_games=128 * 20,
     rating_games=2,
     hidden=(64,),
 )
+NEVER = 1.1
+"""A goal that no policy reaches."""
+
+
+def goal(frames: int, share: float = NEVER, episodes: int = 50) -> GoalPart:
+    return GoalPart(episode_return=share, max_frames=frames, evaluation_episodes=episodes)
 
 
 def games(lengths: list[int], results: list[float]) -> Packed:
@@ -65,64 +71,71 @@ def test_every_move_is_credited_with_the_end_of_its_game(tmp_path: Path) -> None
     assert set(terms) >= {"policy_loss", "value_loss", "entropy", "approx_kl"}
 
 
-def test_it_learns_keeps_its_league_and_goes_on(tmp_path: Path) -> None:
+def test_it_learns_keeps_its_league_and_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     torch.set_num_threads(1)
-    said: list[str] = []
-    with bray.init(tmp_path, "trial") as run:
-        first = selfplay.train(run, SHORT, goal=-1, seed=1, say=said.append)
+    with bray.init(tmp_path, "trial") as run, caplog.at_level("INFO", "bray"):
+        first = selfplay.train(run, "tic-tac-toe", SHORT, goal=goal(8_000, episodes=200))
     assert not first.reached
-    assert (first.games, first.versions) == (2560, 2)
-    assert 2 * 2560 < first.moves < 5 * 2560
-    assert first.report.won_against_random > 0.6  # two that move at random: 0.44
-    assert [line.split("  lost")[0] for line in said] == ["games 2,560  versions 2"]
+    rounds = first.games // 128
+    assert first.versions == rounds // 10 >= 1
+    assert 8_000 <= first.frames < 8_000 + 128 * 5
+    assert 2 * first.games < first.frames < 5 * first.games
+    assert first.report.against_random.won > 0.6  # two that move at random: 0.44
+    assert first.evaluation_return == first.report.against_perfect.not_lost
+    told = [line for line in caplog.messages if "lost to perfect play" in line]
+    assert told[-1].startswith(f"{first.games} games: ")
     trial = tmp_path / "trial"
     state = json.loads((trial / "league.json").read_text())
-    assert [row[-1] for row in state["payoff"]["results"]] == [2]
+    played = [row[-1] for row in state["payoff"]["results"]]
+    assert played == [2] * (first.versions * (first.versions - 1) // 2)
     assert {"win_rates.png", "ratings.png"} <= {path.name for path in trial.iterdir()}
-    longer = Config(**{n: getattr(SHORT, n) for n in Config.__slots__} | {"max_games": 128 * 30})
     with bray.init(tmp_path, "trial") as run:
-        second = selfplay.train(run, longer, goal=-1, seed=1)
-    assert (second.games, second.versions) == (3840, 3)  # ten more rounds, one more version
-    assert second.moves < first.moves
+        second = selfplay.train(run, "tic-tac-toe", SHORT, goal=goal(4_000))
+    assert second.frames < first.frames
+    assert second.games > first.games
+    assert second.versions == second.games // 1280 > first.versions
     state = json.loads((trial / "league.json").read_text())
-    assert [row[-1] for row in state["payoff"]["results"]] == [2, 2, 2]
+    played = [row[-1] for row in state["payoff"]["results"]]
+    assert played == [2] * (second.versions * (second.versions - 1) // 2)
+
+
+def test_it_ends_when_an_evaluation_reaches_the_goal(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    short = Config(games_per_round=64, evaluate_every=2, hidden=(16,), rating_games=0)
+    with bray.init(tmp_path, "trial") as run:
+        outcome = selfplay.train(run, "tic-tac-toe", short, goal=goal(10**6, share=0.0))
+    assert outcome.reached
+    assert outcome.games == 2 * 64
 
 
 def test_the_same_seed_is_the_same_run(tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    short = Config(games_per_round=64, freeze_every=2, evaluate_every=4, max_games=64 * 5,
-                   evaluation_games=50, hidden=(16,), rating_games=0)  # fmt: skip
+    short = Config(games_per_round=64, freeze_every=2, evaluate_every=4, hidden=(16,),
+                   rating_games=0)  # fmt: skip
     found = []
     for trial, seed in (("a", 3), ("b", 3), ("c", 4)):
         with bray.init(tmp_path, trial) as run:
             player = selfplay.SelfPlay(run, short, seed)
-            selfplay.asyncio.run(player.learn(-1, lambda _: None))
+            asyncio.run(player.learn(goal(1_000)))
             found.append(np.concatenate([w.ravel() for w in player.model.weights()[1].values()]))
     assert (found[0] == found[1]).all()
     assert not np.allclose(found[0], found[2])
-
-
-def test_the_command_prints_its_result_as_json(tmp_path: Path, capsys: Any) -> None:
-    assert selfplay.main(["--project", str(tmp_path), "--trial", "x", "--max-games", "512"]) == 1
-    progress, result = capsys.readouterr().out.splitlines()
-    assert progress.startswith("games 512  versions 0  lost to perfect play ")
-    assert json.loads(result)["report"]["lost_to_perfect"] > 0
 
 
 @pytest.mark.ray
 @pytest.mark.slow  # appo's and those of rollouts and workers show the same in less time
 @pytest.mark.timeout(240)
 def test_the_same_recipe_runs_on_ray_and_goes_on_there(tmp_path: Path, ray_cluster: None) -> None:
-    short = Config(games_per_round=32, freeze_every=2, evaluate_every=4, max_games=32 * 4,
-                   evaluation_games=20, hidden=(16,))  # fmt: skip
-    longer = Config(games_per_round=32, freeze_every=2, evaluate_every=4, max_games=32 * 6,
-                    evaluation_games=20, hidden=(16,))  # fmt: skip
-    with bray.init(tmp_path, "trial", "ray") as run:
-        outcome = selfplay.train(run, short, goal=-1, seed=1)
-    assert (outcome.games, outcome.versions) == (128, 2)
-    with bray.init(tmp_path, "trial", "ray") as run:
-        outcome = selfplay.train(run, longer, goal=-1, seed=1)
-    assert (outcome.games, outcome.versions) == (192, 3)
+    short = Config(games_per_round=32, freeze_every=2, evaluate_every=4, hidden=(16,))
+    played = 0
+    for _ in range(2):
+        with bray.init(tmp_path, "trial", "ray") as run:
+            outcome = selfplay.train(run, "tic-tac-toe", short, goal=goal(400, episodes=20))
+        assert outcome.games > played
+        assert outcome.versions == outcome.games // 64
+        played = outcome.games
 
 
 @pytest.mark.slow
@@ -130,10 +143,18 @@ def test_the_same_recipe_runs_on_ray_and_goes_on_there(tmp_path: Path, ray_clust
 @pytest.mark.parametrize("opponents", ["pfsp", "past", "champion"])
 def test_it_never_loses_to_a_perfect_player(tmp_path: Path, opponents: Any) -> None:
     torch.set_num_threads(1)
+    wanted, config = goal(4_000_000, 1.0, episodes=1000), Config(opponents=opponents)
     with bray.init(tmp_path, "trial") as run:
-        outcome = selfplay.train(run, Config(opponents=opponents), seed=1)
+        outcome = selfplay.train(run, "tic-tac-toe", config, goal=wanted, seed=1)
     assert outcome.reached
-    assert outcome.report.lost_to_perfect == 0
+    assert outcome.report.against_perfect.lost == 0
+
+
+def test_an_odd_number_of_evaluation_games_is_refused(tmp_path: Path) -> None:
+    odd = goal(100, episodes=7)
+    message = "evaluation_episodes: expected an even number from 2, got 7"
+    with bray.init(tmp_path, "x") as run, pytest.raises(ConfigError, match=message):
+        selfplay.train(run, "tic-tac-toe", goal=odd)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +162,7 @@ def test_it_never_loses_to_a_perfect_player(tmp_path: Path, opponents: Any) -> N
     [
         ({"games_per_round": 7}, "games_per_round: expected an even number from 2, got 7"),
         ({"rating_games": -2}, "rating_games: expected an even number from 0, got -2"),
-        ({"epochs": 0}, "epochs: expected 1 or more, got 0"),
+        ({"epochs": 0}, "epochs: expected more than 0, got 0"),
         ({"opening_moves": 4}, "opening_moves: expected 0 to 3, got 4"),
     ],
 )

@@ -20,7 +20,7 @@ GOAL = GoalPart(evaluate_at=1e9, max_frames=1024, evaluation_episodes=1)
 
 
 def test_nonsense_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"recipe: no module bray\.recipes\.pop"):
+    with pytest.raises(ConfigError, match=r"recipe: expected one of a2c, .*got 'pop', did"):
         remote.trainable("pop", "CartPole-v1", GOAL)
     with pytest.raises(ConfigError, match="report_every: expected 1 or more, got 0"):
         remote.trainable("ppo", "CartPole-v1", GOAL, report_every=0)

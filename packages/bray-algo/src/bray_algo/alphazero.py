@@ -1,13 +1,14 @@
 """AlphaZero: games of a search against itself, and the loss that learns from them.
 
 Silver et al. 2018, "A general reinforcement learning algorithm that masters chess, shogi, and Go
-through self-play". Shapes: T moves of a game, N positions, A actions.
+through self-play". Shapes: N games, T moves of a game, K positions, A actions; in the loss N
+positions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,71 +17,101 @@ from torch import Tensor, nn
 
 from bray_algo import categorical
 from bray_algo.columns import Terms, check_rank, check_shape
-from bray_algo.games.game import Game
-from bray_algo.mcts import Evaluate, SearchConfig, Tree, search
+from bray_algo.games.batch_game import BatchGame
+from bray_algo.intervals import Floats
+from bray_algo.mcts import Evaluate, Ints, SearchConfig, search
 from bray_algo.ppo import value_error
 from bray_algo.validation import check_finite, check_logits
 
-State = TypeVar("State")
-
 
 class Episode(NamedTuple):
-    """One game, each row told by the player to move."""
+    """Positions of games that ended, game by game, each told by the player to move."""
 
     observation: npt.NDArray[Any]
-    """`[T, …]`."""
+    """`[K, …]`."""
     policy: npt.NDArray[np.float32]
-    """π, the visits of the search as probabilities, `[T, A]`."""
+    """π, the visits of the search as probabilities, `[K, A]`."""
     outcome: npt.NDArray[np.float32]
-    """z, how the game ended for the player who moved, −1 to 1, `[T]`."""
+    """z, how the game ended for the player who moved, −1 to 1, `[K]`."""
 
 
-def self_play(
-    game: Game[State],
-    evaluate: Evaluate,
-    num_games: int,
-    *,
-    config: SearchConfig,
-    rng: np.random.Generator,
-    num_random_moves: int = 30,
-    keep_tree: bool = True,
-) -> list[Episode]:
-    """Play games of the search against itself, all at once, so that their leaves share batches.
+class SelfPlay:
+    """N games of a search against itself, whose positions are searched in one batch.
+
+    They never end all at once: a finished game makes room for a new one.
 
     Args:
         game: the rules.
-        evaluate: the policy-value function.
-        num_games: one or more.
+        num_games: N, 1 or more.
         config: of the search, with noise.
         rng: of noise and moves.
         num_random_moves: the first moves of a game are drawn from π, later ones are its mode.
-        keep_tree: whether the part of the tree below the move played is searched on.
 
     Raises:
-        ValueError: no game, or as in `search`.
+        ValueError: no game.
     """
-    if num_games < 1:
-        raise ValueError(f"num_games: expected 1 or more, got {num_games}")
-    trees = {i: Tree(game, game.initial()) for i in range(num_games)}
-    moves: list[list[tuple[Any, Any]]] = [[] for _ in range(num_games)]
-    episodes: dict[int, Episode] = {}
-    while trees:
-        search(list(trees.values()), evaluate, config, rng)
-        for i, tree in list(trees.items()):
-            policy, state = tree.policy(), tree.root.state
-            drawn = len(moves[i]) < num_random_moves
-            action = int(rng.choice(len(policy), p=policy) if drawn else policy.argmax())
-            moves[i].append((game.observation(state), policy))
-            after = game.step(state, action)
-            ended = game.outcome(after)
-            if ended is not None:
-                episodes[i] = _episode(moves[i], ended)
-                del trees[i]
-            elif keep_tree:
-                tree.advance(action)
-            else:
-                trees[i] = Tree(game, after)
-    return [episodes[i] for i in range(num_games)]
+
+    def __init__(
+        self,
+        game: BatchGame,
+        num_games: int,
+        *,
+        config: SearchConfig,
+        rng: np.random.Generator,
+        num_random_moves: int = 30,
+    ) -> None:
+        if num_games < 1:
+            raise ValueError(f"num_games: expected 1 or more, got {num_games}")
+        self.game = game
+        self.games_ended = 0
+        self._config = config
+        self._rng = rng
+        self._num_random_moves = num_random_moves
+        self._states = game.initial(num_games)
+        self._moves = np.zeros(num_games, np.int64)
+        self._seen = np.zeros((num_games, game.max_moves, self._states.shape[1]), np.int64)
+        self._policies = np.zeros((num_games, game.max_moves, game.num_actions), np.float32)
+
+    def play(self, evaluate: Evaluate) -> Episode:
+        """Play a move in every game; return the positions `[K, …]` of those that ended by it.
+
+        Raises:
+            ValueError: as in `search`.
+        """
+        visits = search(self.game, self._states, evaluate, self._config, self._rng)
+        policy = visits / visits.sum(1, keepdims=True)
+        games = np.arange(len(policy))
+        self._seen[games, self._moves] = self._states
+        self._policies[games, self._moves] = policy
+        self._states = self.game.step(self._states, self._drawn(policy))
+        self._moves += 1
+        outcome = self.game.outcome(self._states)
+        ended = np.flatnonzero(~np.isnan(outcome))
+        episode = self._episode(ended, outcome[ended])
+        self._states[ended] = self.game.initial(len(ended))
+        self._moves[ended] = 0
+        self.games_ended += len(ended)
+        return episode
+
+    def _drawn(self, policy: Floats) -> Ints:
+        """Return an action of each game, `[N]`."""
+        points = self._rng.random((len(policy), 1)) * policy.sum(1, keepdims=True)
+        drawn = (policy.cumsum(1) > points).argmax(1)
+        is_random = self._moves < self._num_random_moves
+        actions: Ints = np.where(is_random, drawn, policy.argmax(1))
+        return actions
+
+    def _episode(self, ended: Ints, outcome: Floats) -> Episode:
+        """Give each mover the end's value, which is told for the one to move after the last."""
+        played = np.arange(self.game.max_moves) < self._moves[ended, None]  # [K games, T]
+        game, at = np.nonzero(played)
+        rows = ended[game]
+        sign = (-1.0) ** (self._moves[rows] - at)
+        return Episode(
+            self.game.observation(self._seen[rows, at]),
+            self._policies[rows, at],
+            (sign * outcome[game]).astype(np.float32),
+        )
 
 
 def alphazero_loss(
@@ -140,10 +171,3 @@ def evaluator(network: nn.Module | Callable[[Tensor], dict[str, Tensor]]) -> Eva
         return output["logits"].float().cpu().numpy(), value.float().cpu().numpy()
 
     return evaluate
-
-
-def _episode(moves: list[tuple[Any, Any]], ended: float) -> Episode:
-    """Give each mover the end's value: `ended` is for the one to move after the last move."""
-    sign = (-1.0) ** np.arange(len(moves), 0, -1)
-    observation, policy = (np.stack(column) for column in zip(*moves, strict=True))
-    return Episode(observation, policy.astype(np.float32), (sign * ended).astype(np.float32))

@@ -66,6 +66,14 @@ def from_mapping(values: Mapping[str, Any], schema: type[T], source: str = "conf
     return _build(_Value.of_plain(values, source), schema, "")
 
 
+def with_overrides(config: T, overrides: Sequence[str]) -> T:
+    """Return a dataclass with some settings changed, as `gamma=0.9`; errors as in `load_yaml`."""
+    root = _Value.of_plain(to_mapping(config), COMMAND_LINE)
+    for override in overrides:
+        _override(root, override)
+    return _build(root, type(config), "")
+
+
 def to_mapping(config: Any) -> dict[str, Any]:
     """Return a dataclass as plain values that YAML and JSON can hold."""
     plain = _plain(config)

@@ -27,6 +27,17 @@ def fraction(**fields: float) -> None:
             raise ConfigError(f"{name}: expected 0 to 1, got {value}")
 
 
+def even(least: int, **fields: int) -> None:
+    """Refuse odd numbers, and those below the least.
+
+    Raises:
+        ConfigError: names the field.
+    """
+    for name, value in fields.items():
+        if value < least or value % 2:
+            raise ConfigError(f"{name}: expected an even number from {least}, got {value}")
+
+
 def layers(**fields: tuple[int, ...]) -> None:
     """Refuse layers of no units, or none at all.
 

@@ -1,11 +1,14 @@
-"""The subcommands `bray train` and `bray new`. Heavy imports wait for `run`."""
+"""The subcommands `train`, `recipe` and `new`. Heavy imports wait for `run`."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
+from bray.launch import Launch, add_arguments
+from bray.recipe_command import names, run
 from bray_core.cli import Command
 
 
@@ -18,37 +21,53 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help="such as trainer.learning_rate=3e-4"
     )
-    parser.add_argument("--project", type=Path, default=Path("trials"), help="folder of the trials")
-    parser.add_argument("--trial", help="name of the trial's folder; default: the template's name")
-    parser.add_argument(
-        "--runtime",
-        choices=("local", "ray"),
-        default="local",
-        help="local: one process; ray: workers on a Ray cluster (default: local)",
-    )
-    parser.add_argument("--address", help="of a running Ray cluster; default: one started here")
-    parser.add_argument("--seed", type=int, default=1, help="of everything random (default: 1)")
+    add_arguments(parser, "the template's name")
 
 
 def _train(options: argparse.Namespace) -> int:
     from bray import template
-    from bray_core.errors import ConfigError
 
-    if options.address and options.runtime != "ray":
-        raise ConfigError("--address: is for --runtime ray, got --runtime local: add --runtime ray")
-    if options.seed < 0:
-        raise ConfigError(f"--seed: expected 0 or more, got {options.seed}")
+    launch = Launch.of(options, Path(options.template).stem)
     loaded = template.load(options.template, options.overrides)  # before anything slow
-    from bray.train import Options, train
+    from bray.train import train
 
-    launch = Options(
-        project=options.project,
-        trial=options.trial or Path(options.template).stem,
-        runtime=options.runtime,
-        address=options.address,
-        seed=options.seed,
-    )
     return train(loaded, launch)
+
+
+def _add_recipe(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recipe", help=f"one of {', '.join(names())}")
+    parser.add_argument("task", help="a Gymnasium id; of teams and of games of two: see the README")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key=value", help="settings, such as learning_rate=3e-4"
+    )
+    parser.add_argument(
+        "--goal", type=float, required=True, help="mean return that an evaluation must reach"
+    )
+    parser.add_argument(
+        "--evaluate-at",
+        type=float,
+        help="mean training return from which evaluations start; by default the goal",
+    )
+    parser.add_argument("--episodes", type=int, default=100, help="of an evaluation")
+    parser.add_argument(
+        "--max-frames", type=int, default=500_000, help="steps after which training gives up"
+    )
+    add_arguments(parser, "recipe, task and seed")
+
+
+def _recipe(options: argparse.Namespace) -> int:
+    from bray.template import GoalPart
+
+    goal = GoalPart(
+        episode_return=options.goal,
+        evaluate_at=options.goal if options.evaluate_at is None else options.evaluate_at,
+        max_frames=options.max_frames,
+        evaluation_episodes=options.episodes,
+    )
+    task = options.task.rpartition(":")[2]
+    trial = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{options.recipe}-{task}-{options.seed}")
+    launch = Launch.of(options, trial)
+    return run(options.recipe, options.task, options.overrides, goal, launch)
 
 
 def _add_new(parser: argparse.ArgumentParser) -> None:
@@ -71,5 +90,6 @@ def _new(options: argparse.Namespace) -> int:
     return 0
 
 
+recipe = Command("recipe", "train by a recipe on a task of your choice", _add_recipe, _recipe)
 train = Command("train", "train a template until it reaches its goal", _add_train, _train)
 new = Command("new", "write a template's YAML for you to change", _add_new, _new)

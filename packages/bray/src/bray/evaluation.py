@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
+from bray.template import GoalPart
 from bray_actor import PolicyActor, PolicyConfig
 from bray_core.errors import BrayError, DeadlineError
 from bray_core.protocols import Model
@@ -17,9 +18,11 @@ from bray_server import ServerThread
 NUM_ENVS = 20
 """Environments that the gamecore plays side by side."""
 _TIMEOUT_S = 600.0
+_SEED = 1_000_000
+"""Beyond a run's own seed: evaluations play in environments that training has not seen."""
 
 
-def frozen(model: Any, module: Any, example: Any) -> LocalModel:
+def snapshot(model: Any, module: Any, example: Any) -> LocalModel:
     """Return a model's current version as a model of this process that nobody publishes to.
 
     Args:
@@ -28,10 +31,36 @@ def frozen(model: Any, module: Any, example: Any) -> LocalModel:
         example: its inputs, with a batch dimension.
     """
     config = ModelConfig(max_batch_size=NUM_ENVS, pad_to=(NUM_ENVS,))
-    made = LocalModel(module, example, name="frozen", config=config)
+    made = LocalModel(module, example, name="snapshot", config=config)
     version, weights = model.weights()
     made.publish(weights, version=version)
     return made
+
+
+def evaluate_latest(
+    model: Any,
+    module: Any,
+    example: Any,
+    environment: str,
+    goal: GoalPart,
+    *,
+    seed: int,
+    state_size: int = 0,
+) -> list[float]:
+    """Play episodes with a `snapshot` of a model; return their returns, as `evaluate` does.
+
+    Args:
+        model: as for `snapshot`, with module and example.
+        module: likewise.
+        example: likewise.
+        environment: a Gymnasium id.
+        goal: says how many episodes.
+        seed: of the run.
+        state_size: S of a recurrent policy; 0 is none.
+    """
+    with snapshot(model, module, example) as policy:
+        episodes = goal.evaluation_episodes
+        return evaluate(policy, environment, episodes, seed=seed + _SEED, state_size=state_size)
 
 
 def evaluate(

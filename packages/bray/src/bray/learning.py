@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -59,6 +59,16 @@ class Outcome:
     seconds: float
     version: int
     """Of the policy that was evaluated."""
+
+
+AnyOutcome = TypeVar("AnyOutcome", bound=Outcome)
+
+
+def conclude(run: Run, outcome: AnyOutcome) -> AnyOutcome:
+    """Write an outcome to the trial's `result.json`, where `bray view` finds it; return it."""
+    text = json.dumps(asdict(outcome), indent=1)
+    write_atomic(run.experiment.path / "result.json", text.encode())
+    return outcome
 
 
 class Learning:
@@ -123,9 +133,7 @@ class Learning:
                 if outcome.reached or is_last:
                     break
         self._save()
-        path = self._run.experiment.path / "result.json"
-        write_atomic(path, json.dumps(asdict(outcome), indent=1).encode())
-        return outcome
+        return conclude(self._run, outcome)
 
     def _advance_here(self) -> None:
         for _ in range(self._pace.collects):

@@ -1,60 +1,26 @@
-"""Leagues of mixtures over the actions of a matrix game: players as models, games as numbers."""
+"""Leagues of mixtures over the actions of a matrix game: each player is a model."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from bray import league_pictures
 from bray.frozen import freeze, frozen
+from bray.matrix_game import play, scores
 from bray_algo import categorical
-from bray_algo.equilibrium import exploitability, nash, symmetrised
+from bray_algo.equilibrium import nash
 from bray_algo.intervals import Floats
 from bray_algo.league import League
 from bray_algo.league_rules import LeagueRules, Role
 from bray_algo.payoff import PayoffTable
-from bray_core.errors import ConfigError
 from bray_core.experiment import write_atomic
-
-GAMES: dict[str, list[list[float]]] = {
-    "rock-paper-scissors": [[0, -1, 1], [1, 0, -1], [-1, 1, 0]],
-    "rock-paper-scissors-well": [[0, -1, 1, -1], [1, 0, -1, 1], [-1, 1, 0, -1], [1, -1, 1, 0]],
-    "matching-pennies": [[1, -1], [-1, 1]],
-}
-"""What the row's player wins, by name."""
-
-
-def named_game(text: str) -> list[list[float]]:
-    """Return the payoffs of a game by its name, or of a matrix as JSON.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    payoff: list[list[float]] = GAMES.get(text) or json.loads(text)
-    return payoff
-
-
-def antisymmetric(payoff: npt.ArrayLike) -> Floats:
-    """Return the game that is played: antisymmetric, its largest payoff 1.
-
-    Raises:
-        ConfigError: not a finite matrix, or all zeros.
-    """
-    game = np.asarray(payoff, np.float64)
-    if game.ndim != 2 or not np.isfinite(game).all() or not game.any():
-        raise ConfigError(f"payoff: expected finite [M, N], not all zeros, got {payoff!r}")
-    if game.shape[0] != game.shape[1] or not np.allclose(game, -game.T):
-        game = symmetrised(game)
-    return game / max(float(np.abs(game).max()), 1e-12)
 
 
 class Mixture(nn.Module):
@@ -170,46 +136,3 @@ class MatrixLeague:
         """Draw the win rates of the frozen players, oldest first, as a PNG file."""
         picture = league_pictures.heat_map(self.ratings.matrix())
         write_atomic(path, league_pictures.png(picture))
-
-
-@dataclass(frozen=True, slots=True)
-class Cycle:
-    """How far a sequence of policies stays from an equilibrium."""
-
-    exploitability: float
-    """Mean over the policies."""
-    least: float
-    """The least of them."""
-    turns: int
-    """How often the most likely action changes."""
-
-
-def cycle(game: Floats, policies: Sequence[Floats]) -> Cycle:
-    """Measure policies `[A]` in the order in which they came, one or more."""
-    gaps = [exploitability(game, policy) for policy in policies]
-    favourites = [int(policy.argmax()) for policy in policies]
-    turns = sum(one != other for one, other in pairwise(favourites))
-    return Cycle(float(np.mean(gaps)), min(gaps), turns)
-
-
-def scores(won: Floats, rng: np.random.Generator) -> list[float]:
-    """Return 1, 0.5 or 0 for payoffs of −1 to 1, by chance (fair on average) for those between."""
-    lots = rng.random(len(won)) < (1 + won) / 2
-    found: list[float] = np.where(np.isin(won, (-1, 0, 1)), (1 + won) / 2, lots).tolist()
-    return found
-
-
-def play(
-    game: Floats, one: Floats, other: Floats, number: int, rng: np.random.Generator
-) -> tuple[npt.NDArray[np.int64], Floats]:
-    """Return the first player's actions in so many games, and what they won, `[number]` each.
-
-    Args:
-        game: payoffs `[A, A]`.
-        one: probabilities of the first player's actions, `[A]`.
-        other: likewise of the second's.
-        number: of games.
-        rng: of the actions.
-    """
-    action, reply = (rng.choice(len(p), number, p=p / p.sum()) for p in (one, other))
-    return action, game[action, reply]

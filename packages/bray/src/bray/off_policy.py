@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import nn
 
 from bray.checks import fraction, positive
 from bray.environments import Spaces, make_environments
-from bray.evaluation import evaluate, frozen
+from bray.evaluation import evaluate_latest
 from bray.learning import Learning, Outcome, Pace
 from bray.run import Run
 from bray.template import GoalPart
@@ -137,11 +138,6 @@ def learn(
         environments = make_environments(spaces.environment, n)
         return Runner(environments, model, buffer, seed=seed + 1000 * worker)
 
-    def evaluation() -> list[float]:
-        with frozen(model, policy, spaces.example) as fixed:
-            episodes = goal.evaluation_episodes
-            return evaluate(fixed, spaces.environment, episodes, seed=seed + 1_000_000)
-
     return Learning(
         run,
         title,
@@ -152,11 +148,7 @@ def learn(
         ),
         pace=config.pace(buffer),
         goal=goal,
-        evaluate=evaluation,
+        evaluate=partial(
+            evaluate_latest, model, policy, spaces.example, spaces.environment, goal, seed=seed
+        ),
     ).until_goal()
-
-
-def check_hidden(hidden: tuple[int, ...]) -> None:
-    """Raise ConfigError for layers of no units."""
-    if not hidden or min(hidden) < 1:
-        raise ConfigError(f"hidden: expected one positive number or more, got {hidden}")

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from bray.environments import Spaces, make_environments
-from bray.evaluation import evaluate, frozen
+from bray.evaluation import evaluate_latest
 from bray.learning import Learning, Outcome, Pace
 from bray.policies import Policy, RecurrentPolicy, example_inputs, make_policy
 from bray.run import Run
@@ -125,17 +125,6 @@ def learn(
     )
     steps = steps_per_collect(flow.batch_steps, n, num_workers if is_lockstep else 1)
     parts = {"model": model, "part": settings, "directory": run.experiment.checkpoints}
-
-    def evaluation() -> list[float]:
-        with frozen(model, module, example) as policy:
-            return evaluate(
-                policy,
-                environment,
-                goal.evaluation_episodes,
-                seed=seed + 1_000_000,
-                state_size=module.state_size,
-            )
-
     return Learning(
         run,
         title,
@@ -152,7 +141,16 @@ def learn(
         ),
         pace=Pace(steps=steps, collects=flow.replays, replays=flow.replays),
         goal=goal,
-        evaluate=evaluation,
+        evaluate=partial(
+            evaluate_latest,
+            model,
+            module,
+            example,
+            environment,
+            goal,
+            seed=seed,
+            state_size=module.state_size,
+        ),
     ).until_goal()
 
 

@@ -84,6 +84,16 @@ class Policy(nn.Module):
         outputs = self.actions(self.policy(x), mask)
         return {**outputs, "value": self.value(x).squeeze(-1)}
 
+    @torch.no_grad()
+    def soften(self, temperature: float) -> None:
+        """Let the policy π act by π^(1 / temperature), normalised: the same mode, less surely."""
+        if self.actions.sizes:
+            last: Any = self.policy[-1]
+            last.weight.div_(temperature)
+            last.bias.div_(temperature)
+        else:  # of a Gaussian the variance grows by it
+            self.actions.log_std.add_(math.log(temperature) / 2)
+
 
 class RecurrentPolicy(nn.Module):
     """A perceptron, an LSTM, and the heads of policy and value."""

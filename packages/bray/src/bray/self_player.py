@@ -1,13 +1,17 @@
-"""Self-play of a board game by a model's search, its positions pushed to a buffer."""
+"""Self-play of a board game by a model's search: its positions, the network, the player."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
-from bray_algo.batched_self_play import SelfPlay
+from bray_algo.alphazero import SelfPlay
+from bray_algo.board_network import BoardNetwork
 from bray_algo.games import RowGame
 from bray_algo.mcts import Evaluate, SearchConfig
 from bray_core import nested
@@ -26,6 +30,29 @@ def position_layout(game: RowGame) -> Layout:
         "outcome": np.zeros((), np.float32),
     }
     return Layout(nested.spec(position))
+
+
+def network(game: RowGame, hidden: Sequence[int], seed: int) -> BoardNetwork:
+    """Make a policy and value network for a game, the same for the same seed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return BoardNetwork(game.shape, game.num_actions, window=game.length, hidden=hidden)
+
+
+def turned(positions: dict[str, Tensor], cells: Tensor, actions: Tensor) -> dict[str, Tensor]:
+    """Return positions as a symmetry of the board shows them.
+
+    Args:
+        positions: the leaves of `position_layout`, `[B, …]`.
+        cells: of `RowGame.symmetries`, with actions.
+        actions: likewise.
+    """
+    planes = positions["observation"]
+    return {
+        "observation": planes.flatten(2)[..., cells].view_as(planes),
+        "policy": positions["policy"][:, actions],
+        "outcome": positions["outcome"],
+    }
 
 
 def evaluator(model: Any) -> Evaluate:

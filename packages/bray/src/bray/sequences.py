@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import torch
@@ -17,6 +18,13 @@ STEPS = ("observation", "action", "reward", "value", "log_prob", "terminated")
 """What trainers read of each step."""
 _BY_TIME = {*STEPS, "advantage", "return"}
 """Leaves `[T, B, …]`: those, and what trainers add."""
+
+
+def in_order(replay: Packed) -> Packed:
+    """Put the segments into an order that does not depend on when each one arrived."""
+    digests = [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in replay.block]
+    order = sorted(range(len(digests)), key=digests.__getitem__)
+    return Packed(replay.layout, replay.block[order])
 
 
 def time_major(replay: Packed, device: torch.device | str = "cpu") -> Batch:

@@ -7,6 +7,7 @@ This version has one recipe, `ppo`, and the parts that it needs. A template is n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -148,6 +149,9 @@ class GoalPart:
 
     def __post_init__(self) -> None:
         positive(evaluation_episodes=self.evaluation_episodes, max_frames=self.max_frames)
+        for name in ("episode_return", "evaluate_at"):
+            if math.isnan(getattr(self, name)):
+                raise ConfigError(f"{name}: expected a number, got nan")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,18 +6,17 @@ import json
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
 
 from bray import wire
 from bray.environments import Spaces
-from bray.evaluation import evaluate, frozen
+from bray.evaluation import evaluate_latest, snapshot
 from bray.farewell import farewell
+from bray.launch import Launch
 from bray.progress import Display, display
-from bray.run import Run, init
+from bray.run import Run
 from bray.sinks import Sinks
 from bray.template import Template
 from bray_actor import segment_spec
@@ -26,22 +25,11 @@ from bray_core.cli import check_interrupted
 from bray_core.config import to_mapping
 from bray_core.experiment import write_atomic
 from bray_core.layout import Layout
-from bray_model import ExportReport, Model, ModelConfig
+from bray_model import ExportReport, ModelConfig
 
 _LOCKSTEP_WAIT_US = 10_000_000
 """How long a batch waits for a late lane: longer than a gamecore takes to start or be replaced."""
 _POLL_S = 0.5
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
-    """Where and how a template is run."""
-
-    project: Path
-    trial: str
-    runtime: Literal["local", "ray"] = "local"
-    address: str | None = None
-    seed: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +45,7 @@ class Result:
     train_s: float
 
 
-def train(template: Template, options: Options) -> int:
+def train(template: Template, launch: Launch) -> int:
     """Train until the goal is reached or the frames are used up; return the exit code.
 
     The trial's folder then holds checkpoints, versions, TensorBoard events, an ONNX export that
@@ -67,13 +55,10 @@ def train(template: Template, options: Options) -> int:
         ExportError: the export's outputs differ from torch's.
     """
     torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
-    title = f"{template.source.environment} by {template.recipe.upper()} ({options.runtime})"
-    config = {**to_mapping(template), "seed": options.seed}
-    with (
-        init(options.project, options.trial, options.runtime, options.address, config) as run,
-        display(title) as view,
-    ):
-        loop = Loop(run, template, options.seed, view)
+    title = f"{template.source.environment} by {template.recipe.upper()} ({launch.runtime})"
+    config = {**to_mapping(template), "seed": launch.seed}
+    with launch.open(config) as run, display(title) as view:
+        loop = Loop(run, template, launch.seed, view)
         result = loop.until_done()
         report = loop.export(result.version)
         trial = run.experiment.path
@@ -111,6 +96,7 @@ class Loop:
                 when_full="block",
             ),
         )
+        self._policy = self._model, self._module, spaces.example
         parts = template, seed, self._model, self._buffer
         self._trainer = run.trainer(
             "ppo", partial(wire.make_trainer, *parts, spaces, run.experiment.checkpoints)
@@ -163,7 +149,7 @@ class Loop:
         """Export the policy with the actor that serves it; raises ExportError where it differs."""
         folder = self._run.experiment.models / "policy" / "onnx" / str(version)
         actor = {"name": "policy", "config": {"deterministic": True}}
-        with self._frozen() as model:
+        with snapshot(*self._policy) as model:
             return model.export(folder, actor=actor)
 
     def _say_what_resumes(self) -> None:
@@ -193,10 +179,4 @@ class Loop:
     def _evaluate(self) -> list[float]:
         goal, source = self._template.goal, self._template.source
         self._view.say(f"evaluating over {goal.evaluation_episodes} episodes")
-        with self._frozen() as model:
-            return evaluate(
-                model, source.environment, goal.evaluation_episodes, seed=self._seed + 1_000_000
-            )
-
-    def _frozen(self) -> Model:
-        return frozen(self._model, self._module, self._spaces.example)
+        return evaluate_latest(*self._policy, source.environment, goal, seed=self._seed)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bray_algo.batched_mcts import search
 from bray_algo.games import (
     CONNECT_FOUR,
     TIC_TAC_TOE,
@@ -16,7 +15,7 @@ from bray_algo.games import (
     play_match,
 )
 from bray_algo.games.full_width import Heuristic, open_rows
-from bray_algo.mcts import Evaluate, SearchConfig
+from bray_algo.mcts import Evaluate, SearchConfig, search
 from bray_core.config import closest
 from bray_core.errors import ConfigError
 
@@ -82,13 +81,13 @@ YARDSTICKS = {
 with a heuristic, which is stronger and leaves little to chance."""
 
 
-def yardstick(game: str) -> Yardstick:
-    """Look a game up.
+def yardstick(task: str) -> Yardstick:
+    """Look up what a player of a game is measured by.
 
     Raises:
         ConfigError: there is none of that name.
     """
-    if game not in YARDSTICKS:
+    if task not in YARDSTICKS:
         known = ", ".join(YARDSTICKS)
-        raise ConfigError(f"game: expected one of {known}, got {game!r}{closest(game, YARDSTICKS)}")
-    return YARDSTICKS[game]
+        raise ConfigError(f"task: expected one of {known}, got {task!r}{closest(task, YARDSTICKS)}")
+    return YARDSTICKS[task]

@@ -17,19 +17,6 @@ class TicTacToe:
         >>> state = game.step(game.initial(), 4)
         >>> state.tolist(), int(game.legal(state).sum()), game.outcome(state)
         ([[0, 0, 0], [0, -1, 0], [0, 0, 0]], 8, None)
-
-        A search without a network finds the move that wins:
-
-        >>> from bray_algo.mcts import SearchConfig, Tree, search
-        >>> state = game.initial()
-        >>> for move in (0, 3, 1, 4):
-        ...     state = game.step(state, move)
-        >>> tree = Tree(game, state)
-        >>> config = SearchConfig(noise_fraction=0.0)
-        >>> knows_nothing = lambda x: (np.zeros((len(x), 9)), np.zeros(len(x)))
-        >>> search([tree], knows_nothing, config, np.random.default_rng(0))
-        >>> int(tree.policy().argmax())
-        2
     """
 
     num_actions = 9

@@ -52,13 +52,13 @@ class A2CTrainer(ActorCriticTrainer):
 
 
 def train(
-    run: Run, environment: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 
     Args:
         run: of `bray.init`; an existing trial goes on from its checkpoint.
-        environment: a Gymnasium id.
+        task: a Gymnasium id.
         config: of the algorithm.
         goal: the evaluation's return, and when to give up.
         seed: of network, environments and draws.
@@ -66,5 +66,5 @@ def train(
     config = config or Config()
     num_workers = 1 if run.is_local else config.num_workers
     flow = Flow(batch_steps=config.segment_length * config.num_envs * num_workers)
-    title = f"A2C on {environment}"
-    return learn(run, title, environment, config, A2CTrainer, flow, goal=goal, seed=seed)
+    title = f"A2C on {task}"
+    return learn(run, title, task, config, A2CTrainer, flow, goal=goal, seed=seed)

@@ -14,11 +14,8 @@ works in a process of its own while this one plays on; the replay keeps the two 
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import logging
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -26,22 +23,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-import bray
+from bray import learning
+from bray.checks import layers, positive
+from bray.generator import KeepsGenerator
 from bray.run import Run
-from bray.self_player import SelfPlayer, position_layout
+from bray.self_player import SelfPlayer, network, position_layout, turned
 from bray.template import GoalPart
-from bray.yardstick import YARDSTICKS, Measured, Yardstick, yardstick
+from bray.yardstick import Measured, Yardstick, yardstick
 from bray_algo import alphazero
-from bray_algo.board_network import BoardNetwork
 from bray_algo.games import RowGame
 from bray_algo.mcts import SearchConfig
 from bray_buffer import ReplayConfig
 from bray_core.cli import check_interrupted
-from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.protocols import Buffer
 from bray_model import ModelConfig
@@ -82,9 +78,8 @@ class Config:
     """Positions between two evaluations."""
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if np.min(value, initial=1) <= 0:
-                raise ConfigError(f"{name}: expected more than 0, got {value}")
+        layers(hidden=self.hidden)
+        positive(**{name: value for name, value in asdict(self).items() if name != "hidden"})
 
     def replay(self, seed: int, keeps_proportion: bool) -> ReplayConfig:
         """Return the replay's settings: on Ray it has to keep playing and training together."""
@@ -99,42 +94,28 @@ class Config:
         )
 
 
-SMALL = Config(
-    num_simulations=32,
-    play_simulations=64,
-    num_random_moves=6,
-    moves_per_round=4,
-    hidden=(128, 64),
-    capacity=30_000,
-    evaluate_every=20_000,
-)
-"""For tic-tac-toe."""
+DEFAULTS = {
+    "tic-tac-toe": Config(
+        num_simulations=32,
+        play_simulations=64,
+        num_random_moves=6,
+        moves_per_round=4,
+        hidden=(128, 64),
+        capacity=30_000,
+        evaluate_every=20_000,
+    )
+}
+"""By task, where others suit it better."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """How a run ended."""
+class Outcome(learning.Outcome):
+    """How a run ended; its return is `measured.share`."""
 
-    reached: bool
-    evaluation_return: float
-    """`measured.share`: of games not lost (tic-tac-toe), of games won (connect four)."""
     measured: Measured
-    frames: int
-    """Positions of the games that self-play ended in this launch."""
-    seconds: float
-    cpu_seconds: float
-    """Of this process: a shared machine gives it less than one a second."""
-    version: int
 
 
-def network(game: RowGame, config: Config, seed: int) -> nn.Module:
-    """Make the network, the same for the same seed."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return BoardNetwork(game.shape, game.num_actions, window=game.length, hidden=config.hidden)
-
-
-class AlphaZeroTrainer(Trainer):
+class AlphaZeroTrainer(KeepsGenerator, Trainer):
     """One replay is `minibatches` steps, each on positions turned by a symmetry of the board."""
 
     def __init__(
@@ -150,7 +131,7 @@ class AlphaZeroTrainer(Trainer):
         self.symmetries = [tuple(map(torch.from_numpy, pair)) for pair in game.symmetries()]
         self.generator = torch.Generator().manual_seed(seed)
         trainer = TrainerConfig(learning_rate=config.learning_rate, prefetch=0, seed=seed)
-        module = network(game, config, seed)
+        module = network(game, config.hidden, seed)
         super().__init__(module, buffer, model=model, config=trainer, directory=directory)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
@@ -161,15 +142,9 @@ class AlphaZeroTrainer(Trainer):
         """Yield minibatches, all positions of one turned alike."""
         positions = to_torch(replay, self.device)
         for start in range(0, len(replay.block), self.minibatch_size):
-            rows = slice(start, start + self.minibatch_size)
             drawn = int(torch.randint(len(self.symmetries), (), generator=self.generator))
-            cells, actions = self.symmetries[drawn]
-            planes = positions["observation"][rows]
-            yield {
-                "observation": planes.flatten(2)[..., cells].view_as(planes),
-                "policy": positions["policy"][rows][:, actions],
-                "outcome": positions["outcome"][rows],
-            }
+            rows = {n: leaf[start : start + self.minibatch_size] for n, leaf in positions.items()}
+            yield turned(rows, *self.symmetries[drawn])
 
     def loss(self, batch: dict[str, Tensor], step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the paper's loss."""
@@ -178,66 +153,53 @@ class AlphaZeroTrainer(Trainer):
             out["logits"], out["value"], batch["policy"], batch["outcome"]
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the generator that draws the symmetries."""
-        return {"generator": self.generator.get_state()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore it."""
-        self.generator.set_state(state["generator"])
-
 
 def train(
-    run: Run, game: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
 ) -> Outcome:
-    """Play and train until the goal is reached or its frames (positions) are used up.
+    """Play and train until the goal is reached or its frames are used up.
 
     Args:
         run: of `bray.init`; an existing trial goes on from its checkpoint and its replay.
-        game: of `YARDSTICKS`.
-        config: of the algorithm; None: what suits the game.
-        goal: `episode_return` is the share of `evaluation_episodes` games not lost (tic-tac-toe) or
-            won (connect four); `evaluate_at` says nothing here.
+        task: tic-tac-toe, connect-four or connect-four-rows, as in `YARDSTICKS`.
+        config: of the algorithm; None: what suits the task.
+        goal: `episode_return` is the share of games not lost (tic-tac-toe) or won (connect four),
+            frames are positions of ended games; `evaluate_at` says nothing here.
         seed: of network, noise, moves and draws.
-
-    Raises:
-        ConfigError: there is no such game.
     """
-    chosen = config or (SMALL if game == "tic-tac-toe" else Config())
-    return Learning(run, yardstick(game), chosen, seed).until(goal)
+    config = config or DEFAULTS.get(task, Config())
+    return AlphaZero(run, yardstick(task), config, seed).until(goal)
 
 
-class Learning:
+class AlphaZero:
     """The components of one launch."""
 
     def __init__(self, run: Run, measure: Yardstick, config: Config, seed: int) -> None:
         self._run, self._yardstick, self._config, self._seed = run, measure, config, seed
         game = measure.game
-        self._module = network(game, config, seed)
-        example = game.observation(game.initial(1))
-        self.model = run.model(
-            "policy", self._module, example, ModelConfig(max_batch_size=config.num_games)
-        )
+        self._module = network(game, config.hidden, seed)
+        batching = ModelConfig(max_batch_size=config.num_games)
+        self.model = run.model("policy", self._module, game.observation(game.initial(1)), batching)
         self._replay = config.replay(seed, keeps_proportion=not run.is_local)
         self._buffer = run.buffer("positions", position_layout(game), self._replay)
         parts = game, config, seed, self.model, self._buffer, run.experiment.checkpoints
         self._trainer: Any = run.trainer("alphazero", partial(AlphaZeroTrainer, *parts))
+        search = SearchConfig(
+            num_simulations=config.num_simulations, noise_alpha=config.noise_alpha
+        )
         self._player = SelfPlayer(
             game,
             self.model,
             self._buffer,
             num_games=config.num_games,
-            search=SearchConfig(
-                num_simulations=config.num_simulations, noise_alpha=config.noise_alpha
-            ),
+            search=search,
             num_random_moves=config.num_random_moves,
             seed=seed,
         )
-        self._frames = self._replays = 0
+        self._started, self._frames, self._replays = time.monotonic(), 0, 0
 
     def until(self, goal: GoalPart) -> Outcome:
         """Play, train and evaluate by turns."""
-        started, cpu_started = time.monotonic(), time.process_time()
         seeds = itertools.count(1000 * self._seed + 1)  # no two evaluations play the same games
         evaluate_at = self._config.evaluate_every
         if not self._run.is_local:
@@ -248,20 +210,12 @@ class Learning:
             if self._frames < evaluate_at and not is_last:
                 continue
             evaluate_at += self._config.evaluate_every
-            version, found = self._evaluate(goal.evaluation_episodes, next(seeds))
-            if found.share >= goal.episode_return:
+            outcome = self._evaluate(goal, next(seeds))
+            if outcome.reached:
                 # The best of many looks flatters: another one, of new games, is what counts.
-                version, found = self._evaluate(goal.evaluation_episodes, next(seeds))
-            if found.share >= goal.episode_return or is_last:
-                return Outcome(
-                    reached=found.share >= goal.episode_return,
-                    evaluation_return=found.share,
-                    measured=found,
-                    frames=self._frames,
-                    seconds=time.monotonic() - started,
-                    cpu_seconds=time.process_time() - cpu_started,
-                    version=version,
-                )
+                outcome = self._evaluate(goal, next(seeds))
+            if outcome.reached or is_last:
+                return learning.conclude(self._run, outcome)
 
     def play_and_train(self) -> None:
         """Play some moves of each game; then train, on Ray as much as the replay lets."""
@@ -271,49 +225,26 @@ class Learning:
         if self._run.is_local and self._frames >= self._replay.min_size:
             samples = int(self._frames * self._config.samples_per_position)
             due = samples // self._replay.batch_size - self._replays
-            if due > 0:
-                self._trainer.run(due)
-                self._replays += due
+            for left in reversed(range(due)):  # one by one: no version overtakes another
+                self._trainer.run(1, checkpoint=left == 0)
+            self._replays += max(0, due)
 
-    def _evaluate(self, num_games: int, seed: int) -> tuple[int, Measured]:
-        """Return the version now, and what it reaches."""
+    def _evaluate(self, goal: GoalPart, seed: int) -> Outcome:
+        """Return what the version now reaches."""
         version, weights = self.model.weights()
         self._module.load_state_dict({k: torch.tensor(v) for k, v in weights.items()})
         found = self._yardstick.measure(
             alphazero.evaluator(self._module),
-            num_games,
+            goal.evaluation_episodes,
             num_simulations=self._config.play_simulations,
             seed=seed,
         )
         logger.info("%d positions, version %d: %s", self._frames, version, found)
-        return version, found
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the recipe; return 0 if it reached its goal, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m bray.recipes.alphazero")
-    parser.add_argument("game", choices=YARDSTICKS)
-    parser.add_argument("--goal", type=float, default=0.9, help="share of the games that count")
-    parser.add_argument("--games", type=int, default=400, help="of an evaluation")
-    parser.add_argument("--max-positions", type=int, default=1_000_000)
-    parser.add_argument("--project", type=Path, default=Path("trials"), help="folder of the trials")
-    parser.add_argument("--trial", help="name of the trial's folder; default: game and seed")
-    parser.add_argument("--runtime", choices=("local", "ray"), default="local")
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args(arguments)
-    torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    trial = options.trial or f"alphazero-{options.game}-{options.seed}"
-    goal = GoalPart(
-        episode_return=options.goal,
-        evaluation_episodes=options.games,
-        max_frames=options.max_positions,
-    )
-    with bray.init(options.project, trial, options.runtime) as run:
-        outcome = train(run, options.game, goal=goal, seed=options.seed)
-    sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
-    return 0 if outcome.reached else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+        return Outcome(
+            reached=found.share >= goal.episode_return,
+            evaluation_return=found.share,
+            measured=found,
+            frames=self._frames,
+            seconds=time.monotonic() - self._started,
+            version=version,
+        )

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bray.actor_critic import ActorCriticConfig, ActorCriticTrainer
 from bray.checks import positive
+from bray.generator import KeepsGenerator
 from bray.learning import Outcome
 from bray.on_policy import Flow, learn
 from bray.run import Run
@@ -53,7 +54,7 @@ class Config(ActorCriticConfig):
         Flow.of(self).check()
 
 
-class APPOTrainer(ActorCriticTrainer):
+class APPOTrainer(KeepsGenerator, ActorCriticTrainer):
     """Some passes over each replay, in minibatches of whole segments."""
 
     def __init__(self, *args: Any, seed: int, **kwargs: Any) -> None:
@@ -89,27 +90,19 @@ class APPOTrainer(ActorCriticTrainer):
             entropy_coefficient=self.part.entropy_coefficient,
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the shuffling."""
-        return {"generator": self.generator.get_state()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore it."""
-        self.generator.set_state(state["generator"])
-
 
 def train(
-    run: Run, environment: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 
     Args:
         run: of `bray.init`; an existing trial goes on from its checkpoint.
-        environment: a Gymnasium id.
+        task: a Gymnasium id.
         config: of the algorithm.
         goal: the evaluation's return, and when to give up.
         seed: of network, environments and draws.
     """
     config = config or Config()
-    title, flow = f"APPO on {environment}", Flow.of(config)
-    return learn(run, title, environment, config, APPOTrainer, flow, goal=goal, seed=seed)
+    title, flow = f"APPO on {task}", Flow.of(config)
+    return learn(run, title, task, config, APPOTrainer, flow, goal=goal, seed=seed)

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from bray import demonstrations, distribution
 from bray.checks import fraction, layers, positive
 from bray.environments import Spaces
-from bray.evaluation import evaluate, frozen
-from bray.learning import Outcome
+from bray.evaluation import evaluate_latest
+from bray.learning import Outcome, conclude
 from bray.policies import example_inputs, make_policy
 from bray.progress import display
 from bray.run import Run
@@ -108,45 +108,43 @@ class CloningTrainer(Trainer):
 
 
 def train(
-    run: Run, environment: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
 ) -> Outcome:
     """Clone until an evaluation reaches the goal or the steps are used up.
 
     Args:
         run: of `bray.init`; an existing trial goes on from its checkpoint.
-        environment: a Gymnasium id, in which the demonstrations were played.
+        task: a Gymnasium id, in which the demonstrations were played.
         config: of the algorithm.
         goal: the evaluation's return; its frames count nothing here.
         seed: of network, order and evaluation.
     """
     config = config or Config()
     demonstrated = demonstrations.mean_return(config.demonstrations)
-    spaces, began = Spaces.of(environment), time.monotonic()
+    spaces, began = Spaces.of(task), time.monotonic()
     module, example = make_policy(spaces, config.hidden, 0, seed), example_inputs(spaces, 0)
     model = run.model("policy", module, example)
     checkpoints = run.experiment.checkpoints
     make = partial(CloningTrainer, module, spaces, config, seed, model, checkpoints)
     trainer = run.trainer("cloning", make)
-    with display(f"behaviour cloning on {environment}: demonstrated {demonstrated:.1f}") as view:
+    with display(f"behaviour cloning on {task}: demonstrated {demonstrated:.1f}") as view:
         while True:
             trainer.start()
             while not trainer.wait(_POLL_S):
                 check_interrupted()
             figures = trainer.progress()
-            with frozen(model, module, example) as policy:
-                returns = evaluate(
-                    policy, environment, goal.evaluation_episodes, seed=seed + 1_000_000
-                )
+            returns = evaluate_latest(model, module, example, task, goal, seed=seed)
             mean, steps = float(np.mean(returns)), figures["steps"]
             view.say(f"evaluation at {steps} steps: mean return {mean:.2f}")
             told = {"steps": steps, "loss": figures["loss"], "evaluation_return": mean}
             run.report(told, save=lambda: None)  # a pause has written a checkpoint
             is_reached = mean >= goal.episode_return
             if is_reached or steps >= config.max_steps:
-                return Outcome(
+                outcome = Outcome(
                     reached=is_reached,
                     evaluation_return=mean,
                     frames=0,
                     seconds=time.monotonic() - began,
                     version=model.version,
                 )
+                return conclude(run, outcome)

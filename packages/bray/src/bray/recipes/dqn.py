@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bray.checks import fraction, positive
+from bray.checks import fraction, layers, positive
 from bray.environments import Spaces
 from bray.learning import Outcome
-from bray.off_policy import OffPolicyConfig, check_hidden, learn
+from bray.off_policy import OffPolicyConfig, learn
 from bray.run import Run
 from bray.template import GoalPart
 from bray_algo import dqn, mlp, schedules
@@ -37,9 +37,9 @@ class Config(OffPolicyConfig):
     """Rewards summed before the bootstrap, 1 to 5."""
     batch_size: int = 128
     """Transitions of one step of the optimiser."""
-    hidden: tuple[int, ...] = (128, 128)
+    hidden: tuple[int, ...] = (256, 256)
     """Units of the network's hidden layers."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 6.3e-4
     """Adam's."""
     prioritized: bool = False
     """Whether transitions are drawn by their error."""
@@ -52,7 +52,7 @@ class Config(OffPolicyConfig):
 
     def __post_init__(self) -> None:
         OffPolicyConfig.__post_init__(self)  # super() does not find a class with slots
-        check_hidden(self.hidden)
+        layers(hidden=self.hidden)
         fraction(epsilon_end=self.epsilon_end)
         positive(
             learning_rate=self.learning_rate,
@@ -68,7 +68,8 @@ class Policy(nn.Module):
 
     def __init__(self, size: int, num_actions: int, hidden: tuple[int, ...]) -> None:
         super().__init__()
-        self.q = mlp([size, *hidden, num_actions], nn.ReLU)
+        # Values begin near 0: a bootstrap from large random ones does not recover (CartPole).
+        self.q = mlp([size, *hidden, num_actions], nn.ReLU, output_gain=0.01)
         self.register_buffer("epsilon", torch.ones(()))
 
     def forward(self, observation: Tensor) -> dict[str, Tensor]:
@@ -150,21 +151,21 @@ class DQNTrainer(Trainer):
 
 
 def train(
-    run: Run, environment: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 
     Args:
         run: of `bray.init`; an existing trial goes on from its checkpoint and its replay.
-        environment: a Gymnasium id with vector observations and Discrete actions.
+        task: a Gymnasium id with vector observations and Discrete actions.
         config: of the algorithm.
         goal: the evaluation's return, and when to give up.
         seed: of network, environments and draws.
     """
     config = config or Config()
-    spaces = Spaces.of(environment)
+    spaces = Spaces.of(task)
     module = policy(spaces, config, seed)
     replay = config.replay(run.is_local, prioritized=config.prioritized)
     make = partial(DQNTrainer, spaces, config, seed)
-    title = f"DQN on {environment}"
+    title = f"DQN on {task}"
     return learn(run, title, spaces, config, module, make, replay, goal=goal, seed=seed)

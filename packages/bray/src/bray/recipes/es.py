@@ -15,11 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from bray.checks import positive
+from bray.checks import layers, positive
 from bray.environments import Spaces, make_environments
-from bray.evaluation import evaluate, frozen
+from bray.evaluation import evaluate_latest
 from bray.learning import Learning, Outcome, Pace
-from bray.off_policy import check_hidden
 from bray.run import Run
 from bray.template import GoalPart
 from bray_actor import Played
@@ -48,7 +47,7 @@ class Config:
     """That play, on Ray, each its share of the population."""
 
     def __post_init__(self) -> None:
-        check_hidden(self.hidden)
+        layers(hidden=self.hidden)
         positive(sigma=self.sigma, learning_rate=self.learning_rate)
         positive(num_workers=self.num_workers)
         if self.weight_decay < 0:
@@ -213,45 +212,35 @@ class Evolution:
 
 
 def train(
-    run: Run, environment: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 
     Args:
         run: of `bray.init`; an existing trial goes on from its last generation.
-        environment: a Gymnasium id with vector observations and Discrete actions.
+        task: a Gymnasium id with vector observations and Discrete actions.
         config: of the algorithm.
         goal: the evaluation's return, and when to give up.
         seed: of network, environments and noise.
     """
     config = config or Config()
-    spaces = Spaces.of(environment)
+    spaces = Spaces.of(task)
     module = policy(spaces, config, seed)
     model = run.model("policy", module, spaces.example, ModelConfig(max_batch_size=1))
     share = config.population // (1 if run.is_local else config.num_workers)
     workers = run.workers(
         "players",
-        partial(Player, environment, module, share, config.sigma),
+        partial(Player, task, module, share, config.sigma),
         num_workers=config.num_workers,
     )
     evolution = Evolution(run, module, model, workers, config, seed)
-
-    def evaluation() -> list[float]:
-        with frozen(model, module, spaces.example) as policy:
-            return evaluate(
-                policy,
-                environment,
-                goal.evaluation_episodes,
-                seed=seed + 1_000_000,
-            )
-
     return Learning(
         run,
-        f"ES on {environment}",
+        f"ES on {task}",
         model=model,
         trainer=evolution,
         rollouts=evolution,
         pace=Pace(steps=1),
         goal=goal,
-        evaluate=evaluation,
+        evaluate=partial(evaluate_latest, model, module, spaces.example, task, goal, seed=seed),
     ).until_goal()

@@ -25,6 +25,8 @@ from bray_algo import vtrace_actor_critic
 class Config(ActorCriticConfig):
     """Beside what every actor-critic has: V-trace's clips, and how old a policy may be."""
 
+    learning_rate: float = 5e-4
+    """Adam's: one step a replay, and twice as much is unsteady."""
     rho_bar: float = 1.0
     """ρ̄: clip of the weights; it says which policy's values are learnt."""
     c_bar: float = 1.0
@@ -64,17 +66,17 @@ class IMPALATrainer(ActorCriticTrainer):
 
 
 def train(
-    run: Run, environment: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 
     Args:
         run: of `bray.init`; an existing trial goes on from its checkpoint.
-        environment: a Gymnasium id.
+        task: a Gymnasium id.
         config: of the algorithm.
         goal: the evaluation's return, and when to give up.
         seed: of network, environments and draws.
     """
     config = config or Config()
-    title, flow = f"IMPALA on {environment}", Flow.of(config)
-    return learn(run, title, environment, config, IMPALATrainer, flow, goal=goal, seed=seed)
+    title, flow = f"IMPALA on {task}", Flow.of(config)
+    return learn(run, title, task, config, IMPALATrainer, flow, goal=goal, seed=seed)

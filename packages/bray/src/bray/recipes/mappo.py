@@ -8,6 +8,7 @@ and in lockstep, with normalised values (§5.1). `critic=own` is independent PPO
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,13 +19,12 @@ from torch import Tensor, nn
 
 from bray.checks import fraction, layers, positive
 from bray.cooperative_tasks import make_teams
-from bray.evaluation import frozen
-from bray.learning import Learning, Outcome, Pace
+from bray.generator import KeepsGenerator
+from bray.learning import Outcome, Pace
 from bray.run import Run
 from bray.sequences import Batch, final_value, select_steps, time_major, valid_steps
-from bray.team_evaluation import evaluate_teams
+from bray.team_learning import learn
 from bray.template import GoalPart
-from bray_actor import Runner
 from bray_actor.team_environments import AgentEnvironment
 from bray_actor.teams import Teams
 from bray_algo import categorical, gae, mappo, mlp
@@ -33,7 +33,6 @@ from bray_buffer import BufferConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.protocols import Model
-from bray_model import ModelConfig
 from bray_trainer import Trainer, TrainerConfig
 
 
@@ -114,7 +113,7 @@ def policy(teams: Teams, config: Config, seed: int) -> Policy:
         return Policy(teams, config)
 
 
-class MAPPOTrainer(Trainer):
+class MAPPOTrainer(KeepsGenerator, Trainer):
     """One replay is what one version played; `epochs` passes in minibatches over it."""
 
     def __init__(
@@ -183,14 +182,6 @@ class MAPPOTrainer(Trainer):
             entropy_coefficient=self.settings.entropy_coefficient,
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the shuffling stands."""
-        return {"generator": self.generator.get_state()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore it."""
-        self.generator.set_state(state["generator"])
-
 
 def train(
     run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
@@ -205,47 +196,23 @@ def train(
         seed: of network, task and draws.
     """
     config = config or Config()
-    environment = AgentEnvironment(make_teams(task, config.num_envs))
-    module, rows = policy(environment.teams, config, seed), environment.num_envs
-    example, _ = environment.reset(seed=seed)
-    batching = ModelConfig(max_batch_size=rows, pad_to=(rows,))
-    model = run.model("policy", module, example, batching)
-    layout = environment.layout(config.steps_per_replay)
     num_workers = 1 if run.is_local else config.num_workers
-    count = num_workers * rows * config.steps_per_replay
-    queue = BufferConfig(batch_steps=count, capacity=count, when_full="block")
-    buffer = run.buffer("experience", layout, queue)
-
-    def evaluation() -> list[float]:
-        with frozen(model, module, example) as policy:
-            return evaluate_teams(
-                policy,
-                AgentEnvironment(make_teams(task, goal.evaluation_episodes)),
-                by="logits",
-                seed=seed + 1_000_000,
-            )
-
-    return Learning(
+    with closing(make_teams(task, config.num_envs)) as teams:
+        module = policy(teams, config, seed)
+        rows = num_workers * config.num_envs * teams.num_agents
+    steps = rows * config.steps_per_replay
+    return learn(
         run,
         f"MAPPO on {task}, critic of {config.critic}",
-        model=model,
-        trainer=run.trainer(
-            "mappo",
-            partial(MAPPOTrainer, module, config, seed, model, buffer, run.experiment.checkpoints),
-        ),
-        rollouts=run.rollouts(
-            "rollouts",
-            lambda worker: Runner(
-                AgentEnvironment(make_teams(task, config.num_envs)),
-                model,
-                buffer,
-                seed=seed + 1000 * worker,
-            ),
-            steps=config.steps_per_replay,
-            lockstep=True,
-            num_workers=num_workers,
-        ),
-        pace=Pace(steps=config.steps_per_replay),
+        lambda count: AgentEnvironment(make_teams(task, count)),
+        module,
+        partial(MAPPOTrainer, module, config, seed),
+        BufferConfig(batch_steps=steps, capacity=steps, when_full="block"),
+        Pace(steps=config.steps_per_replay),
+        by="logits",
+        num_envs=config.num_envs,
+        num_workers=num_workers,
+        lockstep=True,
         goal=goal,
-        evaluate=evaluation,
-    ).until_goal()
+        seed=seed,
+    )

@@ -8,7 +8,6 @@ began.
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from bray.run import Run
 from bray.sequences import (
     Batch,
     final_value,
+    in_order,
     select_segments,
     select_steps,
     time_major,
@@ -114,7 +114,7 @@ class PPOTrainer(Trainer):
 
         They are of steps; with memory, of whole segments.
         """
-        segments = self._with_advantages(_sorted(replay))
+        segments = self._with_advantages(in_order(replay))
         has_memory, length = "initial_state" in segments, len(segments["reward"])
         rows = segments if has_memory else _flat(segments, "observation")
         count = len(segments["length"] if has_memory else rows["advantage"])
@@ -227,25 +227,18 @@ def _flat(segments: Batch, *more: str) -> Batch:
     return flat
 
 
-def _sorted(replay: Packed) -> Packed:
-    """Put the segments into an order that does not depend on when each one arrived."""
-    digests = [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in replay.block]
-    order = sorted(range(len(digests)), key=digests.__getitem__)
-    return Packed(replay.layout, replay.block[order])
-
-
 def train(
-    run: Run, environment: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 
     Args:
         run: of `bray.init`; an existing trial goes on from its checkpoint.
-        environment: a Gymnasium id.
+        task: a Gymnasium id.
         config: of the algorithm.
         goal: the evaluation's return, and when to give up.
         seed: of network, environments and draws.
     """
     config = config or Config()
-    title, flow = f"PPO on {environment}", Flow(config.steps_per_replay)
-    return learn(run, title, environment, config, PPOTrainer, flow, goal=goal, seed=seed)
+    title, flow = f"PPO on {task}", Flow(config.steps_per_replay)
+    return learn(run, title, task, config, PPOTrainer, flow, goal=goal, seed=seed)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,14 +19,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from bray.checks import fraction, positive
+from bray.checks import fraction, layers, positive
 from bray.cooperative_tasks import make_teams
-from bray.evaluation import frozen
-from bray.learning import Learning, Outcome, Pace
+from bray.learning import Outcome, Pace
 from bray.run import Run
-from bray.team_evaluation import evaluate_teams
+from bray.team_learning import learn
 from bray.template import GoalPart
-from bray_actor import Runner
 from bray_actor.team_environments import TeamEnvironment
 from bray_actor.teams import Teams
 from bray_algo import dqn, mixers, mlp, schedules, targets
@@ -34,7 +33,6 @@ from bray_buffer import ReplayConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.protocols import Model
-from bray_model import ModelConfig
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
 
@@ -74,11 +72,18 @@ class Config:
     def __post_init__(self) -> None:
         if self.mixing not in ("qmix", "vdn", "independent"):
             raise ConfigError(f"mixing: expected qmix, vdn or independent, got {self.mixing!r}")
+        layers(hidden=self.hidden)
         fraction(gamma=self.gamma, epsilon_end=self.epsilon_end)
         positive(
+            learning_rate=self.learning_rate,
+            batch_size=self.batch_size,
+            capacity=self.capacity,
+            warmup_frames=self.warmup_frames,
             target_every=self.target_every,
             epsilon_steps=self.epsilon_steps,
             num_envs=self.num_envs,
+            num_workers=self.num_workers,
+            steps_per_collect=self.steps_per_collect,
             replays_per_collect=self.replays_per_collect,
         )
 
@@ -212,44 +217,24 @@ def train(
         seed: of networks, task and draws.
     """
     config = config or Config()
-    n = config.num_envs
-    environment = TeamEnvironment(make_teams(task, n))
-    modules = networks(environment.teams, config, seed)
-    module = modules["policy"]
-    example, _ = environment.reset(seed=seed)
-    model = run.model("policy", module, example, ModelConfig(max_batch_size=n, pad_to=(n,)))
-    buffer = run.buffer("replay", environment.layout(config.steps_per_collect), config.replay)
-
-    def evaluation() -> list[float]:
-        with frozen(model, module, example) as policy:
-            return evaluate_teams(
-                policy,
-                TeamEnvironment(make_teams(task, goal.evaluation_episodes)),
-                by="q",
-                seed=seed + 1_000_000,
-            )
-
-    return Learning(
+    with closing(make_teams(task, config.num_envs)) as teams:
+        modules = networks(teams, config, seed)
+    return learn(
         run,
         f"{config.mixing} on {task}",
-        model=model,
-        trainer=run.trainer(
-            "qmix",
-            partial(QMixTrainer, modules, config, seed, model, buffer, run.experiment.checkpoints),
-        ),
-        rollouts=run.rollouts(
-            "rollouts",
-            lambda worker: Runner(
-                TeamEnvironment(make_teams(task, n)), model, buffer, seed=seed + 1000 * worker
-            ),
-            steps=config.steps_per_collect,
-            num_workers=config.num_workers,
-        ),
-        pace=Pace(
+        lambda count: TeamEnvironment(make_teams(task, count)),
+        modules["policy"],
+        partial(QMixTrainer, modules, config, seed),
+        config.replay,
+        Pace(
             steps=config.steps_per_collect,
             replays=config.replays_per_collect,
             warmup_frames=config.warmup_frames,
         ),
+        by="q",
+        num_envs=config.num_envs,
+        num_workers=config.num_workers,
+        lockstep=False,
         goal=goal,
-        evaluate=evaluation,
-    ).until_goal()
+        seed=seed,
+    )

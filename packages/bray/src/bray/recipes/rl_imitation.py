@@ -1,8 +1,9 @@
-"""PPO from demonstrations: it begins as their clone, and imitates less and less.
+"""PPO from demonstrations: it begins as their clone, softened, and imitates less and less.
 
 Rajeswaran et al. 2018, "Learning complex dexterous manipulation with deep reinforcement learning
 and demonstrations", §4: cloning, then a loss mixed of both (equation 3); here with PPO's and a
-linear schedule. All else is `bray.recipes.ppo`.
+linear schedule. A sure clone explores little and moves slowly, for PPO's clip bounds the ratio of
+probabilities: hence the temperature. All else is `bray.recipes.ppo`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bray.checks import positive
 from bray.environments import Spaces
 from bray.learning import Outcome
 from bray.on_policy import Flow, learn
-from bray.policies import make_policy
+from bray.policies import Policy, make_policy
 from bray.recipes import bc, ppo
 from bray.run import Run
 from bray.sequences import Batch, select_steps
@@ -39,10 +40,12 @@ class Config(ppo.Config):
 
     demonstrations: str = "demonstrations"
     """Folder of recorded episodes."""
-    cloning_steps: int = 1_000
+    cloning_steps: int = 200
     """Optimiser steps on demonstrations alone before the first frame."""
-    imitation_weight: float = 0.1
-    """Of the demonstrations' loss at first, beside 1 for PPO's."""
+    temperature: float = 4.0
+    """At which the clone then plays: log π is divided by it. 1 leaves it as sure as it is."""
+    imitation_weight: float = 0.03
+    """Of the demonstrations' loss at first, beside 1 for PPO's; 0 leaves it out."""
     imitation_frames: int = 5_000
     """Environment steps after which it has fallen to 0 in a line."""
 
@@ -53,9 +56,11 @@ class Config(ppo.Config):
                 f"memory_size: expected 0, demonstrated steps are not in sequence, got "
                 f"{self.memory_size}"
             )
+        if not self.imitation_weight >= 0:
+            raise ConfigError(f"imitation_weight: expected 0 or more, got {self.imitation_weight}")
         positive(
             cloning_steps=self.cloning_steps,
-            imitation_weight=self.imitation_weight,
+            temperature=self.temperature,
             imitation_frames=self.imitation_frames,
         )
 
@@ -118,30 +123,32 @@ def _step_specs(segments: Layout) -> tuple[Nested, Nested]:
 
 
 def train(
-    run: Run, environment: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 
     Args:
         run: of `bray.init`; an existing trial goes on from its checkpoint.
-        environment: a Gymnasium id, in which the demonstrations were played.
+        task: a Gymnasium id, in which the demonstrations were played.
         config: of the algorithm.
         goal: the evaluation's return, and when to give up.
         seed: of network, environments and draws.
     """
     config = config or Config()
-    spaces = Spaces.of(environment)
+    spaces = Spaces.of(task)
     module = make_policy(spaces, config.hidden, 0, seed)
+    assert isinstance(module, Policy)  # one without memory
     cloning = bc.Config(
         demonstrations=config.demonstrations,
         learning_rate=config.learning_rate,
         gamma=config.gamma,
     )
     bc.CloningTrainer(module, spaces, cloning, seed).run(config.cloning_steps)
+    module.soften(config.temperature)
     return learn(
         run,
-        f"PPO with imitation on {environment}",
-        environment,
+        f"PPO with imitation on {task}",
+        task,
         config,
         ImitatingTrainer,
         Flow(config.steps_per_replay),

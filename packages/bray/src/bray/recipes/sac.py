@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
-from bray.checks import fraction, positive
+from bray.checks import fraction, layers, positive
 from bray.continuous import ActionBounds, Critics
 from bray.environments import Spaces
 from bray.learning import Outcome
-from bray.off_policy import OffPolicyConfig, check_hidden, learn
+from bray.off_policy import OffPolicyConfig, learn
 from bray.run import Run
 from bray.template import GoalPart
 from bray_algo import mlp, sac, squashed_gaussian
@@ -55,7 +55,7 @@ class Config(OffPolicyConfig):
 
     def __post_init__(self) -> None:
         OffPolicyConfig.__post_init__(self)  # super() does not find a class with slots
-        check_hidden(self.hidden)
+        layers(hidden=self.hidden)
         positive(learning_rate=self.learning_rate, tau=self.tau, alpha=self.alpha)
         fraction(tau=self.tau)
 
@@ -183,21 +183,21 @@ class SACTrainer(Trainer):
 
 
 def train(
-    run: Run, environment: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 
     Args:
         run: of `bray.init`; an existing trial goes on from its checkpoint and its replay.
-        environment: a Gymnasium id with vector observations and a bounded Box of actions.
+        task: a Gymnasium id with vector observations and a bounded Box of actions.
         config: of the algorithm.
         goal: the evaluation's return, and when to give up.
         seed: of networks, environments and draws.
     """
     config = config or Config()
-    spaces = Spaces.of(environment)
+    spaces = Spaces.of(task)
     module = networks(spaces, config, seed)["policy"]
     replay = config.replay(run.is_local)
     make = partial(SACTrainer, spaces, config, seed)
-    title = f"SAC on {environment}"
+    title = f"SAC on {task}"
     return learn(run, title, spaces, config, module, make, replay, goal=goal, seed=seed)

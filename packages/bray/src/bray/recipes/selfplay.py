@@ -3,46 +3,44 @@
 Each round is of one policy version: games side by side against whom `Opponents` names, one replay,
 `epochs` passes of minibatches (Schulman et al. 2017), the next version. Frozen versions are clones
 of the one model, so the pool costs no process of its own; it is kept in the trial's `league.json`.
-
-    python -m bray.recipes.selfplay --project trials --trial tictactoe --seed 1
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import logging
-import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-import bray
+from bray import learning
 from bray.arena import PolicyPlayer, openings, play
+from bray.checks import even, fraction, layers, positive
 from bray.learner import Learner, layout, moves_of, network
 from bray.lockstep import next_versions, training
 from bray.opponents import LATEST, Opponents, Opposition
+from bray.run import Run
+from bray.template import GoalPart
+from bray.tic_tac_toe_report import TIC_TAC_TOE as _GAME
+from bray.tic_tac_toe_report import Report, against_perfect, report
 from bray.tournament import complete
 from bray.version_pool import VersionPool
-from bray.yardsticks import TIC_TAC_TOE as _GAME
-from bray.yardsticks import Report, report, share_lost
 from bray_algo import categorical, ppo
 from bray_buffer import BufferConfig
+from bray_core.cli import check_interrupted
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_model import ModelConfig
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
 logger = logging.getLogger(__name__)
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,12 +59,8 @@ class Config:
     """Games side by side, even: half of them with the first move."""
     opening_moves: int = 3
     """Games begin after 0 to so many random moves, 3 at most: each side has one left to decide."""
-    max_games: int = 1_000_000
-    """Games of training after which the run ends, its goal reached or not."""
     evaluate_every: int = 25
     """Rounds between two evaluations."""
-    evaluation_games: int = 1000
-    """Games of an evaluation against each yardstick, even."""
     rating_games: int = 20
     """Games of each two versions of the pool for the final ratings, even; 0 plays none."""
     hidden: tuple[int, ...] = (128, 128)
@@ -85,32 +79,33 @@ class Config:
     """λ; the discount is 1."""
 
     def __post_init__(self) -> None:
-        for name in ("freeze_every", "versions_per_round", "max_games", "evaluate_every", "epochs"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: expected 1 or more, got {getattr(self, name)}")
-        for name, least in (("games_per_round", 2), ("evaluation_games", 2), ("rating_games", 0)):
-            number = getattr(self, name)
-            if number < least or number % 2:
-                raise ConfigError(f"{name}: expected an even number from {least}, got {number}")
+        layers(hidden=self.hidden)
+        fraction(latest=self.latest, gae_lambda=self.gae_lambda)
+        positive(
+            freeze_every=self.freeze_every,
+            versions_per_round=self.versions_per_round,
+            evaluate_every=self.evaluate_every,
+            learning_rate=self.learning_rate,
+            epochs=self.epochs,
+            minibatch_size=self.minibatch_size,
+            clip=self.clip,
+        )
+        even(2, games_per_round=self.games_per_round)
+        even(0, rating_games=self.rating_games)
         if not 0 <= self.opening_moves <= 3:
             raise ConfigError(f"opening_moves: expected 0 to 3, got {self.opening_moves}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """How a run ended."""
+class Outcome(learning.Outcome):
+    """How a run ended; its seconds are without the report's games and the ratings'."""
 
-    reached: bool
     report: Report
-    """Of games that decided nothing."""
+    """Of games that decided nothing but whether the goal was reached."""
     versions: int
     """In the pool."""
     games: int
-    """Of training."""
-    moves: int
-    """Of the learner in this launch: its frames."""
-    wall_s: float
-    """Of this launch, without the ratings' games."""
+    """Of training, in all launches."""
 
 
 class SelfPlayTrainer(Trainer):
@@ -121,13 +116,8 @@ class SelfPlayTrainer(Trainer):
         settings = TrainerConfig(
             learning_rate=config.learning_rate, max_grad_norm=0.5, checkpoint_every=50, seed=seed
         )
-        super().__init__(
-            network(_GAME, config.hidden, seed),
-            buffer,
-            model=model,
-            config=settings,
-            directory=folder,
-        )
+        module = network(_GAME, config.hidden, seed)
+        super().__init__(module, buffer, model=model, config=settings, directory=folder)
 
     def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
         """Yield shuffled minibatches of the moves of one round, `[N, …]`."""
@@ -157,43 +147,45 @@ class SelfPlayTrainer(Trainer):
 class SelfPlay:
     """The components of a run and their rounds."""
 
-    def __init__(self, run: bray.Run, config: Config, seed: int) -> None:
+    def __init__(self, run: Run, config: Config, seed: int) -> None:
         self.config, number = config, config.games_per_round
         example = np.zeros((1, _GAME.observation_size), np.float32)
         batching = ModelConfig(max_batch_size=max(64, number))
         queue = BufferConfig(batch_size=number, capacity=2 * number)
-        module = network(_GAME, config.hidden, seed)
-        model = run.model("policy", module, example, batching)
+        model = run.model("policy", network(_GAME, config.hidden, seed), example, batching)
         buffer = run.buffer("games", layout(_GAME), queue)
-        folder = run.experiment.checkpoints
+        make = partial(SelfPlayTrainer, config, seed, buffer, model, run.experiment.checkpoints)
         self.model, self.buffer = model, buffer
-        self.trainer = run.trainer(
-            "selfplay", lambda: SelfPlayTrainer(config, seed, buffer, model, folder)
-        )
-        self.moves = 0
+        self.trainer = run.trainer("selfplay", make)
+        self.moves = 0  # the learner's, in this launch
         self.pool = VersionPool(model, run.experiment.path / "league.json")
         self.rng, self.generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
         self.opponents = Opponents(config.opponents, self.pool, latest=config.latest, rng=self.rng)
 
-    async def learn(self, goal: float, say: Say) -> int:
-        """Train until the goal is reached or the games are used up; return their number."""
-        config = self.config
+    async def learn(self, goal: GoalPart) -> int:
+        """Train until the goal is reached or its frames are used up; return the rounds so far."""
         async with training(self.trainer, [self.model]):
             number = int(self.trainer.progress()["replays"])  # not 0 where it resumes
             while True:
                 number += 1
-                version = self.model.version
-                self.buffer.push(await self.round())
-                await next_versions(self.trainer, [self.model], [version])
-                if number % config.freeze_every == 0:
-                    await self.opponents.freeze(_GAME, self.generator)
-                games = number * config.games_per_round
-                if number % config.evaluate_every and games < config.max_games:
+                await self.advance(number)
+                is_last = self.moves >= goal.max_frames
+                if number % self.config.evaluate_every and not is_last:
                     continue
-                lost = await share_lost(self.model, config.evaluation_games, seed=number)
-                say(f"games {games:,}  versions {len(self.pool)}  lost to perfect play {lost:.1%}")
-                if lost <= goal or games >= config.max_games:
-                    return games
+                found = await against_perfect(self.model, goal.evaluation_episodes, seed=number)
+                games, lost = number * self.config.games_per_round, 100 * found.lost
+                logger.info("%d games: %.1f %% lost to perfect play", games, lost)
+                if found.not_lost >= goal.episode_return or is_last:
+                    return number
+
+    async def advance(self, number: int) -> None:
+        """Play a round, train on it, and freeze the version that comes of it if it is time."""
+        check_interrupted()
+        version = self.model.version
+        self.buffer.push(await self.round())
+        await next_versions(self.trainer, [self.model], [version])
+        if number % self.config.freeze_every == 0:
+            await self.opponents.freeze(_GAME, self.generator)
 
     async def round(self) -> Packed:
         """Play a batch of games of the current version, and return the learner's moves."""
@@ -215,51 +207,43 @@ class SelfPlay:
 
 
 def train(
-    run: bray.Run, config: Config, *, goal: float = 0.0, seed: int = 1, say: Say = logger.info
+    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
 ) -> Outcome:
-    """Train until at most the share `goal` of evaluation games is lost to the perfect player.
+    """Train until the goal is reached or its frames are used up.
 
-    Or until `max_games` are played. Then every two versions of the pool play, and their results are
-    drawn into the trial's folder. A trial that exists is resumed: weights, counters, pool.
+    Then every two versions of the pool play, and their results are drawn into the trial's folder.
+
+    Args:
+        run: of `bray.init`; an existing trial goes on: weights, counters, pool.
+        task: tic-tac-toe.
+        config: of the algorithm.
+        goal: `episode_return` is the share of `evaluation_episodes` games (an even number) not lost
+            to the perfect player, frames are the learner's own moves; `evaluate_at` says nothing
+            here.
+        seed: of network, moves and draws.
     """
-    return asyncio.run(_train(SelfPlay(run, config, seed), goal, seed, say))
+    if task != "tic-tac-toe":
+        raise ConfigError(f"task: expected tic-tac-toe, got {task!r}")
+    even(2, evaluation_episodes=goal.evaluation_episodes)
+    outcome = asyncio.run(_train(SelfPlay(run, config or Config(), seed), goal, seed))
+    return learning.conclude(run, outcome)
 
 
-async def _train(player: SelfPlay, goal: float, seed: int, say: Say) -> Outcome:
+async def _train(player: SelfPlay, goal: GoalPart, seed: int) -> Outcome:
     started, pool = time.monotonic(), player.pool
-    games = await player.learn(goal, say)
-    wall_s = time.monotonic() - started
-    found = await report(player.model, player.config.evaluation_games, seed=1_000_000)
+    rounds = await player.learn(goal)
+    seconds = time.monotonic() - started
+    found = await report(player.model, goal.evaluation_episodes, seed=1_000_000)
     await complete(pool, _GAME, player.config.rating_games, seed=seed)
     if len(pool):
         pool.draw(pool.path.parent)
     return Outcome(
-        reached=found.lost_to_perfect <= goal,
+        reached=found.against_perfect.not_lost >= goal.episode_return,
+        evaluation_return=found.against_perfect.not_lost,
+        frames=player.moves,
+        seconds=seconds,
+        version=player.model.version,
         report=found,
         versions=len(pool),
-        games=games,
-        moves=player.moves,
-        wall_s=wall_s,
+        games=rounds * player.config.games_per_round,
     )
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the recipe from the command line; 0 if the goal was reached."""
-    parser = argparse.ArgumentParser(description="self-play by PPO: tic-tac-toe")
-    parser.add_argument("--project", default="trials")
-    parser.add_argument("--trial", default="selfplay")
-    parser.add_argument("--runtime", choices=("local", "ray"), default="local")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--opponents", choices=get_args(Opposition), default="pfsp")
-    parser.add_argument("--max-games", type=int, default=Config().max_games)
-    options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    config = Config(opponents=options.opponents, max_games=options.max_games)
-    with bray.init(options.project, options.trial, options.runtime, config=asdict(config)) as run:
-        outcome = train(run, config, seed=options.seed, say=partial(print, flush=True))
-    sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
-    return 0 if outcome.reached else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,7 +12,6 @@ Needs the extra `tune`. Each trial runs its recipe with `runtime="local"` in a w
 
 from __future__ import annotations
 
-import importlib.util
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -23,6 +22,7 @@ import numpy as np
 import torch
 
 import bray
+from bray.recipe_command import load
 from bray.run import Run
 from bray.template import GoalPart
 from bray_core.config import from_mapping
@@ -49,7 +49,7 @@ def trainable(
     in it.
 
     Args:
-        recipe: name of a module of `bray.recipes`, such as `ppo`.
+        recipe: its name, such as `ppo`.
         task: such as a Gymnasium id.
         goal: when a trial evaluates and ends; its frames are those of the whole trial.
         seed: of every trial.
@@ -60,12 +60,11 @@ def trainable(
     """
     if report_every < 1:
         raise ConfigError(f"report_every: expected 1 or more, got {report_every}")
-    if importlib.util.find_spec(f"bray.recipes.{recipe}") is None:
-        raise ConfigError(f"recipe: no module bray.recipes.{recipe}")
+    load(recipe)  # refuses what there is not, before any trial
 
     def run_trial(config: dict[str, Any]) -> None:
         torch.set_num_threads(1)
-        module = importlib.import_module(f"bray.recipes.{recipe}")
+        module = load(recipe)
         settings = from_mapping(_plain(config), module.Config, f"tune: {recipe}")
         # A new folder each time: the worker that ran this trial before may not have ended yet.
         with tempfile.TemporaryDirectory(prefix="bray-", dir=Path.cwd()) as project:

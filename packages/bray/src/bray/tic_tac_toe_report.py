@@ -1,4 +1,4 @@
-"""What a policy is measured by: players that do not learn, and every line of play."""
+"""What a policy of tic-tac-toe is worth: against players that do not learn, and in every line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +19,23 @@ TIC_TAC_TOE = Boards(3, 3, 3)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """How the most likely actions of a policy do; shares of games, 0 to 1."""
+class Shares:
+    """Of games, 0 to 1."""
 
-    lost_to_perfect: float
-    """Against a player that draws among all perfect moves."""
-    lost_to_random: float
-    """Against one that draws among all legal moves."""
-    won_against_random: float
+    won: float
+    lost: float
+    not_lost: float
+    """Won or drawn: counted, so that it has no rounding of 1 − `lost`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How the most likely actions of a policy do."""
+
+    against_perfect: Shares
+    """A player that draws among all perfect moves."""
+    against_random: Shares
+    """One that draws among all legal moves."""
     positions_lost: int
     """Final positions in which any opponent whatever beats it; 0 proves that it never loses."""
 
@@ -42,28 +50,23 @@ async def report(model: protocols.Model, num_games: int, *, seed: int) -> Report
     """
     policy = PolicyPlayer(TIC_TAC_TOE, model)
     random = RandomPlayer(TIC_TAC_TOE, np.random.default_rng(seed))
-    won, lost = await against(TIC_TAC_TOE, policy, random, num_games)
-    lost_to_perfect = await share_lost(model, num_games, seed=seed)
-    return Report(lost_to_perfect, lost, won, await positions_lost(TIC_TAC_TOE, policy))
+    return Report(
+        await against_perfect(model, num_games, seed=seed),
+        await against(TIC_TAC_TOE, policy, random, num_games),
+        await positions_lost(TIC_TAC_TOE, policy),
+    )
 
 
-async def share_lost(model: protocols.Model, num_games: int, *, seed: int) -> float:
-    """Return `Report.lost_to_perfect` alone."""
+async def against_perfect(model: protocols.Model, num_games: int, *, seed: int) -> Shares:
+    """Return `Report.against_perfect` alone."""
     opponent = PerfectPlayer(_solution(), np.random.default_rng(seed))
     policy = PolicyPlayer(TIC_TAC_TOE, model)
-    return (await against(TIC_TAC_TOE, policy, opponent, num_games)).lost
+    return await against(TIC_TAC_TOE, policy, opponent, num_games)
 
 
 @cache
 def _solution() -> dict[bytes, npt.NDArray[np.bool_]]:
     return solve(TicTacToe())
-
-
-class Shares(NamedTuple):
-    """Of games, 0 to 1; the rest was drawn."""
-
-    won: float
-    lost: float
 
 
 async def against(game: Boards, player: Player, opponent: Player, num_games: int) -> Shares:
@@ -72,7 +75,7 @@ async def against(game: Boards, player: Player, opponent: Player, num_games: int
     first = await play(game, players, [("player", "opponent")] * half)
     second = 1 - await play(game, players, [("opponent", "player")] * half)
     scores = np.concatenate([first, second])
-    return Shares(float((scores == 1).mean()), float((scores == 0).mean()))
+    return Shares(*(float(is_so.mean()) for is_so in (scores == 1, scores == 0, scores > 0)))
 
 
 async def positions_lost(game: Boards, player: Player) -> int:

@@ -1,0 +1,106 @@
+"""`bray recipe`: a recipe by its name, on a task, with settings and a goal. Imports nothing heavy.
+
+A module of `bray.recipes` is a `Recipe`. Where a task wants other settings than `Config()`, they
+are in the module's `DEFAULTS`, by task.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import pkgutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from bray import recipes
+from bray_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bray.launch import Launch
+    from bray.learning import Outcome
+    from bray.run import Run
+    from bray.template import GoalPart
+
+
+class Recipe(Protocol):
+    """What every module of `bray.recipes` has."""
+
+    Config: type[Any]
+    """Settings of the algorithm and of what plays for it, all with defaults."""
+
+    def train(
+        self, run: Run, task: str, config: Any = None, *, goal: GoalPart, seed: int = 1
+    ) -> Outcome:
+        """Train until the goal is reached or its frames are used up."""
+        ...
+
+
+def names() -> list[str]:
+    """Return the names of all recipes."""
+    return sorted(module.name for module in pkgutil.iter_modules(recipes.__path__))
+
+
+def load(name: str) -> Recipe:
+    """Return a recipe.
+
+    Raises:
+        ConfigError: there is none of that name; names the closest.
+    """
+    if name not in names():
+        from bray_core.config import closest
+
+        raise ConfigError(
+            f"recipe: expected one of {', '.join(names())}, got {name!r}{closest(name, names())}"
+        )
+    return cast(Recipe, importlib.import_module(f"bray.recipes.{name}"))
+
+
+def run(name: str, task: str, settings: Sequence[str], goal: GoalPart, launch: Launch) -> int:
+    """Run a recipe; print its outcome as one line of JSON.
+
+    Args:
+        name: of the recipe.
+        task: such as a Gymnasium id.
+        settings: of its `Config`, as `gamma=0.9`.
+        goal: of the run.
+        launch: where it runs.
+
+    Returns:
+        0 if the goal was reached, else 1.
+
+    Raises:
+        ConfigError: anything of these is unknown or out of range.
+    """
+    import torch
+
+    from bray_core.config import to_mapping, with_overrides
+
+    recipe = load(name)
+    defaults = getattr(recipe, "DEFAULTS", {}).get(task, recipe.Config())
+    config = with_overrides(defaults, settings)
+    torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
+    written: dict[str, Any] = {"recipe": name, "task": task, "seed": launch.seed}
+    written |= {"goal": to_mapping(goal), "settings": to_mapping(config)}
+    with _progress_on_stderr(), launch.open(written) as run:
+        outcome = recipe.train(run, task, config, goal=goal, seed=launch.seed)
+    sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
+    return 0 if outcome.reached else 1
+
+
+@contextmanager
+def _progress_on_stderr() -> Iterator[None]:
+    """Show what recipes log as they go: INFO of this package, and worse."""
+    logger, handler = logging.getLogger("bray"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
