@@ -153,10 +153,28 @@ def test_metrics_are_picked_and_values_read_under_the_pointer(visit: Visit) -> N
     page.get_by_text("Metrics (4)").click()
     curves(page, "trainer/entropy").locator("svg").hover()
     tip = curves(page, "trainer/entropy").locator(".tip")
-    expect(tip.locator(".row")).to_have_count(5)
+    expect(tip.locator(".row")).to_have_count(4)  # `live` has not come so far
     expect(tip).to_contain_text(re.compile(r"frames [\d.]+k"))
     expect(tip).to_contain_text(re.compile(r"ppo-1\s*0\.\d+"))
     visit.picture("trials-tip")
+
+
+def test_dragging_over_a_chart_zooms_all(visit: Visit) -> None:
+    page = visit.open("trials")
+    loss = curves(page, "trainer/loss")
+    expect(loss.locator("path.line")).to_have_count(5)
+    box = loss.locator("svg").bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + 60)
+    expect(loss.locator(".dragged")).to_be_visible()
+    page.mouse.up()
+    returns = curves(page, "actor/episode_return")
+    expect(returns.locator("path.line")).to_have_count(4)  # `live` ends before
+    expect(returns.locator("text.below").first).to_have_text(re.compile(r"^(1[5-9]|2\d)\dk$"))
+    page.keyboard.press("w")
+    expect(returns.locator("path.line")).to_have_count(5)
 
 
 def test_a_name_full_of_markup_stays_text(visit: Visit) -> None:

@@ -184,6 +184,13 @@ def test_what_has_not_changed_comes_without_a_body(viewer: Viewer) -> None:
     assert (again.status, again.body) == (304, b"")
 
 
+def test_a_part_of_a_curve_is_not_thinned_as_the_whole(viewer: Viewer) -> None:
+    path = "/api/curves?trial=ppo-1&metric=trainer/loss&x=policy_version&points=50&from=100&to=140"
+    (part,) = ask(viewer, path).json
+    assert part["x"] == list(range(100, 141))
+    assert ask(viewer, path.replace("100", "many")).status == 400
+
+
 def test_a_hostile_name_is_only_a_name(viewer: Viewer) -> None:
     found = ask(viewer, f"/api/trials/{quote(HOSTILE, safe='')}").json
     assert found["name"] == HOSTILE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -102,12 +103,14 @@ class Pages:
         weight = number(query, "smoothing", 0.0, 0.0, 0.9999)
         points = int(number(query, "points", 600, 4, 2000))
         points = max(4, min(points, _MAX_POINTS // max(1, len(names))))
+        low = number(query, "from", -math.inf, -math.inf, math.inf)
+        high = number(query, "to", math.inf, -math.inf, math.inf)
 
         def read() -> list[dict[str, Any]]:
             found = []
             for name in names:
                 x, y = self._project.metrics(name).curve(metric, axis)
-                found.append({"trial": name, **_curve(x, y, weight, points)})
+                found.append({"trial": name, **_curve(x, y, weight, points, (low, high))})
             return found
 
         return reply(request, await asyncio.to_thread(read))
@@ -215,8 +218,12 @@ class Pages:
         return kept
 
 
-def _curve(x: Floats, y: Floats, weight: float, points: int) -> dict[str, Any]:
-    smooth = series.smoothed(y, weight)
+def _curve(
+    x: Floats, y: Floats, weight: float, points: int, span: tuple[float, float]
+) -> dict[str, Any]:
+    """Return the part of a curve whose x is in the span, smoothed and thinned."""
+    smooth, inside = series.smoothed(y, weight), (x >= span[0]) & (x <= span[1])
+    x, y, smooth = x[inside], y[inside], smooth[inside]
     chosen = series.thinned(smooth, points)
     low, high = series.envelope(y, chosen)
     shown = {"x": x[chosen], "y": smooth[chosen]}

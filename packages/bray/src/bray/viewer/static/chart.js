@@ -7,7 +7,8 @@ const LEFT = 52, RIGHT = 14, TOP = 10, BOTTOM = 24, SHOWN_VALUES = 14, NEAR = 30
 
 export class Chart {
   // curves: [{name, slot, x, y, low?, high?}]; a slot chooses the colour.
-  constructor(title, { height = 210, format = number } = {}) {
+  // onzoom is told the range of x that was dragged over, or null for all of it.
+  constructor(title, { height = 210, format = number, onzoom = null } = {}) {
     this.height = height;
     this.format = format;
     this.data = { curves: [], xLabel: "", logX: false, logY: false };
@@ -15,7 +16,12 @@ export class Chart {
     this.svg = s("svg", { class: "chart", height, role: "img", "aria-label": title, tabindex: 0 });
     this.note = h("span", { className: "faint" });
     this.element = h("figure", {}, h("figcaption", {}, title, " ", this.note), this.svg, this.tip);
-    this.svg.addEventListener("pointermove", (event) => this.point(event.offsetX));
+    this.svg.addEventListener("pointermove", (event) => (this.from == null ? this.point(event.offsetX) : this.drag(event.offsetX)));
+    if (onzoom) {
+      this.svg.addEventListener("pointerdown", (event) => this.grab(event));
+      this.svg.addEventListener("pointerup", (event) => this.drop(event.offsetX, onzoom));
+      this.svg.addEventListener("dblclick", () => onzoom(null));
+    }
     this.svg.addEventListener("pointerleave", () => this.unpoint());
     this.svg.addEventListener("blur", () => this.unpoint());
     this.svg.addEventListener("keydown", (event) => this.key(event));
@@ -85,6 +91,31 @@ export class Chart {
       parts.push(s("circle", { cx: this.xScale(curve.x[0]), cy: this.yScale(curve.y[0]), r: 3, class: `dot c${curve.slot % 10}` }));
     }
     return parts;
+  }
+
+  grab(event) {
+    if (!this.cursor || event.button !== 0) return;
+    this.svg.setPointerCapture(event.pointerId);
+    this.from = event.offsetX;
+    this.unpoint();
+  }
+
+  drag(x) {
+    const [left, right] = this.dragged(x);
+    put(this.cursor, s("rect", { x: left, width: right - left, y: TOP, height: this.height - BOTTOM - TOP, class: "dragged" }));
+  }
+
+  drop(x, onzoom) {
+    if (this.from == null) return;
+    const [left, right] = this.dragged(x);
+    this.from = null;
+    put(this.cursor);
+    if (right - left > 8) onzoom([this.xScale.invert(left), this.xScale.invert(right)]);
+  }
+
+  dragged(x) {
+    const inside = (at) => Math.max(LEFT, Math.min(this.width - RIGHT, at));
+    return [inside(this.from), inside(x)].sort((a, b) => a - b);
   }
 
   key(event) {
@@ -173,6 +204,10 @@ function scale([low, high], from, to, isLog) {
   const map = isLog ? Math.log10 : (value) => value;
   const start = map(low), span = map(high) - start || 1;
   const at = (value) => from + ((map(value) - start) / span) * (to - from);
+  at.invert = (position) => {
+    const value = start + ((position - from) / (to - from)) * span;
+    return isLog ? 10 ** value : value;
+  };
   at.ticks = (count) => (isLog ? logTicks(low, high, count) : ticks(low, high, count));
   return at;
 }

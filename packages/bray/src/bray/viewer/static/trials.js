@@ -46,22 +46,30 @@ export class Trials {
 
   controls() {
     const check = (key, text) => h("label", {}, h("input", { type: "checkbox", id: key, checked: this.wish[key], onchange: (e) => this.set({ [key]: e.target.checked }) }), text);
-    const axis = h("select", { id: "x", onchange: (e) => this.set({ x: e.target.value }) },
+    const axis = h("select", { id: "x", onchange: (e) => { this.zoom(null); this.set({ x: e.target.value }); } },
       Object.entries(AXES).map(([value, text]) => h("option", { value, selected: value === this.wish.x }, text)));
     this.smooth = h("output", {}, String(this.wish.smoothing));
     const slider = h("input", { type: "range", id: "smoothing", min: 0, max: 0.99, step: 0.01, oninput: (e) => this.set({ smoothing: Number(e.target.value) }) });
     slider.value = this.wish.smoothing;
+    this.whole = h("button", { type: "button", hidden: true, onclick: () => this.zoom(null) }, "whole x");
     this.picker = h("div", { className: "picker" });
     this.search = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter metrics", oninput: () => this.pick() });
     this.picks = h("summary", {}, "Metrics");
     return h("div", { className: "bar" }, h("label", {}, "x ", axis), h("label", {}, "Smooth ", slider, this.smooth),
-      check("logX", "log x"), check("logY", "log y"), h("details", { className: "metrics" }, this.picks, h("div", { className: "pop" }, this.search, this.picker)));
+      check("logX", "log x"), check("logY", "log y"), this.whole, h("details", { className: "metrics" }, this.picks, h("div", { className: "pop" }, this.search, this.picker)));
   }
 
   set(change) {
     Object.assign(this.wish, change);
     this.app.save("trials", this.wish);
     this.smooth.textContent = String(this.wish.smoothing);
+    this.curves();
+  }
+
+  // Drag over a chart: all of them show that range; a double click or "whole x" ends it.
+  zoom(range) {
+    this.range = range;
+    this.whole.hidden = !range;
     this.curves();
   }
 
@@ -189,14 +197,14 @@ export class Trials {
 
   async curve(metric, chosen, turn) {
     if (!this.charts.has(metric)) {
-      const chart = new Chart(metric);
+      const chart = new Chart(metric, { onzoom: (range) => this.zoom(range) });
       this.charts.set(metric, chart);
       this.grid.append(chart.element);
     }
     const chart = this.charts.get(metric);
     const { x, smoothing, logX, logY } = this.wish;
     const points = Math.max(100, Math.min(1200, Math.round(chart.svg.clientWidth || 500)));
-    const found = await get(["curves"], { metric, x, smoothing, points, trial: chosen });
+    const found = await get(["curves"], { metric, x, smoothing, points, from: this.range?.[0], to: this.range?.[1], trial: chosen });
     if (turn !== this.turn || !this.charts.has(metric)) return;
     const curves = found.map((one) => ({ ...one, name: one.trial, slot: this.slot(one.trial) }));
     chart.set({ curves, xLabel: AXES[x], logX, logY });
@@ -209,6 +217,7 @@ export class Trials {
     Enter: ["open it", () => this.names.length && this.app.go("loop", this.names[this.row])],
     a: ["select all shown", () => this.chooseAll()],
     n: ["select none", () => this.choose([])],
+    w: ["the whole x again", () => this.zoom(null)],
     l: ["logarithmic y", () => { document.getElementById("logY").click(); }],
     "/": ["filter", () => this.filter.focus()],
   };
