@@ -50,8 +50,9 @@ class Project:
         Raises:
             NotFoundError: there is none of that name.
         """
-        if name not in self.names():
-            raise NotFoundError(f"trial: no {name[:100]!r} in this project")
+        with os.scandir(self.path) as entries:
+            if not any(entry.name == name and _is_trial(entry) for entry in entries):
+                raise NotFoundError(f"trial: no {name[:100]!r} in this project")
         return self.path / name
 
     def metrics(self, name: str) -> MetricLog:
