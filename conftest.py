@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import select
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ settings.load_profile("shared machine")
 
 # Networks of tests are small: threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Hundreds of interpreters are started: without bytecode on disk each compiles torch anew (2 s).
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # Before anything imports ray: under `uv run` it would rebuild the environment in every worker.
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 

@@ -97,6 +97,15 @@ async def test_old_files_go(tmp_path: Path) -> None:
     assert [read_episode(path).session for path in recorder.files()] == ["3", "4"]
 
 
+async def test_recorders_of_one_folder_keep_each_others_files(tmp_path: Path) -> None:
+    recorders = [Recorder(tmp_path, every=1) for _ in range(2)]
+    for name, recorder in zip("ab", recorders, strict=True):
+        actor: Any = recorder.record(Echo)(name)
+        await actor.end(b"")
+        recorder.close()
+    assert {read_episode(path).session for path in recorders[0].files()} == {"a", "b"}
+
+
 async def test_what_cannot_be_written_is_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,7 +7,6 @@ A file is `BRAYEP01` and then zlib-compressed bray codec: `{"session", "began_s"
 from __future__ import annotations
 
 import logging
-import os
 import time
 import zlib
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from bray_core import codec, metrics
 from bray_core.errors import ConfigError, SpecError
@@ -103,6 +103,7 @@ class Recorder:
         self._seen = 0
         self._written = 0
         self._waiting = 0
+        self._token = uuid4().hex[:8]  # other recorders write into the folder too
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="recorder")
 
     def record(self, make: Callable[[str], Actor]) -> Callable[[str], Actor]:
@@ -141,7 +142,7 @@ class Recorder:
             # No part of a name comes from the network. The time makes names sort by age.
             began = time.strftime("%Y%m%dT%H%M%S", time.gmtime(episode.began_s))
             self._written += 1
-            name = f"{began}-{os.getpid()}-{self._written:06d}{SUFFIX}"
+            name = f"{began}-{self._token}-{self._written:06d}{SUFFIX}"
             write_atomic(self._folder / name, _MAGIC + zlib.compress(_encode(episode), 1))
             for old in self.files()[: -self._max_files]:
                 old.unlink(missing_ok=True)
