@@ -303,12 +303,17 @@ def test_a_large_project_is_answered_in_small_pieces(
         viewer.close()
 
 
-def test_a_running_trial_is_followed(viewer: Viewer, viewed: Path) -> None:
-    path = "/api/curves?trial=live&metric=trainer/frames"
-    (launch,) = (viewed / "live" / "launches").iterdir()
-    before = ask(viewer, path).json[0]["count"]
-    append(launch, rows=5, seed=5, first=before)
-    assert ask(viewer, path).json[0]["count"] == before + 5
+def test_a_growing_trial_is_followed(tmp_path: Path) -> None:
+    growing = trial(tmp_path, "t", rows=30, seed=0)
+    viewer = Viewer(tmp_path)
+    try:
+        path = "/api/curves?trial=t&metric=trainer/frames"
+        assert ask(viewer, path).json[0]["count"] == 30
+        append(growing / "launches" / "20261121-120000", rows=5, seed=5, first=30)
+        assert ask(viewer, path).json[0]["count"] == 35
+        assert ask(viewer, "/api/trials").json[0]["frames"] == 35 * 1024
+    finally:
+        viewer.close()
 
 
 def test_the_command_says_where_and_ends_with_ctrl_c(viewed: Path) -> None:
