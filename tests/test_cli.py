@@ -64,10 +64,10 @@ def test_a_bad_address_is_refused() -> None:
     assert "tcp://host:port" in done.stderr
 
 
-def test_viewing_what_is_no_trial(tmp_path: object) -> None:
-    done = bray("view", str(tmp_path))
+def test_viewing_a_folder_that_is_not_there() -> None:
+    done = bray("view", "/nonexistent")
     assert done.returncode == 2
-    assert "no trial" in done.stderr
+    assert "no folder /nonexistent" in done.stderr
 
 
 def test_debug_shows_where_an_error_came_from(monkeypatch: object) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 
 from bray.progress import display
-from bray.view import sparkline
 
 
 def test_plain_lines_where_the_output_is_no_terminal() -> None:
@@ -15,10 +14,3 @@ def test_plain_lines_where_the_output_is_no_terminal() -> None:
         view.say("said")
     lines = ["a run", "return 12.3  frames 2,048", "frames 8,192", "said"]
     assert stream.getvalue().splitlines() == lines
-
-
-def test_a_sparkline_rises_with_its_values() -> None:
-    assert sparkline([]) == ""
-    assert sparkline([1.0]) == "▁"
-    assert sparkline([0.0, 1.0, 2.0]) == "▁▅█"
-    assert len(sparkline(list(range(1000)))) <= 60

@@ -53,6 +53,21 @@ def test_a_trial_goes_on_from_a_checkpoint_with_other_settings(
     assert newest == [f"replay-{number:09d}.pt" for number in replays]
 
 
+def test_every_report_has_the_return_that_a_search_goes_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An episode of Pendulum is 200 steps: nothing is known before."""
+    seen: list[dict[str, Any]] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(remote.tune, "report", lambda figures, checkpoint: seen.append(figures))
+    monkeypatch.setattr(remote.tune, "get_checkpoint", lambda: None)
+    goal = GoalPart(evaluate_at=1e9, max_frames=512, evaluation_episodes=1)
+    settings = {"hidden": [8], "epochs": 1, "num_envs": 2, "steps_per_replay": 128}
+    remote.trainable("ppo", "Pendulum-v1", goal, report_every=128)(settings)
+    assert [figures["frames"] for figures in seen] == [512, 512]
+    assert all("return" in figures for figures in seen)
+
+
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(600)

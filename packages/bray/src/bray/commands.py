@@ -1,4 +1,4 @@
-"""The subcommands `train`, `recipe`, `view`, `new`, `config` and `monitoring`.
+"""The subcommands `train`, `recipe`, `new`, `config` and `monitoring`.
 
 Heavy imports wait for `run`.
 """
@@ -89,17 +89,6 @@ def _recipe(options: argparse.Namespace) -> int:
     return run(options.recipe, options.task, options.overrides, goal, seed, launch)
 
 
-def _add_view(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("trial", type=Path, help="a trial's folder, such as trials/cartpole")
-
-
-def _view(options: argparse.Namespace) -> int:
-    from bray.view import describe
-
-    _say(describe(options.trial))
-    return 0
-
-
 def _add_new(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", type=Path, help="the folder to make, such as walker")
     parser.add_argument(
@@ -174,6 +163,5 @@ monitoring = Command(
 )
 recipe = Command("recipe", "train by a recipe on a task of your choice", _add_recipe, _recipe)
 train = Command("train", "train a template until it reaches its goal", _add_train, _train)
-view = Command("view", "show what a trial holds and how it went", _add_view, _view)
 new = Command("new", "make a project from a template, with tests of its own", _add_new, _new)
 config = Command("config", "check a template, write the JSON Schema", _add_config, _config)

@@ -90,9 +90,11 @@ class _Reports:
         self._next = played + every
 
     def __call__(self, figures: Mapping[str, float], save: Callable[[], None]) -> None:
-        """Report, where it is time; an evaluation always."""
+        """Report, where it is time and an episode has ended; an evaluation always."""
         frames = self._played + int(figures.get("frames", 0))
-        if frames < self._next and "evaluation_return" not in figures:
+        if "evaluation_return" in figures:  # Tune refuses a report without the metric it goes by
+            figures = {"return": figures["evaluation_return"], **figures}
+        elif frames < self._next or "return" not in figures:
             return
         self._next = frames + self._every
         save()

@@ -1,0 +1,71 @@
+"""Numbers out of queries, and JSON answers that are sent once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from aiohttp import web
+
+from bray_core.errors import ConfigError
+
+
+def number(query: Mapping[str, str], name: str, default: float, least: float, most: float) -> float:
+    """Return a number of a query.
+
+    Raises:
+        ConfigError: it is none, or out of range; names it.
+    """
+    text = query.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value <= most:
+        raise ConfigError(f"{name}: expected {least:g} to {most:g}, got {text[:20]!r}")
+    return value
+
+
+def whole(query: Mapping[str, str], name: str) -> int | None:
+    """Return a whole number of a query; None where it is not given.
+
+    Raises:
+        ConfigError: it is none; names it.
+    """
+    text = query.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+        raise ConfigError(f"{name}: expected a whole number of 0 or more, got {text[:20]!r}")
+    return int(text)
+
+
+def reply(request: web.Request, content: Any) -> web.Response:
+    """Return JSON, or 304 where the browser has it already."""
+    body = json.dumps(_plain(content), separators=(",", ":"), allow_nan=False).encode()
+    tag = hashlib.blake2b(body, digest_size=12).hexdigest()
+    if request.headers.get("If-None-Match") == f'"{tag}"':
+        return web.Response(status=304, headers={"ETag": f'"{tag}"'})
+    response = web.Response(
+        body=body, content_type="application/json", headers={"ETag": f'"{tag}"'}
+    )
+    if len(body) > 2000:
+        response.enable_compression()
+    return response
+
+
+def _plain(content: Any) -> Any:
+    """Return content as JSON takes it: what is not finite becomes null."""
+    if isinstance(content, dict):
+        return {key: _plain(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_plain(value) for value in content]
+    if isinstance(content, float | np.floating):
+        return float(content) if math.isfinite(content) else None
+    return int(content) if isinstance(content, np.integer) else content

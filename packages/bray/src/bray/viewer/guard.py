@@ -1,0 +1,125 @@
+"""Who may ask, and what a browser may do with the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import logging
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from bray_core.errors import BrayError, NotFoundError
+from bray_server.auth import Tokens
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_COOKIE = "bray-view"
+_MAX_TOKEN = 1000
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' blob:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+_OPEN = ("/login", "/static/style.css")
+
+logger = logging.getLogger(__name__)
+
+
+class Guard:
+    """The middleware in front of every page.
+
+    Args:
+        token: that is asked for, or None.
+        form: the page that asks for it, with `$MESSAGE` in it.
+    """
+
+    def __init__(self, token: str | None, form: str) -> None:
+        self._form = form
+        self._tokens = Tokens([] if token is None else [token])
+        # The cookie proves that its owner knew the token, and does not tell it.
+        self._proof = hashlib.blake2b(b"bray view", key=_key(token)).hexdigest()
+
+    async def ask(self, request: web.Request) -> web.StreamResponse:
+        """Show the form."""
+        return self._ask("Whoever started this page has set a token.", 200)
+
+    async def login(self, request: web.Request) -> web.StreamResponse:
+        """Take the token of the form."""
+        token = (await request.post()).get("token", "")
+        if not isinstance(token, str) or not self._tokens.accept(token[:_MAX_TOKEN].encode()):
+            return self._ask("That is not the token.", 401)
+        response = web.Response(status=303, headers={"Location": "/"})
+        response.set_cookie(_COOKIE, self._proof, httponly=True, samesite="Strict", path="/")
+        return response
+
+    def _ask(self, message: str, status: int) -> web.Response:
+        text = self._form.replace("$MESSAGE", message)
+        return web.Response(text=text, status=status, content_type="text/html")
+
+    @web.middleware
+    async def answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Let a request through to its handler, or not: what aiohttp calls first."""
+        response = await self._answer(request, handler)
+        response.headers.update(_HEADERS)
+        return response
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not self._tokens.required and _host(request) not in LOOPBACK:
+            # Another site's name that resolves to this machine: its scripts would read along.
+            known = ", ".join(LOOPBACK)
+            return _error(403, f"host: expected one of {known}, or start with --token-env")
+        if not self._is_known(request) and request.path not in _OPEN:
+            if request.path == "/":
+                return web.Response(status=303, headers={"Location": "/login"})
+            return _error(401, "expected 'Authorization: Bearer TOKEN', or the login of the page")
+        try:
+            return await handler(request)
+        except NotFoundError as error:
+            return _error(404, str(error))
+        except (BrayError, ValueError) as error:
+            return _error(400, str(error))
+        except web.HTTPException as error:
+            return _error(error.status, error.reason)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # a page must not end the server
+            logger.exception("%s %s", request.method, request.path)
+            return _error(500, f"{type(error).__name__}: {error}")
+
+    def _is_known(self, request: web.Request) -> bool:
+        if not self._tokens.required:
+            return True
+        cookie = request.cookies.get(_COOKIE, "")
+        given = request.headers.get("Authorization", "")[:_MAX_TOKEN]
+        return hmac.compare_digest(_bytes(cookie), self._proof.encode()) or (
+            self._tokens.accept_header(_bytes(given))
+        )
+
+
+def _bytes(header: str) -> bytes:
+    """Return a header as it came: what is not UTF-8 stands in it as surrogates."""
+    return header.encode(errors="surrogateescape")
+
+
+def _key(token: str | None) -> bytes:
+    return hashlib.blake2b((token or "").encode()).digest()
+
+
+def _host(request: web.Request) -> str:
+    host = request.headers.get("Host", "")
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdecimal() else host).strip("[]").lower()
+
+
+def _error(status: int, message: str) -> web.Response:
+    body = json.dumps({"error": {"status": status, "message": message}})
+    return web.Response(text=body, status=status, content_type="application/json")

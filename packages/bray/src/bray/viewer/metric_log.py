@@ -1,0 +1,204 @@
+"""A trial's `metrics.jsonl` files as columns, read on as they grow. Alone in knowing their lines.
+
+A line is `{"frames", "steps", "policy_version", "seconds", "wall_time_s", "values"}`; older ones
+have `step` for the frames and the other x-axes among the values.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+AXES = ("frames", "steps", "seconds", "policy_version")
+"""What x may be: environment steps, optimiser steps, seconds that launches took, version."""
+FILE = "metrics.jsonl"
+TAIL_BYTES = 256 * 1024
+_BLOCK_BYTES = 8 * 1024 * 1024
+
+
+class Row(msgspec.Struct):
+    """One line; what is not in it is None."""
+
+    values: dict[str, float | None]
+    wall_time_s: float
+    frames: float | None = None
+    step: float | None = None
+    steps: float | None = None
+    policy_version: float | None = None
+    seconds: float | None = None
+
+    def axes(self, first_s: float, before_s: float) -> tuple[float, ...]:
+        """Return x by each of `AXES`; the launch began at `first_s`, `before_s` into the trial."""
+        frames = self.step if self.frames is None else self.frames
+        seconds = before_s + self.wall_time_s - first_s if self.seconds is None else self.seconds
+        steps = self.values.get("trainer/steps") if self.steps is None else self.steps
+        version = self.policy_version
+        if version is None:
+            version = self.values.get("trainer/policy_version")
+        return tuple(math.nan if x is None else x for x in (frames, steps, seconds, version))
+
+
+_DECODER = msgspec.json.Decoder(Row)
+
+
+def rows(data: bytes) -> list[Row]:
+    """Return what whole lines hold; one that a crash cut short is left out."""
+    found = []
+    for line in data.splitlines():
+        try:
+            found.append(_DECODER.decode(line))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+    return found
+
+
+def launches(trial: Path) -> list[Path]:
+    """Return the folders of a trial's launches, the oldest first."""
+
+    def order(name: str) -> tuple[str, str, int]:
+        day, _, rest = name.partition("-")  # those of one second are numbered
+        second, _, number = rest.partition("-")
+        return day, second, int(number) if number.isdecimal() else 0
+
+    try:
+        names = [entry.name for entry in os.scandir(trial / "launches") if entry.name[0] != "."]
+    except FileNotFoundError:
+        return []
+    return [trial / "launches" / name for name in sorted(names, key=order)]
+
+
+def tail(trial: Path) -> list[Row]:
+    """Return the last lines of the newest launch that wrote any."""
+    for launch in reversed(launches(trial)):
+        try:
+            with (launch / FILE).open("rb") as file:
+                end = file.seek(0, os.SEEK_END)
+                file.seek(max(0, end - TAIL_BYTES))
+                found = rows(file.read())
+        except OSError:
+            continue
+        if found:
+            return found
+    return []
+
+
+class MetricLog:
+    """The metrics of a trial over all its launches. Thread-safe.
+
+    Args:
+        trial: its folder.
+    """
+
+    def __init__(self, trial: Path) -> None:
+        self._trial = trial
+        self._lock = threading.Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._read: dict[str, int] = {}
+        """Bytes read of each launch's file."""
+        self._first_s: dict[str, float] = {}
+        self._before_s: dict[str, float] = {}
+        self._last_s = 0.0
+        self._blocks: list[_Block] = []
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes, about."""
+        return sum(block.num_bytes for block in self._blocks)
+
+    def curve(self, metric: str, axis: str) -> tuple[Floats, Floats]:
+        """Return x and y of a metric, in the order in which they were written; `[N]` each."""
+        with self._lock:
+            self._refresh()
+            found = [block.curve(metric, axis) for block in self._blocks]
+        xs, ys = [x for x, _ in found], [y for _, y in found]
+        x, y = (np.concatenate(parts) if parts else np.empty(0) for parts in (xs, ys))
+        known = np.isfinite(x) & np.isfinite(y)
+        return x[known], y[known]
+
+    def _refresh(self) -> None:
+        grown, every = [], launches(self._trial)
+        if self._was_replaced(every):
+            self._forget()
+        for launch in every:
+            grown += self._new_rows(launch)
+        if grown:
+            self._blocks.append(_Block(grown))
+        if len(self._blocks) > 64:  # of a run that is watched: a few lines each
+            self._blocks = [_Block.joined(self._blocks)]
+
+    def _was_replaced(self, every: list[Path]) -> bool:
+        """Return whether another trial has taken this name: a file that was read is gone."""
+        sizes = {launch.name: _size(launch / FILE) for launch in every}
+        return any(sizes.get(name, -1) < read for name, read in self._read.items())
+
+    def _new_rows(self, launch: Path) -> list[tuple[Row, tuple[float, ...]]]:
+        name = launch.name
+        found: list[tuple[Row, tuple[float, ...]]] = []
+        try:
+            with (launch / FILE).open("rb") as file:
+                file.seek(self._read.get(name, 0))
+                left = b""
+                while data := file.read(_BLOCK_BYTES):
+                    whole, newline, left = (left + data).rpartition(b"\n")
+                    self._read[name] = self._read.get(name, 0) + len(whole) + len(newline)
+                    found += [(row, self._axes(name, row)) for row in rows(whole)]
+        except FileNotFoundError:
+            pass
+        return found
+
+    def _axes(self, name: str, row: Row) -> tuple[float, ...]:
+        if name not in self._first_s:
+            self._first_s[name], self._before_s[name] = row.wall_time_s, self._last_s
+        axes = row.axes(self._first_s[name], self._before_s[name])
+        self._last_s = axes[AXES.index("seconds")]
+        return axes
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return -1
+
+
+class _Block:
+    """Rows that were read together, a column a metric; NaN where a row has no value."""
+
+    def __init__(self, found: Sequence[tuple[Row, tuple[float, ...]]]) -> None:
+        axes = np.array([axes for _, axes in found], np.float64).reshape(-1, len(AXES))
+        self._axes: dict[str, Floats] = dict(zip(AXES, axes.T, strict=True))
+        values = [row.values for row, _ in found]
+        self._columns = {
+            name: np.array([row.get(name) for row in values], np.float64)  # None becomes NaN
+            for name in set().union(*values)
+        }
+
+    @property
+    def num_bytes(self) -> int:
+        return 8 * len(self._axes["frames"]) * (len(AXES) + len(self._columns))
+
+    def curve(self, metric: str, axis: str) -> tuple[Floats, Floats]:
+        return self._axes[axis], self._column(metric)
+
+    def _column(self, metric: str) -> Floats:
+        column = self._columns.get(metric)
+        return np.full(len(self._axes["frames"]), np.nan) if column is None else column
+
+    @classmethod
+    def joined(cls, blocks: Sequence[_Block]) -> _Block:
+        made = cls([])
+        made._axes = {axis: np.concatenate([b._axes[axis] for b in blocks]) for axis in AXES}
+        names = {name for block in blocks for name in block._columns}
+        made._columns = {n: np.concatenate([b._column(n) for b in blocks]) for n in names}
+        return made

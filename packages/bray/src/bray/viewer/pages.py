@@ -1,0 +1,265 @@
+"""What the page asks: one handler a question, all reading in threads beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from aiohttp import web
+
+from bray.viewer import log_tail, loop, population, project, rendering, series, video
+from bray.viewer.episodes import Episodes, Step, leaves
+from bray.viewer.exchange import number, reply, whole
+from bray.viewer.metric_log import AXES, Floats, tail
+from bray.viewer.project import Project
+from bray_core.errors import ConfigError
+
+T = TypeVar("T")
+
+_MAX_TRIALS = 200
+_MAX_POINTS = 24_000
+"""Of all curves of one answer together."""
+_MAX_PAGE = 200
+
+
+class Pages:
+    """Answers for one project.
+
+    Args:
+        trials: of the project.
+        renders: of episodes, by name; None is the default.
+    """
+
+    def __init__(self, trials: Project, renders: Mapping[str, rendering.Render | None]) -> None:
+        self._project = trials
+        self._renders = dict(renders)
+        self._episodes = Episodes()
+        self._painters: dict[str, rendering.Painter] = {}
+        # matplotlib and most simulators' renderers want one thread, the same each time.
+        self._brush = ThreadPoolExecutor(1, thread_name_prefix="render")
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the questions and who answers."""
+        trial = "/api/trials/{trial}"
+        episode = f"{trial}/episodes/{{episode}}"
+        return [
+            web.get("/api/project", self._get_project),
+            web.get("/api/trials", self._get_trials),
+            web.get("/api/metrics", self._get_metrics),
+            web.get("/api/curves", self._get_curves),
+            web.get(trial, self._of_trial(project.describe)),
+            web.get(f"{trial}/loop", self._of_trial(_loop)),
+            web.get(f"{trial}/versions", self._of_trial(population.versions)),
+            web.get(f"{trial}/league", self._of_trial(population.league)),
+            web.get(f"{trial}/ratings", self._of_trial(population.ratings)),
+            web.get(f"{trial}/log", self._get_log),
+            web.get(f"{trial}/episodes", self._get_episodes),
+            web.get(episode, self._get_episode),
+            web.get(f"{episode}/steps/{{step}}", self._get_step),
+            web.get(f"{episode}/steps/{{step}}/picture", self._get_picture),
+            web.get(f"{episode}/video", self._get_video),
+        ]
+
+    def close(self) -> None:
+        """Paint no more."""
+        self._brush.shutdown(wait=True, cancel_futures=True)
+
+    async def _get_project(self, request: web.Request) -> web.Response:
+        content = {
+            "name": self._project.path.name,
+            "path": str(self._project.path),
+            "renders": list(self._renders),
+            "axes": AXES,
+            "video": list(video.FORMATS),
+        }
+        return reply(request, content)
+
+    async def _get_trials(self, request: web.Request) -> web.Response:
+        return reply(request, await asyncio.to_thread(self._project.summaries))
+
+    async def _get_metrics(self, request: web.Request) -> web.Response:
+        names = _trials(request)
+
+        def read() -> list[str]:
+            found: set[str] = set()
+            for name in names:
+                found |= project.newest_values(tail(self._project.trial(name))).keys()
+            return sorted(found)
+
+        return reply(request, await asyncio.to_thread(read))
+
+    async def _get_curves(self, request: web.Request) -> web.Response:
+        names, query = _trials(request), request.query
+        axis, metric = query.get("x", AXES[0]), query.get("metric", "")
+        if axis not in AXES:
+            raise ConfigError(f"x: expected one of {', '.join(AXES)}, got {axis[:50]!r}")
+        weight = number(query, "smoothing", 0.0, 0.0, 0.9999)
+        points = int(number(query, "points", 600, 4, 2000))
+        points = max(4, min(points, _MAX_POINTS // max(1, len(names))))
+        low = number(query, "from", -math.inf, -math.inf, math.inf)
+        high = number(query, "to", math.inf, -math.inf, math.inf)
+
+        def read() -> list[dict[str, Any]]:
+            found = []
+            for name in names:
+                x, y = self._project.metrics(name).curve(metric, axis)
+                found.append({"trial": name, **_curve(x, y, weight, points, (low, high))})
+            return found
+
+        return reply(request, await asyncio.to_thread(read))
+
+    def _of_trial(self, read: Callable[[Path], Any]) -> Callable[..., Any]:
+        """Return a handler that answers what `read` finds in the trial's folder."""
+
+        async def handler(request: web.Request) -> web.Response:
+            def look() -> Any:
+                return read(self._project.trial(request.match_info["trial"]))
+
+            return reply(request, await asyncio.to_thread(look))
+
+        return handler
+
+    async def _get_log(self, request: web.Request) -> web.Response:
+        query = request.query
+        level = query.get("level", "INFO")
+        if level not in log_tail.LEVELS:
+            known = ", ".join(log_tail.LEVELS)
+            raise ConfigError(f"level: expected one of {known}, got {level[:50]!r}")
+        limit = int(number(query, "limit", 200, 1, 1000))
+        places = {name: whole(query, name) for name in ("before", "after")}
+
+        def look() -> dict[str, Any]:
+            trial = self._project.trial(request.match_info["trial"])
+            if places["after"] is not None:
+                return log_tail.after(trial, level=level, limit=limit, start=places["after"])
+            return log_tail.before(trial, level=level, limit=limit, end=places["before"])
+
+        return reply(request, await asyncio.to_thread(look))
+
+    async def _get_episodes(self, request: web.Request) -> web.Response:
+        start = whole(request.query, "start") or 0
+        count = int(number(request.query, "number", 50, 1, _MAX_PAGE))
+
+        def look() -> dict[str, Any]:
+            trial = self._trial(request)
+            page = self._episodes.page(trial, start, count)
+            # Named by a file: only who starts the viewer says what is imported.
+            wanted = _setting(trial, "render", "function")
+            return {**page, "render": wanted if wanted not in self._renders else None}
+
+        return reply(request, await asyncio.to_thread(look))
+
+    async def _get_episode(self, request: web.Request) -> web.Response:
+        def look() -> dict[str, Any]:
+            return self._episodes.describe(self._trial(request), request.match_info["episode"])
+
+        return reply(request, await asyncio.to_thread(look))
+
+    async def _get_step(self, request: web.Request) -> web.Response:
+        steps = await asyncio.to_thread(self._steps, request)
+        step = _step(request, steps)
+        content = {
+            "index": step.index,
+            "kind": step.kind,
+            "at_s": step.at_s,
+            "body": leaves(step.body),
+            "reply": None if step.reply is None else leaves(step.reply),
+        }
+        return reply(request, content)
+
+    async def _get_picture(self, request: web.Request) -> web.Response:
+        steps = await asyncio.to_thread(self._steps, request)
+        index, painter = _step(request, steps).index, self._painter(request, steps)
+        body = await self._paint(lambda: rendering.png(painter.image(index)))
+        return web.Response(body=body, content_type="image/png")
+
+    async def _get_video(self, request: web.Request) -> web.Response:
+        kind = request.query.get("format", "webp")
+        if kind not in video.FORMATS:
+            raise ConfigError(f"format: expected one of {', '.join(video.FORMATS)}, got {kind!r}")
+        frames_per_s = number(request.query, "frames_per_s", 15, 1, 50)
+        steps = await asyncio.to_thread(self._steps, request)
+        if not steps:
+            raise ConfigError("episode: it has no steps")
+        painter = self._painter(request, steps)
+        frames = [await self._paint(partial(painter.image, 0))]
+        for index in video.chosen(len(steps), frames[0])[1:]:
+            frames.append(await self._paint(partial(painter.image, index)))
+        body = await asyncio.to_thread(video.encode, frames, kind, frames_per_s)
+        name = re.sub(r"[^\w.-]", "_", request.match_info["episode"]) + f".{kind}"
+        disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return web.Response(body=body, content_type=video.FORMATS[kind], headers=disposition)
+
+    async def _paint(self, paint: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._brush, paint)
+
+    def _trial(self, request: web.Request) -> Path:
+        return self._project.trial(request.match_info["trial"])
+
+    def _steps(self, request: web.Request) -> tuple[Step, ...]:
+        return self._episodes.steps(self._trial(request), request.match_info["episode"])
+
+    def _painter(self, request: web.Request, steps: tuple[Step, ...]) -> rendering.Painter:
+        """Return who paints these steps: the one of the request before, if it painted them."""
+        name = request.query.get("render", rendering.DEFAULT)
+        if name not in self._renders:
+            known = ", ".join(self._renders)
+            raise ConfigError(f"render: expected one of {known}, got {name[:50]!r}")
+        kept = self._painters.get(name)
+        if kept is None or kept.steps is not steps:
+            kept = self._painters[name] = rendering.Painter(self._renders[name], steps)
+        return kept
+
+
+def _curve(
+    x: Floats, y: Floats, weight: float, points: int, span: tuple[float, float]
+) -> dict[str, Any]:
+    """Return the part of a curve whose x is in the span, smoothed and thinned."""
+    smooth, inside = series.smoothed(y, weight), (x >= span[0]) & (x <= span[1])
+    x, y, smooth = x[inside], y[inside], smooth[inside]
+    chosen = series.thinned(smooth, points)
+    low, high = series.envelope(y, chosen)
+    shown = {"x": x[chosen], "y": smooth[chosen]}
+    if weight or len(x) > len(chosen):
+        shown |= {"low": low, "high": high}
+    columns = {name: [float(f"{v:.6g}") for v in c.tolist()] for name, c in shown.items()}
+    return {"count": len(x), "last": float(y[-1]) if len(y) else None, **columns}
+
+
+def _loop(trial: Path) -> dict[str, Any]:
+    return loop.figures(tail(trial), _capacity(trial))
+
+
+def _capacity(trial: Path) -> float | None:
+    """Return the segments that the buffer holds at most, if the settings tell."""
+    capacity = _setting(trial, "buffer", "capacity")
+    return float(capacity) if isinstance(capacity, int | float) else None
+
+
+def _setting(trial: Path, part: str, name: str) -> Any:
+    """Return a setting of a trial, None where there is none."""
+    try:
+        return yaml.safe_load((trial / "config.yaml").read_text(encoding="utf-8"))[part][name]
+    except (OSError, yaml.YAMLError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _trials(request: web.Request) -> list[str]:
+    names = list(dict.fromkeys(request.query.getall("trial", [])))
+    if len(names) > _MAX_TRIALS:
+        raise ConfigError(f"trial: expected {_MAX_TRIALS} at most, got {len(names)}")
+    return names
+
+
+def _step(request: web.Request, steps: tuple[Step, ...]) -> Step:
+    index = request.match_info["step"]
+    if not (index.isascii() and index.isdecimal() and len(index) < 10 and int(index) < len(steps)):
+        raise ConfigError(f"step: expected 0 to {len(steps) - 1}, got {index[:20]!r}")
+    return steps[int(index)]

@@ -1,0 +1,205 @@
+"""A project's trials as they lie on disk. What a browser names is looked up in a listing here."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from bray.viewer.metric_log import FILE, MetricLog, Row, launches, tail
+from bray_core.errors import NotFoundError
+
+_MAX_LOG_BYTES = 256 * 1024 * 1024
+"""Of metrics kept in memory; the trials that were looked at longest ago are read again."""
+_MAX_TEXT_BYTES = 256 * 1024
+_KEPT_TRIALS = 4096
+RETURNS = ("actor/episode_return", "actor/mean_return", "evaluation_return")
+
+
+class Project:
+    """The trials below one folder. Thread-safe.
+
+    Args:
+        path: of the folder.
+
+    Raises:
+        NotFoundError: there is no such folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_dir():
+            raise NotFoundError(f"project: no folder {path}: expected one that `bray train` wrote")
+        self.path = path.resolve()
+        self._lock = threading.Lock()
+        self._logs: OrderedDict[str, MetricLog] = OrderedDict()
+        self._summaries: dict[str, tuple[Any, dict[str, Any]]] = {}
+
+    def names(self) -> list[str]:
+        """Return the names of all trials, sorted."""
+        with os.scandir(self.path) as entries:
+            return sorted(entry.name for entry in entries if _is_trial(entry))
+
+    def trial(self, name: str) -> Path:
+        """Return a trial's folder.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        with os.scandir(self.path) as entries:
+            if not any(entry.name == name and _is_trial(entry) for entry in entries):
+                raise NotFoundError(f"trial: no {name[:100]!r} in this project")
+        return self.path / name
+
+    def metrics(self, name: str) -> MetricLog:
+        """Return a trial's metrics; raises NotFoundError where there is none of that name."""
+        path = self.trial(name)
+        with self._lock:
+            log = self._logs.pop(name, None) or MetricLog(path)
+            self._logs[name] = log
+            total = sum(log.num_bytes for log in self._logs.values())
+            while total > _MAX_LOG_BYTES and len(self._logs) > 1:
+                _, dropped = self._logs.popitem(last=False)
+                total -= dropped.num_bytes
+        return log
+
+    def summaries(self) -> list[dict[str, Any]]:
+        """Return a few figures of each trial; what has not changed on disk is not read again."""
+        names = self.names()
+        if len(self._summaries) > _KEPT_TRIALS:
+            self._summaries.clear()
+        return [self._summary(name) for name in names]
+
+    def _summary(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        stamp = _stamp(path)
+        kept = self._summaries.get(name)
+        if kept is None or kept[0] != stamp:
+            kept = self._summaries[name] = stamp, _figures(path)
+        return {"name": name, "state": state(path), **kept[1]}
+
+
+def describe(trial: Path) -> dict[str, Any]:
+    """Return what a trial is: its settings, its launches with their records, how it ended."""
+    return {
+        "name": trial.name,
+        "state": state(trial),
+        "config": _text(trial / "config.yaml"),
+        "result": _json(trial / "result.json"),
+        "launches": [
+            {"name": launch.name, **_record(launch)} for launch in reversed(launches(trial)[-100:])
+        ],
+        **_figures(trial),
+    }
+
+
+def newest_values(found: list[Row]) -> dict[str, float]:
+    """Return the newest value of each metric that the lines have."""
+    values: dict[str, float] = {}
+    for row in found:
+        values |= {name: value for name, value in row.values.items() if value is not None}
+    return values
+
+
+def state(trial: Path) -> str:
+    """Return `running`, `finished`, `interrupted`, `failed`, `crashed` or `new`."""
+    if _is_held(trial):
+        return "running"
+    every = launches(trial)
+    if not every:
+        return "new"
+    ending = _json(every[-1] / "launch.json").get("ending")
+    if isinstance(ending, str):
+        return ending
+    return "finished" if (trial / "result.json").exists() else "crashed"
+
+
+def _is_held(trial: Path) -> bool:
+    """Return whether a process runs the trial: it holds the lock for writing."""
+    try:
+        handle = os.open(trial / ".lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _is_trial(entry: os.DirEntry[str]) -> bool:
+    return entry.name[0] != "." and Path(entry.path, "launches").is_dir()
+
+
+def _stamp(trial: Path) -> tuple[Any, ...]:
+    """Return what changes when a trial's figures do."""
+    every = launches(trial)
+    files = [trial / "result.json", *(launch / FILE for launch in every[-1:])]
+    return (len(every), *(_time_and_size(file) for file in files))
+
+
+def _time_and_size(file: Path) -> tuple[int, int]:
+    try:
+        found = file.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
+
+
+def _figures(trial: Path) -> dict[str, Any]:
+    every, found = launches(trial), tail(trial)
+    values = newest_values(found)
+    result = _json(trial / "result.json")
+    last = found[-1] if found else None
+    frames, steps, seconds, version = (
+        last.axes(found[0].wall_time_s, 0.0) if last else (math.nan,) * 4
+    )
+    return {
+        "return": _finite(next((values[n] for n in RETURNS if n in values), None)),
+        "evaluation_return": _finite(result.get("evaluation_return")),
+        "reached": result.get("reached"),
+        "frames": _finite(frames),
+        "steps": _finite(steps),
+        "version": _finite(version),
+        "seconds": _finite(seconds),
+        "num_launches": len(every),
+        "began_s": _began(every),
+        "updated_s": last.wall_time_s if last else None,
+    }
+
+
+def _finite(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and math.isfinite(value)
+    return float(value) if is_number else None
+
+
+def _began(every: list[Path]) -> float | None:
+    return every[0].stat().st_ctime if every else None
+
+
+def _record(launch: Path) -> dict[str, Any]:
+    record = _json(launch / "launch.json")
+    return {"record": record, "changes": _text(launch / "changes.diff")}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        loaded = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def _text(path: Path) -> str | None:
+    """Return a file's text, of a long one the beginning; None where there is none."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_TEXT_BYTES).decode(errors="replace")
+    except OSError:
+        return None

@@ -1,0 +1,266 @@
+"""Pictures of an episode's steps: by the user's render functions, or of any nested arrays."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from bray.viewer.episodes import Step
+from bray_core import nested
+from bray_core.errors import ConfigError, SpecError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Render: TypeAlias = Callable[[Step], Any]
+"""Returns pixels `[H, W]` or `[H, W, C]` of uint8, a `PIL.Image.Image`, or a matplotlib figure."""
+DEFAULT = "observation"
+
+_LEAST_SIDE = 8
+"""Pixels: what is smaller is drawn as numbers."""
+_SHOWN_SIDE = 256
+_MAX_SIDE = 2048
+_WIDTH = 560
+_MAX_LEAVES = 24
+_MAX_CELLS = 64
+_PAPER, _INK, _FAINT = (246, 247, 249), (36, 41, 47), (106, 115, 125)
+_NEGATIVE, _MIDDLE, _POSITIVE = (178, 24, 43), (232, 232, 235), (33, 102, 172)
+
+
+def load(name: str) -> Render:
+    """Import a render function, `module:function`; modules of the working directory are found.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    module, colon, function = name.partition(":")
+    if not (module and colon and function):
+        raise ConfigError(f"--render: expected module:function, got {name!r}")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"--render: {module!r} cannot be imported: {error}") from error
+    for part in function.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise ConfigError(f"--render: module {module!r} has no function {function!r}")
+    return found  # type: ignore[no-any-return]
+
+
+class Painter:
+    """Draws the steps of an episode, by a render function or by default.
+
+    Args:
+        render: None draws what there is.
+        steps: of the episode: the colours of the default mean the same in all of them.
+    """
+
+    def __init__(self, render: Render | None, steps: Sequence[Step]) -> None:
+        self._render = render
+        self.steps = steps
+        self._reaches: dict[str, float] | None = None
+
+    def image(self, index: int) -> Image:
+        """Return a step's picture.
+
+        Raises:
+            SpecError: the render function returned something else; says what.
+        """
+        step = self.steps[index]
+        if self._render is not None:
+            return _image(self._render(step))
+        picture = _picture_in(step)
+        if picture is not None:
+            return _enlarged(picture)
+        if self._reaches is None:
+            self._reaches = _reaches(self.steps)
+        return _cells(_leaves(step), self._reaches)
+
+
+def _picture_in(step: Step) -> npt.NDArray[np.uint8] | None:
+    """Return the first image in the observation, if there is one."""
+    tree = step.body
+    if isinstance(tree, dict) and "observation" in tree:
+        tree = tree["observation"]
+    found = nested.flatten(tree) if isinstance(tree, dict | list | tuple) else {"": tree}
+    pictures = (_as_picture(leaf) for leaf in found.values())
+    return next((picture for picture in pictures if picture is not None), None)
+
+
+def _leaves(step: Step) -> dict[str, Any]:
+    """Return what gamecore and actor said, by path."""
+    found: dict[str, Any] = {}
+    for tree in (step.body, step.reply):
+        if isinstance(tree, dict | list | tuple):
+            found |= nested.flatten(tree)
+        elif tree is not None:
+            found[""] = tree
+    return found
+
+
+def _reaches(steps: Sequence[Step]) -> dict[str, float]:
+    """Return the greatest magnitude of each leaf in all steps."""
+    reaches: dict[str, float] = {}
+    for step in steps:
+        for path, leaf in _leaves(step).items():
+            grid = _grid(leaf)
+            if grid is not None:
+                reach = np.max(np.abs(grid), initial=0.0, where=np.isfinite(grid))
+                reaches[path] = max(reaches.get(path, 0.0), float(reach))
+    return reaches
+
+
+def png(image: Image) -> bytes:
+    """Return a picture as a PNG file."""
+    file = io.BytesIO()
+    image.save(file, "PNG", compress_level=1)
+    return file.getvalue()
+
+
+def _image(drawn: Any) -> Image:
+    from PIL import Image
+
+    if isinstance(drawn, Image.Image):
+        image = drawn.convert("RGB")
+    elif hasattr(drawn, "savefig"):
+        file = io.BytesIO()
+        drawn.savefig(file, format="png")
+        image = Image.open(file).convert("RGB")
+    else:
+        pixels = np.asarray(drawn)
+        image = _pixels(_as_picture(pixels) if pixels.dtype == np.uint8 else None, pixels)
+    if max(image.size) > _MAX_SIDE:
+        image.thumbnail((_MAX_SIDE, _MAX_SIDE))
+    return image
+
+
+def _pixels(picture: npt.NDArray[np.uint8] | None, given: npt.NDArray[Any]) -> Image:
+    from PIL import Image
+
+    if picture is None:
+        raise SpecError(
+            "render: expected uint8 [H, W] or [H, W, 1, 3 or 4], a PIL image or a figure, "
+            f"got {given.dtype} {list(given.shape)}"
+        )
+    return Image.fromarray(picture)
+
+
+def _as_picture(leaf: Any) -> npt.NDArray[np.uint8] | None:
+    """Return `[H, W, 3]` of what looks like an image: `[H, W]`, `[H, W, C]` or `[C, H, W]`."""
+    array = leaf if isinstance(leaf, np.ndarray) else None
+    if array is None or array.dtype.kind not in "biuf" or array.ndim not in (2, 3):
+        return None
+    if array.ndim == 3:
+        if array.shape[0] <= 4 < min(array.shape[1:]):  # channels or frames first
+            array = array.transpose(1, 2, 0)
+        if array.shape[2] not in (1, 2, 3, 4):
+            return None
+        array = array[..., :3] if array.shape[2] == 3 else array[..., -1]  # the newest frame
+    if min(array.shape[:2]) < _LEAST_SIDE:
+        return None
+    if array.dtype != np.uint8:
+        array = _stretched(array.astype(np.float64))
+    return np.ascontiguousarray(array if array.ndim == 3 else array[..., None].repeat(3, 2))
+
+
+def _stretched(array: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
+    """Return numbers as brightness: 0 to 1, or else from the least to the greatest."""
+    array = np.nan_to_num(array, posinf=0.0, neginf=0.0)
+    low, high = min(0.0, array.min()), max(1.0, array.max())
+    brightness: npt.NDArray[np.uint8] = ((array - low) / (high - low) * 255).astype(np.uint8)
+    return brightness
+
+
+def _enlarged(picture: npt.NDArray[np.uint8]) -> Image:
+    from PIL import Image
+
+    image = Image.fromarray(picture)
+    factor = _SHOWN_SIDE // max(image.size)
+    if factor > 1:
+        image = image.resize(
+            (image.width * factor, image.height * factor), Image.Resampling.NEAREST
+        )
+    if max(image.size) > _MAX_SIDE:
+        image.thumbnail((_MAX_SIDE, _MAX_SIDE))
+    return image
+
+
+def _cells(found: dict[str, Any], reaches: Mapping[str, float]) -> Image:
+    """Draw a row of coloured cells for each leaf, red below zero and blue above."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    rows = [(path, _grid(leaf)) for path, leaf in list(found.items())[:_MAX_LEAVES]]
+    heights = [34 + _cell_side(grid) * len(grid) if grid is not None else 34 for _, grid in rows]
+    image = Image.new("RGB", (_WIDTH, max(60, sum(heights) + 12)), _PAPER)
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(13)
+    top = 8
+    for (path, grid), height in zip(rows, heights, strict=True):
+        draw.text((12, top), path or "body", _INK, font)
+        if grid is None:
+            draw.text((150, top), str(found[path])[:60], _FAINT, font)
+        else:
+            draw.text((150, top), _bounds(grid), _FAINT, font)
+            _paste(draw, grid / (reaches[path] or 1.0), top + 20)
+        top += height
+    if not rows:
+        draw.text((12, 20), "nothing to draw", _FAINT, font)
+    return image
+
+
+def _grid(leaf: Any) -> npt.NDArray[np.float64] | None:
+    """Return a leaf's numbers `[rows, columns]`, thinned to what can be drawn; None: no numbers."""
+    if isinstance(leaf, str | bytes) or leaf is None:
+        return None
+    array = np.asarray(leaf)
+    if array.dtype.kind not in "biuf" or not array.size:
+        return None
+    array = array.astype(np.float64)
+    flat = array.reshape(-1, array.shape[-1]) if array.ndim > 1 else array.reshape(1, -1)
+    return flat[:: math.ceil(len(flat) / _MAX_CELLS), :: math.ceil(flat.shape[1] / _MAX_CELLS)]
+
+
+def _cell_side(grid: npt.NDArray[np.float64]) -> int:
+    return max(6, min(26, (_WIDTH - 24) // int(grid.shape[1])))
+
+
+def _bounds(grid: npt.NDArray[np.float64]) -> str:
+    if grid.size <= 4:
+        return "  ".join(f"{value:.4g}" for value in grid.ravel())
+    low = np.min(grid, initial=math.inf, where=np.isfinite(grid))
+    high = np.max(grid, initial=-math.inf, where=np.isfinite(grid))
+    return f"{grid.shape[0]} x {grid.shape[1]}, {low:.4g} to {high:.4g}"
+
+
+def _paste(draw: Any, grid: npt.NDArray[np.float64], top: int) -> None:
+    side = _cell_side(grid)
+    for row, values in enumerate(grid.tolist()):
+        for column, value in enumerate(values):
+            x, y = 12 + column * side, top + row * side
+            draw.rectangle((x, y, x + side - 2, y + side - 2), _colour(value))
+
+
+def _colour(share: float) -> tuple[int, ...]:
+    if not math.isfinite(share):
+        return (160, 160, 160)
+    end = _POSITIVE if share > 0 else _NEGATIVE
+    weight = min(1.0, abs(share))
+    return tuple(round(m + (e - m) * weight) for m, e in zip(_MIDDLE, end, strict=True))
+
+
+def names_of(renders: Sequence[str]) -> dict[str, Render | None]:
+    """Return the choices: the default, and the user's functions by the names they were given as.
+
+    Raises:
+        ConfigError: one is no function.
+    """
+    return {DEFAULT: None, **{name: load(name) for name in renders}}

@@ -1,0 +1,124 @@
+"""The server behind `bray view`: reads a project's folder, writes nothing, opens one port."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable, Sequence
+from importlib import resources
+from pathlib import Path
+
+from aiohttp import web
+
+from bray.viewer.guard import LOOPBACK, Guard
+from bray.viewer.pages import Pages
+from bray.viewer.project import Project
+from bray.viewer.rendering import names_of
+from bray_core.errors import ConfigError, PortInUseError
+from bray_core.event_loop import EventLoopThread
+
+_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_STOP_S = 5.0
+_MAX_BODY_BYTES = 16 * 1024
+
+
+class Viewer:
+    """Serves a project's page from a thread of its own, until it is closed.
+
+    Args:
+        project: folder of the trials.
+        host: to listen at; beyond this machine only with a token.
+        port: 0 takes any free one.
+        token: that is asked for; None: whoever reaches the port may look.
+        renders: functions `module:function` that draw a step of an episode.
+
+    Raises:
+        NotFoundError: there is no such folder.
+        ConfigError: a render function is none, or a host beyond this machine without a token.
+        PortInUseError: names the port.
+
+    Example:
+        >>> import tempfile
+        >>> viewer = Viewer(Path(tempfile.mkdtemp()), port=0)
+        >>> viewer.address.startswith("http://127.0.0.1:")
+        True
+        >>> viewer.close()
+    """
+
+    def __init__(
+        self,
+        project: Path,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str | None = None,
+        renders: Sequence[str] = (),
+    ) -> None:
+        if token is None and host not in LOOPBACK:
+            raise ConfigError(
+                f"--host: whoever reaches {host} could read every trial: add --token-env, or "
+                "listen at 127.0.0.1"
+            )
+        if not 0 <= port <= 65535:
+            raise ConfigError(f"--port: expected 0 to 65535, got {port}")
+        self._pages = Pages(Project(project), names_of(renders))
+        self._host, self._port = host, port
+        self._loop = EventLoopThread("viewer")
+        try:
+            self._runner = self._loop.run(self._start(token))
+        except BaseException:
+            self._loop.stop()
+            self._pages.close()
+            raise
+
+    @property
+    def address(self) -> str:
+        """Where a browser finds it."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        port: int = self._runner.addresses[0][1]
+        return f"http://{host}:{port}"
+
+    def close(self) -> None:
+        """Stop listening; again is harmless."""
+        if self._loop.loop.is_closed():
+            return
+        try:
+            self._loop.run(self._runner.cleanup(), timeout_s=2 * _STOP_S)
+        finally:
+            self._loop.stop()
+            self._pages.close()
+
+    async def _start(self, token: str | None) -> web.AppRunner:
+        files = _static()
+        guard = Guard(token, files.pop("login.html")[0].decode())
+        files[""] = files.pop("index.html")
+        app = web.Application(middlewares=[guard.answer], client_max_size=_MAX_BODY_BYTES)
+        app.add_routes(self._pages.routes())
+        app.router.add_get("/login", guard.ask)
+        app.router.add_post("/login", guard.login)
+        for name, (body, kind) in files.items():
+            app.router.add_get(f"/static/{name}" if name else "/", _serving(body, kind))
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_S)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self._host, self._port).start()
+        except OSError as error:
+            await runner.cleanup()
+            if error.errno == errno.EADDRINUSE:
+                cure = "choose another with --port, or 0 for any free one"
+                raise PortInUseError(self._host, self._port, cure) from error
+            raise ConfigError(f"--host: cannot listen at {self._host}: {error}") from error
+        return runner
+
+
+def _static() -> dict[str, tuple[bytes, str]]:
+    """Return the files of the page by name, and their types."""
+    files = resources.files("bray.viewer").joinpath("static").iterdir()
+    kinds = ((file, _TYPES.get(file.name.rpartition(".")[2])) for file in files)
+    return {file.name: (file.read_bytes(), kind) for file, kind in kinds if kind is not None}
+
+
+def _serving(body: bytes, kind: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response(body=body, content_type=kind, charset="utf-8")
+
+    return handler

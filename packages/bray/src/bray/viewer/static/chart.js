@@ -1,0 +1,237 @@
+// A line chart in SVG: several curves, bands around them, logarithmic axes, values under the pointer.
+
+import { h, put, s } from "./dom.js";
+import { number } from "./format.js";
+
+const LEFT = 52, RIGHT = 14, TOP = 10, BOTTOM = 24, SHOWN_VALUES = 14, NEAR = 30;
+
+export class Chart {
+  // curves: [{name, slot, x, y, low?, high?}]; a slot chooses the colour.
+  // onzoom is told the range of x that was dragged over, or null for all of it.
+  constructor(title, { height = 210, format = number, onzoom = null } = {}) {
+    this.height = height;
+    this.format = format;
+    this.data = { curves: [], xLabel: "", logX: false, logY: false };
+    this.tip = h("div", { className: "tip", hidden: true });
+    this.svg = s("svg", { class: "chart", height, role: "img", "aria-label": title, tabindex: 0 });
+    this.note = h("span", { className: "faint" });
+    this.element = h("figure", {}, h("figcaption", {}, title, " ", this.note), this.svg, this.tip);
+    this.svg.addEventListener("pointermove", (event) => (this.from == null ? this.point(event.offsetX) : this.drag(event.offsetX)));
+    if (onzoom) {
+      this.svg.addEventListener("pointerdown", (event) => this.grab(event));
+      this.svg.addEventListener("pointerup", (event) => this.drop(event.offsetX, onzoom));
+      this.svg.addEventListener("dblclick", () => onzoom(null));
+    }
+    this.svg.addEventListener("pointerleave", () => this.unpoint());
+    this.svg.addEventListener("blur", () => this.unpoint());
+    this.svg.addEventListener("keydown", (event) => this.key(event));
+    this.observer = new ResizeObserver(() => this.draw());
+    this.observer.observe(this.element);
+  }
+
+  close() {
+    this.observer.disconnect();
+  }
+
+  set(data) {
+    this.data = { ...this.data, ...data };
+    this.isSet = true;
+    this.draw();
+  }
+
+  draw() {
+    const width = this.svg.clientWidth || this.element.clientWidth;
+    if (!width) return;
+    this.width = width;
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${this.height}`);
+    const { logX, logY, xLabel } = this.data;
+    this.curves = this.data.curves.map((curve) => visible(curve, logX, logY)).filter((c) => c.x.length);
+    if (!this.curves.length) {
+      put(this.svg, s("text", { x: width / 2, y: this.height / 2, class: "empty" }, this.isSet ? "nothing recorded" : ""));
+      return;
+    }
+    const ys = this.curves.flatMap((c) => [c.y, c.low || [], c.high || []]);
+    this.xScale = scale(bounds(this.curves.map((c) => c.x)), LEFT, width - RIGHT, logX);
+    this.yScale = scale(padded(bounds(ys), logY), this.height - BOTTOM, TOP, logY);
+    this.cursor = s("g", { class: "cursor" });
+    put(this.svg, this.grid(width, xLabel), this.curves.map((curve) => this.curve(curve)), this.cursor);
+  }
+
+  grid(width, xLabel) {
+    const lines = [];
+    for (const tick of this.yScale.ticks(Math.max(2, this.height / 48))) {
+      const y = this.yScale(tick);
+      lines.push(s("line", { x1: LEFT, x2: width - RIGHT, y1: y, y2: y, class: "grid" }));
+      lines.push(s("text", { x: LEFT - 7, y: y + 4, class: "left" }, this.format(tick)));
+    }
+    for (const tick of this.xScale.ticks((width - LEFT) / 85)) {
+      const x = this.xScale(tick);
+      lines.push(s("line", { x1: x, x2: x, y1: this.height - BOTTOM, y2: this.height - BOTTOM + 4, class: "axis" }));
+      if (x < width - RIGHT - 60 || !xLabel) {
+        lines.push(s("text", { x, y: this.height - 7, class: "below" }, number(tick)));
+      }
+    }
+    const y = this.height - BOTTOM;
+    lines.push(s("line", { x1: LEFT, x2: width - RIGHT, y1: y, y2: y, class: "axis" }));
+    lines.push(s("text", { x: width - RIGHT, y: this.height - 7, class: "x-label" }, xLabel));
+    return lines;
+  }
+
+  curve(curve) {
+    const parts = [];
+    const at = (column) => column.map((value, i) => `${round(this.xScale(curve.x[i]))} ${round(this.yScale(value))}`);
+    if (curve.low && curve.x.length > 1) {
+      const points = [...at(curve.high), ...at(curve.low).reverse()];
+      parts.push(s("path", { d: `M${points.join("L")}Z`, class: `band c${curve.slot % 10}` }));
+    }
+    const points = at(curve.y);
+    const dash = ["", "6 3", "2 3", "8 3 2 3"][Math.floor(curve.slot / 10) % 4];
+    parts.push(s("path", { d: `M${points.join("L")}`, class: `line c${curve.slot % 10}`, "stroke-dasharray": dash }));
+    if (points.length === 1) {
+      parts.push(s("circle", { cx: this.xScale(curve.x[0]), cy: this.yScale(curve.y[0]), r: 3, class: `dot c${curve.slot % 10}` }));
+    }
+    return parts;
+  }
+
+  grab(event) {
+    if (!this.cursor || event.button !== 0) return;
+    this.svg.setPointerCapture(event.pointerId);
+    this.from = event.offsetX;
+    this.unpoint();
+  }
+
+  drag(x) {
+    const [left, right] = this.dragged(x);
+    put(this.cursor, s("rect", { x: left, width: right - left, y: TOP, height: this.height - BOTTOM - TOP, class: "dragged" }));
+  }
+
+  drop(x, onzoom) {
+    if (this.from == null) return;
+    const [left, right] = this.dragged(x);
+    this.from = null;
+    put(this.cursor);
+    if (right - left > 8) onzoom([this.xScale.invert(left), this.xScale.invert(right)]);
+  }
+
+  dragged(x) {
+    const inside = (at) => Math.max(LEFT, Math.min(this.width - RIGHT, at));
+    return [inside(this.from), inside(x)].sort((a, b) => a - b);
+  }
+
+  key(event) {
+    const step = { ArrowLeft: -4, ArrowRight: 4 }[event.key];
+    if (!step || !this.cursor) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.point(Math.min(this.width - RIGHT, Math.max(LEFT, (this.at ?? this.width / 2) + step)));
+  }
+
+  point(x) {
+    if (!this.curves || !this.curves.length || x < LEFT - 4 || x > this.width - RIGHT + 4) return this.unpoint();
+    this.at = x;
+    const every = this.curves.map((curve) => this.nearest(curve, x));
+    const first = every.reduce((one, other) => (other.away < one.away ? other : one));
+    // A curve that ends elsewhere has no value here.
+    const found = every.filter((one) => one.away <= first.away + NEAR);
+    found.sort((one, other) => other.curve.y[other.i] - one.curve.y[one.i]);
+    const middle = this.xScale(first.curve.x[first.i]);
+    put(
+      this.cursor,
+      s("line", { x1: middle, x2: middle, y1: TOP, y2: this.height - BOTTOM, class: "hair" }),
+      found.map(({ curve, i }) =>
+        s("circle", { cx: this.xScale(curve.x[i]), cy: this.yScale(curve.y[i]), r: 3, class: `dot c${curve.slot % 10}` })),
+    );
+    this.tell(found, first.curve.x[first.i], middle);
+  }
+
+  tell(found, x, middle) {
+    const rows = found.slice(0, SHOWN_VALUES).map(({ curve, i }) =>
+      h("div", { className: "row" }, h("i", { className: `swatch c${curve.slot % 10}` }), h("span", {}, curve.name),
+        h("b", {}, this.format(curve.y[i])), curve.low && curve.high[i] - curve.low[i] > 1e-9 * Math.abs(curve.y[i]) ? h("small", {}, `${this.format(curve.low[i])} … ${this.format(curve.high[i])}`) : h("small")));
+    const rest = found.length - rows.length;
+    put(this.tip, h("div", { className: "faint" }, `${this.data.xLabel} ${number(x)}`),
+      rows, rest > 0 ? h("div", { className: "faint" }, `and ${rest} more`) : null);
+    this.tip.hidden = false;
+    const left = middle > this.width / 2 ? middle - this.tip.offsetWidth - 14 : middle + 14;
+    this.tip.style.left = `${Math.max(0, left)}px`;
+  }
+
+  unpoint() {
+    this.at = null;
+    this.tip.hidden = true;
+    if (this.cursor) put(this.cursor);
+  }
+
+  nearest(curve, x) {
+    let best = 0, distance = Infinity;
+    for (let i = 0; i < curve.x.length; i++) {
+      const away = Math.abs(this.xScale(curve.x[i]) - x);
+      if (away < distance) [best, distance] = [i, away];
+    }
+    return { curve, i: best, away: distance };
+  }
+}
+
+function visible(curve, logX, logY) {
+  // A logarithm has no place for what is not above zero.
+  if (!logX && !logY) return curve;
+  const kept = curve.x.map((_, i) => i).filter((i) => (!logX || curve.x[i] > 0) && (!logY || curve.y[i] > 0));
+  const pick = (column) => column && kept.map((i) => column[i]);
+  const [x, y, high] = [pick(curve.x), pick(curve.y), pick(curve.high)];
+  const low = curve.low && kept.map((i) => (logY && curve.low[i] <= 0 ? curve.y[i] : curve.low[i]));
+  return { ...curve, x, y, low, high };
+}
+
+function bounds(columns) {
+  let low = Infinity, high = -Infinity;
+  for (const column of columns) {
+    for (const value of column) {
+      if (value < low) low = value;
+      if (value > high) high = value;
+    }
+  }
+  return [low, high];
+}
+
+function padded([low, high], isLog) {
+  if (isLog) return low === high ? [low / 2, high * 2] : [low, high];
+  const room = (high - low) * 0.04 || Math.abs(high) * 0.1 || 1;
+  return [low - room, high + room];
+}
+
+function scale([low, high], from, to, isLog) {
+  if (low === high) high = low + (isLog ? low : 1);
+  const map = isLog ? Math.log10 : (value) => value;
+  const start = map(low), span = map(high) - start || 1;
+  const at = (value) => from + ((map(value) - start) / span) * (to - from);
+  at.invert = (position) => {
+    const value = start + ((position - from) / (to - from)) * span;
+    return isLog ? 10 ** value : value;
+  };
+  at.ticks = (count) => (isLog ? logTicks(low, high, count) : ticks(low, high, count));
+  return at;
+}
+
+export function ticks(low, high, count) {
+  const rough = (high - low) / Math.max(1, count);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((k) => k * power).find((one) => one >= rough * 0.999);
+  const found = [];
+  for (let k = Math.ceil(low / step); k * step <= high + step * 1e-9; k++) found.push(k * step);
+  return found;
+}
+
+function logTicks(low, high, count) {
+  const from = Math.floor(Math.log10(low)), to = Math.ceil(Math.log10(high));
+  const factors = to - from <= 1 ? [1, 2, 3, 5] : to - from <= 3 ? [1, 3] : [1];
+  const every = Math.max(1, Math.ceil((to - from) / Math.max(2, count)));
+  const found = [];
+  for (let power = from; power <= to; power += every) {
+    for (const factor of factors) found.push(factor * 10 ** power);
+  }
+  return found.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
+}
+
+function round(value) {
+  return Math.round(value * 10) / 10;
+}

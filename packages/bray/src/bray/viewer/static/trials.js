@@ -1,0 +1,234 @@
+// Trials side by side: a table to choose from, and curves of the chosen ones.
+
+import { get } from "./api.js";
+import { Chart } from "./chart.js";
+import { h, put } from "./dom.js";
+import { ago, brief, number } from "./format.js";
+
+const COLUMNS = [
+  ["name", "Trial", (t) => t.name],
+  ["state", "State", (t) => h("span", { className: `state ${t.state}` }, t.state)],
+  ["return", "Return", (t) => number(t.return ?? t.evaluation_return)],
+  ["frames", "Frames", (t) => number(t.frames)],
+  ["seconds", "Ran", (t) => brief(t.seconds)],
+  ["updated_s", "Last news", (t) => ago(t.updated_s)],
+];
+const FIRST_METRICS = ["actor/episode_return", "trainer/loss", "actor/episode_length", "trainer/entropy"];
+const AXES = { frames: "frames", steps: "optimiser steps", seconds: "seconds", policy_version: "policy version" };
+const FIRST_TRIALS = 5;
+
+export class Trials {
+  constructor(main, app) {
+    this.app = app;
+    this.charts = new Map();
+    this.names = [];
+    this.row = 0;
+    const wanted = app.saved("trials", {});
+    this.wish = { x: "frames", smoothing: 0, logX: false, logY: false, sort: "updated_s", down: true, metrics: null, chosen: null, ...wanted };
+    this.slots = new Map();
+    this.build(main);
+  }
+
+  build(main) {
+    this.filter = h("input", { type: "search", id: "filter", placeholder: "Filter (/)", oninput: () => this.table() });
+    this.rows = h("tbody");
+    this.heads = h("tr");
+    this.count = h("span", { className: "faint" });
+    const all = h("button", { type: "button", onclick: () => this.chooseAll() }, "all");
+    const none = h("button", { type: "button", onclick: () => this.choose([]) }, "none");
+    const table = h("table", { className: "trials" }, h("thead", {}, this.heads), this.rows);
+    this.scroll = h("div", { className: "scroll" }, table);
+    this.grid = h("div", { className: "charts" });
+    put(main, h("div", { className: "side-by-side" },
+      h("section", { className: "panel" }, h("div", { className: "bar" }, this.filter, this.count, "Select", all, none), this.scroll),
+      h("section", {}, this.controls(), this.grid)));
+  }
+
+  controls() {
+    const check = (key, text) => h("label", {}, h("input", { type: "checkbox", id: key, checked: this.wish[key], onchange: (e) => this.set({ [key]: e.target.checked }) }), text);
+    const axis = h("select", { id: "x", onchange: (e) => { this.zoom(null); this.set({ x: e.target.value }); } },
+      Object.entries(AXES).map(([value, text]) => h("option", { value, selected: value === this.wish.x }, text)));
+    this.smooth = h("output", {}, String(this.wish.smoothing));
+    const slider = h("input", { type: "range", id: "smoothing", min: 0, max: 0.99, step: 0.01, oninput: (e) => this.set({ smoothing: Number(e.target.value) }) });
+    slider.value = this.wish.smoothing;
+    this.whole = h("button", { type: "button", hidden: true, onclick: () => this.zoom(null) }, "whole x");
+    this.picker = h("div", { className: "picker" });
+    this.search = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter metrics", oninput: () => this.pick() });
+    this.picks = h("summary", {}, "Metrics");
+    return h("div", { className: "bar" }, h("label", {}, "x ", axis), h("label", {}, "Smooth ", slider, this.smooth),
+      check("logX", "log x"), check("logY", "log y"), this.whole, h("details", { className: "metrics" }, this.picks, h("div", { className: "pop" }, this.search, this.picker)));
+  }
+
+  set(change) {
+    Object.assign(this.wish, change);
+    this.app.save("trials", this.wish);
+    this.smooth.textContent = String(this.wish.smoothing);
+    this.curves();
+  }
+
+  // Drag over a chart: all of them show that range; a double click or "whole x" ends it.
+  zoom(range) {
+    this.range = range;
+    this.whole.hidden = !range;
+    this.curves();
+  }
+
+  async refresh() {
+    if (!this.wish.chosen) {
+      const newest = [...this.app.trials].sort((a, b) => (b.updated_s ?? 0) - (a.updated_s ?? 0));
+      this.wish.chosen = newest.slice(0, FIRST_TRIALS).map((trial) => trial.name);
+    }
+    this.table();
+    await this.curves();
+  }
+
+  chosen() {
+    const known = new Set(this.app.trials.map((trial) => trial.name));
+    return this.wish.chosen.filter((name) => known.has(name));
+  }
+
+  slot(name) {
+    if (!this.slots.has(name)) {
+      const used = new Set(this.chosen().map((other) => this.slots.get(other)));
+      let free = 0;
+      while (used.has(free)) free++;
+      this.slots.set(name, free);
+    }
+    return this.slots.get(name);
+  }
+
+  shown() {
+    const words = this.filter.value.toLowerCase().split(/\s+/);
+    const { sort, down } = this.wish;
+    const value = (trial) => (sort === "return" ? trial.return ?? trial.evaluation_return : trial[sort]);
+    const order = (a, b) => (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : (a ?? -Infinity) - (b ?? -Infinity));
+    const found = this.app.trials.filter((trial) => words.every((word) => `${trial.name} ${trial.state}`.toLowerCase().includes(word)));
+    return found.sort((a, b) => (down ? -1 : 1) * order(value(a), value(b)));
+  }
+
+  table() {
+    const { sort, down } = this.wish;
+    put(this.heads, h("th"), COLUMNS.map(([key, words]) =>
+      h("th", { className: key === "name" || key === "state" ? "" : "number", "aria-sort": key === sort ? (down ? "descending" : "ascending") : "none" },
+        h("button", { type: "button", onclick: () => this.sort(key) }, words, key === sort ? (down ? " ↓" : " ↑") : ""))));
+    const trials = this.shown(), chosen = new Set(this.chosen());
+    this.names = trials.map((trial) => trial.name);
+    this.row = Math.min(this.row, Math.max(0, trials.length - 1));
+    put(this.rows, trials.map((trial, i) => this.line(trial, i, chosen.has(trial.name))));
+    this.count.textContent = `${trials.length} of ${this.app.trials.length}, ${chosen.size} selected`;
+    if (!this.app.trials.length) put(this.rows, h("tr", {}, h("td", { colSpan: 8, className: "empty" }, "No trials yet: bray train writes one here.")));
+  }
+
+  line(trial, i, isChosen) {
+    const box = h("input", { type: "checkbox", checked: isChosen, "aria-label": `Select ${trial.name}`, tabIndex: -1 });
+    const swatch = h("i", { className: isChosen ? `swatch c${this.slot(trial.name) % 10}` : "swatch" });
+    const cells = COLUMNS.map(([key, , show]) => h("td", { className: key === "name" ? "name" : key === "state" ? "" : "number", title: key === "name" ? trial.name : "" }, show(trial)));
+    const open = h("a", { href: this.app.link("loop", trial.name), title: "Its loop, versions, episodes, log", onclick: (e) => e.stopPropagation() }, "→");
+    return h("tr", { className: i === this.row ? "at" : "", onclick: () => { this.row = i; this.toggle(trial.name); } }, h("td", { className: "tick" }, box, swatch), cells, h("td", {}, open));
+  }
+
+  sort(key) {
+    const down = this.wish.sort === key ? !this.wish.down : key !== "name" && key !== "state";
+    Object.assign(this.wish, { sort: key, down });
+    this.app.save("trials", this.wish);
+    this.table();
+  }
+
+  toggle(name) {
+    const chosen = this.chosen();
+    this.choose(chosen.includes(name) ? chosen.filter((other) => other !== name) : [...chosen, name]);
+  }
+
+  chooseAll() {
+    this.choose([...new Set([...this.chosen(), ...this.names])].slice(0, 200));
+  }
+
+  choose(names) {
+    for (const name of this.slots.keys()) if (!names.includes(name)) this.slots.delete(name);
+    this.wish.chosen = names;
+    this.app.save("trials", this.wish);
+    this.table();
+    this.curves();
+  }
+
+  metrics() {
+    const wanted = this.wish.metrics ?? FIRST_METRICS;
+    return wanted.filter((name) => this.known.includes(name));
+  }
+
+  pick() {
+    const words = this.search.value.toLowerCase().split(/\s+/), chosen = this.metrics();
+    this.picks.textContent = `Metrics (${chosen.length})`;
+    put(this.picker, this.known.filter((name) => words.every((word) => name.toLowerCase().includes(word))).slice(0, 300).map((name) =>
+      h("label", {}, h("input", { type: "checkbox", checked: chosen.includes(name), onchange: (e) => {
+        const now = this.metrics().filter((other) => other !== name);
+        this.set({ metrics: e.target.checked ? [...now, name] : now });
+      } }), name)));
+  }
+
+  async curves() {
+    const turn = (this.turn = (this.turn || 0) + 1);
+    const chosen = this.chosen();
+    if (!chosen.length) return this.empty(this.app.trials.length ? "Select trials on the left to see their curves." : "");
+    const known = await get(["metrics"], { trial: chosen });
+    if (turn !== this.turn) return; // a newer wish is under way
+    if (String(known) !== String(this.known) || !this.picker.childElementCount) {
+      this.known = known;
+      this.pick();
+    }
+    const metrics = this.metrics();
+    this.picks.textContent = `Metrics (${metrics.length})`;
+    if (!metrics.length) return this.empty("Nothing recorded yet, or no metric is chosen.");
+    if (this.grid.querySelector(":scope > .empty")) put(this.grid);
+    for (const [name, chart] of this.charts) {
+      if (metrics.includes(name)) continue;
+      chart.close();
+      chart.element.remove();
+      this.charts.delete(name);
+    }
+    await Promise.all(metrics.map((metric) => this.curve(metric, chosen, turn)));
+  }
+
+  empty(words) {
+    for (const chart of this.charts.values()) chart.close();
+    this.charts.clear();
+    put(this.grid, h("p", { className: "empty" }, words));
+  }
+
+  async curve(metric, chosen, turn) {
+    if (!this.charts.has(metric)) {
+      const chart = new Chart(metric, { onzoom: (range) => this.zoom(range) });
+      this.charts.set(metric, chart);
+      this.grid.append(chart.element);
+    }
+    const chart = this.charts.get(metric);
+    const { x, smoothing, logX, logY } = this.wish;
+    const points = Math.max(100, Math.min(1200, Math.round(chart.svg.clientWidth || 500)));
+    const found = await get(["curves"], { metric, x, smoothing, points, from: this.range?.[0], to: this.range?.[1], trial: chosen });
+    if (turn !== this.turn || !this.charts.has(metric)) return;
+    const curves = found.map((one) => ({ ...one, name: one.trial, slot: this.slot(one.trial) }));
+    chart.set({ curves, xLabel: AXES[x], logX, logY });
+  }
+
+  keys = {
+    ArrowDown: ["next trial", () => this.move(1)],
+    ArrowUp: ["trial before", () => this.move(-1)],
+    " ": ["select it, or no longer", () => this.names.length && this.toggle(this.names[this.row])],
+    Enter: ["open it", () => this.names.length && this.app.go("loop", this.names[this.row])],
+    a: ["select all shown", () => this.chooseAll()],
+    n: ["select none", () => this.choose([])],
+    w: ["the whole x again", () => this.zoom(null)],
+    l: ["logarithmic y", () => { document.getElementById("logY").click(); }],
+    "/": ["filter", () => this.filter.focus()],
+  };
+
+  move(step) {
+    this.row = Math.max(0, Math.min(this.names.length - 1, this.row + step));
+    this.table();
+    this.rows.children[this.row]?.scrollIntoView({ block: "nearest" });
+  }
+
+  close() {
+    for (const chart of this.charts.values()) chart.close();
+  }
+}

@@ -1,0 +1,51 @@
+"""An episode as a moving picture, WebP or GIF: pillow writes both, no codec is needed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MAX_FRAMES = 1500
+_MAX_BYTES = 512 * 1024 * 1024
+"""Of all frames before they are compressed."""
+FORMATS = {"webp": "image/webp", "gif": "image/gif"}
+_LEAST_MS = 20
+"""What every browser keeps to."""
+
+
+def chosen(number: int, frame: Image) -> range:
+    """Return the steps that become frames: all, or of a long episode every so many.
+
+    Args:
+        number: of steps.
+        frame: the first one, whose size tells how many fit into memory.
+    """
+    fitting = max(1, min(MAX_FRAMES, _MAX_BYTES // (frame.width * frame.height * 3)))
+    return range(0, number, max(1, -(-number // fitting)))
+
+
+def encode(frames: Sequence[Image], kind: str, frames_per_s: float) -> bytes:
+    """Return a file of frames, one or more.
+
+    Args:
+        frames: of any sizes; the first one's counts.
+        kind: of `FORMATS`.
+        frames_per_s: 1 to 50.
+    """
+    size = frames[0].size
+    fitted = [frame if frame.size == size else frame.resize(size) for frame in frames]
+    file = io.BytesIO()
+    fitted[0].save(
+        file,
+        kind.upper(),
+        save_all=True,
+        append_images=fitted[1:],
+        duration=max(_LEAST_MS, round(1000 / frames_per_s)),
+        loop=0,
+        **({"quality": 80, "method": 0} if kind == "webp" else {}),
+    )
+    return file.getvalue()
