@@ -62,8 +62,10 @@ def test_a_launch_record_tells_how_it_ended(tmp_path: Path) -> None:
     assert described["launches"][0]["record"]["commit"] == "abc"
     assert described["launches"][0]["changes"].startswith("+new")
     assert "capacity: 64" in described["config"]
-    (launch / "launch.json").write_text("{")
     (path / "result.json").write_text("[]")
+    (launch / "launch.json").write_text('{"ending": null}')
+    assert project.state(path) == "crashed", "the result is of a launch before"
+    (launch / "launch.json").write_text("{")
     assert project.state(path) == "finished"
     assert project.describe(path)["result"] == {}
     (tmp_path / "new" / "launches").mkdir(parents=True)

@@ -112,9 +112,9 @@ def state(trial: Path) -> str:
     every = launches(trial)
     if not every:
         return "new"
-    ending = _json(every[-1] / "launch.json").get("ending")
-    if isinstance(ending, str):
-        return ending
+    record = _json(every[-1] / "launch.json")
+    if record:
+        return str(record.get("ending") or "crashed")
     return "finished" if (trial / "result.json").exists() else "crashed"
 
 
