@@ -21,8 +21,8 @@ from bray_core.errors import ConfigError
 def nothing(parser): pass
 
 def options(parser):
-    parser.add_argument("overrides", nargs="*")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("overrides", nargs="*", help="settings")
+    parser.add_argument("--seed", type=int, default=0, help="of all")
 
 def wait(parser): parser.add_argument("--forever", action="store_true")
 
@@ -114,6 +114,12 @@ def test_help_lists_what_is_installed(environment: dict[str, str]) -> None:
     assert done.returncode == 0
     assert "demo-show" in done.stdout
     assert "shows its arguments" in done.stdout
+
+
+def test_a_commands_help_shows_the_defaults_that_there_are(environment: dict[str, str]) -> None:
+    shown = bray(environment, "demo-show", "--help").stdout
+    assert "of all (default: 0)" in shown
+    assert "settings\n" in shown
 
 
 def test_help_takes_less_than_300_ms(environment: dict[str, str]) -> None:

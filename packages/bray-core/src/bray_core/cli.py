@@ -161,11 +161,18 @@ def _parser() -> argparse.ArgumentParser:
             help=command.help,
             description=command.help,
             allow_abbrev=False,
-            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+            formatter_class=_Help,
         )
         command.add_arguments(sub)
         sub.set_defaults(command=command, parser=sub)
     return parser
+
+
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows the defaults that there are."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default is None else super()._get_help_string(action)
 
 
 def _refuse_options(parser: argparse.ArgumentParser, unknown: str) -> NoReturn:

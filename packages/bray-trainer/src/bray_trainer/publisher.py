@@ -24,7 +24,7 @@ class Publisher:
     """Publishes each module's weights to its model, in a thread of its own while it is open.
 
     The loop only copies the weights. Of what is offered while a version is on its way, the newest
-    is published next and the others are left out.
+    is published next and the others are left out, unless it is opened to leave out none.
 
     Args:
         modules: name → module.
@@ -54,6 +54,7 @@ class Publisher:
         self._next: _Snapshot | None = None
         self._is_busy = False
         self._is_closing = False
+        self._leaves_out = True
         self._error: Exception | None = None
         self._background = Background("trainer-publish")
 
@@ -62,9 +63,14 @@ class Publisher:
         if self._models:
             self._announce(next(iter(self._models.values())).version)
 
-    def open(self) -> None:
-        """Publish in the background from now on."""
+    def open(self, *, leave_out: bool) -> None:
+        """Publish in the background from now on.
+
+        Args:
+            leave_out: whether to leave out versions rather than to wait for the one on its way.
+        """
         self._offered = time.monotonic()
+        self._leaves_out = leave_out
         if self._models:
             self._is_closing = False
             self._background.start(self._serve)
@@ -91,6 +97,8 @@ class Publisher:
             Exception: what an earlier publish failed with.
         """
         self._offered = time.monotonic()
+        if not self._leaves_out:
+            self.flush()
         with self._changed:
             self._raise_error()
             snapshot, self._next = self._next or self._free.pop(), None

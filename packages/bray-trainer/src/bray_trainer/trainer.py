@@ -205,7 +205,8 @@ class Trainer(Overrides):
     def _open(self, max_replays: int | None = None) -> Iterator[None]:
         """Run the threads that pop and publish."""
         self._feed.open(max_replays)
-        self._publisher.open()
+        # In turns with the caller the same seed is the same run, numbers of versions included.
+        self._publisher.open(leave_out=max_replays is None)
         try:
             yield
         finally:

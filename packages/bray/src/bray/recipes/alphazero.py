@@ -225,9 +225,9 @@ class AlphaZero:
         if self._run.is_local and self._frames >= self._replay.min_size:
             samples = int(self._frames * self._config.samples_per_position)
             due = samples // self._replay.batch_size - self._replays
-            for left in reversed(range(due)):  # one by one: no version overtakes another
-                self._trainer.run(1, checkpoint=left == 0)
-            self._replays += max(0, due)
+            if due > 0:
+                self._trainer.run(due)
+                self._replays += due
 
     def _evaluate(self, goal: GoalPart, seed: int) -> Outcome:
         """Return what the version now reaches."""

@@ -42,11 +42,11 @@ def trainable(
 ) -> Callable[[dict[str, Any]], None]:
     """Return a function that `tune.Tuner` can run: Tune's config is the recipe's settings.
 
-    It reports `frames`, `elapsed_s`, the mean training `return` and at the end the
-    `evaluation_return`. Each report brings a checkpoint, the trial's folder, from which a trial
-    goes on: after a failure, and with other settings where a scheduler (population-based training)
-    lets it exploit another trial. There the settings that count are the new ones. A replay is not
-    in it.
+    It reports `frames`, `elapsed_s`, the mean training `return` (once an episode has ended; if none
+    has, that of the evaluation) and at the end the `evaluation_return`. Each report brings a
+    checkpoint, the trial's folder, from which a trial goes on: after a failure, and with other
+    settings where a scheduler (population-based training) lets it exploit another trial. There the
+    settings that count are the new ones. A replay is not in it.
 
     Args:
         recipe: its name, such as `ppo`.
