@@ -113,10 +113,18 @@ def _read(pid: int | str, name: str) -> bytes:
 
 
 def _left_segments(before: set[Path]) -> set[Path]:
-    """What stays unmapped: a file of another session may be mapped a moment after it is made."""
-    first = {path for path in _segments() - before if _is_ours(path)}
-    if not first:
+    """What stays unmapped: a file of another session may be mapped a moment after it is made.
+
+    What killed processes leave goes when the next one opens such memory: here now.
+    """
+    if not (first := {path for path in _segments() - before if _is_ours(path)}):
         return first
+    from bray_buffer.slot_pool import PREFIX
+    from bray_core import shared_file
+    from bray_model import shared_weights
+
+    shared_file.sweep(PREFIX)
+    shared_weights.sweep()
     time.sleep(_GRACE_S / 3)
     return {path for path in first & _segments() if _is_ours(path)}
 
