@@ -202,8 +202,8 @@ def test_serve_answers_the_same_gamecore(served: str) -> None:
     assert re.search(r"mean.*\d", done.stdout)
 
 
-def test_view_describes_the_trial(trained: Path) -> None:
-    done = bray("view", str(trained / "cartpole"))
+def test_show_describes_the_trial(trained: Path) -> None:
+    done = bray("trials", "show", str(trained / "cartpole"))
     assert done.returncode == 0, done.stderr
     assert "evaluation_return" in done.stdout
 
