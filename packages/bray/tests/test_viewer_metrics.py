@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bray.viewer import loop, series
-from bray.viewer.metric_log import AXES, MetricLog, Row, launches, rows, tail
+from bray.viewer.metric_log import AXES, MetricLog, Row, rows, tail
+from bray_core.experiment import launches
 
 
 def write(launch: Path, lines: list[dict[str, Any]], end: str = "\n") -> None:

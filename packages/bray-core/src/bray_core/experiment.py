@@ -137,20 +137,22 @@ def check_name(trial: str) -> None:
 
 def newest_launch(path: Path) -> Path | None:
     """Return the folder of a trial's newest launch, or None where there is none."""
-    return max(launches(path), key=_order, default=None)
+    return next(reversed(launches(path)), None)
 
 
 def launches(path: Path) -> list[Path]:
-    """Return the folders of a trial's launches, the oldest first."""
-    found = (entry for entry in (path / "launches").iterdir() if not entry.name.startswith("."))
-    return sorted(found, key=_order)
+    """Return the folders of a trial's launches, the oldest first; none where it is no trial."""
+    try:
+        return sorted((e for e in (path / "launches").iterdir() if e.name[0] != "."), key=_order)
+    except FileNotFoundError:
+        return []
 
 
 def _order(launch: Path) -> tuple[str, int]:
     """Those of one second are numbered."""
     day, _, rest = launch.name.partition("-")
     second, _, number = rest.partition("-")
-    return f"{day}-{second}", int(number) if number.isdigit() else 0
+    return f"{day}-{second}", int(number) if number.isdecimal() else 0
 
 
 def _say_what_crashed(before: Path | None) -> None:

@@ -5,17 +5,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from bray_core.axes import AXES, Axes, Axis
 from bray_core.errors import ConfigError
+from bray_core.experiment import launches
 
 FILE = "metrics.jsonl"
+_TAIL_BYTES = 256 * 1024
 
 
 class JsonLinesSink:
@@ -61,19 +65,36 @@ def curve(trial: Path, name: str, axis: Axis = "frames") -> tuple[list[float], l
 
 def last_axes(trial: Path) -> Axes:
     """Return how far a trial was when its last launch ended."""
-    last: dict[str, Any] = {}
-    for row in _rows(trial):
-        last = row
-    return Axes(**{axis: last[axis] for axis in AXES if axis in last})
+    for launch in reversed(launches(trial)):
+        if rows := tail(launch):
+            return Axes(**{axis: rows[-1][axis] for axis in AXES if axis in rows[-1]})
+    return Axes()
+
+
+def tail(launch: Path) -> list[dict[str, Any]]:
+    """Return the last lines of a launch, whose file may be long; all if the last one is."""
+    try:
+        with (launch / FILE).open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - _TAIL_BYTES))
+            found = list(_parsed(file))
+            file.seek(0)
+            return found or list(_parsed(file))
+    except FileNotFoundError:
+        return []
 
 
 def _rows(trial: Path) -> Iterator[dict[str, Any]]:
-    for path in sorted(trial.glob(f"launches/*/{FILE}")):
-        with path.open() as file:
-            for line in file:
-                try:
-                    row = json.loads(line)
-                except json.JSONDecodeError:  # cut off by a crash
-                    continue
-                if isinstance(row, dict):
-                    yield row
+    for launch in launches(trial):
+        with contextlib.suppress(FileNotFoundError), (launch / FILE).open("rb") as file:
+            yield from _parsed(file)
+
+
+def _parsed(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:  # cut off, by a crash or by where reading began
+            continue
+        if isinstance(row, dict):
+            yield row

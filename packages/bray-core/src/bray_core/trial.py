@@ -15,6 +15,7 @@ import yaml
 from bray_core.config import closest
 from bray_core.errors import AlreadyExistsError, BrayError, CodecError, NotFoundError
 from bray_core.experiment import check_name, launches, newest_launch
+from bray_core.json_lines import tail
 from bray_core.launch_record import LaunchRecord
 from bray_core.trial_lock import is_running, lock_trial
 from bray_core.trial_paths import CONFIG
@@ -22,8 +23,6 @@ from bray_core.trial_paths import CONFIG
 State: TypeAlias = Literal["new", "running", "finished", "interrupted", "failed", "crashed"]
 
 RESULT = "result.json"
-METRICS = "metrics.jsonl"
-_TAIL_BYTES = 256 * 1024
 _RESUMED = ("checkpoints", "models", "buffers")
 _NOT_RESUMED = shutil.ignore_patterns("onnx", "partial.pt", ".*")
 
@@ -109,7 +108,7 @@ class Trial:
     def metrics(self) -> dict[str, float]:
         """Return the newest value of each metric of the newest launch, and the trial's `frames`."""
         folder = newest_launch(self.path)
-        return {} if folder is None else _newest_values(folder / METRICS)
+        return {} if folder is None else _newest_values(tail(folder))
 
 
 def trials(project: Path) -> list[Trial]:
@@ -204,21 +203,13 @@ def _is_trial(path: Path) -> bool:
     return (path / "launches").is_dir()
 
 
-def _newest_values(path: Path) -> dict[str, float]:
-    """Return the newest value of each metric in the last lines of a file, which may be long."""
-    try:
-        with path.open("rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(0, end - _TAIL_BYTES))
-            lines = file.read().splitlines()
-    except FileNotFoundError:
-        return {}
+def _newest_values(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the newest value of each metric."""
     values: dict[str, float] = {}
-    for line in lines:
+    for row in rows:
         try:
-            row = json.loads(line)
             values |= {n: v for n, v in row["values"].items() if isinstance(v, int | float)}
             values["frames"] = row["frames"]
-        except (ValueError, LookupError, TypeError, AttributeError):
-            continue  # the first one is cut, and the last one may be, by a crash
+        except (LookupError, AttributeError):
+            continue  # no line of ours
     return values

@@ -51,10 +51,10 @@ def _take(handle: int, path: Path) -> None:
 
 
 def is_running(path: Path) -> bool:
-    """Return whether a process holds a trial."""
+    """Return whether a process holds a trial; what cannot be opened is held by none."""
     try:
-        handle = os.open(path / _FILE, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+        handle = os.open(path / _FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -16,11 +16,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from bray_core.experiment import launches
+from bray_core.json_lines import FILE
+
 Floats = npt.NDArray[np.float64]
 
 AXES = ("frames", "steps", "seconds", "policy_version")
 """What x may be: environment steps, optimiser steps, seconds that launches took, version."""
-FILE = "metrics.jsonl"
 TAIL_BYTES = 256 * 1024
 _BLOCK_BYTES = 8 * 1024 * 1024
 
@@ -59,21 +61,6 @@ def rows(data: bytes) -> list[Row]:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             continue
     return found
-
-
-def launches(trial: Path) -> list[Path]:
-    """Return the folders of a trial's launches, the oldest first."""
-
-    def order(name: str) -> tuple[str, str, int]:
-        day, _, rest = name.partition("-")  # those of one second are numbered
-        second, _, number = rest.partition("-")
-        return day, second, int(number) if number.isdecimal() else 0
-
-    try:
-        names = [entry.name for entry in os.scandir(trial / "launches") if entry.name[0] != "."]
-    except FileNotFoundError:
-        return []
-    return [trial / "launches" / name for name in sorted(names, key=order)]
 
 
 def tail(trial: Path) -> list[Row]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
@@ -11,8 +10,11 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from bray.viewer.metric_log import FILE, MetricLog, Row, launches, tail
+from bray.viewer.metric_log import MetricLog, Row, tail
 from bray_core.errors import NotFoundError
+from bray_core.experiment import launches
+from bray_core.json_lines import FILE
+from bray_core.trial_lock import is_running
 
 _MAX_LOG_BYTES = 256 * 1024 * 1024
 """Of metrics kept in memory; the trials that were looked at longest ago are read again."""
@@ -107,7 +109,7 @@ def newest_values(found: list[Row]) -> dict[str, float]:
 
 def state(trial: Path) -> str:
     """Return `running`, `finished`, `interrupted`, `failed`, `crashed` or `new`."""
-    if _is_held(trial):
+    if is_running(trial):
         return "running"
     every = launches(trial)
     if not every:
@@ -116,21 +118,6 @@ def state(trial: Path) -> str:
     if record:
         return str(record.get("ending") or "crashed")
     return "finished" if (trial / "result.json").exists() else "crashed"
-
-
-def _is_held(trial: Path) -> bool:
-    """Return whether a process runs the trial: it holds the lock for writing."""
-    try:
-        handle = os.open(trial / ".lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    return False
 
 
 def _is_trial(entry: os.DirEntry[str]) -> bool:
