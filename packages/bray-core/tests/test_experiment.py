@@ -86,7 +86,6 @@ def test_launches_of_one_second_are_apart(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_log_is_kept_while_it_is_open(tmp_path: Path) -> None:
-    logging.getLogger("bray_core").setLevel(logging.NOTSET)  # a test before may have joined a hub
     experiment = Experiment.open(tmp_path, "trial")
     logging.getLogger("bray_core.test").warning("a word")
     logging.getLogger("bray_core.test").info("a detail")

@@ -27,6 +27,12 @@ def tell_more() -> list[logging.Logger]:
     return told
 
 
+def tell_as_before(told: list[logging.Logger]) -> None:
+    """Undo `tell_more`; again is harmless."""
+    while told:
+        told.pop().setLevel(logging.NOTSET)
+
+
 class TrialLog(logging.FileHandler):
     """Takes the records of this process's loggers from `open` to `close`, and lines of others."""
 
@@ -47,6 +53,5 @@ class TrialLog(logging.FileHandler):
     def close(self) -> None:
         """Take no more, and close the file."""
         logging.getLogger().removeHandler(self)
-        while self._told:
-            self._told.pop().setLevel(logging.NOTSET)
+        tell_as_before(self._told)
         super().close()
