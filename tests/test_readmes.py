@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted(
-    [ROOT / "README.md", *ROOT.glob("packages/*/README.md"), *ROOT.glob("docs/**/*.md")]
+    [ROOT / "README.md", *ROOT.glob("packages/*/README.md")]
 )
 FENCE = re.compile(
     r"(?:<!-- no-test: (?P<reason>[^\n]+?) -->\s*)?"

@@ -16,21 +16,30 @@ _PACKAGES = (
 _FORMAT = "%(asctime)s %(levelname)s %(component)s/%(rank)s %(name)s: %(message)s"
 
 
-def tell_more() -> list[logging.Logger]:
-    """Let bray's own loggers say what is of level INFO; return those that nobody had set a level
-    of.
+_attached: set[logging.Handler] = set()
+_lowered: list[logging.Logger] = []
+
+
+def attach(handler: logging.Handler) -> None:
+    """Give it the records of all loggers, and of bray's own those of level INFO too.
+
+    A logger that somebody set a level of keeps it.
     """
+    logging.getLogger().addHandler(handler)
+    _attached.add(handler)
     loggers = [logging.getLogger(package) for package in _PACKAGES]
-    told = [logger for logger in loggers if logger.level == logging.NOTSET]
-    for logger in told:
+    unset = [logger for logger in loggers if logger.level == logging.NOTSET]
+    for logger in unset:
         logger.setLevel(logging.INFO)
-    return told
+    _lowered.extend(unset)
 
 
-def tell_as_before(told: list[logging.Logger]) -> None:
-    """Undo `tell_more`; again is harmless."""
-    while told:
-        told.pop().setLevel(logging.NOTSET)
+def detach(handler: logging.Handler) -> None:
+    """Undo `attach`, the levels with the last one; again is harmless."""
+    logging.getLogger().removeHandler(handler)
+    _attached.discard(handler)
+    while _lowered and not _attached:
+        _lowered.pop().setLevel(logging.NOTSET)
 
 
 class TrialLog(logging.FileHandler):
@@ -40,8 +49,7 @@ class TrialLog(logging.FileHandler):
         super().__init__(path, encoding="utf-8")
         self.setFormatter(logging.Formatter(_FORMAT, defaults={"component": "driver", "rank": 0}))
         self.setLevel(logging.INFO)
-        logging.getLogger().addHandler(self)
-        self._told = tell_more()
+        attach(self)
 
     def write_line(self, line: Line, component: str, rank: int) -> None:
         """Write what another process said."""
@@ -52,6 +60,5 @@ class TrialLog(logging.FileHandler):
 
     def close(self) -> None:
         """Take no more, and close the file."""
-        logging.getLogger().removeHandler(self)
-        tell_as_before(self._told)
+        detach(self)
         super().close()

@@ -25,7 +25,7 @@ from bray_core.errors import CodecError, ConfigError, DeadlineError
 from bray_core.hub import ADDRESS
 from bray_core.process_figures import ProcessFigures
 from bray_core.sample import Sample
-from bray_core.trial_log import tell_as_before, tell_more
+from bray_core.trial_log import attach, detach
 
 _MAX_LINES = 1000
 """Records of the log that wait; older ones are dropped."""
@@ -57,8 +57,7 @@ class Uplink:
         self._woken, self._wake = socket.socketpair()
         self._wake.setblocking(False)
         self._handler = _Handler(self)
-        logging.getLogger().addHandler(self._handler)
-        self._told = tell_more()
+        attach(self._handler)
         self._thread = threading.Thread(target=self._run, name="bray-uplink", daemon=True)
         self._thread.start()
 
@@ -101,8 +100,7 @@ class Uplink:
 
     def leave(self) -> None:
         """Take the log's handler and the sockets away."""
-        logging.getLogger().removeHandler(self._handler)
-        tell_as_before(self._told)
+        detach(self._handler)
         self._woken.close()
         self._wake.close()
 

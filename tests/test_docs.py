@@ -1,0 +1,124 @@
+"""Every page of the site is followed as a reader would: its blocks, in order, in an empty folder.
+
+- A block with a title is a file of that name, whatever its language.
+- `sh` runs, all of a page in one shell; `python` without a title is a program that runs.
+- After `<!-- test: until "TEXT" -->`, `sh` is another terminal: it runs on beside the rest, which
+  goes on once its output has TEXT. It is ended (SIGTERM, to its process group) with the page.
+- `text` is what a program printed. Any other block needs a title, or `<!-- no-test: reason -->`.
+- `<!-- test: slow -->` and `<!-- test: ray -->` anywhere on a page mark it so.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+BLOCK = re.compile(
+    r'(?:<!-- (?:no-test: (?P<reason>.+?)|test: until "(?P<until>[^"\n]+)") -->\s*)?'
+    r"^(?P<indent> *)```(?P<language>\w*)(?P<attributes>[^\n]*)\n(?P<code>.*?)^(?P=indent)```$",
+    re.DOTALL | re.MULTILINE,
+)
+TITLE = re.compile(r'title="([^"]+)"')
+TIMEOUT_S = 110
+PROLOGUE = """\
+set -em  # -m: each terminal in the background is a process group
+terminals=()
+leave() {
+    status=$?
+    for pid in "${terminals[@]}"; do kill -TERM -- "-$pid" 2> /dev/null || true; done
+    wait
+    exit $status
+}
+trap leave EXIT
+"""
+TERMINAL = """\
+( {code}
+) > {log} 2>&1 &
+terminals+=($!)
+until grep -qF {until} {log}; do
+    kill -0 $! 2> /dev/null || {{ cat {log}; exit 1; }}
+    sleep 0.1
+done
+"""
+
+
+def pages() -> list[Any]:
+    cases = []
+    for page in sorted(DOCS.rglob("*.md")):
+        text = page.read_text()
+        if BLOCK.search(text) and not page.name.endswith(".zh.md"):
+            marks = [
+                getattr(pytest.mark, m) for m in re.findall(r"<!-- test: (slow|ray) -->", text)
+            ]
+            cases.append(pytest.param(page, id=str(page.relative_to(DOCS)), marks=marks))
+    return cases
+
+
+def script(page: str) -> str:
+    """Return the shell script that does what a reader of the page does."""
+    parts = [PROLOGUE]
+    for number, block in enumerate(BLOCK.finditer(page)):
+        code, title = textwrap.dedent(block["code"]), TITLE.search(block["attributes"])
+        if block["reason"] or block["language"] == "text":
+            continue
+        if title:
+            parts.append(written(title[1], code))
+        elif block["language"] == "python":
+            parts.append(written(f"block-{number}.py", code) + f"python block-{number}.py\n")
+        elif block["language"] == "sh" and block["until"]:
+            log = f"terminal-{number}.log"
+            parts.append(TERMINAL.format(code=code, log=log, until=shlex.quote(block["until"])))
+        elif block["language"] == "sh":
+            parts.append(code)
+        else:
+            raise AssertionError(f"nobody runs this block:\n{block[0]}")
+    return "".join(parts)
+
+
+def written(name: str, code: str) -> str:
+    name = shlex.quote(name)
+    return f'mkdir -p "$(dirname {name})"\ncat > {name} << "END-OF-BLOCK"\n{code}END-OF-BLOCK\n'
+
+
+@pytest.mark.parametrize("page", pages())
+def test_page_works(page: Path, tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    shell = subprocess.Popen(
+        ["bash", "-c", script(page.read_text())],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": path, "BRAY_CHECKOUT": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        output, _ = shell.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        children = Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text().split()
+        for child in children:  # the shell itself then leaves as after any failure
+            os.kill(int(child), signal.SIGTERM)
+        output, _ = shell.communicate()
+        pytest.fail(f"not done within {TIMEOUT_S} s:\n{output}")
+    assert shell.returncode == 0, output
+
+
+def test_translations_have_the_same_blocks() -> None:
+    for page in [*ROOT.glob("*.zh.md"), *DOCS.rglob("*.zh.md")]:
+        original = page.with_name(page.name.replace(".zh.md", ".md"))
+        assert blocks(page) == blocks(original), page
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    found = BLOCK.finditer(page.read_text())
+    return [(block["language"], block["code"]) for block in found]
