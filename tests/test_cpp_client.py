@@ -16,9 +16,13 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from bray_core import codec
+from bray_core.nested import Nested
 from bray_server import Limits, ServerThread
 from bray_server.frames import Frame, FrameParser, Kind, pack, pack_error
 
@@ -31,6 +35,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
     "client_test": (["tests/client_test.cpp"], SANITIZED),
     "async_test": (["tests/async_test.cpp"], SANITIZED),
     "frames_test": (["tests/frames_test.cpp"], SANITIZED),
+    "message_test": (["tests/message_test.cpp"], [*SANITIZED, "-Wshadow", "-Wconversion"]),
     "async_test_threads": (["tests/async_test.cpp"], ["-std=c++17", "-O1", "-fsanitize=thread"]),
     "odr": (
         ["tests/odr_main.cpp", "tests/odr_other.cpp"],
@@ -163,6 +168,45 @@ def test_vectors(built: Programs) -> None:
         fields = [vector["request_id"], session or "-", vector["body_hex"] or "-", vector["hex"]]
         lines.append(f"frame {kind} {' '.join(map(str, fields))}")
     run(built("frames_test"), stdin="\n".join(lines) + "\n")
+
+
+def read_by(program: Path, lines: list[tuple[str, bytes]]) -> list[str]:
+    stdin = "".join(f"{kind} {body.hex()}\n" for kind, body in lines)
+    done = subprocess.run(
+        [program], input=stdin, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [line.strip() for line in done.stdout.splitlines()]
+
+
+def test_messages_of_a_policy_in_both_directions(built: Programs) -> None:
+    integers = [0, 127, 128, 255, 65535, 2**31, 2**63 - 1, -1, -32, -33, -129, -(2**31), -(2**63)]
+    before: Nested = {"a": [1, {"b": None, "c": 1.5}], "d": b"xy", "e": "é" * 40, "f": [0] * 20}
+    lines = [("integer", codec.encode({**before, "action": number})) for number in integers]
+    lines.append(("float", codec.encode({"action": np.array([0.5, -2], np.float32)})))
+    lines.append(("int64", codec.encode({"action": np.array([[3], [4]])})))
+    message, *answers = read_by(built("message_test"), lines)
+    assert answers == [*map(str, integers), "0.5 -2", "3 4"]
+
+    decoded: Any = codec.decode(bytes.fromhex(message))
+    seen = decoded["observation"]
+    assert decoded["reward"] == -0.25 and decoded["terminated"] is True
+    assert seen["own"].dtype == np.float32 and seen["own"].tolist() == [0.5, -1.0]
+    assert seen["cards"].dtype == np.int64 and seen["cards"].tolist() == [-1, 2**40]
+    assert seen["none"].dtype == np.float64 and seen["none"].shape == (0,)
+    assert seen["image"].dtype == np.uint8 and seen["image"].tolist() == [[[0, 1, 2], [3, 4, 255]]]
+
+
+def test_replies_that_are_none_are_refused(built: Programs) -> None:
+    good = codec.encode({"x": {"y": np.zeros(3)}, "action": np.array([0.5], np.float32)})
+    lines = [("float", good[:cut]) for cut in range(len(good))]
+    lines += [(kind, good) for kind in ("integer", "int64")]
+    refused = json.loads((VECTORS / "codec_refused.json").read_text())
+    lines += [("integer", bytes.fromhex(vector["hex"])) for vector in refused]
+    deep = b"\x82\xa1x" + b"\x91" * 100_000 + b"\xc0\xa6action\x01"
+    lines += [("integer", deep), ("integer", b"\x81\xa6action\xcf" + b"\xff" * 8)]
+    answers = read_by(built("message_test"), lines)[1:]
+    assert answers == ["bad_message"] * len(lines)
 
 
 @pytest.mark.parametrize("scenario", ["life", "errors", "exchange", "timeout", "big"])
