@@ -190,11 +190,16 @@ def test_messages_of_a_policy_in_both_directions(built: Programs) -> None:
 
     decoded: Any = codec.decode(bytes.fromhex(message))
     seen = decoded["observation"]
-    assert decoded["reward"] == -0.25 and decoded["terminated"] is True
-    assert seen["own"].dtype == np.float32 and seen["own"].tolist() == [0.5, -1.0]
-    assert seen["cards"].dtype == np.int64 and seen["cards"].tolist() == [-1, 2**40]
-    assert seen["none"].dtype == np.float64 and seen["none"].shape == (0,)
-    assert seen["image"].dtype == np.uint8 and seen["image"].tolist() == [[[0, 1, 2], [3, 4, 255]]]
+    assert decoded["reward"] == -0.25
+    assert decoded["terminated"] is True
+    assert seen["own"].dtype == np.float32
+    assert seen["own"].tolist() == [0.5, -1.0]
+    assert seen["cards"].dtype == np.int64
+    assert seen["cards"].tolist() == [-1, 2**40]
+    assert seen["none"].dtype == np.float64
+    assert seen["none"].shape == (0,)
+    assert seen["image"].dtype == np.uint8
+    assert seen["image"].tolist() == [[[0, 1, 2], [3, 4, 255]]]
 
 
 def test_replies_that_are_none_are_refused(built: Programs) -> None:
