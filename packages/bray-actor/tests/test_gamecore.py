@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -175,6 +177,20 @@ def test_what_only_an_address_has_is_refused_in_process() -> None:
 def test_a_module_that_is_not_there_is_named() -> None:
     with pytest.raises(ConfigError, match="needs the module no_such_games, which cannot be"):
         resolve("no_such_games:Chess-v0")
+
+
+def test_a_module_of_the_working_directory_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_games.py").write_text(
+        "import gymnasium\nfrom gymnasium.envs.classic_control import CartPoleEnv\n"
+        "gymnasium.register('Own-v0', CartPoleEnv)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", ".")])
+    assert resolve("own_games:Own-v0") == "Own-v0"
+    assert sys.path[-1] == str(tmp_path)
+    del gymnasium.registry["Own-v0"], sys.modules["own_games"]
 
 
 def test_an_action_that_is_none_is_refused() -> None:

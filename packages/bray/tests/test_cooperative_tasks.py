@@ -94,7 +94,7 @@ def test_tasks_by_name() -> None:
     assert make_teams("two-step", 2).num_agents == 2
     with pytest.raises(ConfigError, match=r"got 'two_step'.*two-step"):
         make_teams("two_step", 1)
-    with pytest.raises(ConfigError, match=r"task: json\.tool has no parallel_env"):
+    with pytest.raises(ConfigError, match=r"task: expected .* got 'json\.tool': .*parallel_env"):
         make_teams("json.tool", 1)
     for make in (Spread, TwoStep):
         with pytest.raises(ConfigError, match="num_teams: expected 1 or more, got 0"):

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from bray_core.config import closest
 from bray_core.errors import ConfigError, MissingExtraError
 from bray_core.nested import ArraySpec, Nested
+from bray_core.own_module import import_own
 
 ALIASES = {"cartpole": "CartPole-v1"}
 """Short names that `bray play` and `bray train` know."""
@@ -36,7 +36,8 @@ def import_gymnasium() -> Any:
 def resolve(environment: str) -> str:
     """Return the registered id of an environment's id or short name.
 
-    As in Gymnasium, `module:Id-v0` imports the module first, which registers the id.
+    As in Gymnasium, `module:Id-v0` imports the module first, which registers the id; a module
+    of the working directory is found.
 
     Raises:
         ConfigError: unknown; names the closest. Or the module that registers it cannot be imported.
@@ -47,7 +48,7 @@ def resolve(environment: str) -> str:
     module = module or _PLUGINS.get(resolved.partition("/")[0], "")
     if module and resolved not in gymnasium.registry:
         try:
-            imported = importlib.import_module(module)
+            imported = import_own(module)
         except ImportError as error:
             raise ConfigError(
                 f"environment: {environment!r} needs the module {module}, which cannot be "

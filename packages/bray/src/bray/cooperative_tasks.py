@@ -2,13 +2,12 @@
 
 `spread` is MPE's simple_spread (Lowe et al. 2017, "Multi-agent actor-critic for mixed cooperative-
 competitive environments"), `spread-apart` the same for agents that do not see one another, and
-`two-step` the game of Rashid et al. 2018, §5. Any PettingZoo module with a `parallel_env`, such as
-`mpe2.simple_spread_v3`, is a task too.
+`two-step` the game of Rashid et al. 2018, §5. Any module with a `parallel_env`, of
+PettingZoo such as `mpe2.simple_spread_v3` or your own, is a task too.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from bray_actor.parallel_teams import ParallelTeams
 from bray_actor.teams import Mask, Sight, Teams, TeamStep
 from bray_core.config import closest
 from bray_core.errors import ConfigError
+from bray_core.own_module import import_own
 
 _MOVES = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]], np.float64)
 _ACCELERATION = 5.0
@@ -174,12 +174,10 @@ def make_teams(task: str, num_teams: int) -> Teams:
     if task in TASKS:
         return Spread(num_teams, sees_others=task == "spread")
     try:
-        make = importlib.import_module(task).parallel_env if "." in task else None
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"task: {task} has no parallel_env: {error}") from error
-    if make is None:
+        make = import_own(task).parallel_env
+    except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
-            f"task: expected one of {', '.join(TASKS)}, or a PettingZoo module, "
-            f"got {task!r}{closest(task, TASKS)}"
-        )
+            f"task: expected one of {', '.join(TASKS)}, or a module with a parallel_env, "
+            f"got {task!r}{closest(task, TASKS)}: {error}"
+        ) from error
     return ParallelTeams(make, num_teams)

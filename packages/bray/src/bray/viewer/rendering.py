@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import math
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,6 +13,7 @@ import numpy.typing as npt
 from bray.viewer.episodes import Step
 from bray_core import nested
 from bray_core.errors import ConfigError, SpecError
+from bray_core.own_module import import_own
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -44,10 +42,8 @@ def load(name: str) -> Render:
     module, colon, function = name.partition(":")
     if not (module and colon and function):
         raise ConfigError(f"--render: expected module:function, got {name!r}")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
-        found: Any = importlib.import_module(module)
+        found: Any = import_own(module)
     except ImportError as error:
         raise ConfigError(f"--render: {module!r} cannot be imported: {error}") from error
     for part in function.split("."):
