@@ -33,6 +33,7 @@ from bray.tic_tac_toe_report import Report, against_perfect, report
 from bray.tournament import complete
 from bray.version_pool import VersionPool
 from bray_algo import categorical, ppo
+from bray_algo.games import Boards
 from bray_buffer import BufferConfig
 from bray_core.cli import check_interrupted
 from bray_core.errors import ConfigError
@@ -111,12 +112,20 @@ class Outcome(learning.Outcome):
 class SelfPlayTrainer(Trainer):
     """PPO over the moves of whole games."""
 
-    def __init__(self, config: Config, seed: int, buffer: Any, model: Any, folder: Path) -> None:
+    def __init__(
+        self,
+        config: Config,
+        seed: int,
+        buffer: Any,
+        model: Any,
+        folder: Path,
+        game: Boards = _GAME,
+    ) -> None:
         self.part, self.generator = config, torch.Generator().manual_seed(seed)
         settings = TrainerConfig(
             learning_rate=config.learning_rate, max_grad_norm=0.5, checkpoint_every=50, seed=seed
         )
-        module = network(_GAME, config.hidden, seed)
+        module = network(game, config.hidden, seed)
         super().__init__(module, buffer, model=model, config=settings, directory=folder)
 
     def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
@@ -145,16 +154,24 @@ class SelfPlayTrainer(Trainer):
 
 
 class SelfPlay:
-    """The components of a run and their rounds."""
+    """The components of a run and their rounds.
 
-    def __init__(self, run: Run, config: Config, seed: int) -> None:
-        self.config, number = config, config.games_per_round
-        example = np.zeros((1, _GAME.observation_size), np.float32)
+    Args:
+        run: of `bray.init`.
+        config: of the algorithm.
+        seed: of network, moves and draws.
+        game: its rules; `learn` measures tic-tac-toe alone, for another game call `advance`.
+    """
+
+    def __init__(self, run: Run, config: Config, seed: int, game: Boards = _GAME) -> None:
+        self.config, self.game, number = config, game, config.games_per_round
+        example = np.zeros((1, game.observation_size), np.float32)
         batching = ModelConfig(max_batch_size=max(64, number))
         queue = BufferConfig(batch_size=number, capacity=2 * number)
-        model = run.model("policy", network(_GAME, config.hidden, seed), example, batching)
-        buffer = run.buffer("games", layout(_GAME), queue)
-        make = partial(SelfPlayTrainer, config, seed, buffer, model, run.experiment.checkpoints)
+        model = run.model("policy", network(game, config.hidden, seed), example, batching)
+        buffer = run.buffer("games", layout(game), queue)
+        parts = config, seed, buffer, model, run.experiment.checkpoints, game
+        make = partial(SelfPlayTrainer, *parts)
         self.model, self.buffer = model, buffer
         self.trainer = run.trainer("selfplay", make)
         self.moves = 0  # the learner's, in this launch
@@ -185,20 +202,20 @@ class SelfPlay:
         self.buffer.push(await self.round())
         await next_versions(self.trainer, [self.model], [version])
         if number % self.config.freeze_every == 0:
-            await self.opponents.freeze(_GAME, self.generator)
+            await self.opponents.freeze(self.game, self.generator)
 
     async def round(self) -> Packed:
         """Play a batch of games of the current version, and return the learner's moves."""
         number = self.config.games_per_round
         drawn = self.opponents.draw(number, self.config.versions_per_round)
-        learner = Learner(_GAME, self.model, self.generator, number)
+        learner = Learner(self.game, self.model, self.generator, number)
         players: dict[str, Any] = {"learner": learner}
         for name in sorted(set(drawn)):
             model = self.model if name == LATEST else self.pool[name]
-            players[name] = PolicyPlayer(_GAME, model, self.generator)
+            players[name] = PolicyPlayer(self.game, model, self.generator)
         pairs = [("learner", n) if i % 2 else (n, "learner") for i, n in enumerate(drawn)]
-        states = openings(_GAME, number, self.config.opening_moves, self.rng)
-        score = await play(_GAME, players, pairs, states)
+        states = openings(self.game, number, self.config.opening_moves, self.rng)
+        score = await play(self.game, players, pairs, states)
         score[::2] = 1 - score[::2]  # there the learner moves second
         for name, own in zip(drawn, score.tolist(), strict=True):
             self.opponents.record(name, own)
