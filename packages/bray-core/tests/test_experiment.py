@@ -86,6 +86,7 @@ def test_launches_of_one_second_are_apart(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_log_is_kept_while_it_is_open(tmp_path: Path) -> None:
+    before = logging.getLogger("bray_core").level  # another trial of this process may be open
     experiment = Experiment.open(tmp_path, "trial")
     logging.getLogger("bray_core.test").warning("a word")
     logging.getLogger("bray_core.test").info("a detail")
@@ -94,8 +95,25 @@ def test_the_log_is_kept_while_it_is_open(tmp_path: Path) -> None:
     log = (experiment.path / "bray.log").read_text()
     assert "a word" in log
     assert "a detail" in log
-    assert logging.getLogger("bray_core").level == logging.NOTSET
+    assert logging.getLogger("bray_core").level == before
     assert "too late" not in log
+
+
+def test_levels_come_back_with_the_last_trial_and_one_that_was_set_stays() -> None:
+    code = """if True:
+        import logging, tempfile
+        from bray_core.experiment import Experiment
+
+        own, unset = logging.getLogger("bray_model"), logging.getLogger("bray_core")
+        own.setLevel(logging.ERROR)
+        with tempfile.TemporaryDirectory() as folder:
+            first, second = (Experiment.open(folder, name) for name in "ab")
+            first.close()
+            assert (unset.level, own.level) == (logging.INFO, logging.ERROR)
+            second.close()
+            assert (unset.level, own.level) == (logging.NOTSET, logging.ERROR)
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_atomic_writes_leave_the_old_or_the_new(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,8 @@ def test_it_learns(tmp_path: Path) -> None:
     module = network(TIC_TAC_TOE, TINY.hidden, seed=3)
     before = measure.measure(network_evaluator(module), 50, num_simulations=16, seed=0)
     with bray.init(tmp_path, "one") as run:
+        told: list[Mapping[str, float]] = []
+        run.listen(lambda figures, save: told.append(figures))
         outcome = alphazero.train(run, "tic-tac-toe", TINY, goal=goal(4_000), seed=3)
         written = run.experiment.checkpoints
         assert list(written.iterdir())
@@ -57,6 +60,7 @@ def test_it_learns(tmp_path: Path) -> None:
     assert outcome.measured.losses < 0.5 * before.losses
     assert outcome.evaluation_return == outcome.measured.share
     assert outcome.frames >= 4_000
+    assert told == [outcome.figures()]
     assert outcome.version == outcome.frames * 8 // 1024
 
 

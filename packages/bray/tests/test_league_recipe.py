@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +122,11 @@ def test_the_goal_is_minus_the_exploitability_and_progress_is_told(
     config = Config(rounds=100, games_per_round=8, rating_games=2)
     task, sure = json.dumps([[0, 1], [-1, 0]]), GoalPart(episode_return=-2)
     with bray.init(tmp_path, "x") as run, caplog.at_level("INFO", "bray"):
+        told: list[Mapping[str, float]] = []
+        run.listen(lambda figures, save: told.append(figures))
         outcome = league.train(run, task, config, goal=sure)
     assert outcome.reached
+    assert told == [outcome.figures()]
     assert any(line.startswith("round 100: naive ") for line in caplog.messages)
     assert caplog.messages[-1].endswith(f"exploitability {-outcome.evaluation_return:.3f}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +106,12 @@ def test_it_ends_when_an_evaluation_reaches_the_goal(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     short = Config(games_per_round=64, evaluate_every=2, hidden=(16,), rating_games=0)
     with bray.init(tmp_path, "trial") as run:
+        told: list[Mapping[str, float]] = []
+        run.listen(lambda figures, save: told.append(figures))
         outcome = selfplay.train(run, "tic-tac-toe", short, goal=goal(10**6, share=0.0))
     assert outcome.reached
+    assert [figures["frames"] for figures in told] == [outcome.frames]
+    assert 0 <= told[0]["evaluation_return"] <= 1
     assert outcome.games == 2 * 64
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bray.recipes import alphazero
 from bray.template import GoalPart
 from bray_core.errors import ConfigError
 
@@ -51,6 +53,18 @@ def test_a_trial_goes_on_from_a_checkpoint_with_other_settings(
     newest = [max(folder.glob("checkpoints/*.pt")).name for folder in kept]
     replays = [1, 2, 2, 2, 2]  # the second run goes on from the first one's first
     assert newest == [f"replay-{number:09d}.pt" for number in replays]
+
+
+def test_settings_that_are_not_searched_are_those_that_suit_the_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(remote.tune, "get_checkpoint", lambda: None)
+    monkeypatch.setattr(alphazero, "train", lambda run, task, config, **_: seen.append(config))
+    remote.trainable("alphazero", "tic-tac-toe", GOAL)({"learning_rate": 0.5})
+    assert seen == [replace(alphazero.DEFAULTS["tic-tac-toe"], learning_rate=0.5)]
+    assert seen[0] != alphazero.Config(learning_rate=0.5)
 
 
 def test_every_report_has_the_return_that_a_search_goes_by(

@@ -60,6 +60,14 @@ class Outcome:
     version: int
     """Of the policy that was evaluated."""
 
+    def figures(self) -> dict[str, float]:
+        """Return what `Run.report` tells of it."""
+        return {
+            "frames": self.frames,
+            "elapsed_s": self.seconds,
+            "evaluation_return": self.evaluation_return,
+        }
+
 
 AnyOutcome = TypeVar("AnyOutcome", bound=Outcome)
 

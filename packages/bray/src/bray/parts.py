@@ -10,7 +10,7 @@ from dataclasses import MISSING, field, fields, make_dataclass
 from typing import Any
 
 from bray.keep import Keep
-from bray.recipe_command import load, names
+from bray.recipe_command import defaults, load, names
 from bray.template import Enable, GoalPart, RenderPart, Template, Wire
 from bray_core.errors import ConfigError
 from bray_core.json_schema import descriptions, json_schema
@@ -96,8 +96,7 @@ def schema(recipe: str, task: str = "") -> type[Any]:
 
 def _part(recipe: str, task: str, part: str) -> type[Any]:
     """Return the dataclass of a part; its values are checked by the whole."""
-    module = load(recipe)
-    default = getattr(module, "DEFAULTS", {}).get(task, module.Config())
+    module, default = load(recipe), defaults(recipe, task)
     made: list[Any] = []
     if part == "source":
         words = "What is played: a Gymnasium id, or a task or game that the recipe knows."

@@ -59,6 +59,16 @@ def load(name: str) -> Recipe:
     return cast(Recipe, importlib.import_module(f"bray.recipes.{name}"))
 
 
+def defaults(name: str, task: str) -> Any:
+    """Return the settings of a recipe that suit a task: its `DEFAULTS`, else its `Config()`.
+
+    Raises:
+        ConfigError: there is no such recipe.
+    """
+    recipe: Any = load(name)
+    return getattr(recipe, "DEFAULTS", {}).get(task) or recipe.Config()
+
+
 def run(
     name: str, task: str, settings: Sequence[str], goal: GoalPart, seed: int, launch: Launch
 ) -> int:
@@ -82,9 +92,7 @@ def run(
     from bray.train import run_template
     from bray_core.config import with_overrides
 
-    recipe = load(name)
-    defaults = getattr(recipe, "DEFAULTS", {}).get(task, recipe.Config())
-    config = with_overrides(defaults, settings)
+    config = with_overrides(defaults(name, task), settings)
     template = Template(recipe=name, environment=task, settings=config, seed=seed, goal=goal)
     outcome, _ = run_template(template, launch, _progress_on_stderr())
     sys.stdout.write(json.dumps(asdict(outcome)) + "\n")

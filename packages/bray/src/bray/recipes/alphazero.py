@@ -240,7 +240,7 @@ class AlphaZero:
             seed=seed,
         )
         logger.info("%d positions, version %d: %s", self._frames, version, found)
-        return Outcome(
+        outcome = Outcome(
             reached=found.share >= goal.episode_return,
             evaluation_return=found.share,
             measured=found,
@@ -248,3 +248,9 @@ class AlphaZero:
             seconds=time.monotonic() - self._started,
             version=version,
         )
+        self._run.report(outcome.figures(), self._save)
+        return outcome
+
+    def _save(self) -> None:
+        if self._run.is_local:
+            self._trainer.run(0)

@@ -164,6 +164,7 @@ def train(
     league = Rounds(run, game, config or Config(), seed)
     outcome = asyncio.run(league.play(goal))
     league.state.draw(run.experiment.path / "win_rates.png")
+    run.report(outcome.figures(), lambda: None)  # its trainer saved when it stopped
     return learning.conclude(run, outcome)
 
 

@@ -148,7 +148,7 @@ class SelfPlay:
     """The components of a run and their rounds."""
 
     def __init__(self, run: Run, config: Config, seed: int) -> None:
-        self.config, number = config, config.games_per_round
+        self.run, self.config, number = run, config, config.games_per_round
         example = np.zeros((1, _GAME.observation_size), np.float32)
         batching = ModelConfig(max_batch_size=max(64, number))
         queue = BufferConfig(batch_size=number, capacity=2 * number)
@@ -175,6 +175,8 @@ class SelfPlay:
                 found = await against_perfect(self.model, goal.evaluation_episodes, seed=number)
                 games, lost = number * self.config.games_per_round, 100 * found.lost
                 logger.info("%d games: %.1f %% lost to perfect play", games, lost)
+                figures = {"frames": self.moves, "evaluation_return": found.not_lost}
+                self.run.report(figures, lambda: None)  # it saves by itself, every 50 replays
                 if found.not_lost >= goal.episode_return or is_last:
                     return number
 

@@ -22,10 +22,10 @@ import numpy as np
 import torch
 
 import bray
-from bray.recipe_command import load
+from bray.recipe_command import defaults, load
 from bray.run import Run
 from bray.template import GoalPart
-from bray_core.config import from_mapping
+from bray_core.config import from_mapping, to_mapping
 from bray_core.errors import ConfigError, MissingExtraError
 
 try:
@@ -40,7 +40,7 @@ _PROGRESS = "frames"
 def trainable(
     recipe: str, task: str, goal: GoalPart, *, seed: int = 1, report_every: int = 4096
 ) -> Callable[[dict[str, Any]], None]:
-    """Return a function that `tune.Tuner` can run: Tune's config is the recipe's settings.
+    """Return a function that `tune.Tuner` can run: Tune's config is settings of the recipe.
 
     It reports `frames`, `elapsed_s`, the mean training `return` (once an episode has ended; if none
     has, that of the evaluation) and at the end the `evaluation_return`. Each report brings a
@@ -65,7 +65,8 @@ def trainable(
     def run_trial(config: dict[str, Any]) -> None:
         torch.set_num_threads(1)
         module = load(recipe)
-        settings = from_mapping(_plain(config), module.Config, f"tune: {recipe}")
+        chosen = to_mapping(defaults(recipe, task)) | _plain(config)
+        settings = from_mapping(chosen, module.Config, f"tune: {recipe}")
         # A new folder each time: the worker that ran this trial before may not have ended yet.
         with tempfile.TemporaryDirectory(prefix="bray-", dir=Path.cwd()) as project:
             folder = Path(project) / "trial"
