@@ -3,7 +3,8 @@
 - A block with a title is a file of that name, whatever its language.
 - `sh` runs, all of a page in one shell; `python` without a title is a program that runs.
 - After `<!-- test: until "TEXT" -->`, `sh` is another terminal: it runs on beside the rest, which
-  goes on once its output has TEXT. It is ended (SIGTERM, to its process group) with the page.
+  goes on once its output has TEXT. It is ended (SIGTERM, to its process group) with the
+  page, the last one first.
 - `text` is what a program printed. Any other block needs a title, or `<!-- no-test: reason -->`.
 - `<!-- test: slow -->` and `<!-- test: ray -->` anywhere on a page mark it so.
 """
@@ -36,8 +37,10 @@ set -em  # -m: each terminal in the background is a process group
 terminals=()
 leave() {
     status=$?
-    for pid in "${terminals[@]}"; do kill -TERM -- "-$pid" 2> /dev/null || true; done
-    wait
+    for ((i = ${#terminals[@]} - 1; i >= 0; i--)); do  # what began last leaves what it joined
+        kill -TERM -- "-${terminals[i]}" 2> /dev/null || true
+        wait "${terminals[i]}" || true
+    done
     exit $status
 }
 trap leave EXIT

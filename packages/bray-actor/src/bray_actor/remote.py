@@ -73,7 +73,8 @@ class RemoteRollouts:
     """Runners in workers on Ray, each of which steps its environments without end.
 
     The buffer holds them back: a queue that blocks, a replay with `samples_per_insert`, or
-    `lockstep`. A worker that dies is replaced at the next `poll`; its open segments are lost.
+    `lockstep`. A worker that dies is replaced at the next `poll`; its open segments are lost. The
+    workers of a cluster are shared out over its nodes by their CPUs.
 
     Args:
         name: of the pool.
@@ -100,6 +101,7 @@ class RemoteRollouts:
             args=(make, steps, lockstep),
             num_workers=num_workers,
             max_concurrency=2,
+            spread=True,
         )
         self._lost: set[int] = set()
         """Workers that died and do not answer yet."""

@@ -76,7 +76,7 @@ class Experiment:
             AlreadyExistsError: another process runs this trial.
         """
         check_name(trial)
-        path = Path(project) / trial
+        path = Path(project).absolute() / trial  # workers have a working directory of their own
         text = None if config is None else _to_yaml(config)
         seed = (config or {}).get("seed")
         try:

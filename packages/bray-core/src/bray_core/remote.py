@@ -30,6 +30,7 @@ from bray_core.errors import (
     NotFoundError,
     WorkerLostError,
 )
+from bray_core.placement import share_out
 
 logger = logging.getLogger(__name__)
 
@@ -154,6 +155,16 @@ def this_host() -> str:
     return "127.0.0.1" if _is_own_cluster else str(ray.util.get_node_ip_address())
 
 
+def this_node() -> str:
+    """Return Ray's id of the node that this process runs on.
+
+    Raises:
+        ClosedError: Ray is not running.
+    """
+    _need_ray()
+    return str(ray.get_runtime_context().get_node_id())
+
+
 def shutdown_ray() -> None:
     """Disconnect, and stop the cluster if `init_ray` started it; leaves a user's own Ray alone."""
     global _started_here, _is_own_cluster
@@ -219,6 +230,8 @@ class WorkerPool:
         max_concurrency: calls that one worker runs at a time, in threads.
         restart: whether a dead worker is started again.
         node: id of the node that all workers run on; None leaves it to Ray.
+        spread: whether they are shared out over the nodes in proportion to their CPUs; one whose
+            node is lost starts again on another.
 
     Raises:
         AlreadyExistsError: the cluster has a pool of that name.
@@ -240,6 +253,7 @@ class WorkerPool:
         max_concurrency: int = 1,
         restart: bool = True,
         node: str | None = None,
+        spread: bool = False,
     ) -> None:
         if not name:
             raise ConfigError("name: expected at least one character, got ''")
@@ -261,9 +275,13 @@ class WorkerPool:
             options["num_gpus"] = num_gpus
         if node is not None:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
+        homes = share_out(num_workers, _cpus()) if spread and node is None else []
         self._adopt(name, [])
         try:
             for i in range(num_workers):
+                if homes:
+                    options["scheduling_strategy"] = _preferring(homes[i])
+                    options["memory"] = 1  # bytes: Ray places what claims nothing anywhere
                 worker = _RemoteWorker.options(name=f"{name}/{i}", **options)
                 settings = i, num_workers, name, uplink.address()
                 arguments = (factory, args, dict(kwargs or {}), *settings)
@@ -422,6 +440,19 @@ class WorkerPool:
 def _need_ray() -> None:
     if not ray.is_initialized():  # it would start a cluster of its own accord, and leave it
         raise ClosedError("ray: not running: call bray.init(…, runtime='ray') or init_ray first")
+
+
+def _preferring(node: str) -> NodeAffinitySchedulingStrategy:
+    return NodeAffinitySchedulingStrategy(node, soft=True)
+
+
+def _cpus() -> dict[str, float]:
+    """Return node → its CPUs, of those that live."""
+    return {
+        node["NodeID"]: float(node["Resources"].get("CPU", 0))
+        for node in ray.nodes()
+        if node["Alive"]
+    }
 
 
 def _create(pool: str, worker: Any, arguments: tuple[Any, ...]) -> Any:

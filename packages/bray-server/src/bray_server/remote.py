@@ -19,7 +19,7 @@ from bray_core.errors import (
     ServiceError,
     WorkerLostError,
 )
-from bray_core.remote import WorkerPool
+from bray_core.remote import WorkerPool, this_node
 from bray_server.client import Client
 from bray_server.limits import Limits
 from bray_server.memory import freeze_what_stays
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class RemoteServer:
-    """A pool of workers that answer on the same ports of a host; see `bray_server.group`.
+    """A pool of workers that answer on the same ports of this host; see `bray_server.group`.
 
     A session lives in one worker. A request for it may go to any: the others send it on. When a
     worker dies, its sessions are lost, which their next requests are told (`worker_lost`), and a
@@ -105,6 +105,7 @@ class RemoteServer:
                 args=(service, options),
                 num_workers=num_workers,
                 max_concurrency=_CONCURRENCY,
+                node=this_node(),  # which has the ports, and the folder
             )
             undo.callback(self._pool.close)
             self._shared: list[str] = self._pool.call("addresses", worker=0)

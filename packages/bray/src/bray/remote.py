@@ -17,7 +17,7 @@ _RESTART_TIMEOUT_S = 120.0
 
 class RemoteWorkers:
     """`bray.workers.Workers` in processes on Ray; one that dies is replaced, its calls are made
-    again.
+    again. In a cluster they are shared out over its nodes by their CPUs.
 
     Args:
         name: of the pool.
@@ -26,7 +26,7 @@ class RemoteWorkers:
     """
 
     def __init__(self, name: str, factory: Callable[[], Any], num_workers: int = 1) -> None:
-        self._pool = WorkerPool(name, factory, num_workers=num_workers)
+        self._pool = WorkerPool(name, factory, num_workers=num_workers, spread=True)
 
     @property
     def size(self) -> int:

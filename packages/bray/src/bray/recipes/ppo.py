@@ -37,6 +37,7 @@ from bray.sequences import (
 )
 from bray.template import GoalPart
 from bray_algo import gae, ppo, schedules
+from bray_core import metrics
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.protocols import Buffer, Model
@@ -173,6 +174,7 @@ class PPOTrainer(Trainer):
             lambda_=self.part.gae_lambda,
         )
         segments["return"] = segments["advantage"] + segments["value"]
+        _record_fit(segments)
         return segments
 
     def _count(self, segments: Any) -> None:
@@ -249,6 +251,17 @@ class PPOTrainer(Trainer):
         self.last_pause = state["last_pause"]
         self.returns = deque(state["returns"], maxlen=_WINDOW)
         self.generator.set_state(state["generator"])
+
+
+def _record_fit(segments: Batch) -> None:
+    """Record how much of the returns' variance the value function explains."""
+    steps = select_steps(
+        {name: segments[name] for name in ("return", "value")}, valid_steps(segments)
+    )
+    spread = steps["return"].var(correction=0)
+    if spread > 0:
+        error = (steps["return"] - steps["value"]).var(correction=0)
+        metrics.record("trainer/explained_variance", float(1 - error / spread))
 
 
 def _flat(segments: Batch, *more: str) -> Batch:

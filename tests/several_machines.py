@@ -1,0 +1,137 @@
+"""Run by test_several_machines.py: a run on three raylets, each with an address of its own.
+
+All of 127.0.0.0/8 is this machine: what binds 127.0.0.1, or tells others of it, is not reached at
+the address of its node. The nodes share /dev/shm, so that it is asserted who connects to whom.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from ray.cluster_utils import Cluster
+
+import bray
+from bray.recipes import ppo
+from bray.template import GoalPart
+from bray_core import metrics, orphans
+from bray_core.remote import WorkerPool
+from bray_server import Client
+from bray_server.remote import RemoteServer
+
+HOSTS = ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
+NUM_WORKERS = 3
+FRAMES = 9_600
+CONFIG = ppo.Config(
+    num_workers=NUM_WORKERS, num_envs=4, steps_per_replay=480, epochs=2, hidden=(16,)
+)
+QUICK = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 500,
+    "health_check_failure_threshold": 4,
+}
+
+
+class Echo:
+    """A service."""
+
+    async def tick(self, body):
+        """Answer with what came."""
+        return body
+
+
+def homes(pool):
+    """Return the node of each worker of a pool."""
+    return [node for _, _, node in WorkerPool.get(pool)._describe(60.0)]
+
+
+def connections(port):
+    """Return how many connections to a port of this machine are established."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    ends = [(int(line.split()[1].split(":")[1], 16), line.split()[3]) for line in lines]
+    return ends.count((port, "01"))
+
+
+def told(run, name):
+    """Return the total of a metric of all processes, those of other nodes too."""
+    run.metrics()
+    return metrics.query(name, 600).total
+
+
+def until(condition, what):
+    """Wait for it."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, what
+
+
+class Watcher:
+    """Looks at the run, loses a node in the middle of it, and looks again."""
+
+    def __init__(self, run, cluster, lost):
+        self.run, self.cluster, self.lost = run, cluster, lost
+        self.head = cluster.head_node.node_id
+        self.lost_at = 0.0
+
+    def __call__(self, figures, save):
+        if not self.lost_at and figures["frames"] >= FRAMES / 4:
+            self.look()
+            print("killing", figures["frames"], flush=True)
+            self.cluster.remove_node(self.lost, allow_graceful=False)
+            self.lost_at = figures["frames"]
+
+    def look(self):
+        """Assert where everything is before the loss."""
+        players = Counter(homes("rollouts"))
+        assert sorted(players.values()) == [1, 1, 1], players
+        for pool in ("experience", "trainer", "model/policy"):
+            assert homes(pool) == [self.head], pool
+        host, port = WorkerPool.get("experience").call("listen")
+        assert host == HOSTS[0]
+        assert connections(port) == NUM_WORKERS - 1, "through sockets from other nodes alone"
+        hub = self.run._runtime.hub
+        assert hub.address.startswith(f"{HOSTS[0]}:")
+        joined = {("rollouts", rank) for rank in range(NUM_WORKERS)} | {("trainer", 0)}
+        assert joined <= set(hub.processes), hub.processes
+        print("done: looked", flush=True)
+
+
+def main():
+    orphans.adopt()  # of raylets that are killed
+    arguments = {"include_dashboard": False, "_system_config": QUICK}
+    cluster = Cluster(True, head_node_args=dict(arguments, num_cpus=1, node_ip_address=HOSTS[0]))
+    others = [cluster.add_node(num_cpus=1, node_ip_address=host) for host in HOSTS[1:]]
+    project = tempfile.mkdtemp()
+    os.chdir(project)
+    with bray.init("trials", "cartpole", "ray", cluster.address, config={"seed": 1}) as run:
+        server = run.keep(RemoteServer("echo", Echo, num_workers=2))
+        with Client(server.addresses[0]) as client:
+            assert client.call(b"hello") == b"hello"
+        assert set(homes("echo")) == {cluster.head_node.node_id}, "they share a port of one host"
+        watcher = Watcher(run, cluster, others[0])
+        run.listen(watcher)
+        goal = GoalPart(episode_return=1e9, evaluate_at=1e9, max_frames=FRAMES)
+        outcome = ppo.train(run, "CartPole-v1", CONFIG, goal=goal)
+        assert outcome.frames >= FRAMES
+        players = Counter(homes("rollouts"))
+        assert others[0].node_id not in players, players
+        assert players.total() == NUM_WORKERS, players
+        assert told(run, "actor/rollouts_lost") >= 1
+        until(lambda: told(run, "actor/steps") >= outcome.frames, "players of all nodes tell")
+        assert told(run, "trainer/frames") >= FRAMES / 2
+        assert told(run, "worker/restarts") >= 1
+        print("done: a node lost", flush=True)
+    trial = Path(project, "trials", "cartpole")
+    assert list(trial.glob("checkpoints/*")), "of a worker, in the driver's folder"
+    log = (trial / "bray.log").read_text()
+    assert "rollouts: worker" in log
+    print(log, file=sys.stderr)
+    cluster.shutdown()
+    orphans.end(lambda command: command.startswith("ray::"))
+    print("done: closed", flush=True)
+
+
+if __name__ == "__main__":
+    main()
