@@ -31,7 +31,8 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 TITLE = re.compile(r'title="([^"]+)"')
-TIMEOUT_S = 110
+TIMEOUT_S = 280
+"""Of a page; most take some 25 s of a core."""
 PROLOGUE = """\
 set -em  # -m: each terminal in the background is a process group
 terminals=()
@@ -94,6 +95,7 @@ def written(name: str, code: str) -> str:
     return f'mkdir -p "$(dirname {name})"\ncat > {name} << "END-OF-BLOCK"\n{code}END-OF-BLOCK\n'
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", pages())
 def test_page_works(page: Path, tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
