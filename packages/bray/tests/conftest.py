@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 import viewer_project
+from playwright.sync_api import Browser, sync_playwright
+from viewer_visit import CHROMIUM, FLAGS
 
 from bray.viewer.server import Viewer
 
@@ -24,3 +26,12 @@ def viewer(viewed: Path) -> Iterator[Viewer]:
     viewer = Viewer(viewed)
     yield viewer
     viewer.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real Chromium."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()

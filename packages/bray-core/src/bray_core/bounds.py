@@ -1,4 +1,4 @@
-"""Bounds of a dataclass's numbers, found by asking its `__post_init__`: nothing is written twice."""
+"""Bounds of a dataclass's numbers, found by asking its `__post_init__`."""
 
 from __future__ import annotations
 
