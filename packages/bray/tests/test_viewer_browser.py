@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import itertools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +21,6 @@ from bray.viewer.server import Viewer
 
 pytestmark = needs_chromium
 TOKEN = "a token of this test"
-
-
-@pytest.fixture
-def visit(browser: Browser, viewer: Viewer) -> Iterator[Visit]:
-    visit = Visit(browser, viewer)
-    yield visit
-    visit.context.close()
-    assert not visit.problems
-    assert all(url.startswith((viewer.address, "blob:")) for url in visit.requests)
 
 
 def curves(page: Page, metric: str) -> Any:

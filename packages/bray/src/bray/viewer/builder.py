@@ -80,7 +80,7 @@ class Builder:
     def _open(self, query: Mapping[str, str]) -> dict[str, Any]:
         assert self._drafts is not None
         if "template" in query:
-            return self._drafts.shipped(query["template"])
+            return _shipped(query["template"])
         return self._drafts.open(words(query, "file"))
 
     def _save(self, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,6 +99,16 @@ class Builder:
         assert self._runs is not None
         self._runs.stop(words(content, "trial"))
         return {"runs": self._runs.listing()}
+
+
+def _shipped(name: str) -> dict[str, Any]:
+    """Return a template that ships with bray as the form writes it, to be saved as a new file."""
+    from bray.viewer.settings_text import look, written
+
+    if name not in template.names():
+        raise ConfigError(f"template: expected one of {', '.join(template.names())}")
+    settings = look(template.path_of(name).read_text())["settings"]
+    return {"name": f"{name}.yaml", "text": written(settings, ""), "stamp": None}
 
 
 def _schema(query: Mapping[str, str]) -> dict[str, Any]:

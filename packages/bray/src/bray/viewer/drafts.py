@@ -59,17 +59,6 @@ class Drafts:
         except UnicodeDecodeError as error:
             raise ConfigError(f"file: {name} is not text in UTF-8: {error.reason}") from error
 
-    def shipped(self, name: str) -> dict[str, Any]:
-        """Return a template that ships with bray, to be saved as a new file.
-
-        Raises:
-            ConfigError: there is none of that name; names the closest.
-        """
-        if name not in template.names():
-            raise ConfigError(f"template: expected one of {', '.join(template.names())}")
-        text = template.path_of(name).read_text()
-        return {"name": f"{name}.yaml", "text": text, "stamp": None}
-
     def save(self, name: str, text: str, stamp: str | None) -> dict[str, Any]:
         """Write a valid template, whole or not at all; return it as `open` does.
 

@@ -57,16 +57,16 @@ export class Builder {
   async pick(value) {
     this.opener.value = "";
     const [kind, name] = value.split(/\/(.*)/);
-    if (!name || (this.isChanged() && !confirm(`${this.file.value} has changes that are not saved. Leave them?`))) return;
+    if (!name) return;
+    await this.settle();
+    const left = this.isChanged() && this.draft;
     await this.open({ [kind]: name });
+    if (left) this.news.append(" ", h("button", { type: "button", onclick: () => this.act(() => this.show(left)) }, `Back to the unsaved ${left.file}`));
   }
 
-  // A template that ships is shown as the form would write it, a file as it is.
   async open(query) {
     const { name, text, stamp } = await get(["builder", "open"], query);
     await this.show({ file: name, name, stamp, text, base: text });
-    if (!stamp && this.settings) await this.check({ settings: this.settings, text: "" });
-    if (!stamp) this.draft.base = this.text.value;
     this.say(stamp ? `Opened ${name}.` : `From the template ${query.template}: not saved yet.`);
   }
 
@@ -122,19 +122,28 @@ export class Builder {
   async follow({ settings, form }) {
     this.form.element.disabled = !form;
     if (!form) return;
-    const key = `${form.recipe}/${form.task}`;
-    if (key !== this.shown) {
+    const key = `${form.recipe}/${form.task}`, isNew = key !== this.shown;
+    if (isNew) {
       const { schema, recipes } = await get(["builder", "schema"], form);
       this.form.build(schema, recipes);
       this.shown = key;
     }
-    this.form.set(settings);
+    this.form.set(settings, isNew);
   }
 
   // Another algorithm: settings that it does not have are left out, and named.
   async recipe(recipe) {
     await this.settle();
-    const { schema } = await get(["builder", "schema"], { recipe });
+    this.form.element.disabled = true; // what is typed meanwhile would be of the recipe before
+    try {
+      await this.change(recipe, (await get(["builder", "schema"], { recipe })).schema);
+    } finally {
+      this.form.element.disabled = false;
+      this.form.fields.get("recipe").input.focus();
+    }
+  }
+
+  async change(recipe, schema) {
     const left = [], settings = { ...this.settings, recipe };
     for (const [part, { properties }] of Object.entries(schema.properties)) {
       if (!properties || !isPart(settings[part])) continue;

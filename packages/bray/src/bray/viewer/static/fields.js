@@ -59,12 +59,12 @@ export class Form {
   }
 
   // The field that is typed into keeps what is typed.
-  set(settings) {
+  set(settings, isNew) {
     this.settings = settings;
     for (const [key, field] of this.fields) {
       const place = field.part ? (isPart(settings[field.part]) ? settings[field.part] : {}) : settings;
       const value = place[field.name];
-      if (field.input !== document.activeElement || key === "recipe" || field.type.choices) field.input.value = value == null ? "" : shown(value);
+      if (isNew || field.input !== document.activeElement || field.type.choices) field.input.value = value == null ? "" : shown(value);
       this.mark(field, value);
     }
   }
