@@ -38,8 +38,9 @@ export class Builder {
     this.news = h("p", { id: "builder-news", role: "status" });
     this.list = h("section", { className: "panel problems", "aria-label": "Problems", hidden: true });
     this.text = h("textarea", { id: "yaml", rows: 16, spellcheck: false, "aria-describedby": "yaml-help", oninput: () => this.later({}) });
-    put(this.main, h("div", { className: "bar" }, h("h1", {}, "Builder"), h("label", {}, "Open ", this.opener), h("label", {}, "File ", this.file), save, start, h("span", { id: "folder", className: "faint" }, `in ${state.folder}`)), this.news,
-      h("div", { className: "builder" }, this.form.element, h("div", { className: "side" }, this.list,
+    put(this.main, h("div", { className: "bar" }, h("h1", {}, "Builder"), h("label", {}, "Open ", this.opener), h("span", { id: "folder", className: "faint" }, `Files are written to ${state.folder}`)),
+      h("div", { className: "builder" }, this.form.element, h("div", { className: "side" },
+        h("section", { className: "panel" }, h("div", { className: "bar" }, h("label", {}, "File ", this.file), save, start), this.news), this.list,
         h("section", { className: "panel" }, h("label", { htmlFor: "yaml" }, "YAML"), this.text,
           h("p", { id: "yaml-help", className: "faint" }, "Only what differs from the defaults. A change in the form writes it anew: of comments, those above the first setting stay.")),
         this.runs.element)));
