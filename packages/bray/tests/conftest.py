@@ -2,11 +2,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import viewer_project
 
 from bray.viewer.server import Viewer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+    from viewer_visit import Visit
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +29,27 @@ def viewer(viewed: Path) -> Iterator[Viewer]:
     viewer = Viewer(viewed)
     yield viewer
     viewer.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real Chromium."""
+    from playwright.sync_api import sync_playwright
+    from viewer_visit import CHROMIUM, FLAGS
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser: Browser, viewer: Viewer) -> Iterator[Visit]:
+    """A visit of that page, without a problem until its end."""
+    from viewer_visit import Visit
+
+    visit = Visit(browser, viewer)
+    yield visit
+    visit.context.close()
+    assert not visit.problems
+    assert all(url.startswith((viewer.address, "blob:")) for url in visit.requests)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from viewer_project import HOSTILE, league, record, trial, write_log
+from viewer_project import HOSTILE, league, record, trial, write_log, write_record
 
 from bray.viewer import log_tail, population, project, rendering, video
 from bray.viewer.episodes import Episodes, Step, decoded, leaves
@@ -20,6 +20,7 @@ from bray_algo.elo import fit_elo
 from bray_algo.payoff import PayoffTable
 from bray_core import codec
 from bray_core.errors import CodecError, ConfigError, NotFoundError, SpecError
+from bray_core.trial import Trial
 
 
 def test_a_project_lists_its_trials_with_their_state_and_figures(viewed: Path) -> None:
@@ -55,7 +56,7 @@ def test_a_launch_record_tells_how_it_ended(tmp_path: Path) -> None:
     path = trial(tmp_path, "t", rows=1, seed=0)
     assert project.state(path) == "crashed"
     launch = path / "launches" / "20261121-120000"
-    (launch / "launch.json").write_text('{"ending": "interrupted", "commit": "abc"}')
+    write_record(launch, "interrupted")
     (launch / "changes.diff").write_bytes(b"+new\n\xff")
     assert project.state(path) == "interrupted"
     described = project.describe(path)
@@ -63,10 +64,10 @@ def test_a_launch_record_tells_how_it_ended(tmp_path: Path) -> None:
     assert described["launches"][0]["changes"].startswith("+new")
     assert "capacity: 64" in described["config"]
     (path / "result.json").write_text("[]")
-    (launch / "launch.json").write_text('{"ending": null}')
-    assert project.state(path) == "crashed", "the result is of a launch before"
+    write_record(launch, None)
+    assert project.state(path) == Trial(path).state == "crashed"
     (launch / "launch.json").write_text("{")
-    assert project.state(path) == "finished"
+    assert project.state(path) == "crashed", "what cannot be read hides no trial"
     assert project.describe(path)["result"] == {}
     (tmp_path / "new" / "launches").mkdir(parents=True)
     assert project.state(tmp_path / "new") == "new"

@@ -42,17 +42,6 @@ def test_a_curve_goes_over_all_launches_on_any_axis(tmp_path: Path) -> None:
     assert log.curve("unknown", "frames")[0].size == 0
 
 
-def test_lines_with_a_step_alone_have_all_axes_too(tmp_path: Path) -> None:
-    for launch, first_s in (("1", 100.0), ("2", 500.0)):
-        values = {"a": 1.0, "trainer/steps": 7.0, "trainer/policy_version": 3.0}
-        lines = [{"step": 64, "wall_time_s": first_s + s, "values": values} for s in (0, 5)]
-        write(tmp_path / "launches" / launch, lines)
-    log = MetricLog(tmp_path)
-    assert log.curve("a", "frames")[0].tolist() == [64] * 4
-    assert log.curve("a", "seconds")[0].tolist() == [0, 5, 5, 10]  # the pause between is left out
-    assert log.curve("a", "policy_version")[0].tolist() == [3] * 4
-
-
 def test_a_growing_file_is_read_on_and_a_cut_line_waits(tmp_path: Path) -> None:
     launch = tmp_path / "launches" / "1"
     log = MetricLog(tmp_path)
@@ -139,7 +128,8 @@ def test_thinning_gives_rising_indices_and_the_envelope_holds_all(
 
 
 def row(at_s: float, **values: float) -> Row:
-    return Row(values={name.replace("__", "/"): v for name, v in values.items()}, wall_time_s=at_s)
+    named = {name.replace("__", "/"): v for name, v in values.items()}
+    return Row(values=named, wall_time_s=at_s, frames=0, steps=0, policy_version=0, seconds=at_s)
 
 
 def figure(found: dict[str, Any], part: str, words: str) -> float:

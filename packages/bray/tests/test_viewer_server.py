@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import gzip
 import hashlib
-import http.client
 import io
-import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
 from PIL import Image
+from viewer_client import ask
 from viewer_project import HOSTILE, append, record, trial
 
 from bray import view_command
@@ -27,33 +24,6 @@ from bray.viewer.server import Viewer
 from bray_core.errors import BrayError, ConfigError, NotFoundError, PortInUseError
 
 TOKEN = "a token of this test"
-
-
-class Answer:
-    def __init__(self, response: http.client.HTTPResponse) -> None:
-        self.status, self.headers = response.status, response.headers
-        self.body = response.read()
-        self.num_bytes = len(self.body)
-        if response.headers.get("Content-Encoding") == "gzip":
-            self.body = gzip.decompress(self.body)
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-
-def ask(viewer: Viewer, path: str, method: str = "GET", body: str = "", **headers: str) -> Answer:
-    """Send a request as it is: no client mends its path."""
-    connection = http.client.HTTPConnection(urlsplit(viewer.address).netloc, timeout=30)
-    try:
-        connection.putrequest(method, path, skip_host="Host" in headers, skip_accept_encoding=True)
-        for name, value in headers.items():
-            connection.putheader(name.replace("_", "-"), value)
-        connection.putheader("Content-Length", str(len(body)))
-        connection.endheaders(body.encode())
-        return Answer(connection.getresponse())
-    finally:
-        connection.close()
 
 
 def episode_of(viewer: Viewer, trial: str) -> str:
@@ -174,7 +144,8 @@ def test_nothing_is_written(viewer: Viewer, viewed: Path) -> None:
             assert ask(viewer, f"/api/trials/{name}{page}").status in (200, 404)
     assert state() == before
     for method in ("POST", "PUT", "DELETE", "PATCH"):
-        assert ask(viewer, "/api/trials/ppo-1", method).status == 405
+        assert ask(viewer, "/api/trials/ppo-1", method).status == 403
+        assert ask(viewer, "/api/trials/ppo-1", method, Bray_Page="1").status == 405
 
 
 def test_what_has_not_changed_comes_without_a_body(viewer: Viewer) -> None:

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from bray_actor import Actor, Recorder
 from bray_algo.payoff import PayoffTable
 from bray_core import codec
 from bray_core.experiment import Experiment
+from bray_core.launch_record import Ending, LaunchRecord
 from bray_model.retention import Retention
 from bray_model.versions import VersionStore
 
@@ -33,6 +35,7 @@ def make(project: Path) -> Experiment:
     for seed, name in enumerate(("ppo-1", "ppo-2", "ppo-3", HOSTILE)):
         trial(project, name, rows=400, seed=seed)
     (project / "ppo-1" / "result.json").write_text('{"reached": true, "evaluation_return": 481.5}')
+    write_record(project / "ppo-1" / "launches" / "20261121-120000", "finished")
     trial(project, "league", rows=50, seed=9)
     league(project / "league", players=14)
     write_log(project / "ppo-2", 2000)
@@ -54,6 +57,12 @@ def trial(project: Path, name: str, *, rows: int, seed: int, began_s: float = BE
     (project / name / "config.yaml").write_text("buffer:\n  capacity: 64\nseed: 1\n")
     append(launch, rows=rows, seed=seed, began_s=began_s)
     return project / name
+
+
+def write_record(launch: Path, ending: Ending | None) -> None:
+    """Write the record of a launch of ours that ended so."""
+    record = replace(LaunchRecord.begin(launch, 1), commit="abc", ending=ending)
+    (launch / "launch.json").write_bytes(record.to_json())
 
 
 def append(launch: Path, *, rows: int, seed: int, began_s: float = BEGAN_S, first: int = 0) -> None:

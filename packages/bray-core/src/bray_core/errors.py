@@ -2,6 +2,7 @@
 
     BrayError
     ├── ConfigError(ValueError)          a setting is unknown, of the wrong type or out of range
+    │   └── SettingsError                all that is wrong with settings that were written
     ├── SpecError(ValueError)            an array does not fit the structure, dtype or shape
     ├── CodecError(ValueError)           bytes are not a valid encoding, or exceed a bound
     ├── ExportError                      an export is broken, or differs from its model
@@ -21,6 +22,9 @@ A message says what is wrong, what came, what was expected, and the cure.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 
 class BrayError(Exception):
     """The root of all errors that bray raises on purpose."""
@@ -28,6 +32,32 @@ class BrayError(Exception):
 
 class ConfigError(BrayError, ValueError):
     """A setting is unknown, of the wrong type or out of range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with one setting."""
+
+    place: str
+    """Where it was written: `file:line:column`, or the command line."""
+    key: str
+    """Its dotted name; empty where it is of no setting alone."""
+    text: str
+    """The key, what was expected, what came."""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text}"
+
+
+class SettingsError(ConfigError):
+    """All that is wrong with settings that were written, a line a problem."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+    def __reduce__(self) -> tuple[type[SettingsError], tuple[tuple[Problem, ...]]]:
+        return type(self), (self.problems,)
 
 
 class SpecError(BrayError, ValueError):

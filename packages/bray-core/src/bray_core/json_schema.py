@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import dataclasses
 import functools
 import inspect
@@ -14,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Union
 
+from bray_core.bounds import bounds
 from bray_core.config import to_mapping
 
 _PLAIN: dict[Any, dict[str, Any]] = {
@@ -29,13 +31,16 @@ _PLAIN: dict[Any, dict[str, Any]] = {
 def json_schema(schema: type[Any]) -> dict[str, Any]:
     """Return the JSON Schema of what `load_yaml` takes for a dataclass.
 
-    Types, choices, defaults; descriptions are the docstrings of class and fields. What
-    `__post_init__` checks is not in it.
+    Types, choices, defaults, bounds; descriptions are the docstrings of class and fields. What
+    `__post_init__` checks across fields is not in it. A field's `metadata["bounds"]` goes before.
     """
     hints, words = typing.get_type_hints(schema), descriptions(schema)
     properties, required = {}, []
-    for field in dataclasses.fields(schema):
+    fields = dataclasses.fields(schema)
+    asked = {} if any(_default(f) is dataclasses.MISSING for f in fields) else bounds(schema)
+    for field in fields:
         made = _of_type(hints[field.name])
+        _number_in(made).update(field.metadata.get("bounds") or asked.get(field.name, {}))
         if field.name in words:
             made["description"] = words[field.name]
         default = _default(field)
@@ -68,7 +73,12 @@ def _of_type(hint: Any) -> dict[str, Any]:
         items = [_of_type(argument) for argument in arguments]
         number = len(items)
         return {"type": "array", "prefixItems": items, "minItems": number, "maxItems": number}
-    return dict(_PLAIN.get(hint, {}))
+    return copy.deepcopy(_PLAIN.get(hint, {}))
+
+
+def _number_in(made: dict[str, Any]) -> dict[str, Any]:
+    """Return where the bounds of a number belong."""
+    return typing.cast(dict[str, Any], made["anyOf"][0]) if "anyOf" in made else made
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

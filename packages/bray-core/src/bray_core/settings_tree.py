@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from bray_core.errors import ConfigError
+from bray_core.errors import ConfigError, Problem, SettingsError
 
 
 @dataclasses.dataclass(slots=True)
@@ -30,7 +30,7 @@ class Value:
                 key_place = _mark(file, key_node.start_mark)
                 key = str(key_node.value)
                 if key in found:
-                    raise ConfigError(f"{key_place}: {key}: given twice")
+                    raise _wrong(key_place, f"{key}: given twice")
                 value = cls.of_node(child, file)
                 found[key] = cls(value.value, key_place)
             return cls(found, place)
@@ -55,17 +55,33 @@ def read(path: Path) -> Value:
         ConfigError: it is none; names where.
     """
     try:
-        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-        return Value.of_node(node, str(path)) if node else Value({}, f"{path}:1:1")
+        return parse(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    except yaml.MarkedYAMLError as error:
-        place = _mark(str(path), error.problem_mark) if error.problem_mark else f"{path}:1:1"
-        raise ConfigError(f"{place}: not valid YAML: {error.problem}") from error
-    except (yaml.reader.ReaderError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not text in UTF-8: {error.reason}") from error
+
+
+def parse(text: str, file: str) -> Value:
+    """Read the YAML text of a file.
+
+    Raises:
+        SettingsError: it is none; names where.
+    """
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        return Value.of_node(node, file) if node else Value({}, f"{file}:1:1")
+    except yaml.MarkedYAMLError as error:
+        place = _mark(file, error.problem_mark) if error.problem_mark else f"{file}:1:1"
+        raise _wrong(place, f"not valid YAML: {error.problem}") from error
+    except yaml.reader.ReaderError as error:
+        raise _wrong(file, f"not text in UTF-8: {error.reason}") from error
     except RecursionError:
-        raise ConfigError(f"{path}: nested too deeply, or an anchor that contains itself") from None
+        raise _wrong(file, "nested too deeply, or an anchor that contains itself") from None
+
+
+def _wrong(place: str, text: str) -> SettingsError:
+    return SettingsError([Problem(place, "", text)])
 
 
 def _mark(file: str, mark: Any) -> str:

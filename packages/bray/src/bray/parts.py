@@ -10,8 +10,9 @@ from dataclasses import MISSING, field, fields, make_dataclass
 from typing import Any
 
 from bray.keep import Keep
-from bray.recipe_command import defaults, load, names
+from bray.recipe_command import defaults, defaults_of, load, names
 from bray.template import Enable, GoalPart, RenderPart, Template, Wire
+from bray_core.bounds import bounds
 from bray_core.errors import ConfigError
 from bray_core.json_schema import descriptions, json_schema
 
@@ -59,7 +60,7 @@ def chosen_schema(settings: Mapping[str, Any]) -> type[Any]:
         raise ConfigError(f"recipe: expected one of {', '.join(names())}, got {recipe!r}")
     source = settings.get("source")
     task = source.get("environment") if isinstance(source, Mapping) else None
-    return schema(recipe, task if isinstance(task, str) else "")
+    return schema(recipe, task if task in defaults_of(recipe) else "")
 
 
 @functools.cache
@@ -68,7 +69,7 @@ def schema(recipe: str, task: str = "") -> type[Any]:
 
     Args:
         recipe: its name.
-        task: a few have defaults of their own.
+        task: of `defaults_of`, or empty.
 
     Raises:
         ConfigError: there is no such recipe.
@@ -76,7 +77,7 @@ def schema(recipe: str, task: str = "") -> type[Any]:
     parts: list[Any] = [
         ("recipe", str, _plain("The algorithm.")),
         ("enable", Enable, _plain("Whether it trains, or serves what it has trained.", "train")),
-        ("seed", int, _plain("Of everything random.", 1)),
+        ("seed", int, _plain("Of everything random.", 1, {"minimum": 0})),
     ]
     for part, words in PARTS.items():
         inner = _part(recipe, task, part)
@@ -96,28 +97,32 @@ def schema(recipe: str, task: str = "") -> type[Any]:
 
 def _part(recipe: str, task: str, part: str) -> type[Any]:
     """Return the dataclass of a part; its values are checked by the whole."""
-    module, default = load(recipe), defaults(recipe, task)
+    config, default = load(recipe).Config, defaults(recipe, task)
     made: list[Any] = []
     if part == "source":
         words = "What is played: a Gymnasium id, or a task or game that the recipe knows."
         made.append(("environment", str, _plain(words)))
-    made += _fields(module.Config, default, lambda name: part_of(name) == part)
+    made += _fields(config, default, lambda name: part_of(name) == part)
     if recipe in WIRE:
         made += _fields(Wire, Wire(), lambda name: _WIRE[name] == part)
     return make_dataclass(part, made, frozen=True, kw_only=True)
 
 
 def _fields(config: type[Any], default: Any, is_here: typing.Callable[[str], bool]) -> list[Any]:
-    hints, words = typing.get_type_hints(config), descriptions(config)
+    hints, words, limits = typing.get_type_hints(config), descriptions(config), bounds(config)
     return [
-        (f.name, hints[f.name], _plain(words.get(f.name, ""), getattr(default, f.name)))
+        (
+            f.name,
+            hints[f.name],
+            _plain(words.get(f.name, ""), getattr(default, f.name), limits.get(f.name)),
+        )
         for f in fields(config)
         if is_here(f.name)
     ]
 
 
-def _plain(words: str, default: Any = MISSING) -> Any:
-    metadata = {"description": words}
+def _plain(words: str, default: Any = MISSING, limits: Any = None) -> Any:
+    metadata = {"description": words, "bounds": limits}
     if default is MISSING:
         return field(metadata=metadata)
     return field(default=default, metadata=metadata)

@@ -59,14 +59,18 @@ def load(name: str) -> Recipe:
     return cast(Recipe, importlib.import_module(f"bray.recipes.{name}"))
 
 
+def defaults_of(name: str) -> dict[str, Any]:
+    """Return the settings that a recipe has for a few tasks where nothing else is said."""
+    return getattr(load(name), "DEFAULTS", {})
+
+
 def defaults(name: str, task: str) -> Any:
     """Return the settings of a recipe that suit a task: its `DEFAULTS`, else its `Config()`.
 
     Raises:
         ConfigError: there is no such recipe.
     """
-    recipe: Any = load(name)
-    return getattr(recipe, "DEFAULTS", {}).get(task) or recipe.Config()
+    return defaults_of(name).get(task) or load(name).Config()
 
 
 def run(

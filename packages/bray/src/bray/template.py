@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 
 from bray.checks import positive
 from bray.keep import Keep
-from bray_core.config import closest, load_yaml, to_mapping
+from bray_core.config import closest, load_text, load_yaml, to_mapping
 from bray_core.errors import ConfigError
 from bray_core.trial_paths import CONFIG
 
@@ -154,3 +154,10 @@ def load(name: str, overrides: Sequence[str] = ()) -> Template:
     from bray.parts import chosen_schema, template_of
 
     return template_of(load_yaml(path_of(name), chosen_schema, overrides, os.environ))
+
+
+def parse(text: str, source: str) -> Template:
+    """Read a template's YAML text, that of `source`, as it stands; errors as in `load`."""
+    from bray.parts import chosen_schema, template_of
+
+    return template_of(load_text(text, source, chosen_schema))

@@ -28,6 +28,17 @@ def _add_view(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE:FUNCTION",
         help="draws a step of a recorded episode; may be given several times",
     )
+    parser.add_argument(
+        "--import-renders",
+        action="store_true",
+        help="import what a trial's own settings name as render.function, too, and draw with it",
+    )
+    parser.add_argument(
+        "--builder",
+        type=Path,
+        metavar="FOLDER",
+        help="let the page write YAML files of this folder, and start and stop local runs of them",
+    )
 
 
 def _view(options: argparse.Namespace) -> int:
@@ -48,6 +59,8 @@ def _view(options: argparse.Namespace) -> int:
             port=options.port,
             token=token,
             renders=options.render,
+            imports_renders=options.import_renders,
+            builder=options.builder,
         )
         page = f"#/loop/{quote(trial.name, safe='')}" if is_trial else ""
         sys.stdout.write(f"open {viewer.address}/{page} in a browser; Ctrl-C ends it\n")

@@ -1,4 +1,4 @@
-"""Numbers out of queries, and JSON answers that are sent once."""
+"""Numbers and texts out of what is asked, and JSON answers that are sent once."""
 
 from __future__ import annotations
 
@@ -44,6 +44,33 @@ def whole(query: Mapping[str, str], name: str) -> int | None:
     if not (text.isascii() and text.isdecimal() and len(text) < 16):
         raise ConfigError(f"{name}: expected a whole number of 0 or more, got {text[:20]!r}")
     return int(text)
+
+
+def words(content: Mapping[str, Any], name: str) -> str:
+    """Return a text of a query or of what was posted.
+
+    Raises:
+        ConfigError: it is none; names it.
+    """
+    text = content.get(name)
+    if not isinstance(text, str):
+        raise ConfigError(f"{name}: expected a text, got {type(text).__name__}")
+    return text
+
+
+async def content_of(request: web.Request) -> dict[str, Any]:
+    """Return the JSON object that was posted.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    try:
+        content = json.loads(await request.text())
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"body: expected JSON: {type(error).__name__}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"body: expected a JSON object, got {type(content).__name__}")
+    return content
 
 
 def reply(request: web.Request, content: Any) -> web.Response:

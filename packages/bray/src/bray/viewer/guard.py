@@ -8,10 +8,11 @@ import hmac
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from bray_core.errors import BrayError, NotFoundError
+from bray_core.errors import AlreadyExistsError, BrayError, NotFoundError
 from bray_server.auth import Tokens
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -29,6 +30,9 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
+_READING = ("GET", "HEAD")
+_MARK = "Bray-Page"
+"""Of every request that changes something: another site's script cannot set it unasked."""
 _OPEN = ("/login", "/static/style.css")
 
 logger = logging.getLogger(__name__)
@@ -81,10 +85,14 @@ class Guard:
             if request.path == "/":
                 return web.Response(status=303, headers={"Location": "/login"})
             return _error(401, "expected 'Authorization: Bearer TOKEN', or the login of the page")
+        if request.method not in _READING and request.path != "/login" and not _is_own(request):
+            return _error(403, f"expected a request of this page itself, with header {_MARK}")
         try:
             return await handler(request)
         except NotFoundError as error:
             return _error(404, str(error))
+        except AlreadyExistsError as error:
+            return _error(409, str(error))
         except (BrayError, ValueError) as error:
             return _error(400, str(error))
         except web.HTTPException as error:
@@ -108,6 +116,15 @@ class Guard:
 def _bytes(header: str) -> bytes:
     """Return a header as it came: what is not UTF-8 stands in it as surrogates."""
     return header.encode(errors="surrogateescape")
+
+
+def _is_own(request: web.Request) -> bool:
+    """Whether the page sent it, or a program: no other site's page can make a browser do so."""
+    origin = request.headers.get("Origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != request.headers["Host"].lower():
+        return False
+    site = request.headers.get("Sec-Fetch-Site", "same-origin")
+    return site == "same-origin" and request.headers.get(_MARK) == "1"
 
 
 def _key(token: str | None) -> bytes:

@@ -1,12 +1,10 @@
 """A trial's `metrics.jsonl` files as columns, read on as they grow. Alone in knowing their lines.
 
-A line is `{"frames", "steps", "policy_version", "seconds", "wall_time_s", "values"}`; older ones
-have `step` for the frames and the other x-axes among the values.
+A line is `{"frames", "steps", "policy_version", "seconds", "wall_time_s", "values"}`.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from collections.abc import Sequence
@@ -28,25 +26,18 @@ _BLOCK_BYTES = 8 * 1024 * 1024
 
 
 class Row(msgspec.Struct):
-    """One line; what is not in it is None."""
+    """One line."""
 
     values: dict[str, float | None]
     wall_time_s: float
-    frames: float | None = None
-    step: float | None = None
-    steps: float | None = None
-    policy_version: float | None = None
-    seconds: float | None = None
+    frames: float
+    steps: float
+    policy_version: float
+    seconds: float
 
-    def axes(self, first_s: float, before_s: float) -> tuple[float, ...]:
-        """Return x by each of `AXES`; the launch began at `first_s`, `before_s` into the trial."""
-        frames = self.step if self.frames is None else self.frames
-        seconds = before_s + self.wall_time_s - first_s if self.seconds is None else self.seconds
-        steps = self.values.get("trainer/steps") if self.steps is None else self.steps
-        version = self.policy_version
-        if version is None:
-            version = self.values.get("trainer/policy_version")
-        return tuple(math.nan if x is None else x for x in (frames, steps, seconds, version))
+    def axes(self) -> tuple[float, ...]:
+        """Return x by each of `AXES`."""
+        return self.frames, self.steps, self.seconds, self.policy_version
 
 
 _DECODER = msgspec.json.Decoder(Row)
@@ -93,9 +84,6 @@ class MetricLog:
     def _forget(self) -> None:
         self._read: dict[str, int] = {}
         """Bytes read of each launch's file."""
-        self._first_s: dict[str, float] = {}
-        self._before_s: dict[str, float] = {}
-        self._last_s = 0.0
         self._blocks: list[_Block] = []
 
     @property
@@ -129,9 +117,9 @@ class MetricLog:
         sizes = {launch.name: _size(launch / FILE) for launch in every}
         return any(sizes.get(name, -1) < read for name, read in self._read.items())
 
-    def _new_rows(self, launch: Path) -> list[tuple[Row, tuple[float, ...]]]:
+    def _new_rows(self, launch: Path) -> list[Row]:
         name = launch.name
-        found: list[tuple[Row, tuple[float, ...]]] = []
+        found: list[Row] = []
         try:
             with (launch / FILE).open("rb") as file:
                 file.seek(self._read.get(name, 0))
@@ -139,17 +127,10 @@ class MetricLog:
                 while data := file.read(_BLOCK_BYTES):
                     whole, newline, left = (left + data).rpartition(b"\n")
                     self._read[name] = self._read.get(name, 0) + len(whole) + len(newline)
-                    found += [(row, self._axes(name, row)) for row in rows(whole)]
+                    found += rows(whole)
         except FileNotFoundError:
             pass
         return found
-
-    def _axes(self, name: str, row: Row) -> tuple[float, ...]:
-        if name not in self._first_s:
-            self._first_s[name], self._before_s[name] = row.wall_time_s, self._last_s
-        axes = row.axes(self._first_s[name], self._before_s[name])
-        self._last_s = axes[AXES.index("seconds")]
-        return axes
 
 
 def _size(file: Path) -> int:
@@ -162,10 +143,10 @@ def _size(file: Path) -> int:
 class _Block:
     """Rows that were read together, a column a metric; NaN where a row has no value."""
 
-    def __init__(self, found: Sequence[tuple[Row, tuple[float, ...]]]) -> None:
-        axes = np.array([axes for _, axes in found], np.float64).reshape(-1, len(AXES))
+    def __init__(self, found: Sequence[Row]) -> None:
+        axes = np.array([row.axes() for row in found], np.float64).reshape(-1, len(AXES))
         self._axes: dict[str, Floats] = dict(zip(AXES, axes.T, strict=True))
-        values = [row.values for row, _ in found]
+        values = [row.values for row in found]
         self._columns = {
             name: np.array([row.get(name) for row in values], np.float64)  # None becomes NaN
             for name in set().union(*values)

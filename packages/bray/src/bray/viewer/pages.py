@@ -37,8 +37,17 @@ class Pages:
         renders: of episodes, by name; None is the default.
     """
 
-    def __init__(self, trials: Project, renders: Mapping[str, rendering.Render | None]) -> None:
+    def __init__(
+        self,
+        trials: Project,
+        renders: Mapping[str, rendering.Render | None],
+        *,
+        imports_renders: bool = False,
+    ) -> None:
         self._project = trials
+        self._imports_renders = imports_renders
+        self._broken: dict[str, str] = {}
+        """Render functions that could not be imported, and why."""
         self._renders = dict(renders)
         self._episodes = Episodes()
         self._painters: dict[str, rendering.Painter] = {}
@@ -149,12 +158,30 @@ class Pages:
 
         def look() -> dict[str, Any]:
             trial = self._trial(request)
-            page = self._episodes.page(trial, start, count)
-            # Named by a file: only who starts the viewer says what is imported.
             wanted = _setting(trial, "render", "function")
-            return {**page, "render": wanted if wanted not in self._renders else None}
+            page = self._episodes.page(trial, start, count)
+            return {**page, "render": wanted if isinstance(wanted, str) else None}
 
-        return reply(request, await asyncio.to_thread(look))
+        page = await asyncio.to_thread(look)
+        hint = await self._paint(partial(self._own_render, page["render"]))
+        return reply(request, {**page, "hint": hint})
+
+    def _own_render(self, name: str | None) -> str | None:
+        """Import what a trial's settings name; return why not, None where it can draw.
+
+        A file names it: only where whoever starts the viewer said so its code is run.
+        """
+        if name is None or name in self._renders:
+            return None
+        if not self._imports_renders:
+            return f"Its settings draw with {name}: bray view ... --import-renders"
+        if name not in self._broken:
+            try:
+                self._renders[name] = rendering.load(name)
+                return None
+            except ConfigError as error:
+                self._broken[name] = str(error)
+        return self._broken[name]
 
     async def _get_episode(self, request: web.Request) -> web.Response:
         def look() -> dict[str, Any]:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from bray.viewer.metric_log import MetricLog, Row, tail
-from bray_core.errors import NotFoundError
+from bray_core.errors import CodecError, NotFoundError
 from bray_core.experiment import launches
 from bray_core.json_lines import FILE
-from bray_core.trial_lock import is_running
+from bray_core.trial import Trial
 
 _MAX_LOG_BYTES = 256 * 1024 * 1024
 """Of metrics kept in memory; the trials that were looked at longest ago are read again."""
@@ -108,16 +108,11 @@ def newest_values(found: list[Row]) -> dict[str, float]:
 
 
 def state(trial: Path) -> str:
-    """Return `running`, `finished`, `interrupted`, `failed`, `crashed` or `new`."""
-    if is_running(trial):
-        return "running"
-    every = launches(trial)
-    if not every:
-        return "new"
-    record = _json(every[-1] / "launch.json")
-    if record:
-        return str(record.get("ending") or "crashed")
-    return "finished" if (trial / "result.json").exists() else "crashed"
+    """Return the state of a trial as `bray trials` tells it; `crashed` where it cannot be read."""
+    try:
+        return Trial(trial).state
+    except CodecError:  # one damaged record must not hide all trials
+        return "crashed"
 
 
 def _is_trial(entry: os.DirEntry[str]) -> bool:
@@ -144,17 +139,14 @@ def _figures(trial: Path) -> dict[str, Any]:
     values = newest_values(found)
     result = _json(trial / "result.json")
     last = found[-1] if found else None
-    frames, steps, seconds, version = (
-        last.axes(found[0].wall_time_s, 0.0) if last else (math.nan,) * 4
-    )
     return {
         "return": _finite(next((values[n] for n in RETURNS if n in values), None)),
         "evaluation_return": _finite(result.get("evaluation_return")),
         "reached": result.get("reached"),
-        "frames": _finite(frames),
-        "steps": _finite(steps),
-        "version": _finite(version),
-        "seconds": _finite(seconds),
+        "frames": last.frames if last else None,
+        "steps": last.steps if last else None,
+        "version": last.policy_version if last else None,
+        "seconds": last.seconds if last else None,
         "num_launches": len(every),
         "began_s": _began(every),
         "updated_s": last.wall_time_s if last else None,

@@ -41,15 +41,16 @@ def load(name: str) -> Render:
     """
     module, colon, function = name.partition(":")
     if not (module and colon and function):
-        raise ConfigError(f"--render: expected module:function, got {name!r}")
+        raise ConfigError(f"render: expected module:function, got {name!r}")
     try:
         found: Any = import_own(module)
-    except ImportError as error:
-        raise ConfigError(f"--render: {module!r} cannot be imported: {error}") from error
+    except Exception as error:  # it is the user's code
+        words = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"render: {module!r} cannot be imported: {words}") from error
     for part in function.split("."):
         found = getattr(found, part, None)
     if not callable(found):
-        raise ConfigError(f"--render: module {module!r} has no function {function!r}")
+        raise ConfigError(f"render: module {module!r} has no function {function!r}")
     return found  # type: ignore[no-any-return]
 
 

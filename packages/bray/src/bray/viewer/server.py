@@ -1,4 +1,7 @@
-"""The server behind `bray view`: reads a project's folder, writes nothing, opens one port."""
+"""The server behind `bray view`: reads a project's folder, opens one port.
+
+Only the builder writes and starts anything, where it is turned on.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from bray.viewer.builder import Builder
 from bray.viewer.guard import LOOPBACK, Guard
 from bray.viewer.pages import Pages
 from bray.viewer.project import Project
@@ -18,7 +22,7 @@ from bray_core.event_loop import EventLoopThread
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _STOP_S = 5.0
-_MAX_BODY_BYTES = 16 * 1024
+_MAX_BODY_BYTES = 128 * 1024
 
 
 class Viewer:
@@ -30,6 +34,9 @@ class Viewer:
         port: 0 takes any free one.
         token: that is asked for; None: whoever reaches the port may look.
         renders: functions `module:function` that draw a step of an episode.
+        imports_renders: whether what a trial's own settings name is imported, too, to draw its
+            episodes.
+        builder: folder whose YAML files the page may write and run; None: none.
 
     Raises:
         NotFoundError: there is no such folder.
@@ -52,6 +59,8 @@ class Viewer:
         port: int = 0,
         token: str | None = None,
         renders: Sequence[str] = (),
+        imports_renders: bool = False,
+        builder: Path | None = None,
     ) -> None:
         if token is None and host not in LOOPBACK:
             raise ConfigError(
@@ -60,7 +69,11 @@ class Viewer:
             )
         if not 0 <= port <= 65535:
             raise ConfigError(f"--port: expected 0 to 65535, got {port}")
-        self._pages = Pages(Project(project), names_of(renders))
+        if builder is not None and builder.is_dir():  # the first run is yet to be started
+            project.mkdir(parents=True, exist_ok=True)
+        trials = Project(project)
+        self._pages = Pages(trials, names_of(renders), imports_renders=imports_renders)
+        self._builder = Builder(builder, trials.path)
         self._host, self._port = host, port
         self._loop = EventLoopThread("viewer")
         try:
@@ -86,13 +99,14 @@ class Viewer:
         finally:
             self._loop.stop()
             self._pages.close()
+            self._builder.close()
 
     async def _start(self, token: str | None) -> web.AppRunner:
         files = _static()
         guard = Guard(token, files.pop("login.html")[0].decode())
         files[""] = files.pop("index.html")
         app = web.Application(middlewares=[guard.answer], client_max_size=_MAX_BODY_BYTES)
-        app.add_routes(self._pages.routes())
+        app.add_routes([*self._pages.routes(), *self._builder.routes()])
         app.router.add_get("/login", guard.ask)
         app.router.add_post("/login", guard.login)
         for name, (body, kind) in files.items():

@@ -1,6 +1,7 @@
 // The frame around the pages: which one is shown, for which trial, what keys do, light or dark.
 
 import { get } from "./api.js";
+import { Builder } from "./builder.js";
 import { h, put } from "./dom.js";
 import { Episodes } from "./episodes.js";
 import { League } from "./league.js";
@@ -14,6 +15,7 @@ const POLL_MS = 3000;
 const PAGES = [
   ["trials", "Trials", Trials], ["loop", "Loop", Loop], ["versions", "Versions", Versions], ["league", "League", League],
   ["episodes", "Episodes", Episodes], ["log", "Log", Log], ["settings", "Settings", Settings],
+  ["builder", "Builder", Builder],
 ];
 const THEMES = { auto: "◐", light: "☀", dark: "☾" };
 const byId = (id) => document.getElementById(id);

@@ -35,8 +35,7 @@ export class Episodes {
   }
 
   draw() {
-    const { render } = this.page;
-    put(this.hint, render ? ["Its settings name a render function: bray view … --render ", h("code", {}, String(render))] : null);
+    put(this.hint, this.page.hint);
     const { total, episodes } = this.page, end = this.start + episodes.length;
     const turn = (words, by, isOff) => h("button", { type: "button", disabled: isOff, onclick: () => this.turn(by) }, words);
     put(this.pager, h("span", { className: "faint" }, total ? `${whole(this.start + 1)}–${whole(end)} of ${whole(total)}` : "none recorded (actor.record_every)"),
@@ -66,6 +65,12 @@ export class Episodes {
     await this.paint();
   }
 
+  // What its own settings name, where it could be imported, draws first.
+  drawers() {
+    const { render, hint } = this.page;
+    return [...new Set([...this.app.project.renders, ...(render && !hint ? [render] : [])])];
+  }
+
   build() {
     const { kinds, rewards, at_s } = this.episode, last = kinds.length - 1;
     this.slider = h("input", { type: "range", min: 0, max: Math.max(0, last), step: 1, id: "tick", "aria-label": "Step", oninput: (e) => { this.stop(); this.to(Number(e.target.value)); } });
@@ -76,7 +81,7 @@ export class Episodes {
     this.button = h("button", { type: "button", id: "play", onclick: () => this.toggle() }, "Play");
     const speed = h("select", { id: "speed", onchange: (e) => { this.speed = Number(e.target.value); } }, SPEEDS.map((one) => h("option", { value: one, selected: one === this.speed }, `${one} steps/s`)));
     this.speeds = speed;
-    this.renders = h("select", { id: "render", onchange: () => this.app.attempt(() => this.paint()) }, this.app.project.renders.map((name) => h("option", { value: name }, name)));
+    this.renders = h("select", { id: "render", onchange: () => this.app.attempt(() => this.paint()) }, this.drawers().map((name) => h("option", { value: name, selected: name === this.page.render }, name)));
     const video = this.app.project.video.map((kind) => h("a", { className: "button", id: `video-${kind}`, download: "", onclick: (e) => { e.target.href = this.file(kind); }, href: this.file(kind) }, kind));
     this.chart = new Chart("Reward of each step", { height: 110 });
     const rewarded = kinds.map((_, i) => i).filter((i) => rewards[i] != null);

@@ -1,0 +1,136 @@
+"""What the builder's page asks: templates opened, checked and saved, runs started and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from bray import template
+from bray.viewer.drafts import MAX_BYTES, Drafts
+from bray.viewer.exchange import content_of, reply, words
+from bray.viewer.runs import Runs
+from bray_core.errors import ConfigError
+
+
+class Builder:
+    """The answers.
+
+    Args:
+        folder: whose YAML files may be written and run; None: nothing is.
+        project: folder of the trials.
+
+    Raises:
+        NotFoundError: there is no such folder.
+    """
+
+    def __init__(self, folder: Path | None, project: Path) -> None:
+        self._project = project
+        self._drafts = Drafts(folder) if folder is not None else None
+        self._runs = Runs(self._drafts.folder, project.resolve()) if self._drafts else None
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the questions and who answers."""
+        place = "/api/builder"
+        found: list[web.RouteDef] = [web.get(place, self._get_state)]
+        for name, ask in (("schema", _schema), ("open", self._open)):
+            found.append(web.get(f"{place}/{name}", self._getting(ask)))
+        acts = (("check", _check), ("save", self._save), ("start", self._start))
+        for name, act in (*acts, ("stop", self._stop)):
+            found.append(web.post(f"{place}/{name}", self._posting(act)))
+        return found
+
+    def close(self) -> None:
+        """Stop the runs."""
+        if self._runs is not None:
+            self._runs.close()
+
+    async def _get_state(self, request: web.Request) -> web.Response:
+        if self._drafts is None or self._runs is None:
+            return reply(request, {"folder": None, "project": str(self._project)})
+        content = {
+            "folder": str(self._drafts.folder),
+            "templates": template.names(),
+            "files": await asyncio.to_thread(self._drafts.names),
+            "runs": self._runs.listing(),
+        }
+        return reply(request, content)
+
+    def _getting(self, ask: Callable[[Mapping[str, str]], Any]) -> Callable[..., Any]:
+        async def handler(request: web.Request) -> web.Response:
+            self._refuse_if_off()
+            return reply(request, await asyncio.to_thread(ask, request.query))
+
+        return handler
+
+    def _posting(self, act: Callable[[Mapping[str, Any]], Any]) -> Callable[..., Any]:
+        async def handler(request: web.Request) -> web.Response:
+            self._refuse_if_off()
+            return reply(request, await asyncio.to_thread(act, await content_of(request)))
+
+        return handler
+
+    def _refuse_if_off(self) -> None:
+        if self._drafts is None:
+            raise web.HTTPForbidden(reason="the builder is off: bray view ... --builder FOLDER")
+
+    def _open(self, query: Mapping[str, str]) -> dict[str, Any]:
+        assert self._drafts is not None
+        if "template" in query:
+            return _shipped(query["template"])
+        return self._drafts.open(words(query, "file"))
+
+    def _save(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._drafts is not None
+        stamp = None if content.get("stamp") is None else words(content, "stamp")
+        return self._drafts.save(words(content, "file"), words(content, "text"), stamp)
+
+    def _start(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._drafts is not None
+        assert self._runs is not None
+        opened = self._drafts.open(words(content, "file"))
+        self._runs.start(opened["name"])
+        return {"runs": self._runs.listing()}
+
+    def _stop(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._runs is not None
+        self._runs.stop(words(content, "trial"))
+        return {"runs": self._runs.listing()}
+
+
+def _shipped(name: str) -> dict[str, Any]:
+    """Return a template that ships with bray as the form writes it, to be saved as a new file."""
+    from bray.viewer.settings_text import look, written
+
+    if name not in template.names():
+        raise ConfigError(f"template: expected one of {', '.join(template.names())}")
+    settings = look(template.path_of(name).read_text())["settings"]
+    return {"name": f"{name}.yaml", "text": written(settings, ""), "stamp": None}
+
+
+def _schema(query: Mapping[str, str]) -> dict[str, Any]:
+    """Return the JSON Schema of a recipe's templates, and the recipes that there are."""
+    from bray.parts import schema
+    from bray.recipe_command import defaults_of, names
+    from bray_core.json_schema import json_schema
+
+    recipe, task = words(query, "recipe"), query.get("task", "")
+    known = task if task in defaults_of(recipe) else ""
+    return {"recipes": names(), "schema": json_schema(schema(recipe, known))}
+
+
+def _check(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Look at a template's text, or at settings, which become its text."""
+    from bray.viewer.settings_text import look, written
+
+    text = words(content, "text")
+    if len(text.encode()) > MAX_BYTES:
+        raise ConfigError(f"text: expected {MAX_BYTES} bytes at most")
+    if content.get("settings") is None:
+        return look(text)
+    if not isinstance(content["settings"], dict):
+        raise ConfigError("settings: expected an object")
+    return look(written(content["settings"], text))

@@ -1,0 +1,153 @@
+"""A template as text and as settings, in step: what the builder's form and its YAML show."""
+
+from __future__ import annotations
+
+import json
+import re
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any
+
+import yaml
+
+from bray import template
+from bray.parts import chosen_schema
+from bray.recipe_command import defaults_of
+from bray_core.config import to_mapping
+from bray_core.errors import ConfigError, Problem, SettingsError
+from bray_core.settings_tree import parse, unwrap
+
+SOURCE = "template"
+"""What a problem's place begins with."""
+
+
+def look(text: str) -> dict[str, Any]:
+    """Return what a template's text says, and all that is wrong with it.
+
+    Returns:
+        `{"text", "settings", "form", "problems"}`. `settings` is None where the text is no YAML of
+        settings; `form` is recipe and task whose settings it has, None where it has no recipe;
+        each problem is `{"key", "line", "text"}`.
+    """
+    problems: list[dict[str, Any]] = []
+    try:
+        _refuse_aliases(text)
+        template.parse(text, SOURCE)
+    except SettingsError as error:
+        problems = [
+            {"key": one.key, "line": _line(one.place), "text": one.text} for one in error.problems
+        ]
+    settings = _settings(text)
+    return {"text": text, "settings": settings, "form": _form(settings), "problems": problems}
+
+
+def written(settings: Mapping[str, Any], before: str) -> str:
+    """Return settings as YAML, without those that are the default anyway.
+
+    Args:
+        settings: as `look` returns them.
+        before: the text until now, whose first lines of comments stay.
+    """
+    head = re.match(r"(?:#[^\n]*\n|[ \t]*\n)*", before)
+    try:
+        body = yaml.dump(thin(settings), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    except RecursionError:
+        raise ConfigError("settings: nested too deeply") from None
+    return (head[0] if head else "") + body
+
+
+def thin(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without those that are the default, in the order of the schema."""
+    try:
+        return _thin(settings, chosen_schema(settings))
+    except ConfigError:  # no recipe: then there are no defaults
+        return dict(settings)
+
+
+def _thin(settings: Mapping[str, Any], schema: type[Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    hints = typing.get_type_hints(schema)
+    for field in fields(schema):
+        if field.name not in settings:
+            continue
+        value, hint = settings[field.name], hints[field.name]
+        if is_dataclass(hint) and isinstance(value, Mapping | None):
+            if below := _thin(value or {}, typing.cast(type[Any], hint)):
+                kept[field.name] = below
+            continue
+        value = _number(value) if hint is float else value
+        if not _is_default(value, field):
+            kept[field.name] = value
+    known = {field.name for field in fields(schema)}
+    return kept | {name: value for name, value in settings.items() if name not in known}
+
+
+def _number(value: Any) -> Any:
+    """Return what YAML 1.1 reads as a string, such as `1e-3`, as the number that is meant."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _is_default(value: Any, field: Field[Any]) -> bool:
+    if field.default is MISSING:
+        return False
+    default = to_mapping({"value": field.default})["value"]
+    return isinstance(value, bool) == isinstance(default, bool) and bool(value == default)
+
+
+def _settings(text: str) -> dict[str, Any] | None:
+    try:
+        _refuse_aliases(text)
+        found = unwrap(parse(text, SOURCE))
+    except ConfigError:
+        return None
+    # JSON has no dates, which YAML reads where it can.
+    plain = json.loads(json.dumps(found, default=str))
+    return plain if isinstance(plain, dict) else None
+
+
+def _form(settings: Mapping[str, Any] | None) -> dict[str, str] | None:
+    try:
+        chosen_schema(settings or {})
+    except ConfigError:
+        return None
+    recipe = str((settings or {})["recipe"])
+    source = (settings or {}).get("source")
+    task = source.get("environment") if isinstance(source, Mapping) else None
+    return {
+        "recipe": recipe,
+        "task": task if isinstance(task, str) and task in defaults_of(recipe) else "",
+    }
+
+
+def _refuse_aliases(text: str) -> None:
+    """Refuse `*name`: a few lines of them can stand for more than a memory holds."""
+    try:
+        alias = next((e for e in yaml.parse(text) if isinstance(e, yaml.AliasEvent)), None)
+    except (yaml.YAMLError, RecursionError):
+        return  # told by the parser
+    if alias is not None:
+        line = alias.start_mark.line + 1 if alias.start_mark else 1
+        text = f"aliases such as *{alias.anchor} are not taken here"
+        raise SettingsError([Problem(f"{SOURCE}:{line}:1", "", text)])
+
+
+def _line(place: str) -> int | None:
+    found = re.search(r":(\d+):\d+$", place)
+    return int(found[1]) if found else None
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes lists in one line."""
+
+    def represent_list(self, data: Any) -> Any:
+        return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Dumper.add_representer(list, _Dumper.represent_list)
