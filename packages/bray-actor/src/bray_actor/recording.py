@@ -69,7 +69,7 @@ class Recorder:
         max_files: beyond it the oldest file of the folder is deleted.
         max_waiting: episodes that wait for the disk at most, in memory.
 
-    Example:
+    Examples:
         >>> import asyncio, tempfile
         >>> from bray_actor import Actor
         >>> class Echo(Actor):

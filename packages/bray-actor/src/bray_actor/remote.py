@@ -33,7 +33,10 @@ class RemoteActor(RemoteServer):
             `limits`.
         port: of the binary protocol; 0 takes any free one.
         http_port: likewise for HTTP; None offers none.
-        host, limits, tokens, tls: as for `bray_server.Server`.
+        host: as for `bray_server.Server`.
+        limits: likewise.
+        tokens: likewise.
+        tls: likewise.
     """
 
     def __init__(

@@ -99,7 +99,7 @@ class SegmentWriter:
     Args:
         layout: of a `segment_spec`.
 
-    Example:
+    Examples:
         >>> number = ArraySpec(np.dtype("float32"), ())
         >>> writer = SegmentWriter(Layout(segment_spec(number, number, 4)))
         >>> writer.begin_step(np.float32(1), np.float32(0), log_prob=-0.7, value=0.0, version=3)
@@ -156,7 +156,8 @@ class SegmentWriter:
         """Write what is known when the agent acts.
 
         Args:
-            observation, action: of one step.
+            observation: what the agent saw.
+            action: what it did then.
             log_prob: of the action, by the policy that chose it.
             value: of the observation, by the same policy.
             version: of that policy.

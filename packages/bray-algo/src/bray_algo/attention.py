@@ -72,7 +72,7 @@ class EntityTransformer(nn.Module):
     Raises:
         ValueError: a number is not positive, or the heads do not divide the size.
 
-    Example:
+    Examples:
         >>> network = EntityTransformer(5, size=8, num_layers=1, num_heads=2)
         >>> network(torch.zeros(2, 7, 5), torch.ones(2, 7, dtype=torch.bool)).shape
         torch.Size([2, 7, 8])

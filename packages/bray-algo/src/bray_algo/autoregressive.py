@@ -36,7 +36,7 @@ class AutoRegressiveHead(nn.Module):
     Raises:
         ValueError: no part, or a number that is not positive.
 
-    Example:
+    Examples:
         >>> head = AutoRegressiveHead(8, [3, 5])
         >>> head(torch.zeros(2, 8)).shape
         torch.Size([2, 2])

@@ -29,7 +29,7 @@ class BoardNetwork(nn.Module):
     Raises:
         ValueError: a number is not positive, or the window exceeds the board.
 
-    Example:
+    Examples:
         >>> outputs = BoardNetwork((6, 7), 7)(torch.zeros(3, 2, 6, 7))
         >>> outputs["logits"].shape, outputs["value"].shape
         (torch.Size([3, 7]), torch.Size([3]))

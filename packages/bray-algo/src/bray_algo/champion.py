@@ -13,7 +13,7 @@ from bray_algo.selfplay import Verdict, gate
 class Champion:
     """Latest against best, by names: the challenger is promoted when it passes the gate.
 
-    Example:
+    Examples:
         >>> champion = Champion(best="policy-1")
         >>> champion.challenge("policy-2")
         >>> verdict = "play"

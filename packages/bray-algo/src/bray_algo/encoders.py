@@ -86,7 +86,7 @@ class Embeddings(nn.Module):
     Raises:
         ValueError: no column, or a number that is not positive.
 
-    Example:
+    Examples:
         >>> Embeddings([3, 7], size=4)(torch.tensor([[2, 6], [0, 0]])).shape
         torch.Size([2, 8])
     """

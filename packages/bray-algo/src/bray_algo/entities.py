@@ -48,7 +48,7 @@ class AttentionPool(nn.Module):
     Raises:
         ValueError: no query, or the heads do not divide the size.
 
-    Example:
+    Examples:
         >>> pool = AttentionPool(8, num_heads=2, num_queries=3)
         >>> pool(torch.zeros(2, 5, 8), torch.ones(2, 5, dtype=torch.bool)).shape
         torch.Size([2, 24])

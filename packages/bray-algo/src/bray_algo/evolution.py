@@ -82,7 +82,7 @@ class EvolutionStrategy:
 
     `state_dict` and `load_state_dict` make a run go on exactly.
 
-    Example:
+    Examples:
         >>> strategy = EvolutionStrategy(parameters=torch.zeros(2), population=20, sigma=0.1)
         >>> for _ in range(100):
         ...     _ = strategy.tell(-(strategy.ask() - 1).square().sum(-1))

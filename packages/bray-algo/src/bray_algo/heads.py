@@ -24,7 +24,7 @@ class PointerHead(nn.Module):
     Raises:
         ValueError: a number is not positive.
 
-    Example:
+    Examples:
         >>> import torch
         >>> head = PointerHead(4, 3)
         >>> present = torch.tensor([[True, True, False]])
@@ -72,7 +72,7 @@ class DuellingHead(nn.Module):
     Raises:
         ValueError: a number is not positive.
 
-    Example:
+    Examples:
         >>> import torch
         >>> DuellingHead(8, 3)(torch.zeros(2, 8)).shape
         torch.Size([2, 3])

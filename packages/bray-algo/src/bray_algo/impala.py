@@ -42,7 +42,7 @@ class ImpalaResNet(nn.Module):
     Raises:
         ValueError: a number is not positive.
 
-    Example:
+    Examples:
         >>> ImpalaResNet(4)(torch.zeros(2, 4, 84, 84, dtype=torch.uint8)).shape
         torch.Size([2, 256])
     """

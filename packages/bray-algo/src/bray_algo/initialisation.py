@@ -35,7 +35,7 @@ def initialise_(module: nn.Module, name: Initialisation, gain: float = 1.0) -> n
     Raises:
         ValueError: an unknown name, or a module without such a layer.
 
-    Example:
+    Examples:
         >>> layer = initialise_(nn.Linear(4, 2), "orthogonal", 0.01)
         >>> bool(layer.weight.abs().max() <= 0.01)
         True

@@ -60,7 +60,7 @@ class League:
     Raises:
         ValueError: no main learner, or an unknown role.
 
-    Example:
+    Examples:
         >>> league = League({"main": "main", "rival": "main_exploiter"}, seed=0)
         >>> league.freeze("main")  # the first copy, as the learner is before it learns
         Freeze(learner='main', name='main-1', reset=False)

@@ -118,7 +118,7 @@ def search(
         config: of the search.
         rng: of the noise.
 
-    Example:
+    Examples:
         A search without a network finds the move that wins:
 
         >>> from bray_algo.games import TIC_TAC_TOE

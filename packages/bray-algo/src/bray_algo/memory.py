@@ -45,7 +45,7 @@ class GatedTransformerXL(nn.Module):
     Raises:
         ValueError: a number is not positive, or the heads do not divide the size.
 
-    Example:
+    Examples:
         >>> network = GatedTransformerXL(4, size=8, num_layers=1, num_heads=2, memory_length=3)
         >>> outputs, memory = network(torch.zeros(5, 2, 4), network.initial(2))
         >>> outputs.shape, memory.steps.shape

@@ -37,7 +37,7 @@ class QMix(nn.Module):
     Raises:
         ValueError: a size is not positive.
 
-    Example:
+    Examples:
         >>> QMix(3, 5)(torch.zeros(2, 3), torch.zeros(2, 5)).shape
         torch.Size([2])
     """

@@ -57,7 +57,7 @@ class PolicyValueMLP(nn.Module):
         num_actions: A.
         hidden: units of each hidden layer, the same in both.
 
-    Example:
+    Examples:
         >>> outputs = PolicyValueMLP(4, 2)(torch.zeros(3, 4))
         >>> outputs["logits"].shape, outputs["value"].shape
         (torch.Size([3, 2]), torch.Size([3]))

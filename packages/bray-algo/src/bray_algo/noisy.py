@@ -26,7 +26,7 @@ class NoisyLinear(nn.Module):
     Raises:
         ValueError: a size or σ₀ is not positive.
 
-    Example:
+    Examples:
         >>> NoisyLinear(3, 2)(torch.zeros(5, 3)).shape
         torch.Size([5, 2])
     """

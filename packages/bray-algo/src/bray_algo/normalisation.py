@@ -84,7 +84,7 @@ class RunningNorm(nn.Module):
         clip: the normalised are held within ±this.
         epsilon: added to the variance, so that a constant feature becomes 0.
 
-    Example:
+    Examples:
         >>> norm = RunningNorm([2])
         >>> norm.update(torch.tensor([[0.0, 5.0], [2.0, 5.0]]))
         >>> norm(torch.tensor([[2.0, 5.0]])).round(decimals=3)

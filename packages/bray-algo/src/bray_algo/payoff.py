@@ -28,7 +28,7 @@ class PayoffTable:
     Raises:
         ValueError: a name comes twice, or the decay is out of range.
 
-    Example:
+    Examples:
         >>> table = PayoffTable(["rock", "paper"])
         >>> table.record("paper", "rock", 1.0)
         >>> table.win_rate("paper", "rock"), table.win_rate("rock", "paper")

@@ -31,7 +31,7 @@ class Recurrent(nn.Module):
     Raises:
         ValueError: an unknown kind, or a number that is not positive.
 
-    Example:
+    Examples:
         >>> network = Recurrent("lstm", 4, 8)
         >>> begins = torch.tensor([[True], [False], [True]])  # an episode of two steps, another
         >>> outputs, state = network(torch.zeros(3, 1, 4), network.initial(1), begins)

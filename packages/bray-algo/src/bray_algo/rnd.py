@@ -33,7 +33,7 @@ class RandomNetworkDistillation(nn.Module):
         observation_shape: of one observation.
         clip: bound of normalised observations, in standard deviations (§2.4).
 
-    Example:
+    Examples:
         >>> make = lambda: nn.Linear(4, 8)
         >>> curiosity = RandomNetworkDistillation(make(), make(), (4,))
         >>> curiosity(torch.zeros(3, 4)).shape

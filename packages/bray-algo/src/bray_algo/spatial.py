@@ -33,7 +33,7 @@ def scatter(
     Raises:
         ValueError: shapes do not agree, or an unknown reduction.
 
-    Example:
+    Examples:
         >>> here, there = torch.tensor([[[0, 1]]]), torch.ones(1, 1, dtype=torch.bool)
         >>> scatter(torch.full((1, 1, 1), 5.0), here, there, 2, 2)[0, 0].tolist()
         [[0.0, 5.0], [0.0, 0.0]]

@@ -30,7 +30,7 @@ def set_validation(enabled: bool) -> None:
 def validating(enabled: bool) -> Iterator[None]:
     """Turn the checks on or off within a `with`, for all threads of the process.
 
-    Example:
+    Examples:
         >>> from bray_algo import a2c
         >>> nan = torch.tensor([torch.nan])
         >>> with validating(False):

@@ -30,7 +30,7 @@ class Batcher:
         ConfigError: for a mask, the layout has no `length`, no clear time dimension, or already a
             `mask`.
 
-    Example:
+    Examples:
         >>> leaves = {"reward": np.ones(4, np.float32), "length": np.array(2)}
         >>> layout = Layout(nested.spec(leaves))
         >>> batcher = Batcher(layout, mask=True)

@@ -28,7 +28,7 @@ class Buffer:
         transform: a function that every batch goes through, leaves `[B, …]` → `[B', …]`; see
             `bray_buffer.transform`.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from bray_core import nested
         >>> segment = {"observation": np.zeros((8, 4), np.float32), "length": np.array(8)}

@@ -23,7 +23,7 @@ class Gate:
     Args:
         name: of the buffer, for messages.
 
-    Example:
+    Examples:
         >>> gate, items = Gate("buffer"), [1]
         >>> gate.until(lambda: items.pop() if items else None, timeout_s=0)
         1

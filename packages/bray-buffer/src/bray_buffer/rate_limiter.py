@@ -31,7 +31,7 @@ class RateLimiter:
         ConfigError: a number is out of range, or the margin is so narrow that both sides would
             wait for each other for ever.
 
-    Example:
+    Examples:
         >>> limiter = RateLimiter(2.0, error_margin=4.0, min_size=10, batch_size=4)
         >>> limiter.insertable()  # the free ones, and two that the margin leaves room for
         12

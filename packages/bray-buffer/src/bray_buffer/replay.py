@@ -44,7 +44,7 @@ class ReplayBuffer:
         ConfigError: the layout lacks what the unit needs, or the segments are too long.
         CapacityError: the system refuses the memory.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from bray_core import nested
         >>> segment = {

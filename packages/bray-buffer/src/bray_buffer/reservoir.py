@@ -35,7 +35,7 @@ class Reservoir:
         layout: of one segment, or its spec.
         config: sizes and seed.
 
-    Example:
+    Examples:
         >>> spec = {"x": np.zeros((), np.float32)}
         >>> from bray_core import nested
         >>> reservoir = Reservoir(nested.spec(spec), ReservoirConfig(capacity=2, batch_size=1))
@@ -80,7 +80,8 @@ class Reservoir:
         Args:
             segments: packed, or nested arrays of the spec.
             weights: of each segment, above 0 and finite; equal by default.
-            wait, timeout_s: there is always room, so they change nothing.
+            wait: changes nothing: there is always room.
+            timeout_s: likewise.
 
         Raises:
             SpecError: a segment or a weight does not fit; nothing of this call was added.

@@ -47,7 +47,7 @@ class SumTree:
     Args:
         capacity: items.
 
-    Example:
+    Examples:
         >>> tree = SumTree(4)
         >>> tree.set(np.array([1, 3]), np.array([1.0, 3.0]))
         >>> tree.total, tree.find(np.array([0.5, 1.0, 3.9])).tolist()

@@ -19,7 +19,7 @@ WITHOUT_TIME = frozenset(
 class TimeAxis:
     """The steps of a segment.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> leaves = {"reward": np.zeros(8), "action": np.zeros((8, 2)), "length": np.int32(8)}
         >>> axis = TimeAxis.of(Layout(nested.spec(leaves)))

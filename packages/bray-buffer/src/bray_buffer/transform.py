@@ -29,7 +29,7 @@ class Transform:
     Raises:
         SpecError: the function fails on a batch of zeros, or returns no such leaves; quotes it.
 
-    Example:
+    Examples:
         >>> layout = Layout(nested.spec({"reward": np.zeros(3, np.float32)}))
         >>> clip = Transform(lambda batch: {"reward": batch["reward"].clip(-1, 1)}, layout)
         >>> clip.layout.views(clip(layout.pack({"reward": np.full((4, 3), 9, np.float32)})))

@@ -26,7 +26,7 @@ class EventLoopThread:
 
     One that is not stopped is when the interpreter exits.
 
-    Example:
+    Examples:
         >>> async def answer() -> int:
         ...     return 42
         >>> loop = EventLoopThread("demo")

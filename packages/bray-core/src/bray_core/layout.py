@@ -52,7 +52,7 @@ class Layout:
         SpecError: no leaf at all, a dtype that has no fixed little-endian form, an offset that is
             not aligned or beyond the block, or 2 GB and more.
 
-    Example:
+    Examples:
         >>> layout = Layout(nested.spec({"x": np.zeros(3, np.float32), "y": np.int64(0)}))
         >>> block = layout.pack({"x": np.ones((5, 3), np.float32), "y": np.arange(5)})
         >>> block.shape, layout.views(block)["x"].shape

@@ -223,7 +223,8 @@ class WorkerPool:
     Args:
         name: of the pool; unique in the cluster.
         factory: called in each worker, again when Ray restarts it.
-        args, kwargs: for the factory.
+        args: for the factory.
+        kwargs: for the factory.
         num_workers: how many.
         num_cpus: CPUs that each worker claims from Ray.
         num_gpus: GPUs that each worker claims from Ray, and then sees alone.

@@ -51,7 +51,7 @@ class Model:
         ExportError: the export is broken.
         MissingExtraError: a module without torch installed.
 
-    Example:
+    Examples:
         >>> model = Model(torch.nn.Linear(4, 2), np.zeros((1, 4), np.float32))
         >>> model(np.ones(4, np.float32)).shape
         (2,)

@@ -60,7 +60,7 @@ class ModelPool(Generic[Member]):
     Raises:
         ConfigError: a value is out of range.
 
-    Example:
+    Examples:
         >>> pool = ModelPool(rule="hard", seed=0)
         >>> for name in ("rookie", "champion"):
         ...     pool.add(name)

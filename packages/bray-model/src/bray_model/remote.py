@@ -59,7 +59,10 @@ class RemoteModel(ModelHandle["RemoteModel"]):
 
     Args:
         name: unique in the cluster.
-        module, example_inputs, config, state: as for `Model`; the module must be picklable.
+        module: as for `Model`, and it must be picklable.
+        example_inputs: as for `Model`.
+        config: as for `Model`.
+        state: as for `Model`.
         directory: where `checkpoint` writes; the newest version there is taken up.
         placement: where rows are computed. `caller`: in a replica in each process that uses the
             handle. `workers`: in inference workers, reached over TCP; those need the module, the

@@ -19,10 +19,11 @@ class InProcessClient(Client):
     """Calls a service on an event loop of its own, as a `Client` calls a `Server`.
 
     Args:
-        service, limits: as for `Server`.
+        service: as for `Server`.
+        limits: as for `Server`.
         timeout_s: for each call.
 
-    Example:
+    Examples:
         >>> class Echo:
         ...     async def tick(self, body: bytes) -> bytes:
         ...         return body

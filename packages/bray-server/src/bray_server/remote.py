@@ -49,8 +49,13 @@ class RemoteServer:
             once in each worker, and again in one that replaces it, and returns the service that
             it hosts: a class with only `tick`, or a function.
         num_workers: how many.
-        host, tcp_port, http_port, limits, tokens, tls, access_log: as for `Server`; limits are
-            those of each worker.
+        host: as for `Server`.
+        tcp_port: as for `Server`.
+        http_port: as for `Server`.
+        limits: of each worker, as for `Server`.
+        tokens: as for `Server`.
+        tls: as for `Server`.
+        access_log: as for `Server`.
         strategy: how `call` chooses a worker: see `bray_core.balance`.
         certificate_authority: PEM file that `call` trusts, with TLS.
 

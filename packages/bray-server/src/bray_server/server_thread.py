@@ -23,7 +23,8 @@ class ServerThread:
     """A `Server` on an event loop of its own. Listens at once.
 
     Args:
-        service, **options: as for `Server`.
+        service: as for `Server`.
+        **options: as for `Server`.
 
     Raises:
         PortInUseError: names the port.
@@ -82,7 +83,8 @@ def serve(
     """Host a service until SIGTERM or SIGINT, then drain; for a program that does nothing else.
 
     Args:
-        service, **options: as for `Server`.
+        service: as for `Server`.
+        **options: as for `Server`.
         drain_s: how long open sessions may go on after the signal; a second one ends it at once.
         on_start: called once the server listens, to tell its addresses for example.
 

@@ -61,7 +61,7 @@ class Trainer(Overrides):
     Raises:
         ConfigError: an argument of another kind, or a device that is not there.
 
-    Example:
+    Examples:
         >>> class Regression(Trainer):
         ...     def loss(self, batch, step):
         ...         error = (self.module(batch["x"])[..., 0] - batch["y"]).square().mean()

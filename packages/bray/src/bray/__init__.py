@@ -13,11 +13,16 @@ from bray_core import lazy
 if TYPE_CHECKING:
     from bray.run import Run, init
     from bray_actor import Actor, AgentActor
+    from bray_actor.remote import RemoteActor
     from bray_buffer import Buffer
+    from bray_buffer.remote import RemoteBuffer
     from bray_core.runtime import shutdown
     from bray_model import Model
+    from bray_model.remote import RemoteModel
     from bray_server import Server
+    from bray_server.remote import RemoteServer
     from bray_trainer import Trainer
+    from bray_trainer.remote import RemoteTrainer
 
 _HOME = {
     "Actor": "bray_actor",

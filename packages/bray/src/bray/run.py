@@ -60,7 +60,7 @@ class Run:
     Use it as a context manager, or call `close`: components are closed in the reverse order of
     their creation.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> with init(tempfile.mkdtemp(), "demo") as run:
         ...     run.experiment.path.name

@@ -10,11 +10,16 @@ from pathlib import Path
 from urllib.parse import quote
 
 from bray_core.cli import Command
+from bray_core.trial_paths import PROJECT
 
 
 def _add_view(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "project", type=Path, help="folder of the trials, or of one trial, such as trials/cartpole"
+        "project",
+        nargs="?",
+        type=Path,
+        default=PROJECT,
+        help="folder of the trials, or of one trial, such as trials/cartpole",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at")
     parser.add_argument("--port", type=int, default=7360, help="0: any free port")

@@ -12,7 +12,7 @@ class Workers:
     Args:
         factory: makes the instance.
 
-    Example:
+    Examples:
         >>> workers = Workers(dict)
         >>> workers.map("get", [("a", 1), ("b", 2)])
         [1, 2]

@@ -23,7 +23,7 @@ class Boards:
         length: stones in a row that win.
         falls: whether an action is a column in which the stone falls, else a cell.
 
-    Example:
+    Examples:
         >>> game = Boards(3, 3, 3)
         >>> states = game.step(game.initial(2), np.array([4, 0]))
         >>> game.legal(states).sum(1).tolist(), np.isnan(game.outcome(states)).tolist()

@@ -12,7 +12,7 @@ from bray_algo.games.rows import Board
 class TicTacToe:
     """A `Game` of boards `[3, 3]`; action 3 · row + column.
 
-    Example:
+    Examples:
         >>> game = TicTacToe()
         >>> state = game.step(game.initial(), 4)
         >>> state.tolist(), int(game.legal(state).sum()), game.outcome(state)

@@ -49,7 +49,7 @@ class SourceBuffer:
         ConfigError: the source is none, or cannot be read for so many epochs or in processes.
         SpecError: the first sample cannot be read.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> samples = [{"x": np.float32(number)} for number in range(5)]
         >>> source = SourceBuffer(samples, SourceConfig(batch_size=2))

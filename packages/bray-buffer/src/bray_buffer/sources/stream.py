@@ -14,7 +14,7 @@ class StreamSource:
     Args:
         samples: an iterable, for one epoch; or a callable that returns a new iterator each time.
 
-    Example:
+    Examples:
         >>> stream = StreamSource(lambda: iter([{"x": 1}, {"x": 2}]))
         >>> stream.is_repeatable, next(stream.open())
         (True, {'x': 1})

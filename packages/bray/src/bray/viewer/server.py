@@ -43,7 +43,7 @@ class Viewer:
         ConfigError: a render function is none, or a host beyond this machine without a token.
         PortInUseError: names the port.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> viewer = Viewer(Path(tempfile.mkdtemp()), port=0)
         >>> viewer.address.startswith("http://127.0.0.1:")
