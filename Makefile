@@ -1,4 +1,4 @@
-.PHONY: help test lint types contracts slow coverage pin build check
+.PHONY: help test lint types contracts slow coverage pin build docs check
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -30,3 +30,6 @@ pin:  ## write the versions of this environment into pyproject.toml as constrain
 
 build:  ## eight wheels into dist/
 	uv build --all-packages --no-sources
+
+docs:  ## the site into site/, warnings are errors
+	uv run zensical build --strict --clean

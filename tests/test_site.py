@@ -1,0 +1,72 @@
+"""The site of docs/: built without a warning, whole, and from this machine alone."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LOADED = re.compile(
+    r"""<(?:script|img|iframe|source|video)\b[^>]*\bsrc=["'](?P<src>[^"']+)|"""
+    r"""<link\b[^>]*\bhref=["'](?P<href>[^"']+)|"""
+    r"""@import\s+(?:url\()?["']?(?P<import>[^"')\s;]+)|"""
+    r"""\burl\(["']?(?P<url>[^"')]+)"""
+)
+"""What a browser fetches by itself."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site; the build happens beside the checkout, not in it."""
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copytree(ROOT / "docs", folder / "docs")
+    shutil.copy(ROOT / "zensical.toml", folder)
+    (folder / "packages").symlink_to(ROOT / "packages")
+    command = [Path(sys.executable).parent / "zensical", "build", "--strict", "--clean"]
+    built = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert "No issues found" in built.stderr, built.stderr
+    return folder / "site"
+
+
+def test_every_page_is_built_and_reachable(site: Path) -> None:
+    links = "".join((site / page).read_text() for page in ("index.html", "start.html"))
+    for page in (ROOT / "docs").rglob("*.md"):
+        built = page.relative_to(ROOT / "docs").with_suffix(".html")
+        assert (site / built).is_file(), built
+        assert f'href="./{built}"' in links, f"{built}: no link in the navigation"
+
+
+def test_every_public_name_is_in_the_reference(site: Path) -> None:
+    inventory = zlib.decompress((site / "objects.inv").read_bytes().split(b"\n", 4)[4]).decode()
+    known = {line.split()[0] for line in inventory.splitlines()}
+    for package in sorted(path.name for path in ROOT.glob("packages/*/src/*")):
+        module = importlib.import_module(package)
+        page = (ROOT / "docs" / "reference" / f"{package}.md").read_text()
+        for name in module.__all__:
+            whole = f"{package}.{name}"
+            assert whole in known or f"::: {whole}\n" in page, whole
+
+
+def test_a_page_loads_nothing_of_another_host(site: Path) -> None:
+    for file in [*site.rglob("*.html"), *site.rglob("*.css")]:
+        for found in LOADED.finditer(file.read_text()):
+            target = next(filter(None, found.groups()))
+            rel = found[0].startswith("<link") and 'rel="canonical"' in found[0]
+            assert rel or not re.match(r"(?:https?:)?//", target), f"{file}: {target}"
+
+
+def test_a_broken_link_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("# A page\n\n[gone](gone.md)\n")
+    (tmp_path / "zensical.toml").write_text('[project]\nsite_name = "x"\n')
+    command = [Path(sys.executable).parent / "zensical", "build", "--strict", "--clean"]
+    built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert built.returncode != 0
