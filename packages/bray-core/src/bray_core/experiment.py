@@ -30,7 +30,6 @@ from bray_core.trial_paths import CONFIG
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_WORDS = {"finished": "finished", "interrupted": "been interrupted", "failed": "failed"}
 _FOLDERS = ("checkpoints", "models", "buffers", "episodes", "launches")
 
 
@@ -118,7 +117,7 @@ class Experiment:
         try:
             self.record = self.record.ended(error)
             why = f": {self.record.error}" if self.record.error else ""
-            logger.info("launch %s has %s%s", self.launch.name, _WORDS[self.record.ending], why)
+            logger.info("launch %s ends, %s%s", self.launch.name, self.record.ending, why)
             write_atomic(self.launch / RECORD, self.record.to_json())
         except OSError as failure:  # a full disk must not hide what ended the launch
             logger.warning("%s: cannot be written: %s", self.launch / RECORD, failure)
