@@ -76,7 +76,7 @@ def test_a_configuration_that_yaml_cannot_hold(tmp_path: Path) -> None:
 
 
 def test_launches_of_one_second_are_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bray_core.experiment.time.strftime", lambda _: "20260101-000000")
+    monkeypatch.setattr("bray_core.experiment.time.strftime", lambda *_: "20260101-000000")
     launches = []
     for _ in range(3):
         experiment = Experiment.open(tmp_path, "trial")
@@ -97,6 +97,8 @@ def test_the_log_is_kept_while_it_is_open(tmp_path: Path) -> None:
     assert "a detail" in log
     assert logging.getLogger("bray_core").level == before
     assert "too late" not in log
+    assert f"launch {experiment.launch.name} begins in process {os.getpid()}" in log
+    assert log.splitlines()[-1].endswith(f"launch {experiment.launch.name} ends, finished")
 
 
 def test_levels_come_back_with_the_last_trial_and_one_that_was_set_stays() -> None:
