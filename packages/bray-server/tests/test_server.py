@@ -303,9 +303,11 @@ def test_nonsense_is_refused() -> None:
 
 
 @pytest.fixture
-async def running() -> AsyncIterator[Server]:
+async def running(request: pytest.FixtureRequest) -> AsyncIterator[Server]:
+    """A server; its parameter is how long a session may be idle."""
     Counter.aborted.clear()
-    server = Server(Counter, http_port=0, limits=Limits(idle_timeout_s=0.2, tick_timeout_s=5))
+    limits = Limits(idle_timeout_s=getattr(request, "param", 60), tick_timeout_s=5)
+    server = Server(Counter, http_port=0, limits=limits)
     await server.start()
     yield server
     await server.stop(0)
@@ -334,6 +336,7 @@ async def test_the_async_client_has_a_deadline(running: Server) -> None:
             await client.tick("s", b"sleep")
 
 
+@pytest.mark.parametrize("running", [0.2], indirect=True)
 async def test_idle_sessions_are_aborted(running: Server) -> None:
     address = f"tcp://127.0.0.1:{running.tcp_port}"
     async with await AsyncClient.connect(address) as client:
