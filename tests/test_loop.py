@@ -98,6 +98,9 @@ def test_a_line_of_metrics_has_every_axis_and_every_process(trained: Path) -> No
     (file,) = (trained / "cartpole").glob("launches/*/metrics.jsonl")
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert min(rows[-1][axis] for axis in ("frames", "steps", "policy_version", "seconds")) > 0
+    last = {name: value for row in rows for name, value in row["values"].items()}
+    assert last["actor/episodes{phase=evaluation}"] == 8, "an evaluation's are counted apart"
+    assert rows[-1]["frames"] == last["actor/steps"] <= int(str(result(trained)["frames"])) + 512
     names = {name for row in rows for name in row["values"]}
     assert names >= {
         "actor/episode_return", "actor/steps_per_s", "model/batch_rows", "model/forward_s",

@@ -39,6 +39,9 @@ class PolicyConfig:
     the next one among its outputs. 0 is none."""
     seed: int = 0
     """Of the draws, together with the session's name."""
+    phase: str = ""
+    """A label of its metrics, such as `evaluation`, that keeps them apart from those of training;
+    empty is none."""
 
     def __post_init__(self) -> None:
         if self.state_size < 0:
@@ -71,6 +74,7 @@ class PolicyActor(Actor):
     ) -> None:
         self._model = model
         self._config = config
+        self._labels = {"phase": config.phase} if config.phase else {}
         self._buffer = buffer
         self._budget = budget
         self._writer = SegmentWriter(buffer.layout) if buffer is not None else None
@@ -139,9 +143,9 @@ class PolicyActor(Actor):
             self._push(
                 writer.finish(observation, episode_return=self._return, episode_length=self._length)
             )
-        metrics.record("actor/episode_return", self._return)
-        metrics.record("actor/episode_length", self._length)
-        metrics.record("actor/episodes", 1, kind="count")
+        metrics.record("actor/episode_return", self._return, **self._labels)
+        metrics.record("actor/episode_length", self._length, **self._labels)
+        metrics.record("actor/episodes", 1, kind="count", **self._labels)
         return _EMPTY
 
     async def abort(self, reason: str) -> None:
@@ -202,7 +206,7 @@ class PolicyActor(Actor):
             self._state = outputs["state"]
         self._has_acted = True
         self._length += 1
-        metrics.record("actor/steps", 1, kind="count")
+        metrics.record("actor/steps", 1, kind="count", **self._labels)
 
     def _push(self, segment: Packed) -> None:
         assert self._buffer is not None

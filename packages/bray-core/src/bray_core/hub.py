@@ -196,7 +196,7 @@ class Hub:
         passed_s, self._gathered_at = now - self._gathered_at, now
         totals: dict[str, float] = {}
         for sample in samples:
-            if sample.name in RATES:
+            if sample.name in RATES and not sample.labels:  # such as phase="evaluation"
                 totals[sample.name] = totals.get(sample.name, 0.0) + sample.total
         for name, total in totals.items():
             self._registry.record(RATES[name], total / max(passed_s, 1e-9), kind="last")

@@ -80,7 +80,7 @@ def evaluate(
         BrayError: the gamecore failed; carries its last words.
         DeadlineError: it took longer than ten minutes.
     """
-    config = PolicyConfig(deterministic=True, state_size=state_size)
+    config = PolicyConfig(deterministic=True, state_size=state_size, phase="evaluation")
     server = ServerThread(PolicyActor.factory(model, config))
     command = [sys.executable, "-m", "bray_actor.gamecore", "--env", environment]
     command += ["--address", server.addresses[0], "--episodes", str(episodes), "--json"]

@@ -35,7 +35,7 @@ export class Builder {
     this.file = h("input", { type: "text", id: "file", size: 24, spellcheck: false, autocomplete: "off", "aria-describedby": "folder", oninput: () => this.keep() });
     const save = h("button", { type: "button", id: "save", title: "s", onclick: () => this.act(() => this.save()) }, "Save");
     const start = h("button", { type: "button", id: "start", title: "Saves first, if there is something to save (r)", onclick: () => this.act(() => this.start()) }, "Start");
-    this.news = h("p", { id: "builder-news", role: "status" });
+    this.news = h("p", { id: "builder-news", role: "status" }, "Opening…");  // recipes are loaded: seconds the first time
     this.list = h("section", { className: "panel problems", "aria-label": "Problems", hidden: true });
     this.text = h("textarea", { id: "yaml", rows: 16, spellcheck: false, "aria-describedby": "yaml-help", oninput: () => this.later({}) });
     put(this.main, h("div", { className: "bar" }, h("h1", {}, "Builder"), h("label", {}, "Open ", this.opener), h("span", { id: "folder", className: "faint" }, `Files are written to ${state.folder}`)),
