@@ -143,8 +143,8 @@ class PolicyActor(Actor):
             self._push(
                 writer.finish(observation, episode_return=self._return, episode_length=self._length)
             )
-        metrics.record("actor/episode_return", self._return, **self._labels)
-        metrics.record("actor/episode_length", self._length, **self._labels)
+        metrics.record("actor/episode_return", self._return, kind="mean", **self._labels)
+        metrics.record("actor/episode_length", self._length, kind="mean", **self._labels)
         metrics.record("actor/episodes", 1, kind="count", **self._labels)
         return _EMPTY
 
