@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
+from bray_actor.atari import is_atari, make_atari
 from bray_actor.environments import (
     Environments,
     Outcome,
@@ -58,7 +59,8 @@ def play(
     """Play an environment against actors.
 
     Args:
-        environment: a Gymnasium id, or a short name such as `cartpole`; or a
+        environment: a Gymnasium id, or a short name such as `cartpole`; Atari games (`ALE/Pong-v5`,
+            or `Pong`) are preprocessed as by `bray_actor.make_atari`. Or a
             `gymnasium.vector.VectorEnv`, whose number of environments counts instead of `num_envs`.
         actors: where they listen, `tcp://host:port` or `http://host:port`; or what makes a
             session's actor from its id: they then live in this process.
@@ -91,7 +93,9 @@ def play(
     if isinstance(environment, str):
         environment = resolve(environment)
         num_envs = num_envs if episodes is None else min(num_envs, episodes)
-        if vector:
+        if is_atari(environment):
+            environments = VectorEnvironments(make_atari(environment, num_envs), first_seed)
+        elif vector:
             environments = VectorEnvironments(make_vector(environment, num_envs), first_seed)
         else:
             environments = SingleEnvironments(environment, num_envs, first_seed)

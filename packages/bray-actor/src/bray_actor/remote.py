@@ -8,8 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from bray_actor.rollout_worker import RolloutWorker
-from bray_actor.rollouts import Played
-from bray_actor.runner import Runner
+from bray_actor.rollouts import AnyRunner, Played
 from bray_core import metrics
 from bray_core.errors import ConfigError, WorkerLostError
 from bray_core.protocols import Actor
@@ -90,7 +89,7 @@ class RemoteRollouts:
     def __init__(
         self,
         name: str,
-        make: Callable[[int], Runner],
+        make: Callable[[int], AnyRunner],
         *,
         num_workers: int = 1,
         steps: int,
@@ -142,5 +141,5 @@ class RemoteRollouts:
 class _RolloutWorker(RolloutWorker):
     """One that knows by Ray which one it is."""
 
-    def __init__(self, make: Callable[[int], Runner], steps: int, lockstep: bool) -> None:
+    def __init__(self, make: Callable[[int], AnyRunner], steps: int, lockstep: bool) -> None:
         super().__init__(partial(make, worker_index()), steps, lockstep)

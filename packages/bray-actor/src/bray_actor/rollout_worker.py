@@ -7,8 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from bray_actor.rollouts import Played, collect
-from bray_actor.runner import Runner
+from bray_actor.rollouts import AnyRunner, Played, collect
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +21,7 @@ class RolloutWorker:
         lockstep: whether to wait after these for the next policy version.
     """
 
-    def __init__(self, make: Callable[[], Runner], steps: int, lockstep: bool) -> None:
+    def __init__(self, make: Callable[[], AnyRunner], steps: int, lockstep: bool) -> None:
         self._make = make
         self._steps = steps
         self._lockstep = lockstep

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from bray_actor.interleaved import Interleaved
 from bray_actor.runner import Runner
+
+AnyRunner: TypeAlias = Runner | Interleaved
 
 
 class Played(NamedTuple):
@@ -18,7 +21,7 @@ class Played(NamedTuple):
 
 
 class Rollouts:
-    """Steps a `Runner` in the caller's thread.
+    """Steps a `Runner`, or several `Interleaved` ones, in the caller's thread.
 
     `bray_actor.remote.RemoteRollouts` has several in workers on Ray, which step by themselves.
 
@@ -26,7 +29,7 @@ class Rollouts:
         runner: of the environments.
     """
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: AnyRunner) -> None:
         self._runner = runner
         self._loop = asyncio.Runner()
         self._frames = 0
@@ -51,7 +54,7 @@ class Rollouts:
         self._runner.close()
 
 
-async def collect(runner: Runner, steps: int) -> int:
+async def collect(runner: AnyRunner, steps: int) -> int:
     """Take so many steps, push also what is under way, and return how many were recorded."""
     recorded = await runner.run(steps)
     runner.cut()

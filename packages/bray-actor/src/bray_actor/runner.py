@@ -17,12 +17,15 @@ from bray_actor.batch_decoder import (
     BatchMultiCategorical,
 )
 from bray_actor.environments import autoreset_mode, final_observation
-from bray_actor.segment import extra_names, state_size_of
+from bray_actor.segment import extra_names, stack_of, state_size_of
+from bray_actor.segment_columns import StackedFrames, WholeObservations
+from bray_actor.signal import Signal
 from bray_actor.spaces import import_gymnasium, spec_of, to_arrays
+from bray_actor.stepping import stepping_of
 from bray_core import metrics, nested
 from bray_core.errors import ConfigError, SpecError
 from bray_core.layout import Layout, Packed
-from bray_core.nested import Nested
+from bray_core.nested import ArraySpec, Nested
 from bray_core.protocols import Answer, Buffer, Model
 
 _PUSH_TIMEOUT_S = 900.0
@@ -45,19 +48,32 @@ class Runner:
     S]`, and returns the next `state`. It does not matter which way the environment resets itself.
     A full buffer that blocks lets the runner wait.
 
+    Of environments that step in threads or processes of their own (ALE's, Gymnasium's
+    `AsyncVectorEnv`) two runners can take turns: see `Interleaved`.
+
     Args:
         environment: a `gymnasium.vector.VectorEnv` of N environments.
         model: the policy.
         buffer: of the segments; T and extra leaves are read from its layout, the latter filled
             with the outputs of their names.
         seed: of the environments and the draws.
+        signal: what training sees of rewards and ends where that differs from what the
+            environment says, such as an `AtariSignal`. Returns of episodes are the environment's.
 
     Raises:
         ConfigError: a space that has no fixed arrays or no decoder, or that the layout does not
             fit; names it.
     """
 
-    def __init__(self, environment: Any, model: Model, buffer: Buffer, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        environment: Any,
+        model: Model,
+        buffer: Buffer,
+        *,
+        seed: int = 0,
+        signal: Signal | None = None,
+    ) -> None:
         self._env = environment
         self._model = model
         self._buffer = buffer
@@ -70,7 +86,11 @@ class Runner:
         self._state = np.zeros((n, state_size_of(self._layout)), np.float32)
         self._check_layout()
         self._mode = autoreset_mode(environment)
-        observation, _ = environment.reset(seed=seed)
+        observation, info = environment.reset(seed=seed)
+        self._signal = signal
+        if signal is not None:
+            signal.begin(info)
+        self._stepping = stepping_of(environment)
         self._observation = to_arrays(self._space, observation)
         self._rows: _Rows = np.arange(n)
         self._acting = self._rows
@@ -81,20 +101,24 @@ class Runner:
         self._blocks = self._layout.empty(n)
         views = self._layout.views(self._blocks)
         self._views = views
-        self._observation_columns = _columns(views["observation"])
-        self._final_columns = _columns(views["final_observation"])
+        stack = stack_of(self._layout)
+        self._seen = StackedFrames(views, stack) if stack else WholeObservations(views)
         self._extra = [(name, _columns(views[name])) for name in extra_names(self._layout)]
         self._version = model.version
         self._stepping_s = 0.0
+        self._outputs: Nested = None
+        """Of the step that is under way."""
         self._ended: deque[float] = deque(maxlen=_KEPT_RETURNS)
 
     def _check_layout(self) -> None:
-        spec = self._layout.spec
-        wanted = nested.flatten(spec_of(self._space))
-        if nested.flatten(spec["final_observation"]) != wanted:
+        spec, wanted = self._layout.spec, spec_of(self._space)
+        has = spec.get("final_observation")
+        if stack := stack_of(self._layout):
+            frames = spec["frames"]
+            has = ArraySpec(frames.dtype, (stack, *frames.shape[1:]))
+        if nested.flatten(has) != nested.flatten(wanted):
             raise ConfigError(
-                f"buffer: its segments' observation is {spec['final_observation']}, "
-                f"the environment's is {spec_of(self._space)}"
+                f"buffer: its segments' observation is {has}, the environment's is {wanted}"
             )
         shape = self._env.single_action_space.shape
         action = spec["action"]
@@ -115,10 +139,53 @@ class Runner:
         recorded = 0
         started, self._stepping_s = time.perf_counter(), 0.0
         for _ in range(steps):
-            recorded += await self._step()
+            await self.act()
+            recorded += self.finish()
         metrics.record("actor/steps", recorded, kind="count")
         metrics.record("actor/utilisation", self._stepping_s / (time.perf_counter() - started))
         return recorded
+
+    async def act(self) -> None:
+        """Begin a step: let the model decide, and hand its actions to the environments."""
+        answer = await self._infer()
+        action, log_prob = self._decoder.sample(answer.outputs, self._random)
+        self._version, self._outputs = answer.version, answer.outputs
+        self._begin_steps(self._acting, action, log_prob, answer.outputs, answer.version)
+        low_high = self._low_high
+        taken = action + self._first if low_high is None else np.clip(action, *low_high)
+        started = time.perf_counter()
+        self._stepping.begin(taken)
+        self._stepping_s += time.perf_counter() - started
+
+    def finish(self) -> int:
+        """Finish the step that `act` began; return how many steps were recorded."""
+        started = time.perf_counter()
+        observation, reward, terminated, truncated, info = self._stepping.finish()
+        self._stepping_s += time.perf_counter() - started
+        acting = self._acting
+        following = to_arrays(self._space, observation)
+        ended = terminated | truncated
+        self._returns[acting] += reward[acting]
+        if self._signal is not None:
+            reward, lost = self._signal(reward, ended, info)
+            terminated = terminated | lost
+        self._finish_steps(acting, reward, terminated, truncated)
+        if len(acting) < len(ended):  # what only begins has not ended
+            ended = ended & np.isin(self._rows, acting)
+        self._cut(acting, following, terminated, ended, info)
+        self._remember(self._outputs, acting, ended)
+        if self._mode == "NextStep":
+            self._acting = np.nonzero(~ended)[0] if ended.any() else self._rows
+        elif self._mode == "Disabled" and ended.any():
+            observation, _ = self._env.reset(options={"reset_mask": ended})
+            following = to_arrays(self._space, observation)
+        self._observation = following
+        return len(acting)
+
+    def take_stepping_s(self) -> float:
+        """Return how long the environments were waited for since the last call or `run`."""
+        waited, self._stepping_s = self._stepping_s, 0.0
+        return waited
 
     async def next_version(self, timeout_s: float = _PUSH_TIMEOUT_S) -> None:
         """Wait until the model has a newer version than the one that acted last.
@@ -136,8 +203,7 @@ class Runner:
         """Push the segments that are under way, so that all that was recorded can be popped."""
         under_way = self._rows[self._at > 0]
         if len(under_way):
-            for path, column in self._final_columns:
-                column[under_way] = nested.flatten(self._observation)[path][under_way]
+            self._finish_seen(under_way, self._observation)
             self._push(under_way, np.zeros(len(self._rows), bool))
 
     def take_returns(self) -> list[float]:
@@ -146,32 +212,6 @@ class Runner:
         ended = list(self._ended)
         self._ended.clear()
         return ended
-
-    async def _step(self) -> int:
-        answer = await self._infer()
-        action, log_prob = self._decoder.sample(answer.outputs, self._random)
-        self._version = answer.version
-        acting = self._acting
-        self._begin_steps(acting, action, log_prob, answer.outputs, answer.version)
-        low_high = self._low_high
-        taken = action + self._first if low_high is None else np.clip(action, *low_high)
-        started = time.perf_counter()
-        observation, reward, terminated, truncated, info = self._env.step(taken)
-        self._stepping_s += time.perf_counter() - started
-        following = to_arrays(self._space, observation)
-        self._finish_steps(acting, reward, terminated, truncated)
-        ended = terminated | truncated
-        if len(acting) < len(ended):  # what only begins has not ended
-            ended = ended & np.isin(self._rows, acting)
-        self._cut(acting, following, terminated, ended, info)
-        self._remember(answer.outputs, acting, ended)
-        if self._mode == "NextStep":
-            self._acting = np.nonzero(~ended)[0] if ended.any() else self._rows
-        elif self._mode == "Disabled" and ended.any():
-            observation, _ = self._env.reset(options={"reset_mask": ended})
-            following = to_arrays(self._space, observation)
-        self._observation = following
-        return len(acting)
 
     async def _infer(self) -> Answer:
         if self._state.shape[1]:
@@ -192,9 +232,7 @@ class Runner:
     ) -> None:
         at, views = self._at[acting], self._views
         where = (acting, at)
-        observation = nested.flatten(self._observation)
-        for path, column in self._observation_columns:
-            column[where] = observation[path][acting]
+        self._seen.begin(acting, at, self._observation)
         views["action"][where] = action[acting]
         views["log_prob"][where] = log_prob[acting]
         views["value"][where] = self._output(outputs, "value", views["value"])[acting]
@@ -227,7 +265,6 @@ class Runner:
         self._views["terminated"][where] = terminated[acting]
         self._views["truncated"][where] = truncated[acting]
         self._at[acting] += 1
-        self._returns[acting] += reward[acting]
         self._lengths[acting] += 1
 
     def _cut(
@@ -239,7 +276,7 @@ class Runner:
         info: dict[str, Any],
     ) -> None:
         """Push the segments that are full or whose episode ended."""
-        full = acting[(self._at[acting] == self._length) | ended[acting]]
+        full = acting[(self._at[acting] == self._length) | (terminated | ended)[acting]]
         if not len(full):
             return
         self._write_final(full[~terminated[full]], observation, ended, info)
@@ -260,15 +297,17 @@ class Runner:
         self, goes_on: _Rows, observation: Nested, ended: _Column, info: dict[str, Any]
     ) -> None:
         """Write what followed the last step, where something did."""
-        leaves = nested.flatten(observation)
-        for path, column in self._final_columns:
-            column[goes_on] = leaves[path][goes_on]
+        self._finish_seen(goes_on, observation)
         if self._mode != "SameStep":
             return
         for row in goes_on[ended[goes_on]]:  # the observation is of the next episode already
-            final = nested.flatten(to_arrays(self._space, final_observation(info, row)))
-            for path, column in self._final_columns:
-                column[row] = final[path]
+            final = to_arrays(self._space, final_observation(info, row))
+            at = self._at[row, None]
+            self._seen.finish(self._rows[row, None], at, nested.map(lambda leaf: leaf[None], final))
+
+    def _finish_seen(self, rows: _Rows, observation: Nested) -> None:
+        seen = nested.map(lambda leaf: leaf[rows], observation)
+        self._seen.finish(rows, self._at[rows], seen)
 
     def _record(self, ended: _Rows) -> None:
         for episode_return, length in zip(self._returns[ended], self._lengths[ended], strict=True):

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from bray_actor.segment_columns import check_stack
 from bray_core import nested
 from bray_core.errors import ConfigError, SpecError
 from bray_core.layout import Layout, Packed
@@ -26,6 +28,7 @@ _NAMES = {
     "observation",
     "action",
     "final_observation",
+    "frames",
     "initial_state",
     *_STEP_LEAVES,
     *_SEGMENT_LEAVES,
@@ -39,6 +42,7 @@ def segment_spec(
     extra: Mapping[str, Nested] | None = None,
     *,
     state_size: int = 0,
+    stack: bool = False,
 ) -> Nested:
     """Return the spec of a segment of at most `length` steps.
 
@@ -55,9 +59,15 @@ def segment_spec(
         extra: what the algorithm adds to each step, by name: nested `ArraySpec` of one step.
             `PolicyActor` fills it with the model's outputs of these names.
         state_size: S of a recurrent policy; 0 is none.
+        stack: whether an observation `[C, …]` is a stack of the newest C frames, of which each is
+            then stored once: `frames [T + C, …]` instead of observation and final_observation.
+            Step t saw the C frames from t on; those from `length` on followed the last step.
+            `bray_actor.unstacked` gives both back.
     """
     if length < 1:
         raise ConfigError(f"length: expected 1 or more, got {length}")
+    if stack and (not isinstance(observation, ArraySpec) or not observation.shape):
+        raise ConfigError(f"stack: expected an observation [C, …] that is one array, got {observation}")
     if state_size < 0:
         raise ConfigError(f"state_size: expected 0 or more, got {state_size}")
     state = {"initial_state": ArraySpec(np.dtype(np.float32), (state_size,))} if state_size else {}
@@ -68,10 +78,16 @@ def segment_spec(
     def per_step(leaf: ArraySpec) -> ArraySpec:
         return ArraySpec(leaf.dtype, (length, *leaf.shape))
 
-    return {
+    seen: dict[str, Nested] = {
         "observation": nested.map(per_step, observation),
-        "action": nested.map(per_step, action),
         "final_observation": observation,
+    }
+    if stack:
+        count, *frame = observation.shape
+        seen = {"frames": ArraySpec(observation.dtype, (length + count, *frame))}
+    return {
+        **seen,
+        "action": nested.map(per_step, action),
         **state,
         **{name: ArraySpec(np.dtype(kind), (length,)) for name, kind in _STEP_LEAVES.items()},
         **{name: ArraySpec(np.dtype(kind), ()) for name, kind in _SEGMENT_LEAVES.items()},
@@ -82,6 +98,32 @@ def segment_spec(
 def extra_names(layout: Layout) -> tuple[str, ...]:
     """Return the names of what the algorithm added to a `segment_spec`."""
     return tuple(sorted(set(layout.spec) - _NAMES))
+
+
+def stack_of(layout: Layout) -> int:
+    """Return C of the stacked frames that these segments hold once; 0: they hold observations."""
+    frames = layout.spec.get("frames")
+    return 0 if frames is None else int(frames.shape[0] - layout.spec["reward"].shape[0])
+
+
+def unstacked(
+    frames: npt.NDArray[Any], length: npt.NDArray[Any], num_steps: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the observations of segments that store each frame once.
+
+    Args:
+        frames: `[B, T + C, …]`.
+        length: steps of each segment, `[B]`.
+        num_steps: T.
+
+    Returns:
+        `observation [B, T, C, …]`, a view that must not be written to, and `final_observation
+        [B, C, …]`, a copy. What they hold of steps that are padding means nothing.
+    """
+    stack = frames.shape[1] - num_steps
+    windows = np.lib.stride_tricks.sliding_window_view(frames, stack, axis=1)
+    windows = np.moveaxis(windows, -1, 2)  # [B, T + 1, …, C] -> [B, T + 1, C, …]
+    return windows[:, :num_steps], windows[np.arange(len(frames)), length]
 
 
 def state_size_of(layout: Layout) -> int:
@@ -113,6 +155,7 @@ class SegmentWriter:
         self._layout = layout
         self._capacity: int = layout.spec["reward"].shape[0]
         self._has_state = state_size_of(layout) > 0
+        self._stack = stack_of(layout)
         self.extra: tuple[str, ...] = extra_names(layout)
         """Names that `begin_step` needs beside those of every segment."""
         self._has_open_step = False
@@ -121,7 +164,8 @@ class SegmentWriter:
     def _begin(self) -> None:
         self._block = self._layout.empty()
         self._views = self._layout.views(self._block)
-        self._observation = list(nested.flatten(self._views["observation"]).items())
+        if not self._stack:
+            self._observation = list(nested.flatten(self._views["observation"]).items())
         self._action = list(nested.flatten(self._views["action"]).items())
         self._extra = [
             (name, list(nested.flatten(self._views[name]).items())) for name in self.extra
@@ -171,7 +215,7 @@ class SegmentWriter:
         if self._has_open_step or self.is_full:
             raise SpecError("begin_step: finish the step and cut the full segment first")
         at = self._count
-        _write("observation", self._observation, observation, at)
+        self._see(observation, at)
         _write("action", self._action, action, at)
         for name, targets in self._extra:
             _write(name, targets, (extra or {}).get(name), at)
@@ -217,10 +261,29 @@ class SegmentWriter:
         views["episode_return"][...] = episode_return
         views["episode_length"][...] = episode_length
         if final_observation is not None:
-            targets = list(nested.flatten(views["final_observation"]).items())
-            _write("final_observation", targets, final_observation, ...)
+            self._see_last(final_observation)
         self._begin()
         return Packed(self._layout, block)
+
+    def _see(self, observation: Nested, at: int) -> None:
+        if not self._stack:
+            _write("observation", self._observation, observation, at)
+            return
+        self._see_frames("observation", observation, at)
+
+    def _see_last(self, observation: Nested) -> None:
+        if not self._stack:
+            targets = list(nested.flatten(self._views["final_observation"]).items())
+            _write("final_observation", targets, observation, ...)
+            return
+        self._see_frames("final_observation", observation, self._count)
+
+    def _see_frames(self, name: str, observation: Nested, at: int) -> None:
+        seen = self._views["frames"][at : at + self._stack]
+        before = seen[:-1].copy() if at else None
+        _write(name, [("", seen)], observation, ...)
+        if before is not None:
+            check_stack(before, seen[:-1])
 
     def discard(self) -> int:
         """Drop the segment and return how many steps are lost."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def import_gymnasium() -> Any:
 def resolve(environment: str) -> str:
     """Return the registered id of an environment's id or short name.
 
-    As in Gymnasium, `module:Id-v0` imports the module first, which registers the id; a module
+    An Atari game may be named alone: `Pong` is `ALE/Pong-v5`. As in Gymnasium, `module:Id-v0` imports the module first, which registers the id; a module
     of the working directory is found.
 
     Raises:
@@ -55,10 +56,20 @@ def resolve(environment: str) -> str:
                 f"imported: {error}"
             ) from error
         gymnasium.register_envs(imported)
+    if resolved not in gymnasium.registry and not module:
+        resolved = _game(gymnasium, resolved)
     if resolved not in gymnasium.registry:
         known = [*gymnasium.registry, *ALIASES]
         raise ConfigError(f"environment: unknown {environment!r}{closest(name, known)}")
     return resolved
+
+
+def _game(gymnasium: Any, name: str) -> str:
+    """Return the id of the Atari game of a name; the name, if there is none."""
+    game = f"ALE/{name}-v5"
+    if name.isalnum() and find_spec("ale_py") is not None:
+        gymnasium.register_envs(import_own("ale_py"))
+    return game if game in gymnasium.registry else name
 
 
 def spec_of(space: Any) -> Nested:
