@@ -1,4 +1,4 @@
-"""Atari games as the field trains on them: the usual preprocessing, and what training sees of it."""
+"""Atari games as the field trains on them: the usual preprocessing, and what training sees."""
 
 from __future__ import annotations
 

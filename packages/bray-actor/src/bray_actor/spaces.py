@@ -37,8 +37,8 @@ def import_gymnasium() -> Any:
 def resolve(environment: str) -> str:
     """Return the registered id of an environment's id or short name.
 
-    An Atari game may be named alone: `Pong` is `ALE/Pong-v5`. As in Gymnasium, `module:Id-v0` imports the module first, which registers the id; a module
-    of the working directory is found.
+    An Atari game may be named alone: `Pong` is `ALE/Pong-v5`. As in Gymnasium, `module:Id-v0`
+    imports the module first, which registers the id; a module of the working directory is found.
 
     Raises:
         ConfigError: unknown; names the closest. Or the module that registers it cannot be imported.

@@ -57,6 +57,11 @@ def open_definition(
         raise ConfigError("example_inputs: an export has its own signature: leave them out")
     if config.compile:
         raise ConfigError("compile: only a torch module is compiled, not an export: leave it out")
+    if config.precision != "fp32":
+        raise ConfigError(
+            "precision: only of a torch module; of an export the backend says it, such as "
+            "backend='float16'"
+        )
     path = Path(source)
     manifest = Manifest.read(path)
     engine = _open_export(path, manifest, config)
@@ -140,7 +145,7 @@ def _open_module(module: Any, example_inputs: Nested | None, config: ModelConfig
         raise ConfigError("example_inputs: expected the module's inputs [B, ...], got None")
     example = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
     example = as_arrays(example)
-    engine = TorchEngine(module, config.device, config.compile)
+    engine = TorchEngine(module, config.device, config.compile, config.precision)
     return Definition(
         engine=engine, signature=Signature.probe(engine.run, example), example=example
     )

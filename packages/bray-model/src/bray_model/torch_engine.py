@@ -13,7 +13,7 @@ from bray_core import nested
 from bray_core.errors import ConfigError, SpecError
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
-from bray_model.config import Device
+from bray_model.config import Device, Precision
 
 
 class TorchEngine:
@@ -22,6 +22,7 @@ class TorchEngine:
     Args:
         module: called with the inputs as positional arguments; returns nested tensors.
         device: where it runs.
+        precision: of its forward; bf16 by autocast.
         compile: whether it runs through `torch.compile`: once for one row and once for more,
             whatever their number; new weights and copies of the engine run the same code.
 
@@ -34,12 +35,17 @@ class TorchEngine:
     row_multiple = 8
 
     def __init__(
-        self, module: torch.nn.Module, device: Device = "cpu", compile: bool = False
+        self,
+        module: torch.nn.Module,
+        device: Device = "cpu",
+        compile: bool = False,
+        precision: Precision = "fp32",
     ) -> None:
         _check_device(device)
         self.module = copy.deepcopy(module).to(device).eval().requires_grad_(False)
         self._device = device
         self._compile = compile
+        self._precision = precision
         self._forward: Callable[..., Any] = torch.compile(self.module) if compile else self.module
         self._state = {
             name: value
@@ -54,7 +60,8 @@ class TorchEngine:
             SpecError: an output is no tensor, or has a dtype that numpy has not.
         """
         torch.get_num_threads()  # a thread keeps to `set_num_threads` only once it has asked
-        with torch.inference_mode():
+        is_half = self._precision == "bf16"
+        with torch.inference_mode(), torch.autocast(self._device, torch.bfloat16, is_half):
             outputs = self._forward(*(_to_tensors(tree, self._device) for tree in inputs))
         try:
             return _to_arrays(outputs)
@@ -77,7 +84,7 @@ class TorchEngine:
 
     def copy(self) -> TorchEngine:
         """Return a separate engine of the same definition and weights."""
-        return TorchEngine(self.module, self._device, self._compile)
+        return TorchEngine(self.module, self._device, self._compile, self._precision)
 
 
 def as_arrays(tree: Nested) -> Nested:

@@ -61,6 +61,9 @@ class TrainerConfig:
     """How long the next replay may take; longer is an error, and a minute a warning."""
     device: str = "cpu"
     """Where the module trains, as torch names it: `cpu`, `cuda`, `cuda:1`."""
+    threads: int | None = None
+    """CPU threads of torch in the trainer's process (`torch.set_num_threads`), set whenever it
+    begins to train; None leaves them alone."""
     seed: int | None = None
     """Of the global generators of python, numpy and torch, set at the first start; None leaves
     them alone."""
@@ -69,6 +72,8 @@ class TrainerConfig:
         for name in _COUNTS:
             _check_count(name, getattr(self, name), 1)
         _check_count("prefetch", self.prefetch, 0)
+        if self.threads is not None:
+            _check_count("threads", self.threads, 1)
         for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and not value > 0:

@@ -168,6 +168,7 @@ class Trainer(Overrides):
             DeadlineError: the next replay took longer than `pop_timeout_s`.
             ClosedError: the buffer was closed.
         """
+        self._set_threads()
         self._waiting.begin()
         with self.ranks.together():
             self._prepare()
@@ -190,8 +191,13 @@ class Trainer(Overrides):
         """Return in words what the time goes into, the largest part first."""
         return self._phases.summary()
 
-    def _loop(self) -> None:
+    def _set_threads(self) -> None:
+        if self.config.threads is not None:
+            torch.set_num_threads(self.config.threads)
         torch.get_num_threads()  # a thread keeps to `set_num_threads` only once it has asked
+
+    def _loop(self) -> None:
+        self._set_threads()
         with self.ranks.together(), self._open():
             try:
                 while self._train_on_next():

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bray import distribution
 from bray.checks import fraction, layers, positive
+from bray.compute import ComputeConfig
 from bray.sequences import Batch, time_major, unroll
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
@@ -19,7 +20,7 @@ from bray_trainer import Trainer, TrainerConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ActorCriticConfig:
+class ActorCriticConfig(ComputeConfig):
     """Of the algorithm and of what plays for it; a recipe adds its own."""
 
     hidden: tuple[int, ...] = (64, 64)
@@ -46,6 +47,7 @@ class ActorCriticConfig:
     """Replays between two checkpoints."""
 
     def __post_init__(self) -> None:
+        ComputeConfig.__post_init__(self)
         layers(hidden=self.hidden)
         if self.memory_size < 0:
             raise ConfigError(f"memory_size: expected 0 or more, got {self.memory_size}")
@@ -88,6 +90,9 @@ class ActorCriticTrainer(Trainer):
             learning_rate=part.learning_rate,
             max_grad_norm=part.max_grad_norm,
             checkpoint_every=part.checkpoint_every,
+            precision=part.precision,
+            device=part.device,
+            threads=part.trainer_threads,
             seed=seed,
         )
         super().__init__(module, buffer, model=model, config=config, directory=directory)

@@ -27,14 +27,17 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help="such as trainer.learning_rate=3e-4"
     )
-    add_arguments(parser, "the template's name")
+    parser.add_argument("--env", help="what is played instead, such as ALE/Breakout-v5 or Breakout")
+    add_arguments(parser, "the template's name, and with --env the environment's")
 
 
 def _train(options: argparse.Namespace) -> int:
     from bray import template
+    from bray_actor.spaces import resolve
 
     seed = [] if options.seed is None else [f"seed={options.seed}"]
-    loaded = template.load(options.template, options.overrides + seed)  # before anything slow
+    env = [] if options.env is None else [f"source.environment={resolve(options.env)}"]
+    loaded = template.load(options.template, options.overrides + env + seed)  # before what is slow
     launch = _launch(options)
     if loaded.enable == "deploy":
         return main(["serve", str(launch.project / launch.trial)])
@@ -47,7 +50,10 @@ def _launch(options: argparse.Namespace) -> Launch:
     """Return the launch of a template: in the trial whose settings it is, or one of its name."""
     path = Path(options.template)
     trial = trial_of(path / CONFIG if (path / CONFIG).is_file() else path)
-    return Launch.of(options, trial.resolve().name, trial.parent)
+    name = trial.resolve().name
+    if options.env is not None:
+        name += "-" + re.sub(r"[^A-Za-z0-9._-]+", "-", options.env)
+    return Launch.of(options, name, trial.parent)
 
 
 def _add_recipe(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from bray_actor.atari import is_atari, make_atari
 from bray_actor.spaces import resolve, spec_of
 from bray_core import nested
 from bray_core.errors import ConfigError
@@ -33,13 +34,24 @@ class Spaces:
         Raises:
             ConfigError: the id is unknown, or a space has no fixed arrays.
         """
-        env = gymnasium.make(resolve(environment))
-        observation, action = env.observation_space, env.action_space
-        env.close()
+        if is_atari(environment):
+            games = make_atari(environment, 1)
+            observation, action = games.single_observation_space, games.single_action_space
+            games.close()
+        else:
+            env = gymnasium.make(resolve(environment))
+            observation, action = env.observation_space, env.action_space
+            env.close()
         action_spec = spec_of(action)
         if not isinstance(action_spec, ArraySpec):
             raise ConfigError(f"environment: {environment}: recipes take no nested action {action}")
         return cls(environment, spec_of(observation), action_spec, action)
+
+    @property
+    def is_image(self) -> bool:
+        """Whether an observation is a stack of frames, uint8 `[C, H, W]`."""
+        spec = self.observation
+        return isinstance(spec, ArraySpec) and spec.dtype == np.uint8 and len(spec.shape) == 3
 
     @property
     def size(self) -> int:
@@ -75,11 +87,21 @@ class Spaces:
         return nested.map(lambda leaf: np.zeros((1, *leaf.shape), leaf.dtype), self.observation)
 
 
-def make_environments(environment: str, num_envs: int) -> VectorEnv[Any, Any, Any]:
+def make_environments(
+    environment: str, num_envs: int, num_threads: int = 1
+) -> VectorEnv[Any, Any, Any]:
     """Make environments that step side by side.
 
     The step that ends an episode begins the next: each step of all is `num_envs` steps recorded.
+
+    Args:
+        environment: a Gymnasium id.
+        num_envs: how many.
+        num_threads: that step Atari games.
     """
+    if is_atari(environment):
+        games: VectorEnv[Any, Any, Any] = make_atari(environment, num_envs, num_threads=num_threads)
+        return games
     made: VectorEnv[Any, Any, Any] = gymnasium.make_vec(
         resolve(environment),
         num_envs,

@@ -2,54 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from bray.environments import Spaces, make_environments
+import torch
+
+from bray.compute import chosen, described
+from bray.environments import Spaces
 from bray.evaluation import evaluate_latest
 from bray.learning import Learning, Outcome, Pace
-from bray.policies import Policy, RecurrentPolicy, example_inputs, make_policy
+from bray.players import Players, Settings
+from bray.policies import AnyPolicy, example_inputs, make_policy
 from bray.run import Run
 from bray.template import GoalPart
-from bray_actor import Runner, segment_spec
+from bray_actor import segment_spec
+from bray_actor.atari import is_atari
 from bray_buffer import BufferConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
-from bray_model import ModelConfig
 from bray_trainer import Trainer
+
+logger = logging.getLogger(__name__)
 
 _QUEUED_BATCHES = 4
 """Batches of whole segments that the queue of an asynchronous run holds."""
-
-
-class Settings(Protocol):
-    """What a recipe's `Config` says about the policy and who plays."""
-
-    @property
-    def hidden(self) -> tuple[int, ...]:
-        """Units of the policy's hidden layers."""
-        ...
-
-    @property
-    def memory_size(self) -> int:
-        """Units of its LSTM; 0 is none."""
-        ...
-
-    @property
-    def num_envs(self) -> int:
-        """Environments side by side, of one worker."""
-        ...
-
-    @property
-    def num_workers(self) -> int:
-        """That play, on Ray."""
-        ...
-
-    @property
-    def segment_length(self) -> int:
-        """T."""
-        ...
 
 
 class Flow(NamedTuple):
@@ -94,7 +72,7 @@ def learn(
     *,
     goal: GoalPart,
     seed: int,
-    module: Policy | RecurrentPolicy | None = None,
+    module: AnyPolicy | None = None,
 ) -> Outcome:
     """Play with runners, queue the segments, train on them until the goal is reached.
 
@@ -111,11 +89,17 @@ def learn(
         module: the policy to begin with; by default one that knows nothing.
     """
     flow.check()
-    spaces, n = Spaces.of(environment), settings.num_envs
+    spaces = Spaces.of(environment)
+    settings = chosen(settings, is_image=spaces.is_image, is_local=run.is_local)
+    if spaces.is_image:
+        logger.info("%s", described(settings, is_local=run.is_local))
+    if run.is_local:
+        torch.set_num_threads(settings.trainer_threads or 1)
     if module is None:
         module = make_policy(spaces, settings.hidden, settings.memory_size, seed)
     example = example_inputs(spaces, module.state_size)
-    model = run.model("policy", module, example, ModelConfig(max_batch_size=n, pad_to=(n,)))
+    players = Players(spaces, settings)
+    model = run.model("policy", module, example, players.model_config(run.is_local))
     is_lockstep = flow.max_policy_lag is None
     num_workers = 1 if run.is_local else settings.num_workers
     buffer = run.buffer(
@@ -123,18 +107,22 @@ def learn(
         _layout(spaces, settings.segment_length, module.state_size),
         _queue(flow, settings.segment_length, run.is_local or is_lockstep),
     )
-    steps = steps_per_collect(flow.batch_steps, n, num_workers if is_lockstep else 1)
+    steps = steps_per_collect(
+        flow.batch_steps, settings.num_envs, num_workers if is_lockstep else 1
+    )
     parts = {"model": model, "part": settings, "directory": run.experiment.checkpoints}
     return Learning(
         run,
         title,
         model=model,
-        trainer=run.trainer("trainer", partial(trainer, module, buffer, **parts, seed=seed)),
+        trainer=run.trainer(
+            "trainer",
+            partial(trainer, module, buffer, **parts, seed=seed),
+            num_gpus=1.0 if settings.device == "cuda" else 0.0,
+        ),
         rollouts=run.rollouts(
             "rollouts",
-            lambda worker: Runner(
-                make_environments(environment, n), model, buffer, seed=seed + 1000 * worker
-            ),
+            lambda worker: players.runner(model, buffer, seed + 1000 * worker),
             steps=steps,
             lockstep=is_lockstep,
             num_workers=num_workers,
@@ -170,7 +158,15 @@ def steps_per_collect(batch_steps: int, num_envs: int, num_workers: int) -> int:
 
 
 def _layout(spaces: Spaces, length: int, state_size: int) -> Layout:
-    return Layout(segment_spec(spaces.observation, spaces.action, length, state_size=state_size))
+    return Layout(
+        segment_spec(
+            spaces.observation,
+            spaces.action,
+            length,
+            state_size=state_size,
+            stack=is_atari(spaces.environment),
+        )
+    )
 
 
 def _queue(flow: Flow, segment_length: int, must_hold_all: bool) -> BufferConfig:

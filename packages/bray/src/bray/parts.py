@@ -10,7 +10,7 @@ from dataclasses import MISSING, field, fields, make_dataclass
 from typing import Any
 
 from bray.keep import Keep
-from bray.recipe_command import defaults, defaults_of, load, names
+from bray.recipe_command import defaults, load, names, tuned_task
 from bray.template import Enable, GoalPart, RenderPart, Template, Wire
 from bray_core.bounds import bounds
 from bray_core.errors import ConfigError
@@ -33,7 +33,7 @@ _SETTINGS = {
         "num_random_moves", "opening_moves", "opponents", "latest",
     ),
     "buffer": ("capacity", "prioritized", "warmup_frames", "samples_per_position"),
-    "source": ("num_envs", "demonstrations", "num_games", "games_per_round"),
+    "source": ("num_envs", "env_threads", "demonstrations", "num_games", "games_per_round"),
     "actor": ("num_workers",),
 }  # fmt: skip
 """All others are the trainer's."""
@@ -60,7 +60,7 @@ def chosen_schema(settings: Mapping[str, Any]) -> type[Any]:
         raise ConfigError(f"recipe: expected one of {', '.join(names())}, got {recipe!r}")
     source = settings.get("source")
     task = source.get("environment") if isinstance(source, Mapping) else None
-    return schema(recipe, task if task in defaults_of(recipe) else "")
+    return schema(recipe, tuned_task(recipe, task))
 
 
 @functools.cache
@@ -69,7 +69,7 @@ def schema(recipe: str, task: str = "") -> type[Any]:
 
     Args:
         recipe: its name.
-        task: of `defaults_of`, or empty.
+        task: of `tuned_task`.
 
     Raises:
         ConfigError: there is no such recipe.

@@ -1,15 +1,15 @@
-"""Policies of the recipes: perceptrons, with memory if wanted, for the spaces that recipes know.
+"""Policies of the recipes: perceptrons, and of images the Nature CNN, with memory if wanted.
 
-An observation is one vector `[D]`, or `{"observation": [D], "action_mask": [A]}`, in which the
-mask says which actions are legal (of several heads one after the other). Outputs are named as
-`bray_actor` decodes them and `bray.distribution` reads them.
+An observation is a stack of frames, uint8 `[C, 84, 84]`, or one vector `[D]`, or `{"observation":
+[D], "action_mask": [A]}`, in which the mask says which actions are legal (of several heads one
+after the other). Outputs are named as `bray_actor` decodes them and `bray.distribution` reads them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bray.environments import Spaces
 from bray_algo import categorical, mlp, multi_categorical
-from bray_algo.networks import orthogonal_
+from bray_algo.networks import NatureEncoder, orthogonal_
 from bray_algo.recurrent import Recurrent
 from bray_core import nested
 from bray_core.errors import ConfigError
@@ -56,13 +56,23 @@ class Actions(nn.Module):
     def forward(self, numbers: Tensor, mask: Tensor | None) -> dict[str, Any]:
         """Map numbers `[…, num_numbers]` and a mask of that shape to the outputs."""
         if not self.sizes:
-            return {"mean": numbers, "log_std": self.log_std.expand_as(numbers)}
+            return {"mean": numbers.float(), "log_std": self.log_std.expand_as(numbers)}
+        numbers = numbers.float()  # probabilities want more digits than bfloat16 has
         if mask is not None:
             mask = mask.bool()  # that of padding has no legal action: there any will do
             numbers = categorical.mask(numbers, mask | ~mask.any(-1, keepdim=True))
         if self.is_one:
             return {"logits": numbers}
         return {"logits": multi_categorical.split(numbers, self.sizes)}
+
+    @torch.no_grad()
+    def soften(self, temperature: float, last: Any) -> None:
+        """Let what they follow act less surely; `last` is the layer that makes the numbers."""
+        if self.sizes:
+            last.weight.div_(temperature)
+            last.bias.div_(temperature)
+        else:  # of a Gaussian the variance grows by it
+            self.log_std.add_(math.log(temperature) / 2)
 
 
 class Policy(nn.Module):
@@ -82,27 +92,48 @@ class Policy(nn.Module):
         """Map observations, leaves `[…, D]`, to the action's outputs and `value […]`."""
         x, mask = _parts(observation)
         outputs = self.actions(self.policy(x), mask)
-        return {**outputs, "value": self.value(x).squeeze(-1)}
+        return {**outputs, "value": self.value(x).squeeze(-1).float()}
 
-    @torch.no_grad()
     def soften(self, temperature: float) -> None:
         """Let the policy π act by π^(1 / temperature), normalised: the same mode, less surely."""
-        if self.actions.sizes:
-            last: Any = self.policy[-1]
-            last.weight.div_(temperature)
-            last.bias.div_(temperature)
-        else:  # of a Gaussian the variance grows by it
-            self.actions.log_std.add_(math.log(temperature) / 2)
+        self.actions.soften(temperature, self.policy[-1])
+
+
+class ImagePolicy(nn.Module):
+    """A convolutional encoder, and the heads of policy and value."""
+
+    state_size = 0
+
+    def __init__(self, spaces: Spaces, hidden: Sequence[int]) -> None:
+        super().__init__()
+        self.actions = Actions(spaces)
+        self.encoder = _image_encoder(spaces, hidden)
+        self.policy = orthogonal_(nn.Linear(hidden[-1], self.actions.num_numbers), 0.01)
+        self.value = orthogonal_(nn.Linear(hidden[-1], 1), 1.0)
+
+    def forward(self, observation: Tensor) -> dict[str, Any]:
+        """Map frames `[B, C, 84, 84]` to the action's outputs and `value [B]`."""
+        features = self.encoder(observation)
+        outputs = self.actions(self.policy(features), None)
+        return {**outputs, "value": self.value(features).squeeze(-1).float()}
+
+    def soften(self, temperature: float) -> None:
+        """As `Policy.soften`."""
+        self.actions.soften(temperature, self.policy)
 
 
 class RecurrentPolicy(nn.Module):
-    """A perceptron, an LSTM, and the heads of policy and value."""
+    """A perceptron or a convolutional encoder, an LSTM, and the heads of policy and value."""
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int], memory_size: int) -> None:
         super().__init__()
         self.actions = Actions(spaces)
-        size = _checked_size(spaces, self.actions)
-        self.encoder = nn.Sequential(mlp([size, *hidden], output_gain=math.sqrt(2)), nn.Tanh())
+        self.is_image = spaces.is_image
+        if self.is_image:
+            self.encoder: nn.Sequential = _image_encoder(spaces, hidden)
+        else:
+            size = _checked_size(spaces, self.actions)
+            self.encoder = nn.Sequential(mlp([size, *hidden], output_gain=math.sqrt(2)), nn.Tanh())
         self.memory = Recurrent("lstm", hidden[-1], memory_size)
         self.policy = orthogonal_(nn.Linear(memory_size, self.actions.num_numbers), 0.01)
         self.value = orthogonal_(nn.Linear(memory_size, 1), 1.0)
@@ -124,20 +155,27 @@ class RecurrentPolicy(nn.Module):
     def _run(
         self, observation: Nested, state: Tensor, length: Tensor | None
     ) -> tuple[dict[str, Any], Tensor]:
-        x, mask = _parts(observation)
-        features, state = self.memory(self.encoder(x), state, None, length)
+        x, mask = self._encoded(observation)
+        features, state = self.memory(x, state, None, length)
         outputs = self.actions(self.policy(features), mask)
-        return {**outputs, "value": self.value(features).squeeze(-1)}, state
+        return {**outputs, "value": self.value(features).squeeze(-1).float()}, state.float()
+
+    def _encoded(self, observation: Nested) -> tuple[Tensor, Tensor | None]:
+        if self.is_image:  # [T, B, C, 84, 84] -> [T, B, H]
+            return self.encoder(observation.flatten(0, 1)).unflatten(0, observation.shape[:2]), None
+        x, mask = _parts(observation)
+        return self.encoder(x), mask
 
 
-def make_policy(
-    spaces: Spaces, hidden: Sequence[int], memory_size: int, seed: int
-) -> Policy | RecurrentPolicy:
+AnyPolicy: TypeAlias = Policy | ImagePolicy | RecurrentPolicy
+
+
+def make_policy(spaces: Spaces, hidden: Sequence[int], memory_size: int, seed: int) -> AnyPolicy:
     """Make a policy, the same for the same seed.
 
     Args:
         spaces: of the environment.
-        hidden: units of each hidden layer.
+        hidden: units of each hidden layer; of images, the encoder's features alone.
         memory_size: units of the LSTM; 0 makes a policy without memory.
         seed: of the weights.
 
@@ -148,7 +186,7 @@ def make_policy(
         torch.manual_seed(seed)
         if memory_size:
             return RecurrentPolicy(spaces, hidden, memory_size)
-        return Policy(spaces, hidden)
+        return ImagePolicy(spaces, hidden) if spaces.is_image else Policy(spaces, hidden)
 
 
 def example_inputs(spaces: Spaces, state_size: int) -> Nested:
@@ -163,6 +201,17 @@ def _parts(observation: Nested) -> tuple[Tensor, Tensor | None]:
     if isinstance(observation, dict):
         return observation["observation"].float(), observation["action_mask"]
     return observation.float(), None
+
+
+def _image_encoder(spaces: Spaces, hidden: Sequence[int]) -> NatureEncoder:
+    shape = spaces.observation.shape
+    if shape[1:] != (84, 84):
+        raise ConfigError(
+            f"environment: {spaces.environment}: expected frames of 84 × 84, got {shape}"
+        )
+    if len(hidden) != 1:
+        raise ConfigError(f"hidden: expected one size for images, such as (512,), got {hidden}")
+    return NatureEncoder(int(shape[0]), hidden[0])
 
 
 def _checked_size(spaces: Spaces, actions: Actions) -> int:

@@ -1,7 +1,7 @@
 """`bray recipe`: a recipe by its name, on a task, with settings and a goal. Imports nothing heavy.
 
 A module of `bray.recipes` is a `Recipe`. Where a task wants other settings than `Config()`, they
-are in the module's `DEFAULTS`, by task.
+are in the module's `DEFAULTS`, by task, or by the namespace of tasks (`ALE/`).
 """
 
 from __future__ import annotations
@@ -64,13 +64,28 @@ def defaults_of(name: str) -> dict[str, Any]:
     return getattr(load(name), "DEFAULTS", {})
 
 
+def tuned_task(name: str, task: object) -> str:
+    """Return the key of a recipe's `DEFAULTS` that a task has: its name, or how it begins.
+
+    Empty: none. A key that ends in `/` stands for all tasks of the namespace, such as `ALE/`.
+
+    Raises:
+        ConfigError: there is no such recipe.
+    """
+    known = defaults_of(name)
+    if not isinstance(task, str):  # what a file says, not checked yet
+        return ""
+    spaces = (key for key in known if key.endswith("/") and task.startswith(key))
+    return task if task in known else next(spaces, "")
+
+
 def defaults(name: str, task: str) -> Any:
     """Return the settings of a recipe that suit a task: its `DEFAULTS`, else its `Config()`.
 
     Raises:
         ConfigError: there is no such recipe.
     """
-    return defaults_of(name).get(task) or load(name).Config()
+    return defaults_of(name).get(tuned_task(name, task)) or load(name).Config()
 
 
 def run(

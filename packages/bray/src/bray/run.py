@@ -20,7 +20,7 @@ from bray_core.layout import Layout
 
 if TYPE_CHECKING:
     from bray.keep import Keep
-    from bray_actor import GamecoreFleet, Runner
+    from bray_actor import GamecoreFleet, Interleaved, Runner
     from bray_buffer import BufferConfig, ReplayConfig
     from bray_model import ModelConfig
 
@@ -171,6 +171,7 @@ class Run:
         factory: Callable[[], protocols.Trainer],
         num_cpus: float = 1.0,
         num_workers: int = 1,
+        num_gpus: float = 0.0,
     ) -> protocols.Trainer:
         """Create a trainer; on Ray the factory runs in the trainer's process, again if it dies.
 
@@ -179,6 +180,7 @@ class Run:
             factory: makes it; `bray_trainer.Ranks.current()` tells for which rank.
             num_cpus: CPUs that each rank's process claims from Ray.
             num_workers: ranks that train together on Ray; a local run has one.
+            num_gpus: GPUs that each rank's process claims from Ray, and then sees alone.
         """
         factory = self.keeps.of_trainer(factory) if self.keeps else factory
         if self.is_local:
@@ -186,7 +188,7 @@ class Run:
         else:
             from bray_trainer.remote import RemoteTrainer
 
-            made = self.keep(RemoteTrainer(name, factory, num_workers, num_cpus))
+            made = self.keep(RemoteTrainer(name, factory, num_workers, num_cpus, num_gpus))
         self._open.callback(made.stop)
         return made
 
@@ -208,7 +210,7 @@ class Run:
     def rollouts(
         self,
         name: str,
-        make: Callable[[int], Runner],
+        make: Callable[[int], Runner | Interleaved],
         *,
         steps: int,
         lockstep: bool = False,

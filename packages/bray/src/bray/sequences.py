@@ -28,9 +28,20 @@ def in_order(replay: Packed) -> Packed:
 
 
 def time_major(replay: Packed, device: torch.device | str = "cpu") -> Batch:
-    """Return the leaves of segments: those of `STEPS` `[T, B, …]`, the others as they are."""
-    tree: Batch = to_torch(replay, device, time_major=STEPS)
+    """Return the leaves of segments: those of `STEPS` `[T, B, …]`, the others as they are.
+
+    Of segments that store each frame once (`segment_spec(stack=True)`) the frames alone go to the
+    device; observations are views of them.
+    """
+    steps = tuple(name for name in STEPS if name in replay.layout.spec)
+    tree: Batch = to_torch(replay, device, time_major=steps)
     tree["length"] = tree["length"].long()
+    if "frames" in tree:
+        frames, length = tree.pop("frames"), len(tree["reward"])
+        stacks = frames.unfold(1, frames.shape[1] - length, 1).movedim(-1, 2)  # [B, T + 1, C, …]
+        tree["observation"] = stacks[:, :length].transpose(0, 1)
+        columns = torch.arange(len(frames), device=frames.device)
+        tree["final_observation"] = stacks[columns, tree["length"]]
     return tree
 
 
@@ -44,13 +55,34 @@ def valid_steps(segments: Batch) -> Tensor:
 def unroll(module: nn.Module, segments: Batch) -> tuple[Batch, Tensor]:
     """Return a policy's outputs for each step, `[T, B, …]`, and the value after the last, `[B]`.
 
-    A recurrent policy goes through each segment from the state in which it began. (A segment lies
-    within one episode: none begins inside.) After a termination the value means nothing.
+    The outputs of padding are zeros, and of a recurrent policy without meaning. It goes through
+    each segment from the state in which it began. (A segment lies within one episode: none begins
+    inside.) After a termination the value means nothing.
 
     Args:
         module: a `Policy` or a `RecurrentPolicy`.
         segments: of `time_major`.
     """
+    if "initial_state" in segments:
+        return _unroll_memory(module, segments)
+    valid = valid_steps(segments)
+    seen = nested.map(
+        lambda steps, final: torch.cat([steps[valid], final]),
+        segments["observation"],
+        segments["final_observation"],
+    )
+    outputs = module(seen)  # of what is no padding
+    count = len(outputs["value"]) - len(segments["length"])
+
+    def in_place(leaf: Tensor) -> Tensor:
+        columns = leaf.new_zeros((*valid.shape, *leaf.shape[1:]))
+        columns[valid] = leaf[:count]
+        return columns
+
+    return nested.map(in_place, outputs), outputs["value"][count:]
+
+
+def _unroll_memory(module: nn.Module, segments: Batch) -> tuple[Batch, Tensor]:
     length = segments["length"]
     columns = torch.arange(len(length), device=length.device)
 
@@ -60,10 +92,7 @@ def unroll(module: nn.Module, segments: Batch) -> tuple[Batch, Tensor]:
         return longer
 
     observation = nested.map(with_final, segments["observation"], segments["final_observation"])
-    if "initial_state" in segments:
-        outputs = module.replay(observation, segments["initial_state"], length + 1)  # type: ignore[operator]
-    else:
-        outputs = module(observation)
+    outputs = module.replay(observation, segments["initial_state"], length + 1)  # type: ignore[operator]
     return nested.map(lambda leaf: leaf[:-1], outputs), outputs["value"][length, columns]
 
 

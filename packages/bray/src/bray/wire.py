@@ -12,22 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bray.environments import Spaces
-from bray.policies import Policy, make_policy
+from bray.policies import AnyPolicy, make_policy
 from bray.recipes.ppo import Config, PPOTrainer
 from bray.template import Template
 from bray_actor import PolicyActor, PolicyConfig, Recorder, StepBudget
 from bray_core.protocols import Actor, Buffer, Model
 
 
-def network(config: Config, spaces: Spaces, seed: int) -> Policy:
+def network(config: Config, spaces: Spaces, seed: int) -> AnyPolicy:
     """Make the policy network, the same for the same seed.
 
     Raises:
         ConfigError: spaces that no policy is for.
     """
-    policy = make_policy(spaces, config.hidden, 0, seed)
-    assert isinstance(policy, Policy)
-    return policy
+    return make_policy(spaces, config.hidden, 0, seed)
 
 
 def make_trainer(

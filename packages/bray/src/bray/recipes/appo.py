@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bray import atari
 from bray.actor_critic import ActorCriticConfig, ActorCriticTrainer
 from bray.checks import positive
 from bray.generator import KeepsGenerator
@@ -52,6 +53,19 @@ class Config(ActorCriticConfig):
         positive(clip=self.clip, epochs=self.epochs, minibatches=self.minibatches)
         positive(rho_bar=self.rho_bar, c_bar=self.c_bar)
         Flow.of(self).check()
+
+
+DEFAULTS = {
+    atari.TASKS: Config(
+        **atari.settings(),
+        learning_rate=5e-4,
+        segment_length=32,
+        epochs=1,
+        entropy_coefficient=0.01,
+        checkpoint_every=100,
+    )
+}
+"""Of Atari games."""
 
 
 class APPOTrainer(KeepsGenerator, ActorCriticTrainer):

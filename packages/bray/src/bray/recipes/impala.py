@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from bray import atari
 from bray.actor_critic import ActorCriticConfig, ActorCriticTrainer
 from bray.checks import positive
 from bray.learning import Outcome
@@ -40,6 +41,14 @@ class Config(ActorCriticConfig):
         ActorCriticConfig.__post_init__(self)
         positive(rho_bar=self.rho_bar, c_bar=self.c_bar)
         Flow.of(self).check()
+
+
+DEFAULTS = {
+    atari.TASKS: Config(
+        **atari.settings(), learning_rate=5e-4, segment_length=32, checkpoint_every=200
+    )
+}
+"""Of Atari games."""
 
 
 class IMPALATrainer(ActorCriticTrainer):

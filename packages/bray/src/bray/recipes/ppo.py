@@ -20,8 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from bray import distribution
+from bray import atari, distribution
 from bray.checks import fraction, layers, positive
+from bray.compute import ComputeConfig
 from bray.learning import Outcome
 from bray.on_policy import Flow, learn
 from bray.run import Run
@@ -50,7 +51,7 @@ _REPLAYS_BETWEEN_PAUSES = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Config:
+class Config(ComputeConfig):
     """Of the algorithm and of what plays for it."""
 
     steps_per_replay: int = 512
@@ -89,6 +90,7 @@ class Config:
     """That play, on Ray; over the wire, those that answer."""
 
     def __post_init__(self) -> None:
+        ComputeConfig.__post_init__(self)
         positive(
             steps_per_replay=self.steps_per_replay,
             epochs=self.epochs,
@@ -105,6 +107,20 @@ class Config:
         for name in ("anneal_frames", "memory_size"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name}: expected 0 or more, got {getattr(self, name)}")
+
+
+DEFAULTS = {
+    atari.TASKS: Config(
+        **atari.settings(),
+        steps_per_replay=1024,
+        epochs=3,
+        minibatch_size=256,
+        learning_rate=2.5e-4,
+        clip=0.1,
+        entropy_coefficient=0.01,
+    )
+}
+"""Of Atari games."""
 
 
 class PPOTrainer(Trainer):
@@ -137,6 +153,9 @@ class PPOTrainer(Trainer):
             learning_rate=part.learning_rate,
             max_grad_norm=part.max_grad_norm,
             checkpoint_every=part.checkpoint_every,
+            precision=part.precision,
+            device=part.device,
+            threads=part.trainer_threads,
             seed=seed,
         )
         super().__init__(module, buffer, model=model, config=config, directory=directory)

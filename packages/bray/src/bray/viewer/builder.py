@@ -114,12 +114,12 @@ def _shipped(name: str) -> dict[str, Any]:
 def _schema(query: Mapping[str, str]) -> dict[str, Any]:
     """Return the JSON Schema of a recipe's templates, and the recipes that there are."""
     from bray.parts import schema
-    from bray.recipe_command import defaults_of, names
+    from bray.recipe_command import names, tuned_task
     from bray_core.json_schema import json_schema
 
     recipe, task = words(query, "recipe"), query.get("task", "")
-    known = task if task in defaults_of(recipe) else ""
-    return {"recipes": names(), "schema": json_schema(schema(recipe, known))}
+    known = schema(recipe, tuned_task(recipe, task))
+    return {"recipes": names(), "schema": json_schema(known)}
 
 
 def _check(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import yaml
 
 from bray import template
 from bray.parts import chosen_schema
-from bray.recipe_command import defaults_of
+from bray.recipe_command import tuned_task
 from bray_core.config import to_mapping
 from bray_core.errors import ConfigError, Problem, SettingsError
 from bray_core.settings_tree import parse, unwrap
@@ -117,10 +117,7 @@ def _form(settings: Mapping[str, Any] | None) -> dict[str, str] | None:
     recipe = str((settings or {})["recipe"])
     source = (settings or {}).get("source")
     task = source.get("environment") if isinstance(source, Mapping) else None
-    return {
-        "recipe": recipe,
-        "task": task if isinstance(task, str) and task in defaults_of(recipe) else "",
-    }
+    return {"recipe": recipe, "task": tuned_task(recipe, task)}
 
 
 def _refuse_aliases(text: str) -> None:

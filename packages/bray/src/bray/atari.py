@@ -1,0 +1,30 @@
+"""Settings that suit Atari games on this machine: what recipes take where nothing else is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bray.machine import has_bf16, has_gpu, num_cores
+from bray_actor.atari import NAMESPACE as TASKS
+
+__all__ = ["TASKS", "settings"]
+
+NUM_ENVS = 32
+"""Of a worker, in two halves: batches of 16 are near the speed of large ones on a core."""
+
+
+def settings() -> dict[str, Any]:
+    """Return what the recipes have in common for these games, by the machine.
+
+    On Ray half of the cores' number of workers play, each with threads for its games: the other
+    half is left to the network's training.
+    """
+    on_gpu = has_gpu()
+    return {
+        "hidden": (512,),
+        "num_envs": NUM_ENVS,
+        "num_workers": max(1, num_cores() // 2),
+        "precision": "bf16" if on_gpu or has_bf16() else "fp32",
+        "device": "cuda" if on_gpu else "cpu",
+        "max_grad_norm": 0.5,
+    }
