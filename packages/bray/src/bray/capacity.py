@@ -123,6 +123,8 @@ class Part(NamedTuple):
     """Taken at any rate."""
     per_frame: float
     """Taken by each frame a second."""
+    is_soft: bool = False
+    """Whether playing goes on where it is used up: metrics are late then, or lost."""
 
     def needed(self, frames_per_s: float) -> float:
         """Return how much of `unit` a rate takes."""
@@ -146,7 +148,7 @@ class Prediction:
 
     frames_per_s: float
     bottleneck: str
-    """Name of the part that is used up first."""
+    """Name of the part that is used up first, of those that are not soft."""
     parts: tuple[Part, ...]
     """The lowest limit first."""
 
@@ -171,7 +173,7 @@ class Needs:
     """Gbit/s of versions out of one machine."""
     driver_cores: float
     broken: tuple[str, ...]
-    """Parts of the given machines that the rate is too much for, the one that breaks first ahead."""
+    """Parts of the given machines that the rate is too much for: what breaks first is first."""
 
 
 def capacity(costs: Costs, machines: Machines) -> Prediction:
@@ -181,7 +183,8 @@ def capacity(costs: Costs, machines: Machines) -> Prediction:
         ConfigError: ranks are to train on GPUs, and what that takes is not known.
     """
     parts = tuple(sorted(parts_of(costs, machines), key=lambda part: part.limit))
-    return Prediction(frames_per_s=parts[0].limit, bottleneck=parts[0].name, parts=parts)
+    first = next(part for part in parts if not part.is_soft)
+    return Prediction(frames_per_s=first.limit, bottleneck=first.name, parts=parts)
 
 
 def growth(costs: Costs, machines: Machines, counts: Iterable[int]) -> dict[int, Prediction]:
@@ -252,8 +255,8 @@ def parts_of(costs: Costs, machines: Machines) -> list[Part]:
         Part("training ranks", machines.ranks, unit, 0.0, rank),
         Part("cores of the trainer's machine", training * machines.cores, "cores", fed, beside),
         Part("buffer workers", machines.ranks, "cores", 0.0, receiving),
-        Part("driver", 1, "cores", 0.0, driver),
-        Part("processes of the hub", MAX_PROCESSES, "players", 0.0, players),
+        Part("driver", 1, "cores", 0.0, driver, is_soft=True),
+        Part("processes of the hub", MAX_PROCESSES, "players", 0.0, players, is_soft=True),
     ]
     if costs.lockstep:
         turn = players / (count * machines.cores) + rank / machines.ranks

@@ -142,6 +142,7 @@ def _document(
                 "amount": part.amount,
                 "unit": part.unit,
                 "load": part.load(found.frames_per_s),
+                "is_soft": part.is_soft,
                 "limit_frames_per_s": None if math.isinf(part.limit) else part.limit,
             }
             for part in found.parts
@@ -180,19 +181,21 @@ def _costs_lines(costs: Costs, reached: float | None) -> list[str]:
 
 
 def _prediction_lines(machines: Machines, found: Prediction, wanted: float | None) -> list[str]:
-    rows = [("part", "of", "in use", "all at")]
+    rows: list[tuple[str, ...]] = [("part", "of", "in use", "all at")]
     if wanted is not None:
-        rows[0] = (*rows[0], f"at {wanted:,.0f}/s")
+        rows[0] += (f"at {wanted:,.0f}/s",)
     for part in found.parts:
         limit = "any rate" if math.isinf(part.limit) else f"{part.limit:,.0f}/s"
-        row = (part.name, _amount(part.amount, part.unit), f"{part.load(found.frames_per_s):.1%}")
+        load = f"{part.load(found.frames_per_s):.1%}"
         more = () if wanted is None else (f"{part.load(wanted):,.1%}",)
-        rows.append((*row, limit, *more))
+        name = f"{part.name} *" if part.is_soft else part.name
+        rows.append((name, _amount(part.amount, part.unit), load, limit, *more))
     kind = f"{machines.count:,} machines of {machines.cores:,} cores"
     return [
         "",
         f"{kind}: {found.frames_per_s:,.0f} frames/s, limited by: {found.bottleneck}",
         *_table(rows),
+        "  * where it is used up, playing and training go on; metrics come late, or not",
     ]
 
 
