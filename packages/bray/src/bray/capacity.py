@@ -70,6 +70,11 @@ class Costs:
             if field.name == "lockstep" or (value is None and field.name == "gpu_training_us"):
                 continue
             _check(field.name, value, is_free=field.name in free)
+        if self.adopting_us * self.publishes_per_s >= 1e6:
+            raise ConfigError(
+                f"publishes_per_s: expected less than {1e6 / self.adopting_us:g}, which a player "
+                f"could just take over (adopting_us), got {self.publishes_per_s:g}"
+            )
 
     @property
     def playing_us(self) -> float:
@@ -287,8 +292,7 @@ def parts_of(costs: Costs, machines: Machines) -> list[Part]:
 
 def _players(costs: Costs) -> float:
     """Return the cores that play, for each frame a second."""
-    adopting = min(1.0, costs.adopting_us * _US * costs.publishes_per_s)
-    return costs.playing_us * _US / (1 - adopting) if adopting < 1 else math.inf
+    return costs.playing_us * _US / (1 - costs.adopting_us * _US * costs.publishes_per_s)
 
 
 def _rank_us(costs: Costs, machines: Machines, ranks: int | None = None) -> float:
