@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -39,7 +40,7 @@ BRAY = [sys.executable, "-m", "bray_core.cli"]
 FEW, MANY = 2, 10
 POLL_S = 0.25
 DEFAULT = "recipe: appo\nsource: {environment: CartPole-v1, num_envs: 16}\n"
-NEVER = ["goal.evaluate_at=.inf", "goal.episode_return=.inf", "goal.evaluation_episodes=1"]
+NEVER = ["goal.evaluate_at=.inf", "goal.max_frames=1000000000000"]
 
 
 def command(cores: int, *arguments: str) -> list[str]:
@@ -64,29 +65,39 @@ def mean_of(first: Costs, second: Costs) -> Costs:
     })  # fmt: skip
 
 
-def reached(
-    template: str, overrides: Sequence[str], cores: int, frames: int, players: int
-) -> float:
-    """Train so many frames on so many cores and return the frames/s of the second half."""
+def reached(template: str, overrides: Sequence[str], cores: int, seconds: float) -> float:
+    """Train on so many cores, twice the seconds, and return the frames/s of the second half."""
     with tempfile.TemporaryDirectory() as project:
         where = ["--project", project, "--trial", "run"]
         where += ["--runtime", "local" if cores == 1 else "ray"]
-        settings = [*overrides, *NEVER, f"goal.max_frames={frames}", f"actor.num_workers={players}"]
-        done = subprocess.run(
+        settings = [*overrides, *NEVER, f"actor.num_workers={cores}"]
+        run = subprocess.Popen(
             command(cores, "train", template, *settings, *where),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            check=False,
         )
-        if done.returncode != 1:  # 1: the goal is out of reach
-            raise SystemExit(f"{done.args} ended with {done.returncode}:\n{done.stderr}")
-        trial = Path(project) / "run"
-        at_frames, _ = curve(trial, "actor/steps_per_s", "frames")
-        at_seconds, _ = curve(trial, "actor/steps_per_s", "seconds")
-        half = len(at_frames) // 2
-        played = at_frames[-1] - at_frames[half]
-        return float(played / (at_seconds[-1] - at_seconds[half]))
+        try:
+            return watched(run, Path(project) / "run", 2 * seconds)
+        finally:
+            run.send_signal(signal.SIGINT)
+            run.communicate()
+
+
+def watched(run: subprocess.Popen[str], trial: Path, seconds: float) -> float:
+    """Return the frames/s of the last half of so many seconds in which a run has trained."""
+    while True:
+        time.sleep(1.0)
+        if run.poll() is not None:
+            raise SystemExit(f"{run.args} ended with {run.returncode}:\n{run.communicate()[1]}")
+        at_seconds, _ = curve(trial, "trainer/frames", "seconds")
+        if len(at_seconds) and at_seconds[-1] - at_seconds[0] > seconds:
+            break
+    at_seconds, _ = curve(trial, "actor/steps_per_s", "seconds")
+    at_frames, _ = curve(trial, "actor/steps_per_s", "frames")
+    late = [i for i, at in enumerate(at_seconds) if at >= at_seconds[-1] - seconds / 2]
+    played, passed = (at[late[-1]] - at[late[0]] for at in (at_frames, at_seconds))
+    return float(played / passed)
 
 
 def compare(template: str, overrides: Sequence[str], sizes: Sequence[int], seconds: float) -> None:
@@ -94,8 +105,7 @@ def compare(template: str, overrides: Sequence[str], sizes: Sequence[int], secon
     first = costs_of(template, overrides, seconds)
     found = {}
     for cores in sizes:
-        frames = int(2 * seconds * capacity(first, Machines(cores=cores)).frames_per_s)
-        found[cores] = reached(template, overrides, cores, frames, players=cores)
+        found[cores] = reached(template, overrides, cores, seconds)
     costs = mean_of(first, costs_of(template, overrides, seconds))
     print(json.dumps({"costs": {f.name: getattr(costs, f.name) for f in fields(Costs)}}))
     for cores, measured in found.items():

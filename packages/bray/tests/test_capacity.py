@@ -82,7 +82,7 @@ def test_the_cores_of_the_trainers_machine() -> None:
 
 
 def test_gpus_train_and_each_has_a_core_that_feeds_it() -> None:
-    costs = replace(COSTS, gpu_training_us=5)
+    costs = replace(COSTS, gpu_training_us=5, gpu_reducing_us=0)
     found = capacity(costs, replace(MANY, gpus=2, ranks=2))
     assert part(found, "training ranks").limit == pytest.approx(2e6 / 5)
     assert found.bottleneck == "network into the trainer's machine"
@@ -104,6 +104,13 @@ def test_ranks_of_two_machines_exchange_gradients() -> None:
     assert into.amount == 2e9
     # 8,000 bytes of eight frames in ten; 2 MB a step of both ranks, of 200 frames.
     assert into.per_frame == pytest.approx(6_400 + 2e6 / 200)
+
+
+def test_gradients_between_machines_take_their_time() -> None:
+    # 1 MB there and back at 1e9 bytes/s is 1 ms a step of 100 frames, beside 300 µs on GPUs.
+    costs = replace(COSTS, gpu_training_us=1, gpu_reducing_us=300)
+    found = capacity(costs, replace(MANY, training_machines=2, gpus=1, ranks=2))
+    assert part(found, "training ranks").limit == pytest.approx(2e6 / (1 + 3 + 10))
 
 
 def test_weights_go_down_a_tree() -> None:
@@ -187,13 +194,14 @@ def test_what_a_rate_needs() -> None:
     costs = replace(COSTS, receiving_us=10, driver_us=1_000, publishes_per_s=10)
     found = needs(costs, MANY, 1e6)
     assert found.players == 500
-    assert found.ranks == 500
-    assert found.cores == 500 + 500 + 10 + 1  # half a core of the driver, rounded up
+    # Gradients cross 52 machines in 2 × 51/52 ms, a step of 100 frames: 19.6 µs beside 500.
+    assert found.ranks == 520
+    assert found.cores == 500 + 520 + 10 + 1  # half a core of the driver, rounded up
     assert found.driver_cores == pytest.approx(0.5)
-    assert found.buffer_workers == 500
+    assert found.buffer_workers == 520
     assert found.experience_gbit == pytest.approx(64)
-    assert found.training_machines == 50  # by cores; 8 by links
-    assert found.machines == 102
+    assert found.training_machines == 52  # by cores; 8 by links
+    assert found.machines == 104
     assert found.weights_gbit == pytest.approx(4 * 10 * 8e-3)
     assert found.broken == (
         "training ranks",
@@ -205,7 +213,8 @@ def test_what_a_rate_needs() -> None:
 
 
 def test_a_rate_on_gpus_needs_links() -> None:
-    found = needs(replace(COSTS, gpu_training_us=2), replace(MANY, gpus=8), 1e6)
+    costs = replace(COSTS, gpu_training_us=1.5, gpu_reducing_us=0)
+    found = needs(costs, replace(MANY, gpus=8), 1e6)
     assert (found.ranks, found.training_machines) == (2, 8)
 
 

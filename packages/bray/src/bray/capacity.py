@@ -56,15 +56,17 @@ class Costs:
     frames_per_step: float
     """Frames played for each step of a rank's optimiser."""
     reducing_us: float
-    """Two ranks averaging their gradients: the wait of each step."""
-    driver_us: float = 1000.0
-    """Of the driver, for a player and second: metrics, and calls of what it played."""
+    """Two ranks on cores averaging their gradients: the wait of each step."""
+    gpu_reducing_us: float = 300.0
+    """Two ranks on GPUs of one machine: an assumption."""
+    driver_us: float = 1700.0
+    """Of the driver, for a player and second: metrics, and four calls for what it played."""
     lockstep: bool = False
     """Whether players wait while the ranks train, and these while they play."""
 
     def __post_init__(self) -> None:
         free = {"recording_us", "receiving_us", "publishes_per_s", "adopting_us", "reducing_us"}
-        free |= {"inference_us", "driver_us"}
+        free |= {"inference_us", "driver_us", "gpu_reducing_us"}
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name == "lockstep" or (value is None and field.name == "gpu_training_us"):
@@ -295,23 +297,39 @@ def _players(costs: Costs) -> float:
     return costs.playing_us * _US / (1 - costs.adopting_us * _US * costs.publishes_per_s)
 
 
-def _rank_us(costs: Costs, machines: Machines, ranks: int | None = None) -> float:
+def _rank_us(costs: Costs, machines: Machines) -> float:
     """Return the time of a rank for each frame it trains on, with its share of averaging."""
-    ranks = ranks or machines.ranks
     own = costs.gpu_training_us if machines.gpus else costs.training_us
     if own is None:
         raise ConfigError(
             f"gpu_training_us: is not known, and needed for gpus={machines.gpus}: "
             "measure on a GPU, give it, or plan without GPUs"
         )
-    return own + costs.reducing_us * 2 * (ranks - 1) / ranks / costs.frames_per_step
+    return own + _averaging_us(costs, machines) / costs.frames_per_step
+
+
+def _averaging_us(costs: Costs, machines: Machines) -> float:
+    """Return how long the ranks wait in each step; two of them send their gradients once."""
+    ranks, training = machines.ranks, machines.training_machines
+    here = costs.gpu_reducing_us if machines.gpus else costs.reducing_us
+    across = costs.weights_bytes / (machines.network_gbit * _BYTES_OF_A_GBIT) / _US
+    return here * 2 * (ranks - 1) / ranks + across * 2 * (training - 1) / training
+
+
+def _with_ranks(machines: Machines, ranks: int) -> Machines:
+    """Return as many machines as so many ranks fill."""
+    training = math.ceil(ranks / (machines.gpus or machines.cores))
+    count = max(machines.count, training)
+    return replace(machines, ranks=ranks, training_machines=training, count=count)
 
 
 def _ranks(costs: Costs, machines: Machines, frames_per_s: float) -> int:
     """Return the ranks that a rate takes: each more makes the others wait a little longer."""
-    ranks = 1
-    while (wanted := math.ceil(frames_per_s * _US * _rank_us(costs, machines, ranks))) > ranks:
+    ranks, wanted = 0, 1
+    while wanted > ranks:
         ranks = wanted
+        there = _with_ranks(machines, ranks)
+        wanted = math.ceil(frames_per_s * _US * _rank_us(costs, there))
     return ranks
 
 

@@ -163,15 +163,20 @@ def _costs_lines(costs: Costs, reached: float | None) -> list[str]:
         ("training", f"{costs.training_us:,.1f} µs a frame, of a rank"),
         ("segments", f"{costs.segment_bytes:,.0f} bytes a frame"),
         ("receiving them", f"{costs.receiving_us:,.2f} µs a frame from another machine"),
-        ("weights", f"{costs.weights_bytes / 1e6:,.3f} MB, {costs.publishes_per_s:g} times a s"),
+        (
+            "weights",
+            f"{costs.weights_bytes / 1e6:,.3f} MB, {costs.publishes_per_s:g} a s published",
+        ),
         ("taking weights over", f"{costs.adopting_us:,.0f} µs of each player"),
         ("optimiser's step", f"once in {costs.frames_per_step:,.1f} frames of a rank"),
-        ("averaging gradients", f"{costs.reducing_us:,.0f} µs a step, two ranks (assumed)"),
-        ("driver", f"{costs.driver_us:,.0f} µs a s and player (assumed)"),
+        ("averaging gradients *", f"{costs.reducing_us:,.0f} µs a step, two ranks on cores"),
+        ("driver *", f"{costs.driver_us:,.0f} µs a s and player"),
     ]
     if costs.gpu_training_us is not None:
         rows.insert(4, ("training on a GPU", f"{costs.gpu_training_us:,.2f} µs a frame"))
+        rows.append(("averaging on GPUs *", f"{costs.gpu_reducing_us:,.0f} µs"))
     lines = ["unit costs", *_table(rows)]
+    lines.append("  * not measured on this machine; so are the publishes a second")
     if reached is not None:
         both = 1e6 / (costs.playing_us + costs.training_us)
         lines.append(

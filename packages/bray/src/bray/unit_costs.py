@@ -64,7 +64,8 @@ class Measured:
 def measure(template: Template, seconds: float = 10.0) -> Measured:
     """Train a template for some seconds on one core and return what each unit took.
 
-    Simulators that would play over the wire are stepped in this process instead.
+    Simulators that would play over the wire are stepped in this process instead. Where there is a
+    GPU and the recipe can train on it, that is measured too.
 
     Args:
         template: what.
@@ -75,12 +76,25 @@ def measure(template: Template, seconds: float = 10.0) -> Measured:
     """
     if not seconds > 0:
         raise ConfigError(f"seconds: expected more than 0, got {seconds}")
-    here = replace(template, wire=Wire())
+    if not hasattr(template.settings, "device"):
+        return _measured(template, seconds)
+    found = _measured(_on(template, "cpu"), seconds)  # players have no GPU
+    if torch.cuda.is_available():
+        gpu_us = _measured(_on(template, "cuda"), seconds).costs.training_us
+        found = replace(found, costs=replace(found.costs, gpu_training_us=gpu_us))
+    return found
+
+
+def _on(template: Template, device: str) -> Template:
+    return replace(template, settings=replace(template.settings, device=device))
+
+
+def _measured(template: Template, seconds: float) -> Measured:
+    segments = getattr(template.settings, "num_envs", 1)  # those of all end together
     with tempfile.TemporaryDirectory() as folder, _one_core():
-        segments = getattr(template.settings, "num_envs", 1)  # those of all end together
         run = _ObservedRun(core_runtime.init(folder, "plan"), seconds, segments)
         with run:
-            _train(run, here)
+            _train(run, replace(template, wire=Wire()))
             costs = run.costs()
         return Measured(costs=costs, frames=run.frames, seconds=run.seconds)
 
