@@ -68,9 +68,8 @@ def test_the_costs_of_a_template_add_up(appo: Path) -> None:
     assert os.sched_getaffinity(0) == cores
     costs = found.costs
     # What is timed is all that one process does: in turns it takes the sum of both.
-    assert found.frames_per_s == pytest.approx(
-        1e6 / (costs.playing_us + costs.training_us), rel=0.1
-    )
+    both = 1e6 / (costs.playing_us + costs.training_us)
+    assert 0.7 * both < found.frames_per_s < 1.01 * both  # less what is between them
     assert min(costs.environment_us, costs.inference_us, costs.recording_us) > 0
     # One step for each replay of 8 steps of 4 environments.
     assert costs.frames_per_step == pytest.approx(32)

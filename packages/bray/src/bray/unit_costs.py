@@ -34,8 +34,8 @@ _TURNS = 3
 """Of playing and training, that are measured at least."""
 _WARM_UP = 0.25
 """Share of the time before it counts: torch's first calls are slow."""
-_PATIENCE = 20.0
-"""Times the seconds asked for, after which a recipe that does not train yet is given up."""
+_PATIENCE_S = 60.0
+"""Beside ten times the seconds asked for: a recipe that has not trained by then is given up."""
 _TOKEN = "plan"
 _REDUCING_US = 190.0
 _REDUCING_US_PER_BYTE = 0.7e-3
@@ -220,10 +220,10 @@ class _ObservedRun(Run):
         if self._rollouts is None or self._trainer is None or self._buffer is None:
             raise ConfigError("recipe: plays without runners: its costs cannot be measured")
         self._frames = figures["frames"]
-        if time.perf_counter() - self._began > _PATIENCE * self._wanted_s:
+        if time.perf_counter() - self._began > _PATIENCE_S + 10 * self._wanted_s:
             raise ConfigError(
-                f"recipe: has not trained {_TURNS} times within "
-                f"{_PATIENCE * self._wanted_s:g} s: give it more seconds or a shorter warm-up"
+                f"recipe: has trained {self._trainer.calls} times, expected more than {_TURNS}: "
+                "give it more --seconds, or a shorter warm-up"
             )
         if not self._trainer.calls:
             return
