@@ -37,6 +37,7 @@ _WARM_UP = 0.25
 _PATIENCE_S = 60.0
 """Beside ten times the seconds asked for: a recipe that has not trained by then is given up."""
 _TOKEN = "plan"
+_NO_RUNNERS = "recipe: it plays without runners, so its costs cannot be measured"
 _REDUCING_US = 190.0
 _REDUCING_US_PER_BYTE = 0.7e-3
 """gloo, two ranks of one machine: 0.19 ms for nothing, 4.9 ms for 6.8 MB. Not measured here."""
@@ -160,6 +161,14 @@ class _Timed:
         return timed
 
 
+class _TimedTrainer(_Timed):
+    """A trainer that takes turns with runners, as the recipes do that can be measured."""
+
+    def start(self) -> None:
+        """Refuse to train beside what plays."""
+        raise ConfigError(_NO_RUNNERS)
+
+
 @dataclass(frozen=True, slots=True)
 class _Reading:
     """Counters at one moment."""
@@ -206,19 +215,17 @@ class _ObservedRun(Run):
 
     def trainer(self, name: str, factory: Any, *args: Any, **options: Any) -> Any:
         """Time the training."""
-        self._trainer = _Timed(super().trainer(name, factory, *args, **options), "run")
+        self._trainer = _TimedTrainer(super().trainer(name, factory, *args, **options), "run")
         return self._trainer
 
     def workers(self, name: str, factory: Any, *, num_workers: int = 1) -> Any:
-        """Refuse: what such workers do is not known here."""
-        raise ConfigError(
-            f"recipe: {name} are workers of its own, not runners: its costs cannot be measured"
-        )
+        """Refuse: what other workers do is not known here."""
+        raise ConfigError(_NO_RUNNERS)
 
     def look(self, figures: Mapping[str, float], _: Any) -> None:
         """Take a reading after each turn; raise `_EnoughError` when there are enough."""
         if self._rollouts is None or self._trainer is None or self._buffer is None:
-            raise ConfigError("recipe: plays without runners: its costs cannot be measured")
+            raise ConfigError(_NO_RUNNERS)
         self._frames = figures["frames"]
         if time.perf_counter() - self._began > _PATIENCE_S + 10 * self._wanted_s:
             raise ConfigError(
