@@ -67,7 +67,9 @@ def segment_spec(
     if length < 1:
         raise ConfigError(f"length: expected 1 or more, got {length}")
     if stack and (not isinstance(observation, ArraySpec) or not observation.shape):
-        raise ConfigError(f"stack: expected an observation [C, …] that is one array, got {observation}")
+        raise ConfigError(
+            f"stack: expected an observation [C, …] that is one array, got {observation}"
+        )
     if state_size < 0:
         raise ConfigError(f"state_size: expected 0 or more, got {state_size}")
     state = {"initial_state": ArraySpec(np.dtype(np.float32), (state_size,))} if state_size else {}
