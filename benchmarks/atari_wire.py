@@ -10,8 +10,9 @@ vector environment, once stepped by itself and once in two halves that take turn
 one run; medians, ratios per round.
 
 Then the actor's side of a tick by itself: a load generator in C++ in another process (load.cpp)
-sends ticks of the same size over as many connections to the server with parts left out, so that
-the differences say what socket, codec, batcher, inference and recording cost.
+sends ticks of the same size over as many connections to the server with parts left out. The
+differences of the processor time that the server's process takes for a tick say what socket,
+codec, batcher, inference and recording cost; others on the machine hardly change that.
 """
 
 from __future__ import annotations
@@ -211,11 +212,12 @@ class Bench:
 
         return asyncio.run(infer())
 
-    def stage(self, name: str, load: Path, body: Path) -> float:
-        """Return the ticks/s of the server alone at a stage."""
+    def stage(self, name: str, load: Path, body: Path) -> tuple[float, float]:
+        """Return the ticks/s of the server alone at a stage, and its processor's µs a tick."""
         server = ServerThread(self.service(name))
         port = server.addresses[0].rpartition(":")[2]
         count, seconds = str(self.options.gamecores), str(self.options.seconds)
+        began = time.process_time()  # of all threads; this one only waits
         try:
             done = subprocess.run(
                 [str(load), "tcp", port, count, f"@{body}", seconds],
@@ -223,16 +225,17 @@ class Bench:
                 capture_output=True,
                 text=True,
             )
+            spent, ticks = time.process_time() - began, server.stats()["requests"]
         finally:
             server.close(0.0)
         figures = json.loads(done.stdout)
         if figures["errors"]:
             raise SystemExit(f"{name}: {figures['errors']} errors")
-        return float(figures["per_s"])
+        return float(figures["per_s"]), 1e6 * spent / ticks
 
 
 def measure(options: argparse.Namespace) -> dict[str, list[float]]:
-    """Return the rates of each round, by what was measured."""
+    """Return the figures of each round, by what was measured."""
     bench = Bench(options)
     found: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -245,25 +248,27 @@ def measure(options: argparse.Namespace) -> dict[str, list[float]]:
             for name in ("environment", "inference", "runner", "halves", "wire"):
                 found.setdefault(name, []).append(getattr(bench, name)())
             for name in STAGES:
-                found.setdefault(name + " stage", []).append(bench.stage(name, load, body))
+                rate, cost_us = bench.stage(name, load, body)
+                found.setdefault(f"stage {name}", []).append(rate)
+                found.setdefault(f"us {name}", []).append(cost_us)
     bench.close()
     return found
 
 
 def summary(found: dict[str, list[float]]) -> dict[str, Any]:
-    """Return medians, the shares of each round's median, and the µs of each stage."""
+    """Return medians, of the rounds' shares too, and what each stage adds to a tick in µs."""
 
     def share(name: str, of: str) -> float:
         return statistics.median(a / b for a, b in zip(found[name], found[of], strict=True))
 
-    rates = {name: statistics.median(values) for name, values in found.items()}
+    medians = {name: statistics.median(values) for name, values in found.items()}
     costs, before = {}, [0.0] * len(found["wire"])
     for stage in STAGES:
-        each = [1e6 / rate for rate in found[f"{stage} stage"]]
+        each = found[f"us {stage}"]
         costs[stage] = statistics.median(a - b for a, b in zip(each, before, strict=True))
         before = each
     return {
-        "per_s": rates,
+        "per_s": {name: rate for name, rate in medians.items() if not name.startswith("us ")},
         "wire_of_runner": share("wire", "runner"),
         "wire_of_halves": share("wire", "halves"),
         "stage_us": costs,
@@ -284,10 +289,12 @@ def show(figures: dict[str, Any], options: argparse.Namespace) -> None:
         print(f"{what:46}{rates[name]:9,.0f}")
     print(f"over the wire: {figures['wire_of_runner']:.0%} of the Runner, ", end="")
     print(f"{figures['wire_of_halves']:.0%} of the halves\n")
-    print(f"{'the actor alone, load generator outside':46}{'ticks/s':>9}{'us a tick':>11}")
+    whole = sum(figures["stage_us"].values())
+    print(f"{'the actor alone':46}{'ticks/s':>9}{'us of CPU a tick':>18}{'of the whole':>14}")
     for stage, what in STAGES.items():
         cost = figures["stage_us"][stage]
-        print(f"{stage + ': ' + what:46}{rates[stage + ' stage']:9,.0f}{cost:+11.1f}")
+        rate = rates[f"stage {stage}"]
+        print(f"{stage + ': ' + what:46}{rate:9,.0f}{cost:+18.1f}{cost / whole:14.0%}")
 
 
 def main() -> None:
