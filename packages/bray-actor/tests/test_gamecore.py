@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from bray_actor import Actor
+from bray_actor import Actor, make_atari
 from bray_actor.gamecore import play
 from bray_actor.pettingzoo import play_aec, play_parallel
 from bray_actor.spaces import resolve, to_arrays
@@ -326,3 +326,38 @@ def test_agents_with_a_space_that_has_no_arrays_are_named() -> None:
     env.action_space = lambda agent: spaces.Text(3)
     with pytest.raises(ConfigError, match=r"environment: action_space of '.*': space: .*got Text"):
         play_parallel(env, players(None), episodes=1)
+
+
+def test_atari_games_play_preprocessed() -> None:
+    seen: list[Any] = []
+
+    class Noting(Player):
+        def act(self, observation: Any) -> Any:
+            seen.append(observation)
+            return super().act(observation)
+
+    make = _until(20, players(spaces.Discrete(6), Noting))
+    with pytest.raises(ServiceError, match="enough"):
+        play("Pong", make, num_envs=2, seed=4, episodes=2)
+    assert {(frame.shape, frame.dtype.name) for frame in seen} == {((4, 84, 84), "uint8")}
+    first, _ = make_atari("Pong", 2).reset(seed=4 * 1_000_003)
+    np.testing.assert_array_equal(seen[:2], first)
+    np.testing.assert_array_equal(seen[2][:3], seen[0][1:])
+
+
+def _until(ticks: int, make: Callable[[str], Player]) -> Callable[[str], Actor]:
+    """Fail in the tick of that number, of all sessions together."""
+    left = iter(range(ticks))
+
+    def made(session: str) -> Actor:
+        player = make(session)
+
+        class Counted(Actor):
+            async def tick(self, body: bytes) -> bytes:
+                if next(left, None) is None:
+                    raise ValueError("enough")
+                return await player.tick(body)
+
+        return Counted()
+
+    return made

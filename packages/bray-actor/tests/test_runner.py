@@ -285,3 +285,72 @@ def test_what_does_not_fit_is_refused() -> None:
     strange.metadata = {"autoreset_mode": "Sometimes"}
     with pytest.raises(ConfigError, match="autoreset_mode: expected NextStep, SameStep or"):
         Runner(strange, model, buffer)
+
+
+class Noise(gymnasium.Env[Any, Any]):
+    """Shows something else each time: no stack of frames."""
+
+    observation_space = spaces.Box(0, 255, (3, 2), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        return self.np_random.integers(0, 255, (3, 2)).astype(np.uint8), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Any]:
+        return self.np_random.integers(0, 255, (3, 2)).astype(np.uint8), 0.0, False, False, {}
+
+
+async def test_observations_that_are_no_stack_are_refused() -> None:
+    class Even:
+        version = 0
+
+        async def infer(self, observation: Any, batch: bool = False) -> Answer:
+            zero = np.zeros(len(observation), np.float32)
+            return Answer({"logits": np.stack([zero, zero], -1), "value": zero}, 0)
+
+    model: Any = Even()
+    buffer: Any = Kept(DISCRETE)
+    spec = spec_of(Noise.observation_space)
+    buffer.layout = Layout(segment_spec(spec, DISCRETE, T, stack=True))
+    runner = Runner(SyncVectorEnv([Noise] * 2), model, buffer)
+    await runner.run(1)
+    with pytest.raises(SpecError, match="observation: expected stacked frames"):
+        await runner.run(1)
+    with pytest.raises(ConfigError, match=r"buffer: its segments' observation is uint8 \(3, 2\)"):
+        Runner(gymnasium.make_vec("CartPole-v1", 2), model, buffer)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+async def test_a_signal_changes_what_is_trained_on_and_no_return(mode: AutoresetMode) -> None:
+    class Halved:
+        """Pays a half, and sees an end in each third step of a row that goes on."""
+
+        def begin(self, info: Any) -> None:
+            self.steps = np.zeros(4, int)
+
+        def __call__(self, reward: Any, ended: Any, info: Any) -> Any:
+            self.steps = np.where(ended, 0, self.steps + 1)
+            return reward / 2, self.steps % 3 == 2
+
+    model: Any = Sure("discrete")
+    plain: Any = Kept(DISCRETE)
+    changed: Any = Kept(DISCRETE)
+    runners = [
+        Runner(walks(spaces.Discrete(2), mode), model, plain),
+        Runner(walks(spaces.Discrete(2), mode), model, changed, signal=Halved()),
+    ]
+    for runner in runners:
+        await runner.run(60)
+        runner.cut()
+    assert runners[0].take_returns() == runners[1].take_returns()
+    trees = [[b.layout.views(row) for row in b.rows] for b in (plain, changed)]
+    totals = [sum(float(tree["reward"].sum()) for tree in each) for each in trees]
+    np.testing.assert_allclose(totals[1], totals[0] / 2, rtol=1e-5)
+    counts = [sum(int(tree["length"]) for tree in each) for each in trees]
+    assert counts[0] == counts[1]
+    assert max(int(tree["length"]) for tree in trees[1]) <= 3
+    for tree in trees[1]:
+        if tree["terminated"].any():
+            assert tree["terminated"].argmax() == tree["length"] - 1
+            assert not tree["final_observation"]["at"].any()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bray_actor import SegmentWriter, StepBudget, segment_spec
+from bray_actor import SegmentWriter, StepBudget, segment_spec, unstacked
 from bray_core import nested
 from bray_core.errors import ConfigError, DeadlineError, SpecError
 from bray_core.layout import Layout
@@ -200,3 +200,64 @@ class TestStepBudget:
             await asyncio.gather(budget.wait(), budget.wait())
         with pytest.raises(ConfigError, match="steps: expected 1 or more, got 0"):
             StepBudget(0, Versions())  # type: ignore[arg-type]
+
+
+C = 3
+STACKS = ArraySpec(np.dtype("u1"), (C, 2, 2))
+
+
+def stack_of_frames(newest: int) -> Any:
+    """The frames `newest - C + 1 … newest`, each filled with its number."""
+    return np.arange(newest - C + 1, newest + 1, dtype=np.uint8)[:, None, None] * np.ones(
+        (1, 2, 2), np.uint8
+    )
+
+
+class TestStacks:
+    def test_each_frame_is_stored_once(self) -> None:
+        once = Layout(segment_spec(STACKS, ACTION, T, stack=True))
+        whole = Layout(segment_spec(STACKS, ACTION, T))
+        assert "observation" not in once.spec
+        assert once.spec["frames"].shape == (T + C, 2, 2)
+        trees, wanted = [], []
+        for length in (T, 2, 1):  # cut, cut early, terminated
+            writers = SegmentWriter(once), SegmentWriter(whole)
+            for writer in writers:
+                for number in range(10, 10 + length):
+                    writer.begin_step(
+                        stack_of_frames(number), 0, log_prob=0, value=number, version=1
+                    )
+                    writer.finish_step(1.0, terminated=length == 1)
+            final = None if length == 1 else stack_of_frames(10 + length)
+            trees.append(writers[0].finish(final).tree)
+            wanted.append(writers[1].finish(final).tree)
+        lengths = np.array([tree["length"] for tree in trees])
+        frames = np.stack([tree["frames"] for tree in trees])
+        observation, last = unstacked(frames, lengths, T)
+        assert (observation.shape, last.shape) == ((3, T, C, 2, 2), (3, C, 2, 2))
+        assert not observation.flags.writeable
+        for i, tree in enumerate(wanted):
+            length = int(tree["length"])
+            np.testing.assert_array_equal(observation[i, :length], tree["observation"][:length])
+            if length > 1:
+                np.testing.assert_array_equal(last[i], tree["final_observation"])
+            for name in set(tree) & set(trees[i]):
+                np.testing.assert_array_equal(tree[name], trees[i][name], name)
+
+    def test_what_is_no_stack_is_refused(self) -> None:
+        known = {"log_prob": 0.0, "value": 0.0, "version": 0}
+        writer = SegmentWriter(Layout(segment_spec(STACKS, ACTION, T, stack=True)))
+        writer.begin_step(stack_of_frames(5), 0, **known)  # type: ignore[arg-type]
+        writer.finish_step(0.0)
+        with pytest.raises(SpecError, match="expected stacked frames, each step's moved on by one"):
+            writer.begin_step(stack_of_frames(7), 0, **known)  # type: ignore[arg-type]
+        with pytest.raises(SpecError, match="leave stack at False"):
+            writer.finish(stack_of_frames(5))
+        with pytest.raises(SpecError, match=r"observation: expected uint8 \(3, 2, 2\), got uint8"):
+            writer.begin_step(stack_of_frames(6)[:2], 0, **known)  # type: ignore[arg-type]
+        writer.begin_step(stack_of_frames(6), 0, **known)  # type: ignore[arg-type]
+        for spec in (OBSERVATION, ACTION):
+            with pytest.raises(ConfigError, match=r"stack: expected an observation \[C, …\] that"):
+                segment_spec(spec, ACTION, T, stack=True)
+        with pytest.raises(ConfigError, match=r"extra: \['frames'\] are leaves of every segment"):
+            segment_spec(STACKS, ACTION, T, extra={"frames": ACTION})

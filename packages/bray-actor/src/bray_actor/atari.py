@@ -8,16 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bray_actor.spaces import import_gymnasium, resolve
+from bray_actor.spaces import ATARI, import_ale, import_gymnasium, resolve
 from bray_core.errors import ConfigError
-
-NAMESPACE = "ALE/"
-"""Of the ids of these games."""
 
 
 def is_atari(environment: str) -> bool:
     """Return whether an id, or a short name such as `Pong`, is that of an Atari game."""
-    return resolve(environment).startswith(NAMESPACE)
+    return resolve(environment).startswith(ATARI)
 
 
 def make_atari(environment: str, num_envs: int, *, num_threads: int = 1) -> Any:
@@ -32,20 +29,21 @@ def make_atari(environment: str, num_envs: int, *, num_threads: int = 1) -> Any:
     Args:
         environment: an id such as `ALE/Pong-v5`, or its short name `Pong`.
         num_envs: games side by side.
-        num_threads: that step them.
+        num_threads: that step them; no more than there are games.
 
     Raises:
         ConfigError: no such game, or a number below 1.
-        MissingExtraError: gymnasium is not installed.
+        MissingExtraError: gymnasium or ale-py is not installed.
     """
     for name, value in (("num_envs", num_envs), ("num_threads", num_threads)):
         if value < 1:
             raise ConfigError(f"{name}: expected 1 or more, got {value}")
-    if not is_atari(environment):
-        raise ConfigError(f"environment: expected a game such as ALE/Pong-v5, got {environment!r}")
+    gymnasium = import_gymnasium()
+    import_ale()
     from ale_py.vector_env import AtariVectorEnv
 
-    gymnasium = import_gymnasium()
+    if not is_atari(environment):
+        raise ConfigError(f"environment: expected a game such as ALE/Pong-v5, got {environment!r}")
     return AtariVectorEnv(
         gymnasium.spec(resolve(environment)).kwargs["game"],
         num_envs,
@@ -60,6 +58,7 @@ class AtariSignal:
 
     Scores are counted by the game's own rewards all the same, and the game goes on. (ALE's own
     `episodic_life` begins a new game with each life, so that a policy sees none but the first.)
+    It remembers the lives of one runner's games: each runner needs its own.
     """
 
     def __init__(self) -> None:

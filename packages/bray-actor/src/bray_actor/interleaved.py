@@ -39,13 +39,13 @@ class Interleaved:
         if steps < 1:
             raise ConfigError(f"steps: expected 1 or more, got {steps}")
         started, recorded = time.perf_counter(), 0
-        for runner in self._runners:
-            await runner.act()
-        for _ in range(steps - 1):
-            for runner in self._runners:
-                recorded += runner.finish()
-                await runner.act()
-        recorded += sum(runner.finish() for runner in self._runners)
+        try:
+            for _ in range(steps):
+                for runner in self._runners:
+                    recorded += runner.finish()
+                    await runner.act()
+        finally:  # if one failed, too: its neighbours are not left in the middle of a step
+            recorded += sum(runner.finish() for runner in self._runners)
         waited_s = sum(runner.take_stepping_s() for runner in self._runners)
         metrics.record("actor/steps", recorded, kind="count")
         metrics.record("actor/utilisation", waited_s / (time.perf_counter() - started))

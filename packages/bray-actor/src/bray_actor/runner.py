@@ -106,6 +106,7 @@ class Runner:
         self._extra = [(name, _columns(views[name])) for name in extra_names(self._layout)]
         self._version = model.version
         self._stepping_s = 0.0
+        self._is_stepping = False
         self._outputs: Nested = None
         """Of the step that is under way."""
         self._ended: deque[float] = deque(maxlen=_KEPT_RETURNS)
@@ -155,10 +156,14 @@ class Runner:
         taken = action + self._first if low_high is None else np.clip(action, *low_high)
         started = time.perf_counter()
         self._stepping.begin(taken)
+        self._is_stepping = True
         self._stepping_s += time.perf_counter() - started
 
     def finish(self) -> int:
-        """Finish the step that `act` began; return how many steps were recorded."""
+        """Finish the step that `act` began, if it did; return how many steps were recorded."""
+        if not self._is_stepping:
+            return 0
+        self._is_stepping = False
         started = time.perf_counter()
         observation, reward, terminated, truncated, info = self._stepping.finish()
         self._stepping_s += time.perf_counter() - started

@@ -282,10 +282,11 @@ class SegmentWriter:
 
     def _see_frames(self, name: str, observation: Nested, at: int) -> None:
         seen = self._views["frames"][at : at + self._stack]
-        before = seen[:-1].copy() if at else None
-        _write(name, [("", seen)], observation, ...)
-        if before is not None:
-            check_stack(before, seen[:-1])
+        _check_leaf(name, observation, seen)
+        frames = np.asarray(observation, seen.dtype)
+        if at:  # before anything is written: a tick that failed may be sent again
+            check_stack(seen[:-1], frames[:-1])
+        seen[...] = frames
 
     def discard(self) -> int:
         """Drop the segment and return how many steps are lost."""
@@ -306,12 +307,15 @@ def _write(name: str, targets: list[tuple[str, Any]], tree: Nested, at: Any) -> 
             raise SpecError(f"{name}/{path}: unexpected; the segment has no such leaf")
     for path, column in targets:
         leaf = leaves.get(path)
-        target = column[at]
-        if leaf is None or np.shape(leaf) != target.shape or not _is_kept(leaf, column.dtype):
-            got = "nothing" if leaf is None else f"{np.asarray(leaf).dtype} {np.shape(leaf)}"
-            where = f"{name}/{path}" if path else name
-            raise SpecError(f"{where}: expected {column.dtype} {target.shape}, got {got}")
+        _check_leaf(f"{name}/{path}" if path else name, leaf, column[at])
         column[at] = leaf
+
+
+def _check_leaf(name: str, leaf: Any, target: Any) -> None:
+    """Refuse what does not fit where it is to be written."""
+    if leaf is None or np.shape(leaf) != target.shape or not _is_kept(leaf, target.dtype):
+        got = "nothing" if leaf is None else f"{np.asarray(leaf).dtype} {np.shape(leaf)}"
+        raise SpecError(f"{name}: expected {target.dtype} {target.shape}, got {got}")
 
 
 def _is_kept(leaf: Any, dtype: np.dtype[Any]) -> bool:

@@ -17,8 +17,8 @@ from bray_core.own_module import import_own
 
 ALIASES = {"cartpole": "CartPole-v1"}
 """Short names that `bray play` and `bray train` know."""
-_PLUGINS = {"ALE": "ale_py"}
-"""Module that registers the environments of a namespace, where importing gymnasium does not."""
+ATARI = "ALE/"
+"""Namespace of the ids of Atari games."""
 
 
 def import_gymnasium() -> Any:
@@ -34,6 +34,19 @@ def import_gymnasium() -> Any:
     return gymnasium
 
 
+def import_ale() -> Any:
+    """Return the module `ale_py`, which registers Atari games.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        import ale_py
+    except ImportError as error:
+        raise MissingExtraError("playing Atari games", "bray-actor", "atari") from error
+    return ale_py
+
+
 def resolve(environment: str) -> str:
     """Return the registered id of an environment's id or short name.
 
@@ -42,12 +55,14 @@ def resolve(environment: str) -> str:
 
     Raises:
         ConfigError: unknown; names the closest. Or the module that registers it cannot be imported.
+        MissingExtraError: `ALE/…`, and ale_py is not installed.
     """
     gymnasium = import_gymnasium()
     module, _, name = environment.rpartition(":")
     resolved = ALIASES.get(name, name)
-    module = module or _PLUGINS.get(resolved.partition("/")[0], "")
-    if module and resolved not in gymnasium.registry:
+    if resolved in gymnasium.registry:
+        return resolved
+    if module:
         try:
             imported = import_own(module)
         except ImportError as error:
@@ -56,7 +71,9 @@ def resolve(environment: str) -> str:
                 f"imported: {error}"
             ) from error
         gymnasium.register_envs(imported)
-    if resolved not in gymnasium.registry and not module:
+    elif resolved.startswith(ATARI):
+        gymnasium.register_envs(import_ale())
+    else:
         resolved = _game(gymnasium, resolved)
     if resolved not in gymnasium.registry:
         known = [*gymnasium.registry, *ALIASES]
@@ -66,9 +83,9 @@ def resolve(environment: str) -> str:
 
 def _game(gymnasium: Any, name: str) -> str:
     """Return the id of the Atari game of a name; the name, if there is none."""
-    game = f"ALE/{name}-v5"
+    game = f"{ATARI}{name}-v5"
     if name.isalnum() and find_spec("ale_py") is not None:
-        gymnasium.register_envs(import_own("ale_py"))
+        gymnasium.register_envs(import_ale())
     return game if game in gymnasium.registry else name
 
 

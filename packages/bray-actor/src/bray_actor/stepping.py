@@ -71,6 +71,11 @@ def stepping_of(environment: Any) -> Stepping:
         ("gymnasium.vector", "AsyncVectorEnv", Processes),
     ):
         loaded = sys.modules.get(module)  # else it is not one of these
-        if loaded is not None and isinstance(environment, getattr(loaded, name)):
+        if loaded is not None and _steps_like(environment, getattr(loaded, name)):
             return kind(environment)
     return Waiting(environment)
+
+
+def _steps_like(environment: Any, known: type[Any]) -> bool:
+    """Whether it is of a known kind, and its `step` the one whose halves are known."""
+    return isinstance(environment, known) and type(environment).step is known.step  # type: ignore[attr-defined]
