@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any
 
 from bray.machine import has_bf16, has_gpu, num_cores
-from bray_actor.atari import NAMESPACE as TASKS
-from bray_core.errors import MissingExtraError
+from bray_actor.spaces import ATARI as TASKS
 
-__all__ = ["TASKS", "require", "settings", "shared"]
+__all__ = ["TASKS", "settings", "shared"]
 
 NUM_ENVS = 32
 """Of a worker, in two halves: batches of 16 are near the speed of large ones on a core."""
@@ -36,16 +34,6 @@ def shared(steps: int) -> int:
     """Return so many steps or a few more, of which all environments play an equal part."""
     share = NUM_ENVS * _num_workers()
     return -(-steps // share) * share
-
-
-def require(task: str) -> None:
-    """Refuse an Atari game that cannot be played here.
-
-    Raises:
-        MissingExtraError: the emulator is not installed.
-    """
-    if task.startswith(TASKS) and find_spec("ale_py") is None:
-        raise MissingExtraError(f"playing {task}", "bray", "atari")
 
 
 def _num_workers() -> int:

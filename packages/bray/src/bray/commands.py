@@ -32,12 +32,11 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from bray import atari, template
+    from bray import template
 
     seed = [] if options.seed is None else [f"seed={options.seed}"]
     settings = options.overrides + seed
     loaded = template.load(options.template, settings)  # before what is slow
-    atari.require(loaded.environment)
     if options.env is not None:
         settings.append(f"source.environment={_environment(options.env, loaded.recipe)}")
         loaded = template.load(options.template, settings)

@@ -9,7 +9,6 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from bray import atari
 from bray_actor.atari import is_atari, make_atari
 from bray_actor.spaces import resolve, spec_of
 from bray_core import nested
@@ -36,7 +35,6 @@ class Spaces:
             ConfigError: the id is unknown, or a space has no fixed arrays.
             MissingExtraError: an Atari game, and the emulator is not installed.
         """
-        atari.require(environment)
         if is_atari(environment):
             games = make_atari(environment, 1)
             observation, action = games.single_observation_space, games.single_action_space
