@@ -78,4 +78,4 @@ def stepping_of(environment: Any) -> Stepping:
 
 def _steps_like(environment: Any, known: type[Any]) -> bool:
     """Whether it is of a known kind, and its `step` the one whose halves are known."""
-    return isinstance(environment, known) and type(environment).step is known.step  # type: ignore[attr-defined]
+    return isinstance(environment, known) and type(environment).step is known.step
