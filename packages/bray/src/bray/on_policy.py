@@ -101,7 +101,7 @@ def learn(
     num_workers = 1 if run.is_local else settings.num_workers
     buffer = run.buffer(
         "experience",
-        _layout(spaces, settings.segment_length, module.state_size),
+        segment_layout(spaces, settings.segment_length, module.state_size),
         _queue(flow, settings.segment_length, run.is_local or is_lockstep),
     )
     steps = steps_per_collect(
@@ -154,7 +154,14 @@ def steps_per_collect(batch_steps: int, num_envs: int, num_workers: int) -> int:
     return batch_steps // share
 
 
-def _layout(spaces: Spaces, length: int, state_size: int) -> Layout:
+def segment_layout(spaces: Spaces, length: int, state_size: int) -> Layout:
+    """Return the layout of a policy's segments of T steps; of stacked frames each is stored once.
+
+    Args:
+        spaces: of the environment.
+        length: T.
+        state_size: S of a recurrent policy; 0 is none.
+    """
     return Layout(
         segment_spec(
             spaces.observation,

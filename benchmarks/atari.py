@@ -1,0 +1,309 @@
+"""Atari on this machine: what unit costs allow, and what sampling and training reach of it.
+
+    uv run python benchmarks/atari.py                       # unit costs and sampling, a table
+    uv run python benchmarks/atari.py training --seconds 60 # whole training; --json: one line
+
+A frame is one decision: four frames of the game. `sampling`: acting with the Nature CNN and writing
+segments, nothing learns. Its ceiling is the same vector environment under random actions. What the
+unit costs allow is cores / (environment + inference), each measured alone on one core, in rounds
+that alternate with the sampling, medians of all rounds. `benchmarks/atari_peers.py` has the peers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import torch
+
+import bray
+from bray import recipe_command
+from bray.compute import chosen
+from bray.environments import Spaces, make_environments
+from bray.machine import num_cores
+from bray.on_policy import segment_layout
+from bray.players import Players
+from bray.policies import make_policy
+from bray.template import GoalPart
+from bray_actor.spaces import resolve
+from bray_buffer import Buffer, BufferConfig
+from bray_core.config import to_mapping, with_overrides
+from bray_model import Model
+
+CORES = num_cores()
+
+
+def environment_of(game: str) -> str:
+    """Return the id of a game by ALE's name (`space_invaders`)."""
+    return resolve("".join(word.capitalize() for word in game.split("_")))
+
+
+@contextmanager
+def pinned(cores: int) -> Any:
+    """Hold this process, and threads that it starts meanwhile, on so many cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:cores])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def stepping(environment: str, cores: int, num_envs: int, seconds: float) -> float:
+    """Return frames/s of random actions."""
+    with pinned(cores):
+        games = make_environments(environment, num_envs, cores)
+        random = np.random.default_rng(0)
+        games.reset(seed=1)
+        num_actions = int(games.single_action_space.n)
+
+        def step() -> int:
+            games.step(random.integers(0, num_actions, num_envs))
+            return num_envs
+
+        rate = rate_of(step, seconds)
+        games.close()
+    return rate
+
+
+def rate_of(step: Callable[[], int], seconds: float) -> float:
+    """Return what `step` returns, a second, after three calls to warm up."""
+    for _ in range(3):
+        step()
+    done, started = 0, time.perf_counter()
+    while (took := time.perf_counter() - started) < seconds:
+        done += step()
+    return done / took
+
+
+def settings_of(recipe: str, environment: str, overrides: list[str]) -> Any:
+    """Return the settings that `bray train atari` would have, with overrides."""
+    return with_overrides(recipe_command.defaults(recipe, environment), overrides)
+
+
+def inferring(environment: str, settings: Any, seconds: float) -> float:
+    """Return frames/s of the policy's forward on one core, in the batches of half a worker."""
+    spaces = Spaces.of(environment)
+    with pinned(1), policy(spaces, settings) as model:
+        n = model_rows(spaces, settings)
+        observation = np.random.default_rng(0).integers(0, 255, (n, 4, 84, 84), np.uint8)
+        loop = asyncio.new_event_loop()
+        torch.set_num_threads(1)
+
+        def forward() -> int:
+            loop.run_until_complete(model.infer(observation, batch=True))
+            return n
+
+        rate = rate_of(forward, seconds)
+        loop.close()
+    return rate
+
+
+def model_rows(spaces: Spaces, settings: Any) -> int:
+    """Return the rows of a batch."""
+    return Players(spaces, settings).model_config(True).max_batch_size
+
+
+def policy(spaces: Spaces, settings: Any) -> Model:
+    """Make the model that plays."""
+    module = make_policy(spaces, settings.hidden, settings.memory_size, seed=1)
+    config = Players(spaces, settings).model_config(True)
+    return Model(module, spaces.example, config=config)
+
+
+def sampling(environment: str, settings: Any, seconds: float, cores: int = CORES) -> float:
+    """Return frames/s of one process: runners that act and write segments that nobody takes."""
+    spaces = Spaces.of(environment)
+    settings = replace(settings, env_threads=cores)
+    torch.set_num_threads(cores)
+    with pinned(cores), policy(spaces, settings) as model:
+        layout = segment_layout(spaces, settings.segment_length, 0)
+        queue = BufferConfig(batch_size=settings.num_envs, capacity=2 * settings.num_envs)
+        with closing(Buffer(layout, queue)) as buffer:
+            runner = Players(spaces, settings).runner(model, buffer, 1)
+            loop = asyncio.new_event_loop()
+            rate = rate_of(lambda: loop.run_until_complete(runner.run(16)), seconds)
+            loop.close()
+            runner.close()
+    return rate
+
+
+def _sample(core: int, environment: str, settings: Any, seconds: float, queue: Any) -> None:
+    os.sched_setaffinity(0, {core})
+    queue.put(sampling(environment, settings, seconds, 1))
+
+
+def sampling_apart(environment: str, settings: Any, seconds: float) -> float:
+    """Return frames/s of as many processes as cores, one on each."""
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    workers = [
+        context.Process(target=_sample, args=(core, environment, settings, seconds, queue))
+        for core in sorted(os.sched_getaffinity(0))
+    ]
+    for worker in workers:
+        worker.start()
+    rates = [queue.get(timeout=60 + 10 * seconds) for _ in workers]
+    for worker in workers:
+        worker.join()
+    return sum(rates)
+
+
+def costs(options: argparse.Namespace) -> dict[str, float]:
+    """Measure in rounds; return the medians."""
+    environment = environment_of(options.game)
+    settings = chosen(
+        settings_of(options.recipe, environment, options.overrides), is_image=True, is_local=True
+    )
+    n, seconds = settings.num_envs, options.seconds / 6
+    whole = replace(settings, num_envs=n + 1)  # odd: without halves
+    measures: dict[str, Callable[[], float]] = {
+        "environment, 1 core": lambda: stepping(environment, 1, n, seconds),
+        "environment, all cores": lambda: stepping(environment, CORES, n, seconds),
+        "inference, 1 core": lambda: inferring(environment, settings, seconds),
+        "sampling, halves": lambda: sampling(environment, settings, seconds),
+        "sampling, no halves": lambda: sampling(environment, whole, seconds),
+        "sampling, process a core": lambda: sampling_apart(environment, settings, seconds),
+    }
+    rates: dict[str, list[float]] = {name: [] for name in measures}
+    for _ in range(options.rounds):
+        for name, measure in measures.items():
+            rates[name].append(measure())
+    found = {name: statistics.median(values) for name, values in rates.items()}
+    unit_s = 1 / found["environment, 1 core"] + 1 / found["inference, 1 core"]
+    found["allowed by unit costs"] = CORES / unit_s
+    return found
+
+
+def show(found: dict[str, float], game: str) -> None:
+    """Print the table."""
+    ceiling, allowed = found["environment, all cores"], found["allowed by unit costs"]
+    print(f"{game}, {CORES} cores: frames/s, share of the ceiling, share of what is allowed")
+    for name, rate in found.items():
+        print(f"{name:26} {rate:8,.0f}  {rate / ceiling:5.0%}  {rate / allowed:5.0%}")
+    print(f"a frame on one core: environment {1e6 / found['environment, 1 core']:.0f} us, "
+          f"inference {1e6 / found['inference, 1 core']:.0f} us")  # fmt: skip
+
+
+class Enough(Exception):
+    """The time or the frames of a measurement are used up."""
+
+
+class Watch:
+    """Follows a run from its first trained frames on, and ends it."""
+
+    def __init__(self, seconds: float, frames: float) -> None:
+        self._seconds, self._most = seconds, frames
+        self._started = time.perf_counter()
+        self.figures: dict[str, float] = {}
+        self.history: list[tuple[float, float, float]] = []
+        self._first: tuple[float, float] | None = None
+
+    def __call__(self, figures: Any, save: Any) -> None:
+        """Look at a recipe's figures."""
+        now, frames = time.perf_counter(), figures["frames"]
+        if not frames:
+            return
+        if self._first is None:
+            self._first = now, frames
+        since_s, since = now - self._first[0], frames - self._first[1]
+        self.figures = {
+            "frames": frames,
+            "seconds": now - self._started,
+            "start_s": self._first[0] - self._started,
+            "frames_per_s": since / since_s if since_s else 0.0,
+            "mean_return": figures.get("return", float("nan")),
+            "memory_mb": memory_mb(os.getpid()),
+        }
+        if not self.history or now - self._started - self.history[-1][0] > 10:
+            self.history.append((now - self._started, frames, self.figures["mean_return"]))
+        if since_s >= self._seconds or frames >= self._most:
+            raise Enough
+
+
+def training(options: argparse.Namespace) -> dict[str, Any]:
+    """Train by a recipe for so long; return its figures."""
+    environment = environment_of(options.game)
+    settings = settings_of(options.recipe, environment, options.overrides)
+    watch = Watch(options.seconds, options.frames or float("inf"))
+    goal = GoalPart(episode_return=1e9, evaluate_at=1e9, max_frames=10**12)
+    with tempfile.TemporaryDirectory() as project:
+        trial = Path(options.project or project)
+        try:
+            with bray.init(trial, "atari", runtime=options.runtime) as run:
+                run.listen(watch)
+                recipe = recipe_command.load(options.recipe)
+                recipe.train(run, environment, settings, goal=goal, seed=options.seed)
+        except Enough:
+            pass
+    if options.history:
+        Path(options.history).write_text(json.dumps(watch.history))
+    return {
+        "peer": "bray",
+        "version": version("bray"),
+        "algorithm": options.recipe,
+        "runtime": options.runtime,
+        "game": options.game,
+        "seed": options.seed,
+        **watch.figures,
+        "epochs": getattr(settings, "epochs", 1),
+        "settings": to_mapping(settings),
+    }
+
+
+def memory_mb(pid: int) -> float:
+    """Return the proportional memory of a process and all that it started, in MB."""
+    total, waiting = 0, [pid]
+    while waiting:
+        process = Path(f"/proc/{waiting.pop()}")
+        try:
+            line = next(x for x in (process / "smaps_rollup").open() if x.startswith("Pss:"))
+            total += int(line.split()[1])
+            for task in (process / "task").iterdir():
+                waiting += map(int, (task / "children").read_text().split())
+        except (OSError, StopIteration):  # it has just ended
+            continue
+    return total / 1024
+
+
+def main() -> None:
+    """Measure what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", nargs="?", choices=("sampling", "training"), default="sampling")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings of the recipe")
+    parser.add_argument("--game", default="pong")
+    parser.add_argument("--recipe", choices=("appo", "ppo", "impala", "a2c"), default="appo")
+    parser.add_argument("--runtime", choices=("local", "ray"), default="local")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of a round, or of training")
+    parser.add_argument("--frames", type=int, help="after which training ends, if that is sooner")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--project", help="folder that keeps the trial; default: a temporary one")
+    parser.add_argument("--history", help="file for [seconds, frames, mean return], as JSON")
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    options = parser.parse_args()
+    found: dict[str, Any] = costs(options) if options.what == "sampling" else training(options)
+    if options.json or options.what == "training":
+        sys.stdout.write(json.dumps(found) + "\n")
+    else:
+        show(found, options.game)
+
+
+if __name__ == "__main__":
+    main()
