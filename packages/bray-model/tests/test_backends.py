@@ -118,7 +118,10 @@ def test_a_module_has_no_backend_of_an_export(policy, observations, settings, me
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"precision": "bf16"}, r"precision: only of a torch module; of an export the backend says"),
+        (
+            {"precision": "bf16"},
+            r"precision: only of a torch module; of an export the backend says",
+        ),
         ({"compile": True}, "compile: only a torch module is compiled, not an export"),
         ({"backend": "int8"}, r"has no int8.onnx: add it with `bray quantize /.* --kind int8`"),
     ],

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
+from safetensors.torch import load_file
 from torch import Tensor
 
 import bray
@@ -34,7 +38,7 @@ from bray_core.layout import Layout, Packed
 from bray_model import Model
 
 PONG, BREAKOUT = "ALE/Pong-v5", "ALE/Breakout-v5"
-STEPS, LENGTH, NUM_ENVS = 40, 16, 4
+STEPS, LENGTH, NUM_ENVS = 40, 16, 2
 RECIPES = {"appo": appo, "impala": impala, "ppo": ppo}
 
 
@@ -332,27 +336,101 @@ TINY = [
     "source.num_envs=4",
     "agent.segment_length=8",
     "model.hidden=[16]",
-    "goal.max_frames=192",
+    "trainer.trainer_threads=1",
+    "goal.max_frames=128",
     "goal.evaluation_episodes=1",
 ]
+"""Of Pong: a game of an untrained policy is lost, and over, in some 800 decisions."""
+FEW_REPLAYS = {"ppo": ["trainer.steps_per_replay=64", "trainer.minibatch_size=32"]}
 
 
-def trained(folder: Path, *more: str) -> Path:
-    """Train Breakout for a moment, of which an untrained policy's game is short."""
-    command = ["train", "atari", "--env", "Breakout", *TINY, *more, "--project", str(folder)]
-    assert main(command) == 1, "the goal is not reached"
-    return folder / "atari-Breakout"
+def train(folder: Path, *settings: str) -> int:
+    return main(["train", "atari", *settings, "--project", str(folder)])
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Callable[[Path], str]]:
+    """`bray serve` of a trial, in a process of its own; returns its address."""
+    open_: list[subprocess.Popen[str]] = []
+
+    def serve(trial: Path) -> str:
+        command = [sys.executable, "-m", "bray_core.cli", "serve", str(trial)]
+        command += ["--tcp-port", "0", "--http-port", "0"]
+        open_.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        found = None
+        while found is None:
+            assert open_[-1].stdout is not None
+            line = open_[-1].stdout.readline()
+            assert line, "it ended before it listened"
+            found = re.search(r"tcp://[\d.:]+", line)
+        return found[0]
+
+    yield serve
+    for process in open_:
+        process.terminate()
+        process.communicate(timeout=60)
 
 
 @pytest.mark.parametrize("recipe", sorted(RECIPES))
-def test_a_run_trains_is_exported_and_goes_on(recipe: str, tmp_path: Path) -> None:
-    more = [f"recipe={recipe}"]
-    if recipe == "ppo":
-        more += ["trainer.steps_per_replay=64", "trainer.minibatch_size=32"]
-    trial = trained(tmp_path, *more)
+def test_a_run_trains_is_exported_and_goes_on(
+    recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = [f"recipe={recipe}", *TINY, *FEW_REPLAYS.get(recipe, [])]
+    assert train(tmp_path, *settings) == 1, "the goal is not reached"
+    trial = tmp_path / "atari"
+    said = capsys.readouterr().out
+    assert f"{machine.num_cores()} cores: 4 environments (num_envs) on" in said
     outcome = json.loads((trial / "result.json").read_text())
-    assert outcome["frames"] >= 192
-    assert outcome["version"] > 1
-    written = yaml.safe_load((trial / "config.yaml").read_text())
-    assert written["source"]["environment"] == BREAKOUT
-    assert template.load(str(trial)).recipe == recipe
+    assert outcome["frames"] >= 128
+    assert outcome["evaluation_return"] < -15
+    exports = list((trial / "models" / "policy" / "onnx").iterdir())
+    assert [folder.name for folder in exports] == [str(outcome["version"])]
+    again = template.load(str(trial))
+    assert (again.recipe, again.environment) == (recipe, PONG)
+    assert again.settings == template.load("atari", settings).settings
+    if recipe != "appo":
+        return
+    assert main(["train", str(trial), "goal.max_frames=64"]) == 1
+    resumed = json.loads((trial / "result.json").read_text())
+    assert resumed["version"] > outcome["version"], "it went on from the checkpoint"
+
+
+def test_what_was_trained_is_served_in_fp32_and_plays(
+    tmp_path: Path, served: Callable[[Path], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tmp_path, *TINY, "goal.max_frames=32") == 1
+    trial = tmp_path / "atari"
+    address = served(trial)
+    capsys.readouterr()
+    assert main(["play", "Pong", "--address", address, "--episodes", "1", "--seed", "3"]) == 0
+    found = re.search(r"mean return (-?[\d.]+) over 1 episodes", capsys.readouterr().out)
+    assert found is not None
+    assert -21 <= float(found[1]) <= -15
+    (export,) = (trial / "models" / "policy" / "onnx").iterdir()
+    version = trial / "models" / "policy" / "versions" / f"{export.name}.safetensors"
+    module = make_policy(Spaces.of(PONG), (16,), 0, seed=2)
+    module.load_state_dict(load_file(version))
+    frames = np.random.default_rng(1).integers(0, 256, (8, 4, 84, 84), dtype=np.uint8)
+    with Model(export) as model, torch.no_grad():
+        got = model(frames, batch=True)
+        wanted = module(torch.from_numpy(frames))
+    np.testing.assert_allclose(got["logits"], wanted["logits"], atol=1e-5)
+    np.testing.assert_allclose(got["value"], wanted["value"], atol=1e-4)
+
+
+@pytest.mark.ray
+def test_appo_plays_and_trains_side_by_side_on_ray(ray_cluster: None, tmp_path: Path) -> None:
+    config = replace(
+        appo.DEFAULTS["ALE/"],
+        hidden=(16,),
+        num_envs=4,
+        num_workers=1,
+        segment_length=8,
+        env_threads=1,
+        trainer_threads=1,
+    )
+    goal = GoalPart(evaluate_at=1e9, max_frames=256, evaluation_episodes=1)
+    with bray.init(tmp_path, "atari", "ray") as run:
+        outcome = appo.train(run, PONG, config, goal=goal, seed=1)
+    assert outcome.frames >= 256
+    assert outcome.version > 1
