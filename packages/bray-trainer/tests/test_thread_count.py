@@ -59,5 +59,5 @@ def test_training_uses_as_many_threads_as_torch_or_the_trainer_was_told(
 
 
 def test_no_threads_are_refused() -> None:
-    with pytest.raises(ConfigError, match="threads: expected .*, got 0"):
+    with pytest.raises(ConfigError, match=r"threads: expected .*, got 0"):
         TrainerConfig(threads=0)
