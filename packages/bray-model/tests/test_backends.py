@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bray_core import nested
-from bray_core.errors import ConfigError
+from bray_core.errors import ConfigError, SpecError
 from bray_model import Model, ModelConfig
 
 
@@ -62,6 +62,47 @@ def test_a_compiled_model_is_exported_as_any_other(policy, observations, tmp_pat
         assert model.export(tmp_path / "export").max_rel_error < 1e-3
 
 
+BF16 = ModelConfig(precision="bf16")
+
+
+class Wide(torch.nn.Module):
+    """Sums of many products, which it gives back in float32, unless told otherwise."""
+
+    def __init__(self, is_kept=True):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = torch.nn.Sequential(
+            torch.nn.Linear(64, 256), torch.nn.Tanh(), torch.nn.Linear(256, 8)
+        )
+        self.is_kept = is_kept
+
+    def forward(self, x):
+        return self.body(x).float() if self.is_kept else self.body(x)
+
+
+def test_bf16_is_close_to_fp32_and_not_it():
+    x = np.random.default_rng(0).standard_normal((32, 64)).astype(np.float32)
+    with Model(Wide(), x[:1]) as exact, Model(Wide(), x[:1], config=BF16) as model:
+        wanted, got = exact(x, batch=True), model(x, batch=True)
+        assert got.dtype == np.float32
+        # bfloat16 has 8 bits of digits: 0.4 % a rounding, of sums of up to 256 products.
+        np.testing.assert_allclose(got, wanted, atol=0.02)
+        assert np.abs(got - wanted).max() > 1e-5, "it was computed in bfloat16"
+        model.publish({name: 2 * array for name, array in model.weights()[1].items()})
+        with model.clone() as clone:
+            assert np.array_equal(clone(x, batch=True), model(x, batch=True)), "clones too"
+
+
+def test_an_output_left_in_bf16_is_refused():
+    with pytest.raises(SpecError, match="bfloat16"):
+        Model(Wide(is_kept=False), np.zeros((1, 64), np.float32), config=BF16)
+
+
+def test_what_computes_in_bf16_is_exported_in_fp32(tmp_path):
+    with Model(Wide(), np.zeros((1, 64), np.float32), config=BF16) as model:
+        assert model.export(tmp_path / "export").max_rel_error < 1e-3
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -77,6 +118,10 @@ def test_a_module_has_no_backend_of_an_export(policy, observations, settings, me
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        (
+            {"precision": "bf16"},
+            r"precision: only of a torch module; of an export the backend says",
+        ),
         ({"compile": True}, "compile: only a torch module is compiled, not an export"),
         ({"backend": "int8"}, r"has no int8.onnx: add it with `bray quantize /.* --kind int8`"),
     ],

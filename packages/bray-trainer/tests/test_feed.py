@@ -62,16 +62,23 @@ class Seeing(Trainer):
 
     def __init__(self, buffer, directory=None, **config):
         self.seen = []
+        self.noted = threading.Condition()
         super().__init__(
             nn.Linear(1, 1), buffer, config=TrainerConfig(**config), directory=directory
         )
 
     def handle(self, replay):
-        if isinstance(replay, Packed):
-            self.seen.append(number_of(replay))
-        else:
-            self.seen.append({name: number_of(part) for name, part in replay.items()})
+        is_one = isinstance(replay, Packed)
+        with self.noted:
+            self.seen.append(
+                number_of(replay) if is_one else {n: number_of(part) for n, part in replay.items()}
+            )
+            self.noted.notify_all()
         yield from super().handle(replay)
+
+    def wait_seen(self, count):
+        with self.noted:
+            assert self.noted.wait_for(lambda: len(self.seen) >= count, 30)
 
     def loss(self, batch, step):
         return self.module(torch.ones(1, 1)).mean(), {}
@@ -171,6 +178,7 @@ def test_reuse_only_while_none_is_ready_and_its_rate_is_recorded(recorded):
     assert trainer.wait(30)
     assert trainer.seen == [0, 1, 1]
     trainer.start()
+    trainer.wait_seen(4)
     assert not trainer.wait(0.05)  # the last may be used once more only
     source.allow(3)
     assert trainer.wait(30)
@@ -184,6 +192,7 @@ def test_what_may_be_used_again_is_in_the_checkpoint(tmp_path):
     assert first.wait(30)
     second = Seeing(Counting(0), tmp_path, max_reuse=5)
     second.start()
+    second.wait_seen(2)
     assert not second.wait(0.05)
     second.stop()
     assert (first.seen, second.seen) == ([0, 0, 0], [0, 0])

@@ -89,7 +89,8 @@ def test_the_same_methods_and_those_of_the_user(make):
     assert trainer.progress()["replays"] == 7
     assert trainer.call("set_goal", 10**9) == 7
     trainer.start()
-    assert not trainer.wait(0.05)
+    while trainer.progress()["replays"] == 7:
+        assert not trainer.wait(0.02)
     trainer.stop()
     assert trainer.wait(0)
     assert trainer.progress()["replays"] > 7

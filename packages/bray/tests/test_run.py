@@ -49,7 +49,7 @@ def test_a_trainer_on_ray_has_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with bray.init(tmp_path, "demo") as run:
         monkeypatch.setattr(bray.Run, "is_local", False)
         run.trainer("ppo", Handle, num_cpus=0.5, num_workers=2)
-    assert made == [("ppo", Handle, 2, 0.5), ("stop",), ("close",)]
+    assert made == [("ppo", Handle, 2, 0.5, 0.0), ("stop",), ("close",)]
 
 
 def test_one_run_a_process(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_trial_is_a_template(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_lists_what_there_is() -> None:
-    with pytest.raises(ConfigError, match=r"'cartpol'.*'cartpole'.*known: cartpole"):
+    with pytest.raises(ConfigError, match=r"'cartpol'.*'cartpole'.*known: atari, cartpole"):
         template.load("cartpol")
 
 

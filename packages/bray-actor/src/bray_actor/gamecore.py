@@ -37,6 +37,8 @@ from bray_server.sessions import Service
 
 _TIMEOUT_S = 900.0
 """Longer than an actor lets a tick wait for a new version or an evaluation."""
+_ATARI_SEEDS = 2**30
+"""Of 31 bits alone are those that ALE takes: here and for some games more."""
 _GONE = ("connection_lost", "unreachable", "draining")
 _RETRY_AFTER_S = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Pauses before a server that is gone is tried again; then it is taken to be gone for good."""
@@ -94,7 +96,8 @@ def play(
         environment = resolve(environment)
         num_envs = num_envs if episodes is None else min(num_envs, episodes)
         if is_atari(environment):
-            environments = VectorEnvironments(make_atari(environment, num_envs), first_seed)
+            games = make_atari(environment, num_envs)
+            environments = VectorEnvironments(games, first_seed % _ATARI_SEEDS)
         elif vector:
             environments = VectorEnvironments(make_vector(environment, num_envs), first_seed)
         else:

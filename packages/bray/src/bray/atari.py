@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from bray.machine import has_bf16, has_gpu, num_cores
-from bray_actor.atari import NAMESPACE as TASKS
+from bray_actor.spaces import ATARI as TASKS
 
-__all__ = ["TASKS", "settings"]
+__all__ = ["TASKS", "settings", "shared"]
 
 NUM_ENVS = 32
 """Of a worker, in two halves: batches of 16 are near the speed of large ones on a core."""
@@ -23,8 +23,18 @@ def settings() -> dict[str, Any]:
     return {
         "hidden": (512,),
         "num_envs": NUM_ENVS,
-        "num_workers": max(1, num_cores() // 2),
+        "num_workers": _num_workers(),
         "precision": "bf16" if on_gpu or has_bf16() else "fp32",
         "device": "cuda" if on_gpu else "cpu",
         "max_grad_norm": 0.5,
     }
+
+
+def shared(steps: int) -> int:
+    """Return so many steps or a few more, of which all environments play an equal part."""
+    share = NUM_ENVS * _num_workers()
+    return -(-steps // share) * share
+
+
+def _num_workers() -> int:
+    return max(1, num_cores() // 2)

@@ -33,17 +33,27 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
 
 def _train(options: argparse.Namespace) -> int:
     from bray import template
-    from bray_actor.spaces import resolve
 
     seed = [] if options.seed is None else [f"seed={options.seed}"]
-    env = [] if options.env is None else [f"source.environment={resolve(options.env)}"]
-    loaded = template.load(options.template, options.overrides + env + seed)  # before what is slow
+    settings = options.overrides + seed
+    loaded = template.load(options.template, settings)  # before what is slow
+    if options.env is not None:
+        settings.append(f"source.environment={_environment(options.env, loaded.recipe)}")
+        loaded = template.load(options.template, settings)
     launch = _launch(options)
     if loaded.enable == "deploy":
         return main(["serve", str(launch.project / launch.trial)])
     from bray.train import train
 
     return train(loaded, launch)
+
+
+def _environment(name: str, recipe: str) -> str:
+    """Return the id of a Gymnasium environment, or a recipe's own task as it is."""
+    from bray.deploy import answers_gamecores
+    from bray_actor.spaces import resolve
+
+    return resolve(name) if answers_gamecores(recipe) else name
 
 
 def _launch(options: argparse.Namespace) -> Launch:

@@ -33,6 +33,7 @@ class Spaces:
 
         Raises:
             ConfigError: the id is unknown, or a space has no fixed arrays.
+            MissingExtraError: an Atari game, and the emulator is not installed.
         """
         if is_atari(environment):
             games = make_atari(environment, 1)

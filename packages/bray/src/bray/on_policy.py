@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,8 +22,6 @@ from bray_buffer import BufferConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
 from bray_trainer import Trainer
-
-logger = logging.getLogger(__name__)
 
 _QUEUED_BATCHES = 4
 """Batches of whole segments that the queue of an asynchronous run holds."""
@@ -92,7 +89,7 @@ def learn(
     spaces = Spaces.of(environment)
     settings = chosen(settings, is_image=spaces.is_image, is_local=run.is_local)
     if spaces.is_image:
-        logger.info("%s", described(settings, is_local=run.is_local))
+        title = f"{title}\n{described(settings, is_local=run.is_local)}"
     if run.is_local:
         torch.set_num_threads(settings.trainer_threads or 1)
     if module is None:

@@ -1,0 +1,441 @@
+"""Atari games: policies of images, frames stored once, settings by machine, short whole runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+import bray
+from bray import atari, compute, machine, recipe_command, template
+from bray.actor_critic import ActorCriticTrainer
+from bray.commands import _launch
+from bray.compute import chosen, described
+from bray.environments import Spaces
+from bray.players import Players
+from bray.policies import example_inputs, make_policy
+from bray.recipes import appo, impala, ppo
+from bray.sequences import Batch, final_value, time_major, unroll, valid_steps
+from bray.template import GoalPart
+from bray_actor import Interleaved, Rollouts, Runner, segment_spec, unstacked
+from bray_buffer import Buffer, BufferConfig
+from bray_core import nested
+from bray_core.cli import main
+from bray_core.errors import ConfigError
+from bray_core.layout import Layout, Packed
+from bray_model import Model
+
+PONG, BREAKOUT = "ALE/Pong-v5", "ALE/Breakout-v5"
+STEPS, LENGTH, NUM_ENVS = 40, 16, 2
+RECIPES = {"appo": appo, "impala": impala, "ppo": ppo}
+
+
+class Play:
+    """A policy of few features that has played a game, and what it recorded."""
+
+    def __init__(self, environment: str, memory_size: int, precision: str = "fp32") -> None:
+        settings: Any = impala.Config(
+            hidden=(16,), num_envs=NUM_ENVS, segment_length=LENGTH, precision=precision
+        )
+        spaces = Spaces.of(environment)
+        players = Players(spaces, settings)
+        self.module = make_policy(spaces, (16,), memory_size, seed=1)
+        size = self.module.state_size
+        config = players.model_config(is_local=True)
+        self.model = Model(self.module, example_inputs(spaces, size), config=config)
+        spec = segment_spec(spaces.observation, spaces.action, LENGTH, state_size=size, stack=True)
+        total = NUM_ENVS * STEPS
+        self.buffer = Buffer(Layout(spec), BufferConfig(batch_steps=total, capacity=total))
+        rollouts = Rollouts(players.runner(self.model, self.buffer, seed=1))
+        rollouts.collect(STEPS)
+        rollouts.close()
+        self.model.close()
+        self.replay: Packed = self.buffer.pop(timeout_s=1)
+
+
+@pytest.fixture(scope="module")
+def plays() -> dict[int, Play]:
+    """By memory size: Breakout, whose lives are soon lost."""
+    return {size: Play(BREAKOUT, size) for size in (0, 5)}
+
+
+@pytest.mark.parametrize("memory_size", [0, 5])
+def test_a_policy_replayed_says_what_it_said_when_it_acted(
+    plays: dict[int, Play], memory_size: int
+) -> None:
+    play = plays[memory_size]
+    part = impala.Config(hidden=(16,), memory_size=memory_size)
+    trainer = ActorCriticTrainer(play.module, play.buffer, model=play.model, part=part, seed=1)
+    (segments,) = trainer.handle(play.replay)
+    valid = valid_steps(segments)
+    assert not valid.all(), "some segments are shorter"
+    assert segments["terminated"].any(), "a life was lost"
+    assert segments["episode_return"].isnan().all(), "and no game"
+    columns = trainer.columns(segments)
+    for name in ("log_prob", "value"):
+        now = getattr(columns, name)[valid].detach()
+        torch.testing.assert_close(now, segments[name][valid], atol=1e-4, rtol=1e-4)
+
+
+def test_in_bf16_it_says_nearly_what_it_said_when_it_acted() -> None:
+    play = Play(PONG, 0, "bf16")
+    segments = time_major(play.replay)
+    valid = valid_steps(segments)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        value = unroll(play.module, segments)[0]["value"]
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value[valid], segments["value"][valid], atol=2e-2, rtol=2e-2)
+
+
+def test_time_major_frames_are_those_of_unstacked(plays: dict[int, Play]) -> None:
+    tree = plays[0].replay.tree
+    frames, length = tree["frames"], tree["length"]
+    observation, final = unstacked(frames, length, LENGTH)
+    segments = time_major(plays[0].replay)
+    assert segments["observation"].shape == (LENGTH, len(length), 4, 84, 84)
+    valid = valid_steps(segments).numpy()
+    seen = segments["observation"].numpy()
+    assert np.array_equal(seen[valid], observation.swapaxes(0, 1)[valid])
+    assert np.array_equal(segments["final_observation"].numpy(), final)
+    assert "frames" not in segments
+    memory = segments["observation"].untyped_storage().nbytes()
+    assert memory <= plays[0].replay.block.nbytes, "views of frames that are there once"
+
+
+def plain(module: Any, segments: Batch) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the logits of each segment's steps `[length, A]` and the value after each, by a loop.
+
+    A policy with memory goes step by step, as it did when it acted.
+    """
+    logits, finals = [], []
+    for column, length in enumerate(segments["length"].tolist()):
+        steps = segments["observation"][:length, column]
+        seen = torch.cat([steps, segments["final_observation"][column][None]])
+        if "initial_state" in segments:
+            state, outputs = segments["initial_state"][column][None], []
+            for observation in seen:
+                outputs.append(module(observation[None], state))
+                state = outputs[-1]["state"]
+            said = {name: torch.cat([o[name] for o in outputs]) for name in ("logits", "value")}
+        else:
+            said = module(seen)
+        logits.append(said["logits"][:-1])
+        finals.append(said["value"][-1])
+    return logits, finals
+
+
+@pytest.mark.parametrize("memory_size", [0, 5])
+def test_unroll_is_the_plain_formula_and_so_are_its_gradients(
+    plays: dict[int, Play], memory_size: int
+) -> None:
+    module, segments = plays[memory_size].module, time_major(plays[memory_size].replay)
+    valid = valid_steps(segments)
+    weights = torch.rand(int(valid.sum()), 4)
+    outputs, final = unroll(module, segments)
+    logits, finals = plain(module, segments)
+    wanted = torch.zeros(*valid.shape, 4)
+    for column, said in enumerate(logits):
+        wanted[: len(said), column] = said
+    torch.testing.assert_close(outputs["logits"][valid], wanted[valid], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(final, torch.stack(finals), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(final_value(module, segments), final)
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    got = torch.autograd.grad((outputs["logits"][valid] * weights).sum() + final.sum(), parameters)
+    told = (wanted[valid] * weights).sum() + torch.stack(finals).sum()
+    for one, other in zip(got, torch.autograd.grad(told, parameters), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("memory_size", [0, 5])
+def test_what_is_padding_or_after_a_termination_counts_nothing(
+    plays: dict[int, Play], memory_size: int
+) -> None:
+    play = plays[memory_size]
+    part = appo.Config(hidden=(16,), memory_size=memory_size)
+    trainer = appo.APPOTrainer(play.module, play.buffer, model=play.model, part=part, seed=1)
+    segments = time_major(play.replay)
+    loss = trainer.loss(segments, 0)[0].detach()
+    changed = {**segments, "observation": segments["observation"].clone()}
+    changed["observation"][~valid_steps(segments)] = 255
+    changed["final_observation"] = segments["final_observation"].clone()
+    changed["final_observation"][segments["terminated"].any(0)] = 255
+    torch.testing.assert_close(trainer.loss(changed, 0)[0].detach(), loss)
+
+
+def test_halves_of_an_even_number_and_their_model() -> None:
+    spaces = Spaces.of(PONG)
+    for num_envs, kind, batch in ((4, Interleaved, 2), (3, Runner, 3), (1, Runner, 1)):
+        players = Players(spaces, impala.Config(num_envs=num_envs, hidden=(16,)))
+        config = players.model_config(is_local=True)
+        assert (config.max_batch_size, config.pad_to) == (batch, (batch,))
+        module = make_policy(spaces, (16,), 0, seed=1)
+        layout = Layout(segment_spec(spaces.observation, spaces.action, 4, stack=True))
+        with Model(module, spaces.example, config=config) as model:
+            made = players.runner(model, Buffer(layout, BufferConfig(batch_size=1)), seed=1)
+            assert isinstance(made, kind)
+            assert made.num_envs == num_envs
+            made.close()
+    players = Players(Spaces.of("CartPole-v1"), impala.Config(num_envs=4))
+    assert players.model_config(is_local=True).max_batch_size == 4, "no threads: no halves"
+
+
+def test_policies_of_images_refuse_what_does_not_fit() -> None:
+    spaces = Spaces.of(PONG)
+    for hidden in ((64, 64), ()):
+        for memory_size in (0, 5):
+            with pytest.raises(ConfigError, match=r"hidden: expected one size for images, such as"):
+                make_policy(spaces, hidden, memory_size, seed=1)
+    assert isinstance(spaces.observation, nested.ArraySpec)
+    square = nested.ArraySpec(spaces.observation.dtype, (3, 96, 96))
+    with pytest.raises(ConfigError, match=r"Pong-v5: expected frames of 84 × 84, got \(3, 96, 96"):
+        make_policy(replace(spaces, observation=square), (16,), 0, seed=1)
+
+
+def test_a_softened_policy_acts_less_surely() -> None:
+    spaces = Spaces.of(PONG)
+    seen = torch.randint(0, 255, (2, 4, 84, 84), dtype=torch.uint8)
+    module: Any = make_policy(spaces, (16,), 0, seed=1)
+    before = module(seen)["logits"]
+    module.soften(2.0)
+    torch.testing.assert_close(module(seen)["logits"], before / 2)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("fpu sse2 avx512f amx_tile amx_bf16", True),
+        ("fpu avx512_bf16 avx512f", True),
+        ("fpu avx512f avx2 amx_tile", False),
+        ("fpu avx512_bf16x", False),
+    ],
+)
+def test_bf16_is_read_from_what_the_kernel_says(
+    flags: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"model name\t: some CPU\nflags\t\t: {flags}\n")
+    monkeypatch.setattr(machine, "_CPUINFO", tmp_path / "cpuinfo")
+    assert machine.has_bf16.__wrapped__() is expected
+    monkeypatch.setattr(machine, "_CPUINFO", tmp_path / "absent")
+    assert machine.has_bf16.__wrapped__() is False
+
+
+def test_what_this_machine_has() -> None:
+    assert machine.num_cores() >= 1
+    assert machine.has_gpu() is torch.cuda.is_available()
+    settings = atari.settings()
+    assert settings["num_workers"] == max(1, machine.num_cores() // 2)
+    assert settings["precision"] == ("bf16" if machine.has_bf16() or machine.has_gpu() else "fp32")
+    assert settings["device"] == ("cuda" if machine.has_gpu() else "cpu")
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 6, 12, 16, 96])
+def test_a_replay_of_ppo_is_shared_out_evenly_on_any_number_of_cores(
+    cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(atari, "num_cores", lambda: cores)
+    made = atari.settings()
+    steps = atari.shared(1024)
+    assert steps % (made["num_envs"] * made["num_workers"]) == 0
+    assert 1024 <= steps < 1024 + made["num_envs"] * made["num_workers"]
+
+
+def test_what_nobody_said_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute, "num_cores", lambda: 8)
+    config = impala.Config(num_workers=3)
+
+    def threads(**how: bool) -> tuple[int, int]:
+        made = chosen(config, **how)
+        return made.env_threads, made.trainer_threads
+
+    assert threads(is_image=False, is_local=True) == (8, 1)
+    assert threads(is_image=True, is_local=True) == (8, 8)
+    assert threads(is_image=True, is_local=False) == (8, 4)
+    said = replace(config, env_threads=2, trainer_threads=3, precision="bf16")
+    assert chosen(said, is_image=True, is_local=True) == said
+    assert described(said, is_local=False) == (
+        "8 cores: 3 workers (num_workers) of 16 environments (num_envs) on 2 threads "
+        "(env_threads); network in bf16 (precision) on cpu (device), 3 threads (trainer_threads)"
+    )
+    assert described(said, is_local=True).startswith("8 cores: 16 environments (num_envs) on 2")
+
+
+def test_settings_of_compute_that_cannot_be_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"precision": "bf61"}, r"precision: expected one of fp32, bf16, got 'bf61'.*'bf16'"),
+        ({"device": "gpu"}, r"device: expected one of cpu, cuda, got 'gpu'"),
+        ({"env_threads": 0}, r"env_threads: expected more than 0, got 0"),
+        ({"trainer_threads": -1}, r"trainer_threads: expected more than 0, got -1"),
+    ]
+    for recipe in RECIPES.values():
+        for settings, message in wrong:
+            with pytest.raises(ConfigError, match=message):
+                recipe.Config(**settings)
+    monkeypatch.setattr(compute, "has_gpu", lambda: False)
+    config = ppo.Config(device="cuda")
+    with pytest.raises(ConfigError, match=r"device: .cuda. needs an NVIDIA GPU .*, found none"):
+        chosen(config, is_image=True, is_local=True)
+    assert chosen(config, is_image=True, is_local=False).device == "cuda", "its node decides"
+
+
+def test_tasks_have_the_settings_of_their_namespace() -> None:
+    assert recipe_command.tuned_task("appo", BREAKOUT) == "ALE/"
+    assert recipe_command.tuned_task("appo", "CartPole-v1") == ""
+    assert recipe_command.tuned_task("alphazero", "tic-tac-toe") == "tic-tac-toe"
+    assert recipe_command.tuned_task("dqn", PONG) == ""
+    assert recipe_command.tuned_task("appo", 3) == "", "what a file says is not checked yet"
+    for name, recipe in RECIPES.items():
+        assert recipe_command.defaults(name, PONG) == recipe.DEFAULTS["ALE/"]
+        assert recipe_command.defaults(name, PONG).hidden == (512,)
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES))
+def test_another_recipe_has_its_own_settings_for_the_same_games(recipe: str) -> None:
+    loaded = template.load("atari", [f"recipe={recipe}", "trainer.gamma=0.9"])
+    assert (loaded.recipe, loaded.environment) == (recipe, PONG)
+    assert loaded.settings == replace(recipe_command.defaults(recipe, PONG), gamma=0.9)
+
+
+def test_config_check_of_the_template(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "check", "atari"]) == 0
+    assert "appo" in capsys.readouterr().out
+
+
+def test_a_trial_is_named_by_template_and_environment(tmp_path: Path) -> None:
+    def trial(name: str, env: str | None) -> str:
+        said: dict[str, Any] = {"project": None, "trial": None, "runtime": "local"}
+        said |= {"address": None, "metrics_port": None}
+        return _launch(argparse.Namespace(template=name, env=env, **said)).trial
+
+    assert trial("atari", None) == "atari"
+    assert trial("atari", "Breakout") == "atari-Breakout"
+    assert trial("atari", BREAKOUT) == "atari-ALE-Breakout-v5"
+
+
+def test_an_unknown_game_is_refused_before_anything_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "atari", "--env", "Brakout"]) != 0
+    assert "environment: unknown 'Brakout'" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+TINY = [
+    "source.num_envs=4",
+    "agent.segment_length=8",
+    "model.hidden=[16]",
+    "trainer.trainer_threads=1",
+    "goal.max_frames=128",
+    "goal.evaluation_episodes=1",
+]
+"""Of Pong: a game of an untrained policy is lost, and over, in some 800 decisions."""
+
+
+def train(folder: Path, *settings: str) -> int:
+    return main(["train", "atari", *settings, "--project", str(folder)])
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Callable[[Path], str]]:
+    """`bray serve` of a trial, in a process of its own; returns its address."""
+    open_: list[subprocess.Popen[str]] = []
+
+    def serve(trial: Path) -> str:
+        command = [sys.executable, "-m", "bray_core.cli", "serve", str(trial)]
+        command += ["--tcp-port", "0", "--http-port", "0"]
+        open_.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        found = None
+        while found is None:
+            assert open_[-1].stdout is not None
+            line = open_[-1].stdout.readline()
+            assert line, "it ended before it listened"
+            found = re.search(r"tcp://[\d.:]+", line)
+        return found[0]
+
+    yield serve
+    for process in open_:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def tiny(recipe: str) -> Any:
+    """Return a recipe's settings for such games, of a run that is soon over."""
+    few = {"hidden": (16,), "num_envs": 4, "segment_length": 8, "num_workers": 1}
+    few |= {"env_threads": 1, "trainer_threads": 1}
+    if recipe == "ppo":
+        few |= {"steps_per_replay": 64, "minibatch_size": 32}
+    return replace(recipe_command.defaults(recipe, PONG), **few)
+
+
+@pytest.mark.parametrize("recipe", ["impala", "ppo"])
+def test_a_run_trains(recipe: str, tmp_path: Path) -> None:
+    goal = GoalPart(evaluate_at=1e9, max_frames=128, evaluation_episodes=1)
+    with bray.init(tmp_path, recipe) as run:
+        outcome = RECIPES[recipe].train(run, PONG, tiny(recipe), goal=goal, seed=1)
+    assert outcome.frames >= 128
+    assert outcome.version > 1
+    assert -21 <= outcome.evaluation_return <= -15
+
+
+def test_bray_train_and_then_its_policy_is_served_in_fp32_and_plays(
+    tmp_path: Path, served: Callable[[Path], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tmp_path, *TINY) == 1, "the goal is not reached"
+    trial = tmp_path / "atari"
+    said = capsys.readouterr().out
+    assert f"{machine.num_cores()} cores: 4 environments (num_envs) on" in said
+    outcome = json.loads((trial / "result.json").read_text())
+    again = template.load(str(trial))
+    assert (again.recipe, again.environment) == ("appo", PONG)
+    assert again.settings == template.load("atari", TINY).settings
+
+    address = served(trial)
+    assert main(["play", "Pong", "--address", address, "--episodes", "1", "--seed", "3"]) == 0
+    found = re.search(r"mean return (-?[\d.]+) over 1 episodes", capsys.readouterr().out)
+    assert found is not None
+    assert -21 <= float(found[1]) <= -15
+
+    (export,) = (trial / "models" / "policy" / "onnx").iterdir()
+    assert export.name == str(outcome["version"])
+    version = trial / "models" / "policy" / "versions" / f"{export.name}.safetensors"
+    module = make_policy(Spaces.of(PONG), (16,), 0, seed=2)
+    module.load_state_dict(load_file(version))
+    frames = np.random.default_rng(1).integers(0, 256, (8, 4, 84, 84), dtype=np.uint8)
+    with Model(export) as model, torch.no_grad():
+        got = model(frames, batch=True)
+        wanted = module(torch.from_numpy(frames))
+    np.testing.assert_allclose(got["logits"], wanted["logits"], atol=1e-5)
+    np.testing.assert_allclose(got["value"], wanted["value"], atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", sorted(RECIPES))
+def test_a_trial_goes_on(recipe: str, tmp_path: Path) -> None:
+    few = ["trainer.steps_per_replay=64", "trainer.minibatch_size=32"] if recipe == "ppo" else []
+    assert train(tmp_path, f"recipe={recipe}", *TINY, *few) == 1
+    trial = tmp_path / "atari"
+    before = json.loads((trial / "result.json").read_text())
+    assert main(["train", str(trial)]) == 1
+    after = json.loads((trial / "result.json").read_text())
+    assert after["version"] > before["version"], "from the checkpoint"
+
+
+@pytest.mark.ray
+def test_appo_plays_and_trains_side_by_side_on_ray(ray_cluster: None, tmp_path: Path) -> None:
+    goal = GoalPart(evaluate_at=1e9, max_frames=256, evaluation_episodes=1)
+    with bray.init(tmp_path, "atari", "ray") as run:
+        outcome = appo.train(run, PONG, tiny("appo"), goal=goal, seed=1)
+    assert outcome.frames >= 256
+    assert outcome.version > 1
