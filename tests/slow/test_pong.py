@@ -1,7 +1,7 @@
 """`bray train atari` learns Pong from its frames: the score rises clearly above that of chance.
 
 Chance scores about -20.5. The policy is to be above -15 over ten evaluation games within so many
-frames: an hour or so on two quiet cores with bf16. `PONG_FRAMES` and `PONG_MINUTES` set other bounds.
+frames: an hour or so on two quiet cores with bf16. `PONG_FRAMES`, `PONG_MINUTES`: other bounds.
 """
 
 from __future__ import annotations
