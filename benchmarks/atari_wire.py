@@ -38,15 +38,14 @@ from actor import build_load
 
 from bray_actor import (
     Actor,
-    AtariSignal,
     GamecoreFleet,
     Interleaved,
     PolicyActor,
     PolicyConfig,
     Runner,
-    make_atari,
     segment_spec,
 )
+from bray_actor.atari import AtariSignal, make_atari
 from bray_core import codec
 from bray_core.layout import Layout
 from bray_core.nested import ArraySpec

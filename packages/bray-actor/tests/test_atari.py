@@ -13,8 +13,9 @@ import pytest
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
-from bray_actor import AtariSignal, Runner, make_atari, segment_spec, unstacked
-from bray_actor.atari import is_atari
+from bray_actor import Runner, segment_spec
+from bray_actor.atari import AtariSignal, is_atari, make_atari
+from bray_actor.segment import unstacked
 from bray_actor.spaces import resolve, spec_of
 from bray_core.errors import ConfigError, MissingExtraError
 from bray_core.layout import Layout, Packed

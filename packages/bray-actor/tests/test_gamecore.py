@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from bray_actor import Actor, make_atari
+from bray_actor import Actor
+from bray_actor.atari import make_atari
 from bray_actor.gamecore import play
 from bray_actor.pettingzoo import play_aec, play_parallel
 from bray_actor.spaces import resolve, to_arrays

@@ -12,7 +12,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from bray_actor import AtariSignal, Interleaved, Runner, make_atari, segment_spec
+from bray_actor import Interleaved, Runner, segment_spec
+from bray_actor.atari import AtariSignal, make_atari
 from bray_actor.spaces import spec_of
 from bray_actor.stepping import Processes, Threads, Waiting, stepping_of
 from bray_core.errors import ConfigError

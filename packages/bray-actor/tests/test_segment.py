@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bray_actor import SegmentWriter, StepBudget, segment_spec, unstacked
+from bray_actor import SegmentWriter, StepBudget, segment_spec
+from bray_actor.segment import unstacked
 from bray_core import nested
 from bray_core.errors import ConfigError, DeadlineError, SpecError
 from bray_core.layout import Layout

@@ -8,15 +8,13 @@ if TYPE_CHECKING:
     from bray_actor.actor import Actor
     from bray_actor.agent import Agent
     from bray_actor.agent_actor import AgentActor
-    from bray_actor.atari import AtariSignal, make_atari
     from bray_actor.fleet import GamecoreFleet
     from bray_actor.interleaved import Interleaved
     from bray_actor.policy import PolicyActor, PolicyConfig
     from bray_actor.recording import Recorder, read_episode
     from bray_actor.rollouts import Played, Rollouts
     from bray_actor.runner import Runner
-    from bray_actor.segment import SegmentWriter, segment_spec, unstacked
-    from bray_actor.signal import Signal
+    from bray_actor.segment import SegmentWriter, segment_spec
     from bray_actor.state import State
     from bray_actor.step_budget import StepBudget
 
@@ -24,7 +22,6 @@ __all__ = [
     "Actor",
     "Agent",
     "AgentActor",
-    "AtariSignal",
     "GamecoreFleet",
     "Interleaved",
     "Played",
@@ -34,13 +31,10 @@ __all__ = [
     "Rollouts",
     "Runner",
     "SegmentWriter",
-    "Signal",
     "State",
     "StepBudget",
-    "make_atari",
     "read_episode",
     "segment_spec",
-    "unstacked",
 ]
 
 __getattr__, __dir__ = lazy.attach(
@@ -49,7 +43,6 @@ __getattr__, __dir__ = lazy.attach(
         "Actor": "bray_actor.actor",
         "Agent": "bray_actor.agent",
         "AgentActor": "bray_actor.agent_actor",
-        "AtariSignal": "bray_actor.atari",
         "GamecoreFleet": "bray_actor.fleet",
         "Interleaved": "bray_actor.interleaved",
         "Played": "bray_actor.rollouts",
@@ -59,12 +52,9 @@ __getattr__, __dir__ = lazy.attach(
         "Rollouts": "bray_actor.rollouts",
         "Runner": "bray_actor.runner",
         "SegmentWriter": "bray_actor.segment",
-        "Signal": "bray_actor.signal",
         "State": "bray_actor.state",
         "StepBudget": "bray_actor.step_budget",
-        "make_atari": "bray_actor.atari",
         "read_episode": "bray_actor.recording",
         "segment_spec": "bray_actor.segment",
-        "unstacked": "bray_actor.segment",
     },
 )

@@ -62,7 +62,7 @@ def play(
 
     Args:
         environment: a Gymnasium id, or a short name such as `cartpole`; Atari games (`ALE/Pong-v5`,
-            or `Pong`) are preprocessed as by `bray_actor.make_atari`. Or a
+            or `Pong`) are preprocessed as by `bray_actor.atari.make_atari`. Or a
             `gymnasium.vector.VectorEnv`, whose number of environments counts instead of `num_envs`.
         actors: where they listen, `tcp://host:port` or `http://host:port`; or what makes a
             session's actor from its id: they then live in this process.

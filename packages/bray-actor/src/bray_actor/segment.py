@@ -62,7 +62,7 @@ def segment_spec(
         stack: whether an observation `[C, …]` is a stack of the newest C frames, of which each is
             then stored once: `frames [T + C, …]` instead of observation and final_observation.
             Step t saw the C frames from t on; those from `length` on followed the last step.
-            `bray_actor.unstacked` gives both back.
+            `bray_actor.segment.unstacked` gives both back.
     """
     if length < 1:
         raise ConfigError(f"length: expected 1 or more, got {length}")
