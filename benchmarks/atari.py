@@ -5,8 +5,9 @@
 
 A frame is one decision: four frames of the game. `sampling`: acting with the Nature CNN and writing
 segments, nothing learns. Its ceiling is the same vector environment under random actions. What the
-unit costs allow is cores / (environment + inference), each measured alone on one core, in rounds
-that alternate with the sampling, medians of all rounds. `benchmarks/atari_peers.py` has the peers.
+unit costs allow is cores / (environment + inference), and of whole training cores / (environment +
+inference + epochs × training), each measured alone on one core; rounds alternate, medians of all.
+`benchmarks/atari_peers.py` has the peers.
 """
 
 from __future__ import annotations
@@ -40,10 +41,12 @@ from bray.machine import num_cores
 from bray.on_policy import segment_layout
 from bray.players import Players
 from bray.policies import make_policy
+from bray.recipes import appo
 from bray.template import GoalPart
 from bray_actor.spaces import resolve
 from bray_buffer import Buffer, BufferConfig
 from bray_core.config import to_mapping, with_overrides
+from bray_core.layout import Packed
 from bray_model import Model
 
 CORES = num_cores()
@@ -115,6 +118,30 @@ def inferring(environment: str, settings: Any, seconds: float) -> float:
     return rate
 
 
+def learning(environment: str, settings: Any, seconds: float) -> float:
+    """Return frames/s of one pass of training on one core: pop, loss, gradients, Adam, publish."""
+    spaces = Spaces.of(environment)
+    settings = replace(settings, env_threads=1, trainer_threads=1, epochs=1)
+    with pinned(1), policy(spaces, settings) as model:
+        layout = segment_layout(spaces, settings.segment_length, 0)
+        queue = BufferConfig(batch_size=settings.num_envs, capacity=4 * settings.num_envs)
+        with closing(Buffer(layout, queue)) as buffer:
+            runner = Players(spaces, settings).runner(model, buffer, 1)
+            asyncio.run(runner.run(2 * settings.segment_length))
+            runner.close()
+            batch = Packed(layout, buffer.pop().block.copy())
+            module = make_policy(spaces, settings.hidden, 0, seed=1)
+            trainer = appo.APPOTrainer(module, buffer, model=model, part=settings, seed=1)
+            frames = int(batch.tree["length"].sum())
+
+            def train() -> int:
+                buffer.push(batch)
+                trainer.run(1, checkpoint=False)
+                return frames
+
+            return rate_of(train, seconds)
+
+
 def model_rows(spaces: Spaces, settings: Any) -> int:
     """Return the rows of a batch."""
     return Players(spaces, settings).model_config(True).max_batch_size
@@ -177,6 +204,8 @@ def costs(options: argparse.Namespace) -> dict[str, float]:
         "environment, 1 core": lambda: stepping(environment, 1, n, seconds),
         "environment, all cores": lambda: stepping(environment, CORES, n, seconds),
         "inference, 1 core": lambda: inferring(environment, settings, seconds),
+        "training once, 1 core": lambda: learning(environment, settings, seconds),
+        "sampling, 1 core": lambda: sampling(environment, settings, seconds, 1),
         "sampling, halves": lambda: sampling(environment, settings, seconds),
         "sampling, no halves": lambda: sampling(environment, whole, seconds),
         "sampling, process a core": lambda: sampling_apart(environment, settings, seconds),
@@ -186,19 +215,23 @@ def costs(options: argparse.Namespace) -> dict[str, float]:
         for name, measure in measures.items():
             rates[name].append(measure())
     found = {name: statistics.median(values) for name, values in rates.items()}
-    unit_s = 1 / found["environment, 1 core"] + 1 / found["inference, 1 core"]
-    found["allowed by unit costs"] = CORES / unit_s
+    acting_s = 1 / found["environment, 1 core"] + 1 / found["inference, 1 core"]
+    found["allowed, sampling"] = CORES / acting_s
+    found["allowed, training once"] = CORES / (acting_s + 1 / found["training once, 1 core"])
     return found
 
 
 def show(found: dict[str, float], game: str) -> None:
     """Print the table."""
-    ceiling, allowed = found["environment, all cores"], found["allowed by unit costs"]
+    ceiling, allowed = found["environment, all cores"], found["allowed, sampling"]
     print(f"{game}, {CORES} cores: frames/s, share of the ceiling, share of what is allowed")
     for name, rate in found.items():
         print(f"{name:26} {rate:8,.0f}  {rate / ceiling:5.0%}  {rate / allowed:5.0%}")
     print(f"a frame on one core: environment {1e6 / found['environment, 1 core']:.0f} us, "
-          f"inference {1e6 / found['inference, 1 core']:.0f} us")  # fmt: skip
+          f"inference {1e6 / found['inference, 1 core']:.0f} us, "
+          f"training {1e6 / found['training once, 1 core']:.0f} us a pass")  # fmt: skip
+    apart = found["sampling, process a core"] / (CORES * found["sampling, 1 core"])
+    print(f"scaling from 1 core to {CORES}, a process each: efficiency {apart:.0%}")
 
 
 class Enough(Exception):

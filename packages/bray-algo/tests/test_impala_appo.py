@@ -96,6 +96,20 @@ def test_appo_clips_around_the_behaviour_policy(seed: int, clip: float) -> None:
         assert got[1][name].item() == pytest.approx(kl / int(p["length"].sum()))
 
 
+@given(st.integers(0, 1000))
+def test_appo_with_normalised_advantages(seed: int) -> None:
+    p = batch(seed)
+    steps = [(t, b, advantage) for t, b, _, advantage, _ in loop(p, p["log_prob"])]
+    advantages = np.array([advantage for _, _, advantage in steps])
+    normalised = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    policy_loss = 0.0
+    for (t, b, _), advantage in zip(steps, normalised, strict=True):
+        ratio = math.exp(p["log_prob"][t, b] - p["behaviour_log_prob"][t, b])
+        policy_loss -= surrogate(ratio, float(advantage), 0.2) / len(steps)
+    _, terms = appo.loss(**p, gamma=GAMMA, clip=0.2, normalize_advantage=True)
+    assert terms["policy_loss"].item() == pytest.approx(policy_loss, abs=1e-7)
+
+
 @given(st.integers(0, 1000), st.floats(0.05, 0.5), st.floats(0.5, 3))
 def test_appo_with_a_target_network_is_impact(seed: int, clip: float, cap: float) -> None:
     p = batch(seed)

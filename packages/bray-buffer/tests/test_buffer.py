@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bray_buffer import Buffer, BufferConfig, Mixture, ReplayBuffer, ReplayConfig
+from bray_buffer.ring import Ring
 from bray_core import nested
 from bray_core.errors import (
     BrayError,
@@ -20,6 +21,7 @@ from bray_core.errors import (
     SpecError,
 )
 from bray_core.layout import Layout, Packed
+from bray_core.nested import ArraySpec
 
 T = 4
 
@@ -265,3 +267,17 @@ def test_neither_torch_nor_ray_is_needed() -> None:
         "sys.exit(', '.join({'ray', 'torch'} & set(sys.modules)) or 0)"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_queue_that_is_emptied_takes_memory_only_for_what_was_there_together() -> None:
+    ring = Ring(Layout({"x": ArraySpec(np.dtype(np.uint8), (4,))}), 100)
+    places = set()
+    for first in range(0, 150, 3):
+        for value in range(first, first + 3):
+            ring.extend(np.full((1, ring.row_bytes), value, np.uint8))
+        assert ring.oldest(3)[:, 0].tolist() == [first, first + 1, first + 2]
+        places.add(ring.parts(3)[0].ctypes.data)
+        ring.drop(2)
+        ring.drop(1)
+    assert ring.first == 150
+    assert len(places) == 1

@@ -33,6 +33,7 @@ def loss(
     max_behaviour_ratio: float = 2.0,
     value_coefficient: float = 0.5,
     entropy_coefficient: float = 0.01,
+    normalize_advantage: bool = False,
 ) -> tuple[Tensor, Terms]:
     """Return the asynchronous PPO loss, the mean over valid steps.
 
@@ -53,6 +54,8 @@ def loss(
         clip: ε; `dual_clip` as in `ppo.clipped_surrogate`.
         dual_clip: None is none.
         max_behaviour_ratio: ρ̂; read with `target_log_prob` alone.
+        normalize_advantage: whether the advantages of the valid steps are brought to mean 0 and
+            deviation 1, so that the entropy bonus weighs the same however rare rewards are.
 
     Returns:
         The loss, and `policy_loss`, `value_loss`, `entropy`, `approx_kl` and `clip_fraction` (of π
@@ -84,6 +87,9 @@ def loss(
         # min(μ/π', ρ̂) π/μ is π over the greater of π' and μ/ρ̂.
         near = torch.maximum(target_log_prob, behaviour_log_prob - math.log(max_behaviour_ratio))
         advantage = targets.advantage
+    if normalize_advantage:
+        centred = advantage - mean(advantage, valid)
+        advantage = centred / (mean(centred.square(), valid).sqrt() + 1e-8)
     policy_loss, terms = ppo.clipped_surrogate(
         log_prob, near, advantage, clip=clip, dual_clip=dual_clip, valid=valid
     )

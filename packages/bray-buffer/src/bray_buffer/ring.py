@@ -67,11 +67,14 @@ class Ring:
         self.first = 0
         """Number of the oldest segment, counted from the first that ever came."""
         self.row_bytes = layout.nbytes
+        self._row = 0
+        """Of the oldest segment. A ring that was emptied begins at 0 again, so that memory is
+        touched, and so taken, only for as many as were ever there together."""
         self._blocks = layout.empty(capacity)
 
     def extend(self, rows: Block) -> None:
         """Copy rows `[B, nbytes]` in; there must be room for them."""
-        start = (self.first + self.size) % self.capacity
+        start = (self._row + self.size) % self.capacity
         count, before_end = len(rows), self.capacity - start
         if count <= before_end:
             self._blocks[start : start + count] = rows
@@ -82,11 +85,11 @@ class Ring:
 
     def at(self, index: npt.NDArray[np.int64]) -> Block:
         """Return a copy of the segments at `index [B]` (0 is the oldest), `[B, nbytes]`."""
-        return self._blocks.take(self.first % self.capacity + index, axis=0, mode="wrap")
+        return self._blocks.take(self._row + index, axis=0, mode="wrap")
 
     def parts(self, count: int) -> list[Block]:
         """Return views of the `count` oldest segments: one block `[b, nbytes]`, or two."""
-        start = self.first % self.capacity
+        start = self._row
         before_end = self.capacity - start
         parts = [self._blocks[start : start + count]]
         if count > before_end:
@@ -101,6 +104,7 @@ class Ring:
         """Remove the `count` oldest segments."""
         self.first += count
         self.size -= count
+        self._row = (self._row + count) % self.capacity if self.size else 0
 
     def keep(self, index: npt.NDArray[np.int64]) -> None:
         """Remove all but the segments at `index [B]`, which keep their order."""

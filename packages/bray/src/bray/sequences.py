@@ -16,6 +16,9 @@ Batch = dict[str, Any]
 
 STEPS = ("observation", "action", "reward", "value", "log_prob", "terminated")
 """What trainers read of each step."""
+_ROWS = 16
+"""A forward has a multiple of so many rows: oneDNN prepares a convolution for each number of rows
+that it meets, and keeps all of them."""
 _BY_TIME = {*STEPS, "advantage", "return"}
 """Leaves `[T, B, …]`: those, and what trainers add."""
 
@@ -65,21 +68,22 @@ def unroll(module: nn.Module, segments: Batch) -> tuple[Batch, Tensor]:
     """
     if "initial_state" in segments:
         return _unroll_memory(module, segments)
-    valid = valid_steps(segments)
-    seen = nested.map(
-        lambda steps, final: torch.cat([steps[valid], final]),
-        segments["observation"],
-        segments["final_observation"],
-    )
-    outputs = module(seen)  # of what is no padding
-    count = len(outputs["value"]) - len(segments["length"])
+    valid, number = valid_steps(segments), len(segments["length"])
+    count = int(segments["length"].sum())
+    spare = -(count + number) % _ROWS
+
+    def rows(steps: Tensor, final: Tensor) -> Tensor:
+        """Return what is no padding."""
+        return torch.cat([steps[valid], final, final.new_zeros((spare, *final.shape[1:]))])
+
+    outputs = module(nested.map(rows, segments["observation"], segments["final_observation"]))
 
     def in_place(leaf: Tensor) -> Tensor:
         columns = leaf.new_zeros((*valid.shape, *leaf.shape[1:]))
         columns[valid] = leaf[:count]
         return columns
 
-    return nested.map(in_place, outputs), outputs["value"][count:]
+    return nested.map(in_place, outputs), outputs["value"][count : count + number]
 
 
 def _unroll_memory(module: nn.Module, segments: Batch) -> tuple[Batch, Tensor]:

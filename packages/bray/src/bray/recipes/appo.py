@@ -42,7 +42,9 @@ class Config(ActorCriticConfig):
     rho_bar: float = 1.0
     """ρ̄: V-trace's clip of the weights."""
     c_bar: float = 1.0
-    """c̄: V-trace's clip of the traces."""
+    """c̄: V-trace's clip of the traces; below 1 it shortens them, as λ of GAE does."""
+    normalize_advantage: bool = False
+    """Whether the advantages of a minibatch are brought to mean 0 and deviation 1."""
     replays_per_collect: int = 2
     """Replays that a local run plays before it trains on them."""
     max_policy_lag: int = 10
@@ -58,11 +60,12 @@ class Config(ActorCriticConfig):
 DEFAULTS = {
     atari.TASKS: Config(
         **atari.settings(),
-        learning_rate=5e-4,
+        learning_rate=4e-4,
         segment_length=32,
-        epochs=1,
-        entropy_coefficient=0.01,
-        checkpoint_every=100,
+        epochs=2,
+        c_bar=0.95,
+        normalize_advantage=True,
+        checkpoint_every=200,
     )
 }
 """Of Atari games."""
@@ -102,6 +105,7 @@ class APPOTrainer(KeepsGenerator, ActorCriticTrainer):
             c_bar=self.part.c_bar,
             value_coefficient=self.part.value_coefficient,
             entropy_coefficient=self.part.entropy_coefficient,
+            normalize_advantage=self.part.normalize_advantage,
         )
 
 
