@@ -29,7 +29,8 @@ from bray.policies import example_inputs, make_policy
 from bray.recipes import appo, impala, ppo
 from bray.sequences import Batch, final_value, time_major, unroll, valid_steps
 from bray.template import GoalPart
-from bray_actor import Interleaved, Rollouts, Runner, segment_spec, unstacked
+from bray_actor import Interleaved, Rollouts, Runner, segment_spec
+from bray_actor.segment import unstacked
 from bray_buffer import Buffer, BufferConfig
 from bray_core import nested
 from bray_core.cli import main

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 from bray.compute import Device, Precision
 from bray.environments import Spaces, make_environments
-from bray_actor import AtariSignal, Interleaved, Runner
-from bray_actor.atari import is_atari
+from bray_actor import Interleaved, Runner
+from bray_actor.atari import AtariSignal, is_atari
 from bray_model import ModelConfig
 
 
