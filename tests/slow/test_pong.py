@@ -2,6 +2,7 @@
 
 Chance scores about -20.5. The policy is to be above -15 over ten evaluation games within so many
 frames: an hour or so on two quiet cores with bf16. `PONG_FRAMES` and `PONG_MINUTES` set others.
+frames: an hour or so on two quiet cores with bf16. `PONG_FRAMES`, `PONG_MINUTES`: other bounds.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ from bray.policies import example_inputs, make_policy
 from bray.recipes import appo, impala, ppo
 from bray.sequences import Batch, final_value, time_major, unroll, valid_steps
 from bray.template import GoalPart
-from bray_actor import Interleaved, Rollouts, Runner, segment_spec, unstacked
+from bray_actor import Interleaved, Rollouts, Runner, segment_spec
+from bray_actor.segment import unstacked
 from bray_buffer import Buffer, BufferConfig
 from bray_core import nested
 from bray_core.cli import main
@@ -389,6 +390,7 @@ def test_a_run_trains(recipe: str, tmp_path: Path) -> None:
     assert -21 <= outcome.evaluation_return <= -15
 
 
+@pytest.mark.timeout(300)  # some 15 s of a core: on a crowded machine minutes
 def test_bray_train_and_then_its_policy_is_served_in_fp32_and_plays(
     tmp_path: Path, served: Callable[[Path], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -433,6 +435,7 @@ def test_a_trial_goes_on(recipe: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.timeout(300)
 def test_appo_plays_and_trains_side_by_side_on_ray(ray_cluster: None, tmp_path: Path) -> None:
     goal = GoalPart(evaluate_at=1e9, max_frames=256, evaluation_episodes=1)
     with bray.init(tmp_path, "atari", "ray") as run:
