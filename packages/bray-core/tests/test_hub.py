@@ -168,7 +168,7 @@ def test_what_a_forked_child_records_arrives(made: Any, worker: Worker) -> None:
     "bad",
     [
         b"GET / HTTP/1.1\r\n\r\n",
-        hub_wire.encode(hub_wire.Hello("guess", "actor", 0)),
+        hub_wire.encode(hub_wire.Hello("guess", "actor", 0, 1)),
         hub_wire.encode(hub_wire.Poll(1)),
         b"\xff\xff\xff\xff",
         b"\x04\0\0\0\x81\xa1",
