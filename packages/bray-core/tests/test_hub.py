@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,20 @@ def test_processes_are_gathered_and_any_of_them_may_ask(made: Any, worker: Worke
     assert {sample.key for sample in written[0].samples} >= {"task/wins", "task/score{map=ice}"}
     cores = {s.labels["component"] for s in written[0].samples if s.name == "process/cpu_cores"}
     assert cores == {"actor", "driver"}
+
+
+def test_who_joined_and_left_is_told(
+    made: Any, worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub, _, _ = made
+    caplog.set_level(logging.INFO, "bray_core.hub")
+    second = Worker(1)
+    second.kill()
+    deadline = time.monotonic() + 20
+    while hub.processes != [("actor", 0)] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    pid = second.process.pid
+    assert caplog.messages == [f"actor/1 joined: process {pid}", f"actor/1 left: process {pid}"]
 
 
 def test_a_lost_process_loses_its_last_window_alone(made: Any, worker: Worker) -> None:
