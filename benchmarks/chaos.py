@@ -38,6 +38,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from watched import Held, Machine, Training
+from watched.machine import command
 
 LOOK_S = 2.0
 WINDOW_S = 1.5
@@ -195,7 +196,7 @@ def nothing_leaks(chaos: Chaos) -> tuple[bool, str]:
         if _is_rays(pid):
             rays += now - was
         elif now > was + CONNECTING:
-            leaks.append(f"files of {_title(pid)} {was} → {now}")
+            leaks.append(f"files of {pid} {command(pid)} {was} → {now}")
     rss = [held.driver_rss_bytes / 2**20 for held in (before[-1], after[-1])]
     total = [held.rss_bytes / 2**20 for held in (before[-1], after[-1])]
     words.append(f"files of Ray's own processes {rays:+}")
@@ -206,15 +207,7 @@ def nothing_leaks(chaos: Chaos) -> tuple[bool, str]:
 
 def _is_rays(pid: int) -> bool:
     """Whether it is a server of Ray: its log monitor keeps 200 files of dead workers open."""
-    return "/site-packages/ray/" in _title(pid)
-
-
-def _title(pid: int) -> str:
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except OSError:
-        command = "?"
-    return f"{pid} {command}"
+    return "/site-packages/ray/" in command(pid)
 
 
 def losses_counted(chaos: Chaos) -> tuple[bool, str]:
@@ -236,10 +229,9 @@ def losses_counted(chaos: Chaos) -> tuple[bool, str]:
 def nothing_left(chaos: Chaos) -> tuple[bool, str]:
     """Interrupt the training and look for what stays."""
     code = chaos.training.stop()
-    time.sleep(2.0)
-    held = chaos.machine.look()
-    words = f"exit {code}, {held.processes} processes, {held.segments} segments in /dev/shm"
-    return held.processes == held.segments == 0, words
+    left = chaos.machine.end()
+    segments = chaos.machine.look().segments
+    return not left and not segments, f"exit {code}, {left or 'no'} processes, {segments} segments"
 
 
 def main() -> int:
@@ -254,12 +246,11 @@ def main() -> int:
     parser.add_argument("command", nargs="*", help="after --: of bray")
     options = parser.parse_args()
     output = options.output or Path(tempfile.mkdtemp(prefix="chaos-"))
-    command = options.command or DEFAULT
-    command = [*command, "--runtime", "ray", "--seed", str(options.seed)]
-    if command[0] == "recipe":
-        command += FOR_EVER
-    print(f"in {output}: bray {' '.join(command)}", file=sys.stderr, flush=True)
-    training = Training(command, output, "trial")
+    words = [*(options.command or DEFAULT), "--runtime", "ray", "--seed", str(options.seed)]
+    if words[0] == "recipe":
+        words += FOR_EVER
+    print(f"in {output}: bray {' '.join(words)}", file=sys.stderr, flush=True)
+    training = Training(words, output, "trial")
     machine = Machine(training.pid)
     try:
         training.wait_for_frames(1, START_S)
@@ -275,8 +266,7 @@ def main() -> int:
     finally:
         machine.processes()
         training.kill()
-        for pid in machine.processes():
-            os.kill(pid, signal.SIGKILL)
+        machine.end()
     (output / "kills.jsonl").write_text(
         "".join(json.dumps({s: getattr(k, s) for s in k.__annotations__}) + "\n" for k in chaos.kills)
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +79,18 @@ class Machine:
         self._seen = {pid: running[pid].started for pid in mine}
         return {pid: running[pid] for pid in mine}
 
+    def end(self, grace_s: float = 10.0) -> list[str]:
+        """Kill what has not ended after a while; return the command lines of these."""
+        deadline = time.monotonic() + grace_s
+        while (left := self._unended()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        return [f"{pid} {command(pid)}" for pid in left]
+
+    def _unended(self) -> list[int]:
+        return [pid for pid, one in self.processes().items() if not one.is_zombie]
+
     def look(self) -> Held:
         """Return what they hold now."""
         mine = self.processes()
@@ -93,6 +107,11 @@ class Machine:
             segments=len(segments),
             segment_bytes=sum(_size(path) for path in segments),
         )
+
+
+def command(pid: int) -> str:
+    """Return a process's command line; empty if it has ended."""
+    return _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
 
 
 def rss_bytes(pid: int) -> int:
