@@ -95,7 +95,7 @@ class Machine:
         """Return what they hold now."""
         mine = self.processes()
         sockets = _listening()
-        segments = [path for path in Path("/dev/shm").glob("bray*")]
+        segments = list(Path("/dev/shm").glob("bray*"))
         descriptors = {pid: _descriptors(pid) for pid in mine}
         return Held(
             processes=len(mine),

@@ -12,8 +12,8 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from watched import Machine, Training
 
-APPO = ("recipe", "appo", "CartPole-v1", "num_workers=2", "--goal", "1e9", "--max-frames", "1000000000")
-"""It never reaches its goal."""
+APPO = ("recipe", "appo", "CartPole-v1", "num_workers=2")
+FOR_EVER = ("--goal", "1e9", "--max-frames", "1000000000")
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def train(tmp_path: Path) -> Iterator[Callable[..., tuple[Training, Machine]]]:
     started: list[tuple[Training, Machine]] = []
 
     def start(*command: str) -> tuple[Training, Machine]:
-        training = Training([*(command or APPO), "--runtime", "ray"], tmp_path, "trial")
+        training = Training([*(command or APPO), *FOR_EVER, "--runtime", "ray"], tmp_path, "trial")
         started.append((training, Machine(training.pid)))
         return started[-1]
 

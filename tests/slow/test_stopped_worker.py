@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 
 import pytest
-
 from watched import Machine, Training
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(600)]

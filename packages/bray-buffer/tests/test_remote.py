@@ -255,6 +255,8 @@ def test_a_queue_loses_nothing_with_its_worker(make, segment, numbers):
     buffer = make()
     buffer.push(*map(segment, range(3)))
     kill_worker(buffer)
+    assert buffer.state_dict() == {"workers": [{}]}, "as a checkpoint asks for it just then"
+    kill_worker(buffer)
     buffer.push(segment(3))  # nobody waits for its successor
     assert numbers(buffer.pop(SOON_S)) + numbers(buffer.pop(SOON_S)) == [0, 1, 2, 3]
     buffer._pool.wait_ready()
