@@ -334,6 +334,11 @@ def test_a_killed_worker_is_replaced_and_an_error_reaches_the_driver() -> None:
         wait_for(lambda: rollouts.poll().frames > 0 and not rollouts._lost)
         lost = [s for s in metrics.drain() if s.name == "actor/rollouts_lost"]
         assert sum(s.total for s in lost) == 1
+        os.kill(rollouts._pool.pids()[1], signal.SIGKILL)
+        rollouts._pool.wait_ready(60)
+        wait_for(lambda: rollouts.poll().frames > 0 and not rollouts._lost)
+        lost = [s for s in metrics.drain() if s.name == "actor/rollouts_lost"]
+        assert sum(s.total for s in lost) == 1, "it was back before anybody asked"
         check_that_one_may_stand_still(rollouts)
     finally:
         rollouts.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -115,6 +116,7 @@ class RemoteRollouts:
         )
         self._lost: set[int] = set()
         """Workers that died and do not answer yet."""
+        self._pids: dict[int, int] = {}
         self._asked: dict[int, tuple[Any, float]] = {}
         """The answer that each worker owes, and since when."""
         self._silent: set[int] = set()
@@ -131,10 +133,11 @@ class RemoteRollouts:
         now = time.monotonic()
         for worker in range(self._pool.size):
             if worker not in self._asked:
-                self._asked[worker] = self._pool.submit("poll", worker=worker), now
+                self._asked[worker] = self._pool.submit("report", worker=worker), now
         for worker, (ref, since) in list(self._asked.items()):
             try:
-                part = self._pool.result(ref, max(0.0, now + _ANSWER_S - time.monotonic()))
+                left_s = max(0.0, now + _ANSWER_S - time.monotonic())
+                pid, part = self._pool.result(ref, left_s)
             except DeadlineError:
                 self._note_silent(worker, since)
                 continue
@@ -142,6 +145,9 @@ class RemoteRollouts:
                 self._note_lost(worker, error)
                 part = Played(0, [])
             else:
+                if self._pids.setdefault(worker, pid) != pid:
+                    self._note_lost(worker, "it has another process")  # back before it was missed
+                    self._pids[worker] = pid
                 self._lost.discard(worker)
                 self._silent.discard(worker)
             del self._asked[worker]
@@ -153,7 +159,7 @@ class RemoteRollouts:
             self._silent.add(worker)
             logger.warning("rollouts: worker %d has not answered for %g s", worker, _SILENT_S)
 
-    def _note_lost(self, worker: int, error: WorkerLostError) -> None:
+    def _note_lost(self, worker: int, error: WorkerLostError | str) -> None:
         if worker in self._lost:  # being started again
             return
         self._lost.add(worker)
@@ -170,3 +176,7 @@ class _RolloutWorker(RolloutWorker):
 
     def __init__(self, make: Callable[[int], Runner], steps: int, lockstep: bool) -> None:
         super().__init__(partial(make, worker_index()), steps, lockstep)
+
+    def report(self) -> tuple[int, Played]:
+        """Return the process, and what `poll` does."""
+        return os.getpid(), self.poll()
