@@ -84,9 +84,10 @@ class Machine:
         deadline = time.monotonic() + grace_s
         while (left := self._unended()) and time.monotonic() < deadline:
             time.sleep(0.1)
+        words = [f"{pid} {command(pid)}" for pid in left]
         for pid in left:
             os.kill(pid, signal.SIGKILL)
-        return [f"{pid} {command(pid)}" for pid in left]
+        return words
 
     def _unended(self) -> list[int]:
         return [pid for pid, one in self.processes().items() if not one.is_zombie]
