@@ -336,6 +336,9 @@ class RemoteBuffer:
     def update_priorities(self, keys: npt.NDArray[np.int64], priorities: npt.NDArray[Any]) -> None:
         """Set the priorities `[B]` of what a batch's leaf `key [B]` names; soon, not at once.
 
+        Those that a worker takes in too late, such as one that is being replaced, are counted as
+        `buffer/lost_priorities`.
+
         Raises:
             ConfigError: this handle pops from several workers, each of which numbers its own keys.
         """
