@@ -303,6 +303,21 @@ def make_failing(worker: int) -> Runner:
     return make_runner(Kept(), env=Failing)
 
 
+def check_that_one_may_stand_still(rollouts: Any) -> None:
+    """The other goes on and keeps nobody waiting; what the first played meanwhile is not lost."""
+    first, _ = rollouts._pool.pids()
+    os.kill(first, signal.SIGSTOP)
+    try:
+        started = time.monotonic()
+        frames = [rollouts.poll().frames for _ in range(3)]
+        assert time.monotonic() - started < 5, "each waits half a second for it"
+        assert min(frames) > 0, "the other's"
+        assert list(rollouts._asked) == [0]
+    finally:
+        os.kill(first, signal.SIGCONT)
+    wait_for(lambda: rollouts.poll().frames > 0 and not rollouts._asked)
+
+
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_killed_worker_is_replaced_and_an_error_reaches_the_driver() -> None:
@@ -319,6 +334,12 @@ def test_a_killed_worker_is_replaced_and_an_error_reaches_the_driver() -> None:
         wait_for(lambda: rollouts.poll().frames > 0 and not rollouts._lost)
         lost = [s for s in metrics.drain() if s.name == "actor/rollouts_lost"]
         assert sum(s.total for s in lost) == 1
+        os.kill(rollouts._pool.pids()[1], signal.SIGKILL)
+        rollouts._pool.wait_ready(60)
+        wait_for(lambda: rollouts.poll().frames > 0 and not rollouts._lost)
+        lost = [s for s in metrics.drain() if s.name == "actor/rollouts_lost"]
+        assert sum(s.total for s in lost) == 1, "it was back before anybody asked"
+        check_that_one_may_stand_still(rollouts)
     finally:
         rollouts.close()
     failing = RemoteRollouts("failing", make_failing, steps=4, lockstep=False)

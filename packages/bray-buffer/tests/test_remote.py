@@ -5,6 +5,7 @@ import os
 import pickle
 import signal
 import sys
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from bray_buffer import BufferConfig, ReplayConfig
-from bray_core import nested, protocols
+from bray_core import metrics, nested, protocols
 from bray_core.errors import (
     AlreadyExistsError,
     ClosedError,
@@ -255,6 +256,8 @@ def test_a_queue_loses_nothing_with_its_worker(make, segment, numbers):
     buffer = make()
     buffer.push(*map(segment, range(3)))
     kill_worker(buffer)
+    assert buffer.state_dict() == {"workers": [{}]}, "as a checkpoint asks for it just then"
+    kill_worker(buffer)
     buffer.push(segment(3))  # nobody waits for its successor
     assert numbers(buffer.pop(SOON_S)) + numbers(buffer.pop(SOON_S)) == [0, 1, 2, 3]
     buffer._pool.wait_ready()
@@ -287,6 +290,30 @@ def test_a_replay_in_its_worker_dies_counted_and_is_restored(make, segment, numb
         pass
     assert replay.stats()["queued"] == 3
     replay.load_state_dict(replay.state_dict())
+
+
+def test_priorities_for_a_worker_that_stands_still_are_counted(make, segment, monkeypatch):
+    monkeypatch.setattr("bray_buffer.link._UPDATE_TIMEOUT_S", 0.05)
+    config = ReplayConfig(capacity=8, batch_size=4, min_size=3, sampler="prioritized", epsilon=0)
+    replay = make(config)
+    replay.push(*map(segment, range(3)), wait=True)
+    replay.flush()
+    (pid,) = replay._pool.pids()
+    metrics.drain()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        lost = 0
+        while not lost:  # until there is no room for more
+            replay.update_priorities(np.arange(3), np.ones(3))
+            found = [s for s in metrics.drain() if s.name == "buffer/lost_priorities"]
+            lost = sum(s.total for s in found)
+        assert 1 <= lost <= 3
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    deadline = time.monotonic() + SOON_S
+    while set(replay.pop(SOON_S).tree["number"]) != {1}:
+        replay.update_priorities(np.arange(3), np.eye(3)[1])
+        assert time.monotonic() < deadline
 
 
 def test_no_room_in_shared_memory_is_told_to_who_makes_the_buffer(ray_pickles_this_file):

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,20 @@ def test_processes_are_gathered_and_any_of_them_may_ask(made: Any, worker: Worke
     assert cores == {"actor", "driver"}
 
 
+def test_who_joined_and_left_is_told(
+    made: Any, worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub, _, _ = made
+    caplog.set_level(logging.INFO, "bray_core.hub")
+    second = Worker(1)
+    second.kill()
+    deadline = time.monotonic() + 20
+    while hub.processes != [("actor", 0)] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    pid = second.process.pid
+    assert caplog.messages == [f"actor/1 joined: process {pid}", f"actor/1 left: process {pid}"]
+
+
 def test_a_lost_process_loses_its_last_window_alone(made: Any, worker: Worker) -> None:
     hub, _, _ = made
     for _ in range(3):
@@ -168,7 +183,7 @@ def test_what_a_forked_child_records_arrives(made: Any, worker: Worker) -> None:
     "bad",
     [
         b"GET / HTTP/1.1\r\n\r\n",
-        hub_wire.encode(hub_wire.Hello("guess", "actor", 0)),
+        hub_wire.encode(hub_wire.Hello("guess", "actor", 0, 1)),
         hub_wire.encode(hub_wire.Poll(1)),
         b"\xff\xff\xff\xff",
         b"\x04\0\0\0\x81\xa1",

@@ -179,6 +179,12 @@ def test_a_killed_worker_is_replaced() -> None:
             with contextlib.suppress(WorkerLostError):  # it goes between the two
                 pids = made.pids()
         assert made.call("add", 1) == 1
+        os.kill(made.pids()[0], signal.SIGKILL)
+        assert made.call_all("add", 1, again=True) == [1]
+        os.kill(made.pids()[0], signal.SIGKILL)
+        assert made.call("add", 1, again=True) == 1
+        with pytest.raises(ConfigError, match="not like this"):
+            made.call("fail", again=True)
     finally:
         made.close()
 

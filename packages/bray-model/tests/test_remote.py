@@ -261,6 +261,10 @@ def test_a_restarted_store_gets_its_weights_back_from_a_replica(make, players):
     late = players(model, 1)  # built from the store alone
     assert late.call("wait_version", 1) == 1
     assert late.call("infer") == ([21.0, 21.0], 1)
+    later = players(model, 1)
+    os.kill(model._pool.pids()[0], signal.SIGKILL)
+    assert later.call("wait_version", 1) == 1, "it begins while there is no store"
+    assert later.call("infer") == ([21.0, 21.0], 1)
 
 
 def test_checkpoints_resume(make, tmp_path):

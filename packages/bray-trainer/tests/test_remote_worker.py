@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from bray_core import nested, protocols
+from bray_core import metrics, nested, protocols
 from bray_core.errors import AlreadyExistsError, WorkerLostError
 from bray_core.layout import Layout, Packed
 from bray_trainer import Trainer, TrainerConfig
@@ -137,3 +137,25 @@ def test_it_may_die_while_it_trains_or_stands_still(make, tmp_path):
     with pytest.raises(WorkerLostError, match="replaced before the stop: what came after its last"):
         trainer.stop()
     trainer.stop()
+
+
+def test_every_loss_is_counted_also_before_it_began_again(make, tmp_path):
+    trainer = make()
+    trainer.call("set_goal", 10**9)
+    metrics.drain()
+    trainer.start()
+    while not list(tmp_path.glob("replay-*.pt")):
+        assert not trainer.wait(0.02)
+    kill(trainer)
+    trainer._lose(["dead"])  # as `wait` finds it
+    assert trainer._states()[0][0] == "new"
+    trainer._count_losses(trainer._states())
+    kill(trainer)  # before it began
+    while trainer._lost_at is not None:
+        assert not trainer.wait(0.02)
+    trainer.stop()
+    kill(trainer)  # while it stands still
+    trainer.start()
+    assert not trainer.wait(0.05)
+    restarts = [s for s in metrics.drain() if s.name == "trainer/restarts"]
+    assert sum(s.total for s in restarts) == 3

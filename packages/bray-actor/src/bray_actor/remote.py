@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import logging
+import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from bray_actor.rollout_worker import RolloutWorker
 from bray_actor.rollouts import AnyRunner, Played
 from bray_core import metrics
-from bray_core.errors import ConfigError, WorkerLostError
+from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
 from bray_core.protocols import Actor
 from bray_core.remote import WorkerPool, worker_index
 from bray_server import Limits, Tls
 from bray_server.remote import RemoteServer
+
+_ANSWER_S = 0.5
+"""How long a poll waits for all workers; what comes later is part of the next one."""
+_SILENT_S = 10.0
+"""After which a worker that does not answer is told of."""
 
 logger = logging.getLogger(__name__)
 
@@ -107,26 +115,50 @@ class RemoteRollouts:
         )
         self._lost: set[int] = set()
         """Workers that died and do not answer yet."""
+        self._pids: dict[int, int] = {}
+        self._asked: dict[int, tuple[Any, float]] = {}
+        """The answer that each worker owes, and since when."""
+        self._silent: set[int] = set()
 
     def poll(self) -> Played:
         """Return what was played since the last call; the first one starts all workers.
+
+        A worker that stands still keeps nobody waiting: its part comes when it answers again.
 
         Raises:
             Exception: what environment, model or buffer of one failed with.
         """
         played = Played(0, [])
-        refs = [self._pool.submit("poll", worker=i) for i in range(self._pool.size)]
-        for worker, ref in enumerate(refs):
+        now = time.monotonic()
+        for worker in range(self._pool.size):
+            if worker not in self._asked:
+                self._asked[worker] = self._pool.submit("report", worker=worker), now
+        for worker, (ref, since) in list(self._asked.items()):
             try:
-                part = self._pool.result(ref)
+                left_s = max(0.0, now + _ANSWER_S - time.monotonic())
+                pid, part = self._pool.result(ref, left_s)
+            except DeadlineError:
+                self._note_silent(worker, since)
+                continue
             except WorkerLostError as error:
                 self._note_lost(worker, error)
-                continue
-            self._lost.discard(worker)
+                part = Played(0, [])
+            else:
+                if self._pids.setdefault(worker, pid) != pid:
+                    self._note_lost(worker, "it has another process")  # back before it was missed
+                    self._pids[worker] = pid
+                self._lost.discard(worker)
+                self._silent.discard(worker)
+            del self._asked[worker]
             played = Played(played.frames + part.frames, played.returns + part.returns)
         return played
 
-    def _note_lost(self, worker: int, error: WorkerLostError) -> None:
+    def _note_silent(self, worker: int, since: float) -> None:
+        if worker not in self._silent and time.monotonic() > since + _SILENT_S:
+            self._silent.add(worker)
+            logger.warning("rollouts: worker %d has not answered for %g s", worker, _SILENT_S)
+
+    def _note_lost(self, worker: int, error: WorkerLostError | str) -> None:
         if worker in self._lost:  # being started again
             return
         self._lost.add(worker)
@@ -143,3 +175,7 @@ class _RolloutWorker(RolloutWorker):
 
     def __init__(self, make: Callable[[int], AnyRunner], steps: int, lockstep: bool) -> None:
         super().__init__(partial(make, worker_index()), steps, lockstep)
+
+    def report(self) -> tuple[int, Played]:
+        """Return the process, and what `poll` does."""
+        return os.getpid(), self.poll()

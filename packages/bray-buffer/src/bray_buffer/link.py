@@ -92,12 +92,13 @@ class SharedLink:
             time.sleep(0.0005)
 
     def update_priorities(self, rows: Any) -> None:
-        """Hand rows of `PRIORITY` to the worker."""
+        """Hand rows of `PRIORITY` to the worker; they are lost if it stands still too long."""
         assert self._priorities is not None
         block = rows.view(np.uint8).reshape(len(rows), PRIORITY.itemsize)
         deadline = time.monotonic() + _UPDATE_TIMEOUT_S
-        if self._priorities.push(block, deadline=deadline) < len(block):
-            raise DeadlineError("update_priorities: the buffer's worker does not take them in")
+        lost = len(block) - self._priorities.push(block, deadline=deadline)
+        if lost:
+            metrics.record("buffer/lost_priorities", lost, kind="count")
 
     def remove(self) -> None:
         """Wake every waiter and remove the memory's names, should the worker be dead."""

@@ -131,7 +131,7 @@ class RemoteBuffer:
             NotFoundError: there is none.
         """
         pool = WorkerPool.get(name)
-        return _restore(pool, pool.call("describe_buffer"), tuple(range(pool.size)))
+        return _restore(pool, pool.call("describe_buffer", again=True), tuple(range(pool.size)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self._pool, self._description, self._own)
@@ -336,6 +336,9 @@ class RemoteBuffer:
     def update_priorities(self, keys: npt.NDArray[np.int64], priorities: npt.NDArray[Any]) -> None:
         """Set the priorities `[B]` of what a batch's leaf `key [B]` names; soon, not at once.
 
+        Those that a worker takes in too late, such as one that is being replaced, are counted as
+        `buffer/lost_priorities`.
+
         Raises:
             ConfigError: this handle pops from several workers, each of which numbers its own keys.
         """
@@ -379,7 +382,7 @@ class RemoteBuffer:
             with contextlib.suppress(NotFoundError):  # such as in a container of its own
                 return SharedLink(self._description, worker)
         try:
-            address = self._pool.call("listen", worker=worker)
+            address = self._pool.call("listen", worker=worker, again=True)
             return SocketLink(self._pool, worker, address, self._description)
         except OSError as error:
             logger.warning(
@@ -419,7 +422,7 @@ class RemoteBuffer:
         shared = [link.inbox for link in links if isinstance(link, SharedLink)]
         if self._description.terms.is_direct and len(shared) == len(links):
             return [pool.stats() for pool in shared]  # also while a worker is being replaced
-        return self._pool.call_all("stats", timeout_s=_ANSWER_TIMEOUT_S)
+        return self._pool.call_all("stats", timeout_s=_ANSWER_TIMEOUT_S, again=True)
 
     def save(self, path: Path) -> None:
         """Write each worker's content to a file of the folder `path`, whole or not at all each."""
@@ -444,13 +447,13 @@ class RemoteBuffer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the workers' cursors."""
-        cursors = self._pool.call_all("cursor", timeout_s=_ANSWER_TIMEOUT_S)
+        cursors = self._pool.call_all("cursor", timeout_s=_ANSWER_TIMEOUT_S, again=True)
         return {"workers": cursors}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned; workers beyond those saved keep theirs."""
         for worker, cursor in enumerate(state["workers"][: self._pool.size]):
-            self._pool.call("set_cursor", cursor, worker=worker)
+            self._pool.call("set_cursor", cursor, worker=worker, again=True)
 
     def close(self) -> None:
         """End the workers; whoever waits for them, in any process, gets ClosedError."""

@@ -63,6 +63,7 @@ class _Process:
 
     component: str
     rank: int
+    pid: int
     writer: asyncio.StreamWriter
     answered: int = 0
     """The newest poll that it answered."""
@@ -221,6 +222,7 @@ class Hub:
             if process is not None:
                 self._processes.discard(process)
                 process.pending.set()
+                logger.info("%s/%d left: process %d", process.component, process.rank, process.pid)
             writer.close()
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Process:
@@ -235,8 +237,9 @@ class Hub:
             raise CodecError("hello: expected this launch's token")
         if len(self._processes) >= _MAX_PROCESSES:
             raise CodecError(f"hello: {_MAX_PROCESSES} processes have joined: no more fit")
-        process = _Process(hello.component, hello.rank, writer)
+        process = _Process(hello.component, hello.rank, hello.pid, writer)
         self._processes.add(process)
+        logger.info("%s/%d joined: process %d", process.component, process.rank, process.pid)
         return process
 
     def _take(self, process: _Process, message: wire.ToHub) -> None:

@@ -32,6 +32,7 @@ class Hello(msgspec.Struct, tag=True):
     component: _Short
     """Such as the pool's name."""
     rank: int
+    pid: int
 
 
 class Push(msgspec.Struct, tag=True):

@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import ray
@@ -38,6 +39,7 @@ _NAMESPACE = "bray"
 _OBJECT_STORE_BYTES = 256 * 1024 * 1024
 _START_TIMEOUT_S = 120.0
 _CONNECT_TIMEOUT_S = 30.0
+_LOOK_S = 0.05
 _LOST = (
     ray.exceptions.RayActorError,
     ray.exceptions.ActorUnschedulableError,
@@ -45,6 +47,7 @@ _LOST = (
     ray.exceptions.NodeDiedError,
     ray.exceptions.OwnerDiedError,
 )
+_FOR_GOOD = (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnschedulableError)
 _started_here = False
 _is_own_cluster = False
 """Whether all nodes are on this machine: nobody else knows of the cluster."""
@@ -344,9 +347,19 @@ class WorkerPool:
         *args: Any,
         worker: int | None = None,
         timeout_s: float = 60.0,
+        again: bool = False,
         **kwargs: Any,
     ) -> Any:
         """Call a method of one worker's instance (by turns if None) and wait for the result.
+
+        Args:
+            method: of the instance.
+            args: for it.
+            worker: index of the worker.
+            timeout_s: of the wait.
+            again: whether the call is made again, until `timeout_s`, where the worker dies over it
+                or is being replaced: for what may be done twice.
+            kwargs: for the method.
 
         Raises:
             WorkerLostError: the worker died before it answered.
@@ -356,21 +369,47 @@ class WorkerPool:
             Exception: what the method raised.
         """
         index = self._index(worker)
+        what = f"pool {self.name}, worker {index}, {method}"
         self._balance.in_flight[index] += 1
         try:
-            ref = self._worker(index).invoke.remote(method, args, kwargs)
-            return _get(ref, timeout_s, f"pool {self.name}, worker {index}, {method}")
+            if again:
+                submit = partial(self.submit, method, *args, worker=index, **kwargs)
+                return self._insist(submit, timeout_s, what)
+            return _get(self._worker(index).invoke.remote(method, args, kwargs), timeout_s, what)
         finally:
             self._balance.in_flight[index] -= 1
 
     def call_all(
-        self, method: str, *args: Any, timeout_s: float = 60.0, **kwargs: Any
+        self,
+        method: str,
+        *args: Any,
+        timeout_s: float = 60.0,
+        again: bool = False,
+        **kwargs: Any,
     ) -> list[Any]:
-        """Call a method at every worker at the same time and wait for all; errors as in `call`."""
+        """Call a method at every worker at the same time and wait for all; as `call`."""
         self._check_open()
         refs = [worker.invoke.remote(method, args, kwargs) for worker in self._workers]
-        results: list[Any] = _get(refs, timeout_s, f"pool {self.name}, {method}")
+        results: list[Any]
+        try:
+            results = _get(refs, timeout_s, f"pool {self.name}, {method}")
+        except WorkerLostError as error:
+            if not again or not _comes_back(error):
+                raise
+            options = {"timeout_s": timeout_s, "again": True, **kwargs}
+            results = [self.call(method, *args, worker=i, **options) for i in range(self.size)]
         return results
+
+    def _insist(self, submit: Callable[[], Any], timeout_s: float, what: str) -> Any:
+        """Wait for a result, and submit again while the worker is being replaced."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                return _get(submit(), max(0.0, deadline - time.monotonic()), what)
+            except WorkerLostError as error:
+                if not _comes_back(error) or time.monotonic() >= deadline:
+                    raise
+            time.sleep(_LOOK_S)  # Ray has no event for an actor that is alive again
 
     def result(self, ref: Any, timeout_s: float = 60.0) -> Any:
         """Wait for a ref of `submit`; errors as in `call`."""
@@ -398,9 +437,10 @@ class WorkerPool:
 
     def _describe(self, timeout_s: float) -> list[tuple[int, int, str]]:
         self._check_open()
-        refs = [worker.describe.remote() for worker in self._workers]
-        described: list[tuple[int, int, str]] = _get(refs, timeout_s, f"pool {self.name}")
-        return described
+        return [
+            self._insist(worker.describe.remote, timeout_s, f"pool {self.name}")
+            for worker in self._workers
+        ]
 
     def pids(self) -> list[int]:
         """Return the process ids of the workers."""
@@ -425,7 +465,7 @@ class WorkerPool:
                         raise DeadlineError(
                             f"pool {self.name}: not ready in {timeout_s} s"
                         ) from None
-                    time.sleep(0.05)  # Ray has no event for an actor that is alive again
+                    time.sleep(_LOOK_S)  # Ray has no event for an actor that is alive again
 
     def restart(self, worker: int) -> None:
         """Kill one worker, so that Ray starts it again; calls under way to it fail."""
@@ -487,6 +527,11 @@ def _get(refs: Any, timeout_s: float, what: str) -> Any:
         raise (cause if isinstance(cause, Exception) else error) from error
     except _LOST as error:
         raise WorkerLostError(f"{what}: the worker died: {_reason(error)}") from error
+
+
+def _comes_back(error: WorkerLostError) -> bool:
+    """Whether Ray starts the lost worker again; not where a method raised the error itself."""
+    return isinstance(error.__cause__, _LOST) and not isinstance(error.__cause__, _FOR_GOOD)
 
 
 def _reason(error: BaseException) -> str:

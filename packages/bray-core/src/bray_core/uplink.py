@@ -47,7 +47,7 @@ class Uplink:
             raise ConfigError(f"{ADDRESS}: expected host:port/token, got {where!r}")
         self.address, self.component, self.rank = address, component, rank
         self._where = host, int(port)
-        self._hello = wire.Hello(token, component, rank)
+        self._hello = wire.Hello(token, component, rank, os.getpid())
         self._figures = ProcessFigures(metrics.registry(), component)
         self._lines: deque[wire.Line] = deque(maxlen=_MAX_LINES)
         self._queries: deque[wire.Query] = deque()

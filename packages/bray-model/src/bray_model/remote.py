@@ -146,7 +146,7 @@ class RemoteModel(ModelHandle["RemoteModel"]):
             raise NotFoundError(
                 f"name: no model named {name!r}: RemoteModel(...) makes one"
             ) from None
-        return _restore(name, name, pool.call("uid"), pool, None, None)
+        return _restore(name, name, pool.call("uid", again=True), pool, None, None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         identity = self.name, self._root, self._uid, self._pool, self._clone, self._frozen
@@ -264,7 +264,7 @@ class _Attachments:
     def get(self, uid: str, pool: WorkerPool) -> Attachment:
         with self._lock:
             if uid not in self._by_uid:
-                blueprint: Blueprint = pool.call("blueprint")
+                blueprint: Blueprint = pool.call("blueprint", again=True)
                 self._by_uid[uid] = Attachment(blueprint, _Link(pool, blueprint.name))
             return self._by_uid[uid]
 

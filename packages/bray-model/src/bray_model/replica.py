@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 import uuid
 from collections import deque
 from pathlib import Path
@@ -61,10 +62,7 @@ class Replica:
         self._feed = WeightFeed(link, self._stopped)
         self._incarnation = ""
         if stamp is None:
-            link.call("uid")  # it waits until a store that was restarted has its weights
-            self._incarnation = link.call("incarnation")
-            self._feed.attach()
-            stamp, block = self._feed.first()
+            stamp, block = self._first()
             model.adopt(self._layout.views(block), stamp.version)
         self._stamp = stamp
         self._history = deque([stamp], maxlen=_REMEMBERED)
@@ -72,6 +70,24 @@ class Replica:
             target=self._follow, name=f"bray-model-{model.name}-follow", daemon=True
         )
         self._thread.start()
+
+    def _first(self) -> tuple[Stamp, Block]:
+        """Take the store's weights, also of one that dies meanwhile.
+
+        Raises:
+            WorkerLostError: it was not back in time, or the model was closed.
+        """
+        deadline = time.monotonic() + _PUBLISH_S
+        while True:
+            try:
+                self._link.call("uid")  # it waits until a store that was restarted has its weights
+                self._incarnation = self._link.call("incarnation")
+                self._feed.attach()
+                return self._feed.first()
+            except WorkerLostError:
+                if time.monotonic() >= deadline or not self._link.exists():
+                    raise
+            time.sleep(_RETRY_S)
 
     @property
     def stamp(self) -> Stamp:

@@ -181,7 +181,7 @@ class RemoteServer:
     def stats(self) -> dict[str, float]:
         """Return requests, errors and open sessions of all workers."""
         totals: dict[str, float] = {}
-        for figures in self._pool.call_all("stats"):
+        for figures in self._pool.call_all("stats", again=True):
             for name, value in figures.items():
                 totals[name] = totals.get(name, 0.0) + value
         return totals

@@ -100,6 +100,8 @@ class RemoteTrainer:
         self._lost_at: float | None = None
         self._pids: list[int] = []
         self._killed: set[int] = set()
+        self._seen: dict[int, int] = {}
+        """Rank → its process; not of those whose loss was counted."""
 
     def start(self) -> None:
         """Start, or go on after a pause; errors as in `Trainer.start`."""
@@ -147,7 +149,6 @@ class RemoteTrainer:
             self._pool.name,
             ", ".join(gone) or "unknown",
         )
-        metrics.record("trainer/restarts", 1, kind="count")
         self._lost_at = time.monotonic()
         for rank, outcome in enumerate(outcomes):
             if outcome in ("lost", "training") and self._pids:
@@ -189,6 +190,7 @@ class RemoteTrainer:
         Where one worker is new, all begin in new processes: nothing of a broken group is left.
         """
         states = self._states()
+        self._count_losses(states)
         if all(state == "ready" for state, _ in states) or (
             all(state == "new" for state, _ in states) and self._connect()
         ):
@@ -214,8 +216,21 @@ class RemoteTrainer:
                 self._check_restarts(error)
                 states.append(("absent", 0))
             except DeadlineError:
-                states.append(("absent", 0))
+                states.append(("silent", 0))
         return states
+
+    def _count_losses(self, states: list[tuple[str, int]]) -> None:
+        """Count a loss of processes, also while they stood still or were to begin."""
+        gone = [
+            rank
+            for rank, (state, pid) in enumerate(states)
+            if state != "silent" and self._seen.get(rank, pid) not in (pid, *self._killed)
+        ]
+        for rank in gone:
+            del self._seen[rank]
+        self._seen |= {rank: pid for rank, (_, pid) in enumerate(states) if pid}
+        if gone:
+            metrics.record("trainer/restarts", 1, kind="count")
 
     def _connect(self) -> bool:
         """Join the new workers in a group; return whether they are in it."""
@@ -240,7 +255,7 @@ class RemoteTrainer:
     def _check_deadline(self, states: list[tuple[str, int]]) -> None:
         if self._lost_at is None or time.monotonic() < self._lost_at + self._restart_timeout_s:
             return
-        absent = [str(rank) for rank, (state, _) in enumerate(states) if state == "absent"]
+        absent = [str(rank) for rank, (_, pid) in enumerate(states) if not pid]
         raise DeadlineError(
             f"trainer {self._pool.name}: the worker of rank {', '.join(absent) or 'unknown'} is "
             f"not back after {self._restart_timeout_s:g} s: does the cluster still have a node "
