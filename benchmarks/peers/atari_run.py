@@ -44,7 +44,7 @@ class Run:
         parser.add_argument("--json", action="store_true", help="the last line as JSON")
         options = parser.parse_args()
         if options.epochs != epochs and not can_repeat:
-            parser.error(f"--epochs: expected {epochs}, {algorithm} has no others, got another")
+            parser.error(f"--epochs: {algorithm} here has {epochs}, got {options.epochs}")
         self.game: str = options.game
         self.seconds: float = options.seconds
         self.seed: int = options.seed
