@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import shlex
 import signal
@@ -59,7 +60,8 @@ def command(name: str, options: argparse.Namespace, seed: int) -> list[str]:
     """Return what trains once with bray or a peer."""
     settings = ["--game", options.game, "--seconds", str(options.seconds), "--seed", str(seed)]
     if name == "bray":
-        return [*python(name), str(HERE / "atari.py"), "training", "--json", *settings]
+        overrides = [f"epochs={options.epochs}"] if options.epochs else []
+        return [*python(name), str(HERE / "atari.py"), "training", *overrides, "--json", *settings]
     if options.epochs and name != "rllib":  # IMPALA passes once
         settings += ["--epochs", str(options.epochs)]
     return [*python(name), str(HERE / "peers" / f"atari_{name}.py"), *settings, "--json"]
@@ -111,7 +113,8 @@ def train(name: str, options: argparse.Namespace, seed: int) -> dict[str, Any]:
 
 def median(runs: list[dict[str, Any]], key: str) -> float | None:
     """Return the median of a figure over the rounds that have it."""
-    values = [run[key] for run in runs if run.get(key) is not None]
+    found = [run.get(key) for run in runs]
+    values = [value for value in found if value is not None and math.isfinite(value)]
     return statistics.median(values) if values else None
 
 
@@ -141,7 +144,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=120, help="of training, for each")
     parser.add_argument("--game", default="pong")
-    parser.add_argument("--epochs", type=int, help="of the peers that have them; default: theirs")
+    parser.add_argument("--epochs", type=int, help="of all that have them; default: their own")
     parser.add_argument("--commands", action="store_true", help="print the commands, run none")
     options = parser.parse_args()
     chosen = options.only.split(",")
