@@ -1,7 +1,6 @@
 """`bray train atari` learns Pong from its frames: the score rises clearly above that of chance.
 
 Chance scores about -20.5. The policy is to be above -15 over ten evaluation games within so many
-frames: an hour or so on two quiet cores with bf16. `PONG_FRAMES` and `PONG_MINUTES` set others.
 frames: an hour or so on two quiet cores with bf16. `PONG_FRAMES`, `PONG_MINUTES`: other bounds.
 """
 
