@@ -9,6 +9,7 @@ from typing import Any
 
 from bray.template import GoalPart
 from bray_actor import PolicyActor, PolicyConfig
+from bray_actor.atari import is_atari
 from bray_core.errors import BrayError, DeadlineError
 from bray_core.protocols import Model
 from bray_model import Model as LocalModel
@@ -68,6 +69,8 @@ def evaluate(
 ) -> list[float]:
     """Play episodes against `model` from a gamecore process; return their returns.
 
+    The policy takes its most likely actions; those of Atari games are drawn, as in training.
+
     Args:
         model: the policy; its weights must not change meanwhile.
         environment: a Gymnasium id.
@@ -80,7 +83,10 @@ def evaluate(
         BrayError: the gamecore failed; carries its last words.
         DeadlineError: it took longer than ten minutes.
     """
-    config = PolicyConfig(deterministic=True, state_size=state_size, phase="evaluation")
+    # In many games a life waits for fire: a policy that never prefers it would never end.
+    config = PolicyConfig(
+        deterministic=not is_atari(environment), state_size=state_size, phase="evaluation"
+    )
     server = ServerThread(PolicyActor.factory(model, config))
     command = [sys.executable, "-m", "bray_actor.gamecore", "--env", environment]
     command += ["--address", server.addresses[0], "--episodes", str(episodes), "--json"]
