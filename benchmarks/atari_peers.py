@@ -44,7 +44,7 @@ MODULES = {"rllib": "ray.rllib", "sb3": "stable_baselines3", "cleanrl": "torch"}
 """What is imported to see whether a peer is there, where it is not named like the peer."""
 ENVIRONMENT = {"VIRTUAL_ENV": "", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
 INSTALL_S = 1800
-START_S = 300
+START_S = 600
 """How long a peer may take to begin and to end, beside the seconds it trains."""
 
 
