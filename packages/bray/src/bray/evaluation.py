@@ -1,4 +1,4 @@
-"""Evaluation as production would see it: gamecores over the wire, most likely actions."""
+"""Evaluation as production would see it: by gamecores, over the wire."""
 
 from __future__ import annotations
 

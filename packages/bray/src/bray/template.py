@@ -33,7 +33,7 @@ class GoalPart:
     episode_return: float = 475.0
     """Mean return that the evaluation must reach."""
     evaluation_episodes: int = 100
-    """Episodes of an evaluation, played with the policy's most likely actions."""
+    """Episodes of an evaluation, played with the policy's most likely actions (Atari: drawn)."""
     evaluate_at: float = 400.0
     """Mean training return (last 100 episodes) from which evaluations start."""
     max_frames: int = 1_000_000
