@@ -152,3 +152,12 @@ def test_what_there_is_not_is_named(
 ) -> None:
     assert bray(tmp_path, recipe, task, "--goal", "1", "--trial", "mine") == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_settings_of_a_namespace_are_found_by_short_names_too() -> None:
+    assert recipe_command.tuned_task("appo", "ALE/Breakout-v5") == "ALE/"
+    assert recipe_command.tuned_task("appo", "Breakout") == "ALE/"
+    assert recipe_command.tuned_task("appo", "cartpole") == ""
+    assert recipe_command.tuned_task("appo", "Nonsense") == ""
+    assert recipe_command.tuned_task("appo", 3) == ""
+    assert recipe_command.defaults("appo", "Breakout").hidden == (512,)

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bray import recipes
-from bray_core.errors import ConfigError
+from bray_core.errors import BrayError, ConfigError
 
 if TYPE_CHECKING:
     from bray.launch import Launch
@@ -75,8 +75,23 @@ def tuned_task(name: str, task: object) -> str:
     known = defaults_of(name)
     if not isinstance(task, str):  # what a file says, not checked yet
         return ""
-    spaces = (key for key in known if key.endswith("/") and task.startswith(key))
-    return task if task in known else next(spaces, "")
+    if task in known:
+        return task
+    spaces = [key for key in known if key.endswith("/")]
+    task = _id_of(task) if spaces else task
+    return next((key for key in spaces if task.startswith(key)), "")
+
+
+def _id_of(task: str) -> str:
+    """Return the Gymnasium id of a short name, such as `Pong`; the task, if it is none."""
+    if not task.isalnum():  # every id has a dash
+        return task
+    from bray_actor.spaces import resolve
+
+    try:
+        return resolve(task)
+    except BrayError:
+        return task
 
 
 def defaults(name: str, task: str) -> Any:
