@@ -1,8 +1,8 @@
 """PufferLib's PPO on an ALE game. One JSON line.
 
 PufferLib's trainer with V-trace and segments drawn by their advantage, Adam in place of its own
-Muon, and its Nature CNN; the games are ALE's C++ vector as a native environment of PufferLib's. Its core package
-is used: PufferLib's own does not build without the network.
+Muon, and its Nature CNN; the games are ALE's C++ vector as a native environment of PufferLib's. Its
+core package is used: PufferLib's own does not build without the network.
 """
 
 from __future__ import annotations
