@@ -11,8 +11,7 @@ several of different kinds do (`--at-once`). Every two seconds what all its proc
 at, and written to the folder given by `--output` with all that was killed. At the end one line of
 JSON, then a verdict for each promise:
 
-- went on: after each kill frames are played and trained on again, and the worker is back, within
-  `--within` s;
+- went on: after each kill the trainer trains again, and the worker is back, within `--within` s;
 - return rose: the mean of the last quarter beside that of the first;
 - nothing leaks: processes, zombies, listening ports, segments in /dev/shm, and open files of the
   driver and of the workers that lived throughout, after the last kill beside before the first
@@ -62,10 +61,10 @@ class Kill:
     at_s: float
     name: str
     pid: int
-    trained: float
-    """Frames trained on, by the last words from before."""
+    trained: tuple[float, ...]
+    """What the trainer has done, by the last words from before."""
     went_on_s: float | None = None
-    """Until more frames were played and trained on."""
+    """Until something was trained on again."""
     back_s: float | None = None
     """Until a worker of the same name joined."""
 
@@ -114,13 +113,14 @@ class Chaos:
             since = self.now() - kill.at_s
             if since < WINDOW_S:
                 kill.trained = self._trained()
-            elif kill.went_on_s is None and self._trained() > kill.trained:
+            elif kill.went_on_s is None and self._trained() != kill.trained:
                 kill.went_on_s = since
             if kill.back_s is None and workers.get(kill.name, kill.pid) != kill.pid:
                 kill.back_s = since
 
-    def _trained(self) -> float:
-        return self.training.values.get("trainer/frames", 0.0)
+    def _trained(self) -> tuple[float, ...]:
+        values = self.training.values
+        return values.get("trainer/frames", 0.0), values.get("trainer/steps", 0.0)
 
     def kill(self, kinds: list[str] | None, at_once: int) -> None:
         """Kill workers of so many random kinds, of those that are up."""

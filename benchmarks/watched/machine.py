@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_SEGMENT = re.compile(r"/dev/shm/bray\S+(?=\n)")
 _LISTENS = "0A"
 """State of a socket in /proc/net/tcp."""
 
@@ -40,7 +42,7 @@ class Held:
     ports: int
     """Sockets that listen."""
     segments: int
-    """Files of bray in /dev/shm, of anyone."""
+    """Files of bray in /dev/shm that one of them has, or had, mapped."""
     segment_bytes: int
 
     def counts(self) -> dict[str, int]:
@@ -67,6 +69,7 @@ class Machine:
     def __init__(self, driver: int) -> None:
         self.driver = driver
         self._seen: dict[int, int] = {}
+        self._mapped: set[Path] = set()
 
     def processes(self) -> dict[int, Process]:
         """Return pid → process, of the driver and of all that ever descended from it."""
@@ -92,11 +95,17 @@ class Machine:
     def _unended(self) -> list[int]:
         return [pid for pid, one in self.processes().items() if not one.is_zombie]
 
+    def segments(self) -> list[Path]:
+        """Return the files of bray in /dev/shm that they have or had mapped, and that exist."""
+        for pid in self.processes():
+            self._mapped |= {Path(found) for found in _SEGMENT.findall(_read(f"/proc/{pid}/maps"))}
+        return [path for path in self._mapped if path.exists()]
+
     def look(self) -> Held:
         """Return what they hold now."""
         mine = self.processes()
         sockets = _listening()
-        segments = list(Path("/dev/shm").glob("bray*"))
+        segments = self.segments()
         descriptors = {pid: _descriptors(pid) for pid in mine}
         return Held(
             processes=len(mine),
