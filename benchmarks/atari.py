@@ -103,8 +103,9 @@ def settings_of(recipe: str, environment: str, overrides: list[str]) -> Any:
 def inferring(environment: str, settings: Any, seconds: float) -> float:
     """Return frames/s of the policy's forward on one core, in the batches of half a worker."""
     spaces = Spaces.of(environment)
-    with pinned(1), policy(spaces, settings) as model:
-        n = model_rows(spaces, settings)
+    players = Players(spaces, settings, is_local=False)
+    with pinned(1), policy(spaces, settings, players) as model:
+        n = players.model_config().max_batch_size
         observation = np.random.default_rng(0).integers(0, 255, (n, 4, 84, 84), np.uint8)
         loop = asyncio.new_event_loop()
         torch.set_num_threads(1)
@@ -122,11 +123,12 @@ def learning(environment: str, settings: Any, seconds: float) -> float:
     """Return frames/s of one pass of training on one core: pop, loss, gradients, Adam, publish."""
     spaces = Spaces.of(environment)
     settings = replace(settings, env_threads=1, trainer_threads=1, epochs=1)
-    with pinned(1), policy(spaces, settings) as model:
+    players = Players(spaces, settings, is_local=True)
+    with pinned(1), policy(spaces, settings, players) as model:
         layout = segment_layout(spaces, settings.segment_length, 0)
         queue = BufferConfig(batch_size=settings.num_envs, capacity=4 * settings.num_envs)
         with closing(Buffer(layout, queue)) as buffer:
-            runner = Players(spaces, settings).runner(model, buffer, 1)
+            runner = players.runner(model, buffer, 1)
             asyncio.run(runner.run(2 * settings.segment_length))
             runner.close()
             batch = Packed(layout, buffer.pop().block.copy())
@@ -142,28 +144,28 @@ def learning(environment: str, settings: Any, seconds: float) -> float:
             return rate_of(train, seconds)
 
 
-def model_rows(spaces: Spaces, settings: Any) -> int:
-    """Return the rows of a batch."""
-    return Players(spaces, settings).model_config(True).max_batch_size
-
-
-def policy(spaces: Spaces, settings: Any) -> Model:
+def policy(spaces: Spaces, settings: Any, players: Players) -> Model:
     """Make the model that plays."""
     module = make_policy(spaces, settings.hidden, settings.memory_size, seed=1)
-    config = Players(spaces, settings).model_config(True)
-    return Model(module, spaces.example, config=config)
+    return Model(module, spaces.example, config=players.model_config())
 
 
-def sampling(environment: str, settings: Any, seconds: float, cores: int = CORES) -> float:
-    """Return frames/s of one process: runners that act and write segments that nobody takes."""
+def sampling(
+    environment: str, settings: Any, seconds: float, cores: int = CORES, *, halves: bool = True
+) -> float:
+    """Return frames/s of one process: runners that act and write segments that nobody takes.
+
+    In halves, as on Ray, a forward has one thread; else, as in a local run, all cores.
+    """
     spaces = Spaces.of(environment)
     settings = replace(settings, env_threads=cores)
-    torch.set_num_threads(cores)
-    with pinned(cores), policy(spaces, settings) as model:
+    torch.set_num_threads(1 if halves else cores)
+    players = Players(spaces, settings, is_local=not halves)
+    with pinned(cores), policy(spaces, settings, players) as model:
         layout = segment_layout(spaces, settings.segment_length, 0)
         queue = BufferConfig(batch_size=settings.num_envs, capacity=2 * settings.num_envs)
         with closing(Buffer(layout, queue)) as buffer:
-            runner = Players(spaces, settings).runner(model, buffer, 1)
+            runner = players.runner(model, buffer, 1)
             loop = asyncio.new_event_loop()
             rate = rate_of(lambda: loop.run_until_complete(runner.run(16)), seconds)
             loop.close()
@@ -199,7 +201,6 @@ def costs(options: argparse.Namespace) -> dict[str, float]:
         settings_of(options.recipe, environment, options.overrides), is_image=True, is_local=True
     )
     n, seconds = settings.num_envs, options.seconds / 6
-    whole = replace(settings, num_envs=n + 1)  # odd: without halves
     measures: dict[str, Callable[[], float]] = {
         "environment, 1 core": lambda: stepping(environment, 1, n, seconds),
         "environment, all cores": lambda: stepping(environment, CORES, n, seconds),
@@ -207,7 +208,7 @@ def costs(options: argparse.Namespace) -> dict[str, float]:
         "training once, 1 core": lambda: learning(environment, settings, seconds),
         "sampling, 1 core": lambda: sampling(environment, settings, seconds, 1),
         "sampling, halves": lambda: sampling(environment, settings, seconds),
-        "sampling, no halves": lambda: sampling(environment, whole, seconds),
+        "sampling, no halves": lambda: sampling(environment, settings, seconds, halves=False),
         "sampling, process a core": lambda: sampling_apart(environment, settings, seconds),
     }
     rates: dict[str, list[float]] = {name: [] for name in measures}

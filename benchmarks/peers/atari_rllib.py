@@ -77,7 +77,11 @@ def config(run: Run) -> IMPALAConfig:
 
 run = Run("rllib", ray.__version__, "IMPALA", epochs=1, can_repeat=False)
 ray.init(  # more logical than real cores: the parts take turns
-    num_cpus=4, include_dashboard=False, object_store_memory=1 << 30, log_to_driver=False
+    address="local",
+    num_cpus=4,
+    include_dashboard=False,
+    object_store_memory=1 << 30,
+    log_to_driver=False,
 )
 register_env("game", partial(make, run.game_class))
 algorithm = config(run).build_algo()
@@ -85,7 +89,8 @@ over = False
 while not over:
     result = algorithm.train()
     played = result["env_runners"]
-    run.episodes(played.get("scores", ()))
+    scores = played.get("scores", ())  # a number, NaN, while there are none
+    run.episodes([] if isinstance(scores, float) else scores)
     learner = result.get("learners", {}).get("__all_modules__", {})
     trained = learner.get("num_env_steps_trained_lifetime", 0)
     if trained:

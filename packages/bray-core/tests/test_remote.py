@@ -121,6 +121,7 @@ def test_workers_report_to_the_hub(tmp_path: Path) -> None:
     made = WorkerPool("told", Adder, args=(0,), num_workers=2)
     try:
         made.call_all("add", 1)
+        made.call_all("calls")  # there and back: both have joined
         assert hub.gather()["adder/calls"] == 2
         assert made.call_all("calls") == [2, 2], "any of them knows of all"
         pending = made.submit("sleep", 60, worker=0)

@@ -95,8 +95,8 @@ def learn(
     if module is None:
         module = make_policy(spaces, settings.hidden, settings.memory_size, seed)
     example = example_inputs(spaces, module.state_size)
-    players = Players(spaces, settings)
-    model = run.model("policy", module, example, players.model_config(run.is_local))
+    players = Players(spaces, settings, is_local=run.is_local)
+    model = run.model("policy", module, example, players.model_config())
     is_lockstep = flow.max_policy_lag is None
     num_workers = 1 if run.is_local else settings.num_workers
     buffer = run.buffer(

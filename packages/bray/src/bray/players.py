@@ -64,27 +64,29 @@ class Players:
     """Makes a worker's runner.
 
     Atari games step in threads of their own: a worker has two halves of them, one of which steps
-    while the model decides for the other. Of one game, or an odd number, there are no halves.
+    while the model decides for the other. There are no halves of an odd number, nor where the model
+    has all cores to itself while it decides: in a local run without a GPU.
 
     Args:
         spaces: of the environment.
         settings: of the recipe, all decided.
+        is_local: whether one process does everything.
     """
 
-    def __init__(self, spaces: Spaces, settings: Settings) -> None:
+    def __init__(self, spaces: Spaces, settings: Settings, *, is_local: bool) -> None:
         self._environment = spaces.environment
         self._is_atari = is_atari(spaces.environment)
-        self._halves = 2 if self._is_atari and settings.num_envs % 2 == 0 else 1
+        self._device: Device = settings.device if is_local else "cpu"
+        has_all_cores = is_local and self._device == "cpu"
+        has_halves = self._is_atari and not has_all_cores and settings.num_envs % 2 == 0
+        self._halves = 2 if has_halves else 1
         self._num_envs = settings.num_envs // self._halves
         self._settings = settings
 
-    def model_config(self, is_local: bool) -> ModelConfig:
+    def model_config(self) -> ModelConfig:
         """Return that of the model: a half's observations are one batch."""
-        n = self._num_envs
-        device = self._settings.device if is_local else "cpu"
-        return ModelConfig(
-            max_batch_size=n, pad_to=(n,), precision=self._settings.precision, device=device
-        )
+        n, precision = self._num_envs, self._settings.precision
+        return ModelConfig(max_batch_size=n, pad_to=(n,), precision=precision, device=self._device)
 
     def runner(self, model: Any, buffer: Any, seed: int) -> Runner | Interleaved:
         """Make the runner, in the worker's process.

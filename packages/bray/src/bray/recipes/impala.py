@@ -45,7 +45,7 @@ class Config(ActorCriticConfig):
 
 DEFAULTS = {
     atari.TASKS: Config(
-        **atari.settings(), learning_rate=5e-4, segment_length=32, checkpoint_every=200
+        **atari.settings(), learning_rate=5e-4, segment_length=20, checkpoint_every=200
     )
 }
 """Of Atari games."""

@@ -112,7 +112,7 @@ class Config(ComputeConfig):
 DEFAULTS = {
     atari.TASKS: Config(
         **atari.settings(),
-        steps_per_replay=atari.shared(1024),
+        steps_per_replay=atari.shared(2048),
         epochs=3,
         minibatch_size=256,
         learning_rate=2.5e-4,
