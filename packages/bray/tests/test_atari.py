@@ -54,7 +54,7 @@ class Play:
         players = Players(spaces, settings, is_local=False)
         self.module = make_policy(spaces, (16,), memory_size, seed=1)
         size = self.module.state_size
-        config = players.model_config(is_local=True)
+        config = players.model_config()
         self.model = Model(self.module, example_inputs(spaces, size), config=config)
         spec = segment_spec(spaces.observation, spaces.action, LENGTH, state_size=size, stack=True)
         total = NUM_ENVS * STEPS
