@@ -135,7 +135,7 @@ def test_workers_report_to_the_hub(tmp_path: Path) -> None:
         assert (values["adder/calls"], values["worker/restarts"]) == (4, 1)
         lines = (tmp_path / "bray.log").read_text().splitlines()
         said = sorted(line.split(" ", 3)[3] for line in lines if "adder:" in line)
-        assert said == 2 * ["told/0 adder: counts"] + 2 * ["told/1 adder: counts"]
+        assert said == 3 * ["told/0 adder: counts"] + 3 * ["told/1 adder: counts"]
     finally:
         made.close()
         hub.close()
