@@ -11,13 +11,10 @@ import numpy.typing as npt
 from bray_actor.spaces import ATARI, import_ale, import_gymnasium, resolve
 from bray_core.errors import ConfigError
 
-NAMESPACE = ATARI
-"""Of the ids of these games."""
-
 
 def is_atari(environment: str) -> bool:
     """Return whether an id, or a short name such as `Pong`, is that of an Atari game."""
-    return resolve(environment).startswith(NAMESPACE)
+    return resolve(environment).startswith(ATARI)
 
 
 def make_atari(environment: str, num_envs: int, *, num_threads: int = 1) -> Any:

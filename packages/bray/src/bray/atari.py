@@ -26,7 +26,6 @@ def settings() -> dict[str, Any]:
         "num_workers": _num_workers(),
         "precision": "bf16" if on_gpu or has_bf16() else "fp32",
         "device": "cuda" if on_gpu else "cpu",
-        "max_grad_norm": 0.5,
     }
 
 

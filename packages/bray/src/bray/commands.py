@@ -62,8 +62,13 @@ def _launch(options: argparse.Namespace) -> Launch:
     trial = trial_of(path / CONFIG if (path / CONFIG).is_file() else path)
     name = trial.resolve().name
     if options.env is not None:
-        name += "-" + re.sub(r"[^A-Za-z0-9._-]+", "-", options.env)
+        name += f"-{_as_name(options.env)}"
     return Launch.of(options, name, trial.parent)
+
+
+def _as_name(text: str) -> str:
+    """Return what a trial's folder may be named."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)
 
 
 def _add_recipe(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +105,7 @@ def _recipe(options: argparse.Namespace) -> int:
     if seed < 0:
         raise ConfigError(f"--seed: expected 0 or more, got {seed}")
     task = options.task.rpartition(":")[2]
-    trial = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{options.recipe}-{task}-{seed}")
+    trial = _as_name(f"{options.recipe}-{task}-{seed}")
     launch = Launch.of(options, trial)
     return run(options.recipe, options.task, options.overrides, goal, seed, launch)
 

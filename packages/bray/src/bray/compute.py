@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from bray.checks import positive
 from bray.machine import has_gpu, num_cores
 from bray_core.config import closest
 from bray_core.errors import ConfigError
-
-Precision = Literal["fp32", "bf16"]
-Device = Literal["cpu", "cuda"]
+from bray_model.config import Device, Precision
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

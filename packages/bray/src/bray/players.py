@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from bray.compute import Device, Precision
 from bray.environments import Spaces, make_environments
 from bray_actor import Interleaved, Runner
 from bray_actor.atari import AtariSignal, is_atari
 from bray_model import ModelConfig
+from bray_model.config import Device, Precision
 
 
 class Settings(Protocol):

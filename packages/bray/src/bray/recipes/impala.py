@@ -43,11 +43,7 @@ class Config(ActorCriticConfig):
         Flow.of(self).check()
 
 
-DEFAULTS = {
-    atari.TASKS: Config(
-        **atari.settings(), learning_rate=5e-4, segment_length=20, checkpoint_every=200
-    )
-}
+DEFAULTS = {atari.TASKS: Config(**atari.settings(), segment_length=20, checkpoint_every=200)}
 """Of Atari games."""
 
 
