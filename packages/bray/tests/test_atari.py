@@ -105,14 +105,15 @@ def test_time_major_frames_are_those_of_unstacked(plays: dict[int, Play]) -> Non
     frames, length = tree["frames"], tree["length"]
     observation, final = unstacked(frames, length, LENGTH)
     segments = time_major(plays[0].replay)
-    assert segments["observation"].shape == (LENGTH, len(length), 4, 84, 84)
+    seen = segments["observation"].tensor()
+    assert seen.shape == (LENGTH, len(length), 4, 84, 84)
+    assert seen.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
     valid = valid_steps(segments).numpy()
-    seen = segments["observation"].numpy()
-    assert np.array_equal(seen[valid], observation.swapaxes(0, 1)[valid])
-    assert np.array_equal(segments["final_observation"].numpy(), final)
+    assert np.array_equal(seen.numpy()[valid], observation.swapaxes(0, 1)[valid])
+    assert np.array_equal(segments["final_observation"].tensor().numpy(), final)
     assert "frames" not in segments
-    memory = segments["observation"].untyped_storage().nbytes()
-    assert memory <= plays[0].replay.block.nbytes, "views of frames that are there once"
+    memory = segments["observation"].frames.untyped_storage().nbytes()
+    assert memory <= plays[0].replay.block.nbytes, "frames that are there once"
 
 
 def plain(module: Any, segments: Batch) -> tuple[list[Tensor], list[Tensor]]:
@@ -122,8 +123,8 @@ def plain(module: Any, segments: Batch) -> tuple[list[Tensor], list[Tensor]]:
     """
     logits, finals = [], []
     for column, length in enumerate(segments["length"].tolist()):
-        steps = segments["observation"][:length, column]
-        seen = torch.cat([steps, segments["final_observation"][column][None]])
+        steps = segments["observation"][:length, column].tensor()
+        seen = torch.cat([steps, segments["final_observation"][column].tensor()[None]])
         if "initial_state" in segments:
             state, outputs = segments["initial_state"][column][None], []
             for observation in seen:
@@ -168,10 +169,15 @@ def test_what_is_padding_or_after_a_termination_counts_nothing(
     trainer = appo.APPOTrainer(play.module, play.buffer, model=play.model, part=part, seed=1)
     segments = time_major(play.replay)
     loss = trainer.loss(segments, 0)[0].detach()
-    changed = {**segments, "observation": segments["observation"].clone()}
-    changed["observation"][~valid_steps(segments)] = 255
-    changed["final_observation"] = segments["final_observation"].clone()
-    changed["final_observation"][segments["terminated"].any(0)] = 255
+    changed = dict(segments)
+    for name, ignored in (
+        ("observation", ~valid_steps(segments)),
+        ("final_observation", segments["terminated"].any(0)),
+    ):
+        first = segments[name].first.masked_fill(ignored, 7)  # another stack's
+        assert ignored.any()
+        assert not first.equal(segments[name].first)
+        changed[name] = replace(segments[name], first=first)
     torch.testing.assert_close(trainer.loss(changed, 0)[0].detach(), loss)
 
 

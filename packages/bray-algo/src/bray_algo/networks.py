@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 def orthogonal_(layer: nn.Linear | nn.Conv2d, gain: float) -> nn.Linear | nn.Conv2d:
@@ -107,9 +108,13 @@ class NatureEncoder(nn.Sequential):
 
     def forward(self, frames: Tensor) -> Tensor:
         """Map uint8 frames `[B, C, 84, 84]` to features `[B, H]`."""
-        # Channels last: on CPUs convolutions and their gradients take about half the time.
-        x = frames.to(torch.float32, memory_format=torch.channels_last) / 255.0
-        for layer in self:
+        # Channels last: on CPUs convolutions and their gradients take about half the time. Dividing
+        # the first weights by 255 is less work than dividing the frames.
+        x = frames.float().contiguous(memory_format=torch.channels_last)
+        first, *rest = self
+        assert isinstance(first, nn.Conv2d)
+        x = functional.conv2d(x, first.weight / 255.0, first.bias, first.stride)
+        for layer in rest:
             x = layer(x)
         return x
 

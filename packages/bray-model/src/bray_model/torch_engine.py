@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bray_core import nested
+from bray_core import heap, nested
 from bray_core.errors import ConfigError, SpecError
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
@@ -42,6 +42,8 @@ class TorchEngine:
         precision: Precision = "fp32",
     ) -> None:
         _check_device(device)
+        if device == "cpu":
+            heap.keep_freed()
         self.module = copy.deepcopy(module).to(device).eval().requires_grad_(False)
         self._device = device
         self._compile = compile

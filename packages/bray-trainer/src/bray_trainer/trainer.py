@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bray_core import metrics
+from bray_core import heap, metrics
 from bray_core.errors import ClosedError, DeadlineError
 from bray_core.protocols import Buffer, Model
 from bray_trainer import checkpoint, resume
@@ -194,6 +194,8 @@ class Trainer(Overrides):
     def _set_threads(self) -> None:
         if self.config.threads is not None:
             torch.set_num_threads(self.config.threads)
+        if self.device.type == "cpu":
+            heap.keep_freed()
         torch.get_num_threads()  # a thread keeps to `set_num_threads` only once it has asked
 
     def _loop(self) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from bray.stacks import Stacks, arranged, tensors
 from bray_core import nested
 from bray_core.layout import Packed
 from bray_trainer import to_torch
@@ -34,17 +37,18 @@ def time_major(replay: Packed, device: torch.device | str = "cpu") -> Batch:
     """Return the leaves of segments: those of `STEPS` `[T, B, …]`, the others as they are.
 
     Of segments that store each frame once (`segment_spec(stack=True)`) the frames alone go to the
-    device; observations are views of them.
+    device; observations are `Stacks` of them.
     """
     steps = tuple(name for name in STEPS if name in replay.layout.spec)
     tree: Batch = to_torch(replay, device, time_major=steps)
     tree["length"] = tree["length"].long()
     if "frames" in tree:
-        frames, length = tree.pop("frames"), len(tree["reward"])
-        stacks = frames.unfold(1, frames.shape[1] - length, 1).movedim(-1, 2)  # [B, T + 1, C, …]
-        tree["observation"] = stacks[:, :length].transpose(0, 1)
-        columns = torch.arange(len(frames), device=frames.device)
-        tree["final_observation"] = stacks[columns, tree["length"]]
+        frames, length = tree.pop("frames"), len(tree["reward"])  # [B, T + C, …]
+        first = torch.arange(len(frames), device=frames.device) * frames.shape[1]
+        time = torch.arange(length, device=frames.device)
+        stacks = Stacks(frames.flatten(0, 1), first + time[:, None], frames.shape[1] - length)
+        tree["observation"] = stacks
+        tree["final_observation"] = replace(stacks, first=first + tree["length"])
     return tree
 
 
@@ -76,7 +80,10 @@ def unroll(module: nn.Module, segments: Batch) -> tuple[Batch, Tensor]:
         """Return what is no padding."""
         return torch.cat([steps[valid], final, final.new_zeros((spare, *final.shape[1:]))])
 
-    outputs = module(nested.map(rows, segments["observation"], segments["final_observation"]))
+    observation = nested.map(
+        partial(arranged, rows), segments["observation"], segments["final_observation"]
+    )
+    outputs = module(tensors(observation))
 
     def in_place(leaf: Tensor) -> Tensor:
         columns = leaf.new_zeros((*valid.shape, *leaf.shape[1:]))
@@ -95,8 +102,10 @@ def _unroll_memory(module: nn.Module, segments: Batch) -> tuple[Batch, Tensor]:
         longer[length, columns] = final
         return longer
 
-    observation = nested.map(with_final, segments["observation"], segments["final_observation"])
-    outputs = module.replay(observation, segments["initial_state"], length + 1)  # type: ignore[operator]
+    observation = nested.map(
+        partial(arranged, with_final), segments["observation"], segments["final_observation"]
+    )
+    outputs = module.replay(tensors(observation), segments["initial_state"], length + 1)  # type: ignore[operator]
     return nested.map(lambda leaf: leaf[:-1], outputs), outputs["value"][length, columns]
 
 
@@ -104,7 +113,7 @@ def final_value(module: nn.Module, segments: Batch) -> Tensor:
     """Return the value after the last step, `[B]`."""
     if "initial_state" in segments:
         return unroll(module, segments)[1]
-    value: Tensor = module(segments["final_observation"])["value"]
+    value: Tensor = module(tensors(segments["final_observation"]))["value"]
     return value
 
 

@@ -36,6 +36,7 @@ from bray.sequences import (
     unroll,
     valid_steps,
 )
+from bray.stacks import tensors
 from bray.template import GoalPart
 from bray_algo import gae, ppo, schedules
 from bray_core import metrics
@@ -208,7 +209,7 @@ class PPOTrainer(Trainer):
             outputs = select_steps(unroll(self.module, batch)[0], valid_steps(batch))
             batch = _flat(batch)
         else:
-            outputs = self.module(batch["observation"])
+            outputs = self.module(tensors(batch["observation"]))
         advantage = batch["advantage"]
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         return ppo.loss(
