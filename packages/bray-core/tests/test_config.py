@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import pytest
 
+from bray_core.choice import check_choice, closest
 from bray_core.config import (
-    closest,
     from_mapping,
     load_text,
     load_yaml,
@@ -254,3 +254,12 @@ def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
 def test_closest() -> None:
     assert closest("trian", ["train", "serve"]) == ", did you mean 'train'?"
     assert closest("xyz", ["train"]) == ""
+
+
+def test_a_choice_is_one_of_those_there_are() -> None:
+    check_choice("kind", "count", ("count", "last"))
+    for wrong in ("cuont", 3, None):
+        with pytest.raises(ConfigError, match=rf"kind: expected one of count, last, got {wrong!r}"):
+            check_choice("kind", wrong, ("count", "last"))
+    with pytest.raises(ConfigError, match="got 'cuont', did you mean 'count'"):
+        check_choice("kind", "cuont", ("count", "last"))

@@ -277,7 +277,7 @@ def test_the_schedule_goes_by_replays():
         ({"learning_rate": float("nan")}, "learning_rate: expected more than 0, got nan"),
         (
             {"precision": "bf61"},
-            "expected 'fp32' or 'bf16' or 'fp16', got 'bf61', did you mean 'bf16'",
+            "expected one of fp32, bf16, fp16, got 'bf61', did you mean 'bf16'",
         ),
         ({"seed": -1}, "seed: expected 0 or more, got -1"),
     ],

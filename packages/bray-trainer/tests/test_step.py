@@ -210,7 +210,7 @@ def test_the_scale_is_in_the_checkpoint(tmp_path):
 
 def test_an_error_names_what_is_wrong():
     for settings, message in (
-        ({"when_not_finite": "stopp"}, "expected 'stop' or 'skip', got 'stopp', did you mean"),
+        ({"when_not_finite": "stopp"}, "expected one of stop, skip, got 'stopp', did you mean"),
         ({"publish_every": None}, "publish_every: None needs a publish_interval_s"),
         ({"publish_interval_s": 0}, "publish_interval_s: expected more than 0, got 0"),
         ({"eval_every": 0}, "eval_every: expected 1 or more, got 0"),

@@ -281,7 +281,7 @@ def test_bf16_learns_too() -> None:
         ({"accumulate": 0}, "accumulate: expected 1 or more, got 0"),
         ({"learning_rate": 0}, "learning_rate: expected more than 0"),
         ({"max_grad_norm": -1}, "max_grad_norm: expected more than 0"),
-        ({"precision": "fp8"}, "precision: expected 'fp32' or 'bf16' or 'fp16', got 'fp8'"),
+        ({"precision": "fp8"}, "precision: expected one of fp32, bf16, fp16, got 'fp8'"),
     ],
 )
 def test_nonsense_is_refused(settings: Any, message: str) -> None:

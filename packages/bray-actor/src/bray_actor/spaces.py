@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bray_core.config import closest
+from bray_core.choice import closest
 from bray_core.errors import ConfigError, MissingExtraError
 from bray_core.nested import ArraySpec, Nested
 from bray_core.own_module import import_own

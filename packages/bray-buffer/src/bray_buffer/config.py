@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from bray_core.config import closest
+from bray_core.choice import check_choice
 from bray_core.errors import ConfigError
 
 WhenFull = Literal["drop_oldest", "drop_newest", "block"]
@@ -52,11 +52,7 @@ class BufferConfig:
             _check_below_capacity("batch_size", self.batch_size, self.capacity)
         if self.max_policy_lag is not None and self.max_policy_lag < 0:
             raise ConfigError(f"max_policy_lag: expected 0 or more, got {self.max_policy_lag}")
-        if self.when_full not in get_args(WhenFull):
-            raise ConfigError(
-                f"when_full: expected one of {', '.join(get_args(WhenFull))}, "
-                f"got {self.when_full!r}{closest(self.when_full, get_args(WhenFull))}"
-            )
+        check_choice("when_full", self.when_full, get_args(WhenFull))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from bray_core.config import closest
+from bray_core.choice import check_choice
 from bray_core.errors import ConfigError
 
 Unit = Literal["segment", "transition", "sequence"]
@@ -64,8 +64,8 @@ class ReplayConfig:
                 f"min_size: {self.min_size} exceeds capacity={self.capacity}: "
                 "lower the one or raise the other"
             )
-        _check_choice("unit", self.unit, get_args(Unit))
-        _check_choice("sampler", self.sampler, get_args(Sampler))
+        check_choice("unit", self.unit, get_args(Unit))
+        check_choice("sampler", self.sampler, get_args(Sampler))
         for name, most in (("gamma", 1.0), ("alpha", math.inf), ("beta", 1.0), ("epsilon", 1.0)):
             if not 0 <= getattr(self, name) <= most:  # also NaN
                 raise ConfigError(f"{name}: expected 0 to {most:g}, got {getattr(self, name)}")
@@ -100,10 +100,3 @@ def _check_count(name: str, value: object, least: int) -> None:
         raise ConfigError(f"{name}: expected a whole number, got {value!r}")
     if value < least:
         raise ConfigError(f"{name}: expected {least} or more, got {value}")
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ConfigError(
-            f"{name}: expected one of {', '.join(choices)}, got {value!r}{closest(value, choices)}"
-        )

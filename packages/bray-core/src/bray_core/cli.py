@@ -136,7 +136,7 @@ class _Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
-            from bray_core.config import closest
+            from bray_core.choice import closest
 
             choices = [str(choice) for choice in action.choices]
             what = action.metavar or action.dest
@@ -176,7 +176,7 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def _refuse_options(parser: argparse.ArgumentParser, unknown: str) -> NoReturn:
-    from bray_core.config import closest
+    from bray_core.choice import closest
 
     near = closest(unknown.split("=")[0], _options(parser))
     parser.error(f"unknown argument {unknown!r}{near}")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bray_core.axes import AXES, Axes, Axis
-from bray_core.errors import ConfigError
+from bray_core.choice import check_choice
 from bray_core.experiment import launches
 
 FILE = "metrics.jsonl"
@@ -52,8 +52,7 @@ def curve(trial: Path, name: str, axis: Axis = "frames") -> tuple[list[float], l
     Raises:
         ConfigError: there is no such axis.
     """
-    if axis not in AXES:
-        raise ConfigError(f"axis: expected one of {', '.join(AXES)}, got {axis!r}")
+    check_choice("axis", axis, AXES)
     xs, ys = [], []
     for row in _rows(trial):
         value = row.get("values", {}).get(name)

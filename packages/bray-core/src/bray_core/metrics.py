@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from bray_core.choice import check_choice
 from bray_core.errors import ConfigError
 from bray_core.history import History
 from bray_core.sample import KINDS, Kind, Sample, key
@@ -307,8 +308,7 @@ def _check(name: str, labels: dict[str, str], kind: str) -> None:
         raise ConfigError(
             f"name: expected <component>/<what> of letters, digits, '_', '-' and '.', got {name!r}"
         )
-    if kind not in KINDS:
-        raise ConfigError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r}")
+    check_choice("kind", kind, KINDS)
     for label, value in labels.items():
         if not isinstance(value, str) or _BAD_VALUE.search(value) or len(value) > MAX_NAME:
             raise ConfigError(

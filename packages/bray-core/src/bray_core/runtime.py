@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from bray_core import metrics
-from bray_core.config import closest
+from bray_core.choice import closest
 from bray_core.errors import AlreadyExistsError, ConfigError, MissingExtraError, NotFoundError
 from bray_core.experiment import Experiment
 from bray_core.hub import Hub

@@ -7,15 +7,15 @@ so one look finds what would else take several.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import re
 import types
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
+from bray_core.choice import closest
 from bray_core.errors import ConfigError, Problem, SettingsError
 from bray_core.settings_tree import Value, place_of, unwrap
 
@@ -30,12 +30,6 @@ _WORDS: dict[Any, str] = {
     str: "a string",
     Path: "a path",
 }
-
-
-def closest(name: str, allowed: Iterable[str]) -> str:
-    """Return `, did you mean 'x'?` for the allowed name nearest to `name`, or nothing."""
-    near = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.5)
-    return f", did you mean {near[0]!r}?" if near else ""
 
 
 def build(root: Value, schema: type[T]) -> T:

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import yaml
 
-from bray_core.config import closest
+from bray_core.choice import closest
 from bray_core.errors import AlreadyExistsError, BrayError, CodecError, NotFoundError
 from bray_core.experiment import check_name, launches, newest_launch
 from bray_core.json_lines import tail

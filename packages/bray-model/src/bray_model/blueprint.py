@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from bray_core.choice import check_choice
 from bray_core.errors import ConfigError
 from bray_core.layout import Block
 from bray_model.config import ModelConfig
@@ -61,8 +62,7 @@ class CloneEntry:
 
 def check_placement(placement: str, num_workers: int) -> None:
     """Raise ConfigError if there is no such placement, or it cannot have so many workers."""
-    if placement not in _PLACEMENTS:
-        raise ConfigError(f"placement: expected one of {', '.join(_PLACEMENTS)}, got {placement!r}")
+    check_choice("placement", placement, _PLACEMENTS)
     if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
         raise ConfigError(f"num_workers: expected an integer of 1 or more, got {num_workers!r}")
     if placement == "caller" and num_workers != 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
+from bray_core.choice import check_choice
 from bray_core.errors import ConfigError
 from bray_model.retention import Retention
 
@@ -71,11 +72,11 @@ class ModelConfig:
         idle_s = self.session_idle_s
         if isinstance(idle_s, bool) or not isinstance(idle_s, int | float) or not idle_s > 0:
             raise ConfigError(f"session_idle_s: expected more than 0, got {idle_s!r}")
-        _check_choice("backend", self.backend, get_args(Backend))
-        _check_choice("device", self.device, get_args(Device))
+        check_choice("backend", self.backend, get_args(Backend))
+        check_choice("device", self.device, get_args(Device))
         if self.backend == "tensorrt" and self.device != "cuda":
             raise ConfigError("backend='tensorrt' runs on a GPU only: set device='cuda' too")
-        _check_choice("precision", self.precision, get_args(Precision))
+        check_choice("precision", self.precision, get_args(Precision))
         _check_bool("compile", self.compile)
         timeout_s = self.timeout_s
         if timeout_s is not None and (isinstance(timeout_s, bool) or not timeout_s > 0):
@@ -105,8 +106,3 @@ def _check_int(field: str, value: object, least: int) -> None:
 def _check_bool(field: str, value: object) -> None:
     if not isinstance(value, bool):
         raise ConfigError(f"{field}: expected true or false, got {value!r}")
-
-
-def _check_choice(field: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ConfigError(f"{field}: expected one of {', '.join(choices)}, got {value!r}")

@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
+from bray_core.choice import check_choice
 from bray_core.errors import AlreadyExistsError, ConfigError, NotFoundError
 
 Rule: TypeAlias = Literal["weights", "hard", "even"]
@@ -77,8 +78,7 @@ class ModelPool(Generic[Member]):
         decay: float = 0.99,
         seed: int | None = None,
     ) -> None:
-        if rule not in get_args(Rule):
-            raise ConfigError(f"rule: expected one of {', '.join(get_args(Rule))}, got {rule!r}")
+        check_choice("rule", rule, get_args(Rule))
         self._rule = rule
         self._power = _number("power", power, 0, math.inf)
         self._decay = _number("decay", decay, 0, 1)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bray_core import nested
+from bray_core.choice import check_choice
 from bray_core.errors import ConfigError, ExportError, MissingExtraError, SpecError
 from bray_core.nested import Nested
 from bray_model.bench import random_inputs
@@ -76,8 +77,7 @@ def quantize(
 
 
 def _check_kind(kind: str, calibration: Iterable[Batch] | None) -> None:
-    if kind not in QUANTIZED:
-        raise ConfigError(f"kind: expected one of {', '.join(QUANTIZED)}, got {kind!r}")
+    check_choice("kind", kind, QUANTIZED)
     if kind == "int8" and calibration is None:
         raise ConfigError(
             "calibration: kind='int8' takes the ranges of its numbers from inputs as the model "

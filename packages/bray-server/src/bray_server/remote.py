@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bray_core.balance import STRATEGIES, Balance, Strategy
+from bray_core.choice import check_choice
 from bray_core.errors import (
-    ConfigError,
     DeadlineError,
     ServiceError,
     WorkerLostError,
@@ -81,10 +81,7 @@ class RemoteServer:
         strategy: Strategy = "round_robin",
         certificate_authority: str | Path | None = None,
     ) -> None:
-        if strategy not in STRATEGIES:
-            raise ConfigError(
-                f"strategy: expected one of {', '.join(STRATEGIES)}, got {strategy!r}"
-            )
+        check_choice("strategy", strategy, STRATEGIES)
         self._strategy = strategy
         self._token = tokens[0] if tokens else None
         self._certificate_authority = certificate_authority

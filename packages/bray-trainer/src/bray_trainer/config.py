@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from bray_core.config import closest
+from bray_core.choice import check_choice
 from bray_core.errors import ConfigError
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -78,8 +78,8 @@ class TrainerConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ConfigError(f"{name}: expected more than 0, got {value}")
-        _check_choice("precision", self.precision, get_args(Precision))
-        _check_choice("when_not_finite", self.when_not_finite, get_args(WhenNotFinite))
+        check_choice("precision", self.precision, get_args(Precision))
+        check_choice("when_not_finite", self.when_not_finite, get_args(WhenNotFinite))
         if self.publish_every is None and self.publish_interval_s is None:
             raise ConfigError("publish_every: None needs a publish_interval_s, which is None too")
         if self.seed is not None and self.seed < 0:
@@ -93,9 +93,3 @@ def _check_count(name: str, value: object, least: int) -> None:
         raise ConfigError(f"{name}: expected a whole number, got {value!r}")
     if value < least:
         raise ConfigError(f"{name}: expected {least} or more, got {value}")
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        expected = " or ".join(map(repr, choices))
-        raise ConfigError(f"{name}: expected {expected}, got {value!r}{closest(value, choices)}")

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from bray.checks import positive
 from bray.machine import has_gpu, num_cores
-from bray_core.config import closest
+from bray_core.choice import check_choice
 from bray_core.errors import ConfigError
 from bray_model.config import Device, Precision
 
@@ -33,12 +33,7 @@ class ComputeConfig:
             if getattr(self, name) is not None:
                 positive(**{name: getattr(self, name)})
         for name, choices in (("precision", get_args(Precision)), ("device", get_args(Device))):
-            value = getattr(self, name)
-            if value not in choices:
-                raise ConfigError(
-                    f"{name}: expected one of {', '.join(choices)}, got {value!r}"
-                    f"{closest(value, choices)}"
-                )
+            check_choice(name, getattr(self, name), choices)
 
 
 def chosen(settings: Any, *, is_image: bool, is_local: bool) -> Any:

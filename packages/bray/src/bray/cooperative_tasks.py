@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from bray_actor.parallel_teams import ParallelTeams
 from bray_actor.teams import Mask, Sight, Teams, TeamStep
-from bray_core.config import closest
+from bray_core.choice import closest
 from bray_core.errors import ConfigError
 from bray_core.own_module import import_own
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from bray_algo.equilibrium import exploitability, symmetrised
 from bray_algo.intervals import Floats
 from bray_core import nested
-from bray_core.config import closest
+from bray_core.choice import closest
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
 

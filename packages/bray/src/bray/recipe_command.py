@@ -17,7 +17,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bray import recipes
-from bray_core.errors import BrayError, ConfigError
+from bray_core.choice import check_choice
+from bray_core.errors import BrayError
 
 if TYPE_CHECKING:
     from bray.launch import Launch
@@ -50,12 +51,7 @@ def load(name: str) -> Recipe:
     Raises:
         ConfigError: there is none of that name; names the closest.
     """
-    if name not in names():
-        from bray_core.config import closest
-
-        raise ConfigError(
-            f"recipe: expected one of {', '.join(names())}, got {name!r}{closest(name, names())}"
-        )
+    check_choice("recipe", name, names())
     return cast(Recipe, importlib.import_module(f"bray.recipes.{name}"))
 
 

@@ -19,7 +19,8 @@ from typing import Any, Literal, TypeAlias
 
 from bray.checks import positive
 from bray.keep import Keep
-from bray_core.config import closest, load_text, load_yaml, to_mapping
+from bray_core.choice import closest
+from bray_core.config import load_text, load_yaml, to_mapping
 from bray_core.errors import ConfigError
 from bray_core.trial_paths import CONFIG
 

@@ -16,8 +16,7 @@ from bray_algo.games import (
 )
 from bray_algo.games.full_width import Heuristic, open_rows
 from bray_algo.mcts import Evaluate, SearchConfig, search
-from bray_core.config import closest
-from bray_core.errors import ConfigError
+from bray_core.choice import check_choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,5 @@ def yardstick(task: str) -> Yardstick:
     Raises:
         ConfigError: there is none of that name.
     """
-    if task not in YARDSTICKS:
-        known = ", ".join(YARDSTICKS)
-        raise ConfigError(f"task: expected one of {known}, got {task!r}{closest(task, YARDSTICKS)}")
+    check_choice("task", task, YARDSTICKS)
     return YARDSTICKS[task]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from bray_core.config import closest
+from bray_core.choice import check_choice
 from bray_core.errors import ConfigError
 
 Workers = Literal["threads", "processes"]
@@ -48,9 +48,4 @@ class SourceConfig:
             if not isinstance(value, int) or value < bound:
                 raise ConfigError(f"{name}: expected {bound} or more, got {value!r}")
         for name, choices in (("workers", get_args(Workers)), ("on_error", get_args(OnError))):
-            value = getattr(self, name)
-            if value not in choices:
-                raise ConfigError(
-                    f"{name}: expected one of {', '.join(choices)}, got {value!r}"
-                    f"{closest(str(value), choices)}"
-                )
+            check_choice(name, getattr(self, name), choices)
