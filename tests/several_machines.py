@@ -1,10 +1,16 @@
 """Run by test_several_machines.py: a run on three raylets, each with an address of its own.
 
-All of 127.0.0.0/8 is this machine: what binds 127.0.0.1, or tells others of it, is not reached at
-the address of its node. The nodes share /dev/shm, so that it is asserted who connects to whom.
+`addresses`: of 127.0.0.0/8, which is all this machine: what binds 127.0.0.1, or tells others of it,
+is not reached at the address of its node. `namespaces`: each raylet but the first in a network
+namespace, so that its 127.0.0.1 is another one, and all goes over a bridge.
+
+The nodes share /dev/shm, so that it is asserted who connects to whom.
 """
 
+import contextlib
+import ctypes
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +27,12 @@ from bray_core.remote import WorkerPool
 from bray_server import Client
 from bray_server.remote import RemoteServer
 
-HOSTS = ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
+HOSTS = {
+    "addresses": ["127.0.0.2", "127.0.0.3", "127.0.0.4"],
+    "namespaces": ["10.77.0.1", "10.77.0.2", "10.77.0.3"],
+}
+BRIDGE = "bray-bridge"
+CLONE_NEWNET = 0x40000000
 NUM_WORKERS = 3
 FRAMES = 9_600
 CONFIG = ppo.Config(
@@ -32,6 +43,47 @@ QUICK = {
     "health_check_period_ms": 500,
     "health_check_failure_threshold": 4,
 }
+
+
+def ip(words):
+    """Call iproute2."""
+    subprocess.run(["ip", *words.split()], check=True)
+
+
+@contextlib.contextmanager
+def bridged(hosts):
+    """A bridge with the first address, and a network namespace with each of the others."""
+    names = {host: f"bray-{host.rpartition('.')[2]}" for host in hosts[1:]}
+    try:
+        ip(f"link add {BRIDGE} type bridge")
+        ip(f"addr add {hosts[0]}/24 dev {BRIDGE}")
+        ip(f"link set {BRIDGE} up")
+        for host, name in names.items():
+            ip(f"netns add {name}")
+            ip(f"link add {name} type veth peer name eth0 netns {name}")
+            ip(f"link set {name} master {BRIDGE} up")
+            ip(f"-n {name} addr add {host}/24 dev eth0")
+            ip(f"-n {name} link set eth0 up")
+            ip(f"-n {name} link set lo up")
+        yield names
+    finally:
+        for words in [f"netns del {name}" for name in names.values()] + [f"link del {BRIDGE}"]:
+            subprocess.run(["ip", *words.split()], check=False)
+
+
+@contextlib.contextmanager
+def inside(name):
+    """What is started meanwhile is in this namespace; None: where we are."""
+    if name is None:
+        yield
+        return
+    setns = ctypes.CDLL(None, use_errno=True).setns
+    with open("/proc/self/ns/net") as ours, open(f"/run/netns/{name}") as theirs:
+        assert setns(theirs.fileno(), CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
+        try:
+            yield
+        finally:
+            assert setns(ours.fileno(), CLONE_NEWNET) == 0
 
 
 class Echo:
@@ -72,6 +124,7 @@ class Watcher:
 
     def __init__(self, run, cluster, lost):
         self.run, self.cluster, self.lost = run, cluster, lost
+        self.host = cluster.head_node.node_ip_address
         self.head = cluster.head_node.node_id
         self.lost_at = 0.0
 
@@ -89,10 +142,10 @@ class Watcher:
         for pool in ("experience", "trainer", "model/policy"):
             assert homes(pool) == [self.head], pool
         host, port = WorkerPool.get("experience").call("listen")
-        assert host == HOSTS[0]
+        assert host == self.host
         assert connections(port) == NUM_WORKERS - 1, "through sockets from other nodes alone"
         hub = self.run._runtime.hub
-        assert hub.address.startswith(f"{HOSTS[0]}:")
+        assert hub.address.startswith(f"{self.host}:")
         joined = {("rollouts", rank) for rank in range(NUM_WORKERS)} | {("trainer", 0)}
         assert joined <= set(hub.processes), hub.processes
         print("done: looked", flush=True)
@@ -100,9 +153,19 @@ class Watcher:
 
 def main():
     orphans.adopt()  # of raylets that are killed
+    hosts = HOSTS[sys.argv[1]]
+    with bridged(hosts) if sys.argv[1] == "namespaces" else contextlib.nullcontext({}) as names:
+        spread(hosts, names)
+
+
+def spread(hosts, names):
+    """Train on them, lose one, and look at what is where."""
     arguments = {"include_dashboard": False, "_system_config": QUICK}
-    cluster = Cluster(True, head_node_args=dict(arguments, num_cpus=1, node_ip_address=HOSTS[0]))
-    others = [cluster.add_node(num_cpus=1, node_ip_address=host) for host in HOSTS[1:]]
+    cluster = Cluster(True, head_node_args=dict(arguments, num_cpus=1, node_ip_address=hosts[0]))
+    others = []
+    for host in hosts[1:]:
+        with inside(names.get(host)):
+            others.append(cluster.add_node(num_cpus=1, node_ip_address=host))
     project = tempfile.mkdtemp()
     os.chdir(project)
     with bray.init("trials", "cartpole", "ray", cluster.address, config={"seed": 1}) as run:
