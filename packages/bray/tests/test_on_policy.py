@@ -150,6 +150,7 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         (lambda: ppo.Config(memory_size=-1), "memory_size: expected 0 or more"),
         (lambda: ppo.Config(hidden=()), "hidden: expected one or more positive sizes"),
         (lambda: Flow(8, 0).check(), "replays_per_collect: expected 1 or more"),
+        (lambda: appo.Config(num_ranks=0), "num_ranks: expected 1 or more, got 0"),
     ]:
         with pytest.raises(ConfigError, match=message):
             make()
@@ -169,6 +170,25 @@ def test_appo_plays_and_trains_side_by_side_on_ray(ray_cluster: None, tmp_path: 
         outcome = appo.train(run, "CartPole-v1", config, goal=goal, seed=1)
     assert outcome.frames >= 8_000
     assert outcome.version > 5
+
+
+@pytest.mark.ray
+def test_two_ranks_train_on_replays_of_their_own(ray_cluster: None, tmp_path: Path) -> None:
+    """Each frame is trained on once, by one of them; a step is that of both."""
+    goal = GoalPart(evaluate_at=1e9, max_frames=8_000, evaluation_episodes=8)
+    config = impala.Config(num_envs=8, num_workers=2, num_ranks=2)
+    with bray.init(tmp_path, "ranks", "ray") as run:
+        outcome = impala.train(run, "CartPole-v1", config, goal=goal, seed=1)
+        ranks = {rank for name, rank in run._runtime.hub.processes if name == "trainer"}
+    assert ranks == {0, 1}
+    assert outcome.version > 5
+    rows = next((tmp_path / "ranks" / "launches").glob("*/metrics.jsonl")).read_text()
+    values: dict[str, float] = {}
+    for row in rows.splitlines():
+        values |= json.loads(row)["values"]
+    assert values["trainer/frames"] <= values["actor/steps"]
+    frames_a_step = values["trainer/frames"] / values["trainer/steps"]
+    assert 1.8 < frames_a_step / (config.segment_length * config.num_envs) < 2.3
 
 
 RECALL = ["segment_length=8", "minibatch_size=256", "learning_rate=3e-3"]

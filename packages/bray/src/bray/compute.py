@@ -36,8 +36,14 @@ class ComputeConfig:
             check_choice(name, getattr(self, name), choices)
 
 
-def chosen(settings: Any, *, is_image: bool, is_local: bool) -> Any:
+def chosen(settings: Any, *, is_image: bool, is_local: bool, num_ranks: int = 1) -> Any:
     """Return a recipe's settings with all of `ComputeConfig` decided.
+
+    Args:
+        settings: the recipe's.
+        is_image: whether a convolutional network computes.
+        is_local: whether one process does all.
+        num_ranks: processes of a machine that train at once.
 
     Raises:
         ConfigError: device is `cuda` and there is no GPU; on Ray the trainer's node decides.
@@ -47,7 +53,7 @@ def chosen(settings: Any, *, is_image: bool, is_local: bool) -> Any:
     cores = num_cores()
     threads = 1
     if is_image:
-        threads = cores if is_local else max(1, cores // 2)
+        threads = cores if is_local else max(1, cores // 2 // num_ranks)
     return replace(
         settings,
         env_threads=settings.env_threads or cores,
@@ -55,8 +61,9 @@ def chosen(settings: Any, *, is_image: bool, is_local: bool) -> Any:
     )
 
 
-def described(settings: Any, *, is_local: bool) -> str:
+def described(settings: Any, *, is_local: bool, num_ranks: int = 1) -> str:
     """Return what plays and trains in words, with the names of the settings that change it."""
+    ranks = f" in each of {num_ranks} ranks (num_ranks)" if num_ranks > 1 else ""
     workers = 1 if is_local else settings.num_workers
     players = f"{settings.num_envs} environments (num_envs)"
     if workers > 1:
@@ -64,5 +71,5 @@ def described(settings: Any, *, is_local: bool) -> str:
     return (
         f"{num_cores()} cores: {players} on {settings.env_threads} threads (env_threads); network "
         f"in {settings.precision} (precision) on {settings.device} (device), "
-        f"{settings.trainer_threads} threads (trainer_threads)"
+        f"{settings.trainer_threads} threads (trainer_threads){ranks}"
     )

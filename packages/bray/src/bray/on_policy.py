@@ -37,12 +37,14 @@ class Flow(NamedTuple):
     policy that is `replays - 1` versions old when its turn comes."""
     max_policy_lag: int | None = None
     """Versions, above which segments are dropped; None: on Ray the players wait for each one."""
+    num_ranks: int = 1
+    """On Ray, processes that train at once, each on a replay of its own."""
 
     @classmethod
     def of(cls, config: Any) -> Flow:
         """Return that of an asynchronous recipe, by its config: a worker brings a replay."""
         steps = config.segment_length * config.num_envs
-        return cls(steps, config.replays_per_collect, config.max_policy_lag)
+        return cls(steps, config.replays_per_collect, config.max_policy_lag, config.num_ranks)
 
     def check(self) -> None:
         """Refuse a bound that a local run would not keep.
@@ -50,8 +52,12 @@ class Flow(NamedTuple):
         Raises:
             ConfigError: so.
         """
-        if self.replays < 1:
-            raise ConfigError(f"replays_per_collect: expected 1 or more, got {self.replays}")
+        for name, number in (
+            ("replays_per_collect", self.replays),
+            ("num_ranks", self.num_ranks),
+        ):
+            if number < 1:
+                raise ConfigError(f"{name}: expected 1 or more, got {number}")
         if self.replays > 1 + (self.max_policy_lag or 0):
             raise ConfigError(
                 f"max_policy_lag: expected {self.replays - 1} or more for "
@@ -87,9 +93,12 @@ def learn(
     """
     flow.check()
     spaces = Spaces.of(environment)
-    settings = chosen(settings, is_image=spaces.is_image, is_local=run.is_local)
+    num_ranks = 1 if run.is_local else flow.num_ranks
+    settings = chosen(
+        settings, is_image=spaces.is_image, is_local=run.is_local, num_ranks=num_ranks
+    )
     if spaces.is_image:
-        title = f"{title}\n{described(settings, is_local=run.is_local)}"
+        title = f"{title}\n{described(settings, is_local=run.is_local, num_ranks=num_ranks)}"
     if run.is_local:
         torch.set_num_threads(settings.trainer_threads or 1)
     if module is None:
@@ -103,6 +112,7 @@ def learn(
         "experience",
         segment_layout(spaces, settings.segment_length, module.state_size),
         _queue(flow, settings.segment_length, run.is_local or is_lockstep),
+        num_workers=num_ranks,
     )
     steps = steps_per_collect(
         flow.batch_steps, settings.num_envs, num_workers if is_lockstep else 1
@@ -115,6 +125,7 @@ def learn(
         trainer=run.trainer(
             "trainer",
             partial(trainer, module, buffer, **parts, seed=seed),
+            num_workers=num_ranks,
             num_gpus=1.0 if settings.device == "cuda" else 0.0,
         ),
         rollouts=run.rollouts(

@@ -33,7 +33,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
         "--network-gbit", type=float, default=10.0, help="Gbit/s of a machine, each direction"
     )
     parser.add_argument(
-        "--ranks", type=int, default=1, help="of the trainer; recipes have one, scripts any number"
+        "--ranks", type=int, default=1, help="of the trainer: num_ranks of appo and impala"
     )
     parser.add_argument(
         "--training-machines", type=int, default=1, help="above 1 is beyond what bray places"

@@ -36,6 +36,8 @@ class Config(ActorCriticConfig):
     """Replays that a local run plays before it trains on them."""
     max_policy_lag: int = 20
     """Versions, above which segments are dropped."""
+    num_ranks: int = 1
+    """Processes that train on Ray, on one mean gradient; each takes replays of its own."""
 
     def __post_init__(self) -> None:
         ActorCriticConfig.__post_init__(self)
