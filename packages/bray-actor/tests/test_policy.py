@@ -274,6 +274,21 @@ async def test_a_tick_that_failed_can_be_sent_again() -> None:
     assert tree["reward"][:2].tolist() == [1.0, 1.0]
 
 
+async def test_training_sees_clipped_rewards_and_returns_do_not() -> None:
+    buffer = Collector()
+    config = PolicyConfig(clip_reward=True)
+    actor = PolicyActor("s", Balance(), config, buffer)  # type: ignore[arg-type]
+    observation = np.zeros(4, np.float32)
+    await actor.tick(codec.encode({"observation": observation}))
+    for reward in (7.0, -0.5, 0):
+        await actor.tick(codec.encode({"observation": observation, "reward": reward}))
+    await actor.end(codec.encode({"observation": observation, "reward": 3, "terminated": True}))
+    (row,) = buffer.rows
+    tree = LAYOUT.views(row)
+    assert tree["reward"][:4].tolist() == [1.0, -1.0, 0.0, 1.0]
+    assert float(tree["episode_return"]) == 9.5
+
+
 async def test_recording_needs_a_value_and_fills_extra_leaves() -> None:
     class Outputs(Balance):
         def __init__(self, **outputs: Any) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,20 +21,22 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import bray
-from bray import atari, compute, machine, recipe_command, template
+from bray import atari, compute, machine, recipe_command, template, wire
 from bray.actor_critic import ActorCriticTrainer
 from bray.commands import _launch
 from bray.compute import chosen, described
 from bray.environments import Spaces
+from bray.on_policy import segment_layout
 from bray.players import Players
 from bray.policies import example_inputs, make_policy
 from bray.recipes import appo, impala, ppo
+from bray.run import Run
 from bray.sequences import Batch, final_value, time_major, unroll, valid_steps
 from bray.template import GoalPart
 from bray_actor import Interleaved, Rollouts, Runner, segment_spec
 from bray_actor.segment import unstacked
 from bray_buffer import Buffer, BufferConfig
-from bray_core import nested
+from bray_core import codec, nested
 from bray_core.cli import main
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout, Packed
@@ -432,6 +436,47 @@ def test_bray_train_and_then_its_policy_is_served_in_fp32_and_plays(
         wanted = module(torch.from_numpy(frames))
     np.testing.assert_allclose(got["logits"], wanted["logits"], atol=1e-5)
     np.testing.assert_allclose(got["value"], wanted["value"], atol=1e-4)
+
+
+def test_gamecores_play_for_a_run_over_the_wire(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a user's simulator would; each frame is recorded once."""
+    layouts: list[Layout] = []
+    made = Run.buffer
+
+    def buffer(self: Run, name: str, layout: Layout, *args: Any, **kwargs: Any) -> Any:
+        layouts.append(layout)
+        return made(self, name, layout, *args, **kwargs)
+
+    monkeypatch.setattr(Run, "buffer", buffer)
+    few = ["source.num_processes=2", "source.num_envs=1", "trainer.minibatch_size=32"]
+    assert train(tmp_path, "recipe=ppo", *TINY, *few, "trainer.steps_per_replay=64") == 1
+    outcome = json.loads((tmp_path / "atari" / "result.json").read_text())
+    assert outcome["frames"] >= 128
+    assert outcome["version"] >= 2
+    assert layouts[0].spec["frames"].shape == (8 + 4, 84, 84)
+
+
+def test_over_the_wire_training_sees_clipped_rewards(plays: dict[int, Play]) -> None:
+    spaces = Spaces.of(PONG)
+    loaded = template.load("atari", ["recipe=ppo", "source.num_processes=1"])
+    layout = segment_layout(spaces, 4, 0)
+    with (
+        Model(plays[0].module, spaces.example) as model,
+        closing(Buffer(layout, BufferConfig(batch_size=1))) as buffer,
+    ):
+        actor = wire.make_actors(loaded, 1, model, buffer, Path("unused"))("s")
+        frames = {"observation": np.zeros((4, 84, 84), np.uint8)}
+
+        async def episode() -> None:
+            await actor.tick(codec.encode(frames))
+            await actor.end(codec.encode({**frames, "reward": 5.0, "terminated": True}))
+
+        asyncio.run(episode())
+        tree = buffer.pop().tree
+    assert tree["reward"][0, 0] == 1.0
+    assert tree["episode_return"][0] == 5.0
 
 
 @pytest.mark.slow

@@ -39,6 +39,9 @@ class PolicyConfig:
     the next one among its outputs. 0 is none."""
     seed: int = 0
     """Of the draws, together with the session's name."""
+    clip_reward: bool = False
+    """Whether training sees rewards of -1, 0 and 1 alone; returns are the simulator's all the same.
+    (Mnih et al. 2015, "Human-level control through deep reinforcement learning", Methods.)"""
     phase: str = ""
     """A label of its metrics, such as `evaluation`, that keeps them apart from those of training;
     empty is none."""
@@ -165,6 +168,8 @@ class PolicyActor(Actor):
         self._has_acted = False
         self._return += reward
         if self._writer is not None and self._writer.has_open_step:
+            if self._config.clip_reward:
+                reward = float(np.sign(reward))
             self._writer.finish_step(reward, terminated=terminated, truncated=truncated)
 
     async def _admit(self, observation: Nested) -> None:

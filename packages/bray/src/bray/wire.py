@@ -16,6 +16,7 @@ from bray.policies import AnyPolicy, make_policy
 from bray.recipes.ppo import Config, PPOTrainer
 from bray.template import Template
 from bray_actor import PolicyActor, PolicyConfig, Recorder, StepBudget
+from bray_actor.atari import is_atari
 from bray_core.protocols import Actor, Buffer, Model
 
 
@@ -54,7 +55,8 @@ def make_actors(
     """Make the session factory of one actor worker, in the worker's process."""
     steps = template.settings.steps_per_replay // template.settings.num_workers
     budget = StepBudget(steps, model)
-    make = PolicyActor.factory(model, PolicyConfig(seed=seed), buffer=buffer, budget=budget)
+    config = PolicyConfig(seed=seed, clip_reward=is_atari(template.environment))
+    make = PolicyActor.factory(model, config, buffer=buffer, budget=budget)
     every = template.wire.record_every
     if not every:
         return make

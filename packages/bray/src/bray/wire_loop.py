@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import torch
 
 from bray import wire
+from bray.compute import chosen
 from bray.environments import Spaces
 from bray.evaluation import evaluate_latest
 from bray.keep import offer_best
 from bray.learning import Outcome, conclude
+from bray.on_policy import segment_layout
 from bray.progress import Display, display
 from bray.run import Run
 from bray.template import Template
-from bray_actor import segment_spec
 from bray_buffer import BufferConfig
 from bray_core.cli import check_interrupted
-from bray_core.layout import Layout
 from bray_model import ModelConfig
 
 _LOCKSTEP_WAIT_US = 10_000_000
@@ -52,23 +53,31 @@ class Loop:
     """Model, buffer, trainer, actors and gamecores of one launch, joined as DESIGN §1 draws it."""
 
     def __init__(self, run: Run, template: Template, seed: int, view: Display) -> None:
+        spaces = Spaces.of(template.environment)
+        config = chosen(template.settings, is_image=spaces.is_image, is_local=run.is_local)
+        if run.is_local:
+            torch.set_num_threads(config.trainer_threads)
+        template, processes = replace(template, settings=config), template.wire.num_processes
         self._run = run
         self._template = template
         self._seed = seed
         self._view = view
-        config, processes = template.settings, template.wire.num_processes
-        spaces = Spaces.of(template.environment)
         self._module = wire.network(config, spaces, seed)
         lanes = processes * config.num_envs // config.num_workers
         self._model = run.model(
             "policy",
             self._module,
             spaces.example,
-            ModelConfig(max_batch_size=lanes, max_wait_us=_LOCKSTEP_WAIT_US, pad_to=(lanes,)),
+            ModelConfig(
+                max_batch_size=lanes,
+                max_wait_us=_LOCKSTEP_WAIT_US,
+                pad_to=(lanes,),
+                precision=config.precision,
+            ),
         )
         self._buffer = run.buffer(
             "experience",
-            Layout(segment_spec(spaces.observation, spaces.action, config.segment_length)),
+            segment_layout(spaces, config.segment_length, 0),
             BufferConfig(
                 batch_steps=config.steps_per_replay,
                 capacity=config.steps_per_replay,  # holds all, be each segment one step
