@@ -286,7 +286,9 @@ class SegmentWriter:
         frames = np.asarray(observation, seen.dtype)
         if at:  # before anything is written: a tick that failed may be sent again
             check_stack(seen[:-1], frames[:-1])
-        seen[...] = frames
+            seen[-1] = frames[-1]
+        else:
+            seen[...] = frames
 
     def discard(self) -> int:
         """Drop the segment and return how many steps are lost."""
