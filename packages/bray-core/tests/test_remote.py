@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 import pytest
 
 from bray_core import metrics
@@ -250,6 +251,32 @@ def test_a_pool_is_placed_on_a_node_that_exists() -> None:
         WorkerPool("nowhere", Adder, args=(1,), node="0" * len(here))
     with pytest.raises(NotFoundError):
         WorkerPool.get("nowhere")
+
+
+class Large:
+    """Holds what a factory was given, such as a network."""
+
+    def __init__(self, weights: np.ndarray) -> None:
+        self.weights = weights
+
+    def change(self) -> float:
+        self.weights[0] += 1.0
+        return float(self.weights.sum())
+
+
+def test_a_worker_made_of_much_is_replaced_again_and_again() -> None:
+    """Ray keeps large arguments in its object store, and drops them once the worker is there."""
+    from bray_core.remote import WorkerPool
+
+    pool = WorkerPool("large", Large, args=(np.zeros(1_000_000),))
+    try:
+        for _ in range(3):
+            assert pool.call("change", again=True) == 1.0, "made anew, of its own array"
+            time.sleep(1.0)  # in which Ray drops what nobody holds
+            os.kill(pool.pids()[0], signal.SIGKILL)
+        assert pool.call("change", again=True) == 1.0
+    finally:
+        pool.close()
 
 
 def test_without_restart_a_dead_worker_stays_dead() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from bray_buffer import storage
 from bray_buffer.config import BufferConfig
+from bray_buffer.cursor import of_one
 from bray_buffer.gate import Gate
 from bray_buffer.iteration import batches, batches_async
 from bray_buffer.queue import Queue
@@ -232,7 +233,7 @@ class Buffer:
         Raises:
             SpecError: it is another kind of buffer's.
         """
-        version = state.get("policy_version")
+        version = of_one(state).get("policy_version")
         if not isinstance(version, int):
             raise SpecError(f"buffer: expected a state with policy_version, got {sorted(state)}")
         self.set_policy_version(version)

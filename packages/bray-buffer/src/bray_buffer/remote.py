@@ -19,6 +19,7 @@ import numpy.typing as npt
 import ray
 import ray.util
 
+from bray_buffer.cursor import of_workers
 from bray_buffer.lengths import Lengths
 from bray_buffer.link import CallLink, Link, SharedLink, SocketLink
 from bray_buffer.pump import PRIORITY
@@ -451,8 +452,11 @@ class RemoteBuffer:
         return {"workers": cursors}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned; workers beyond those saved keep theirs."""
-        for worker, cursor in enumerate(state["workers"][: self._pool.size]):
+        """Restore what `state_dict` returned, here or of a buffer in one process.
+
+        Workers beyond those saved keep theirs.
+        """
+        for worker, cursor in enumerate(of_workers(state)[: self._pool.size]):
             self._pool.call("set_cursor", cursor, worker=worker, again=True)
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bray_buffer.cursor import of_one
 from bray_buffer.gate import Gate
 from bray_buffer.iteration import batches, batches_async
 from bray_buffer.replay_config import ReplayConfig
@@ -251,7 +252,7 @@ class ReplayBuffer:
             SpecError: it is the state of something else.
         """
         with self._gate.lock:
-            self._core.load_state_dict(state)
+            self._core.load_state_dict(of_one(state))
 
     def save(self, path: Path) -> None:
         """Write the segments, their keys and priorities to a file, whole or not at all.

@@ -19,6 +19,7 @@ from typing import Any
 import ray
 import ray.exceptions
 import ray.util
+from ray import cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from bray_core import metrics, orphans, uplink
@@ -187,9 +188,7 @@ class _Worker:
 
     def __init__(
         self,
-        factory: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        making: list[Any],
         index: int,
         num_workers: int,
         pool: str,
@@ -202,6 +201,7 @@ class _Worker:
         if ray.get_runtime_context().was_current_actor_reconstructed:
             metrics.record("worker/restarts", 1, kind="count")
         self._num_workers = num_workers
+        factory, args, kwargs = cloudpickle.loads(ray.get(making[0]))
         self._instance = factory(*args, **kwargs)
 
     def invoke(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -281,14 +281,16 @@ class WorkerPool:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
         homes = share_out(num_workers, _cpus()) if spread and node is None else []
         self._adopt(name, [])
+        # Kept as long as the pool: Ray drops large arguments once a worker is made, and could then
+        # not make it again. In a list, so that it is not fetched before the worker is there.
+        self._making = [ray.put(cloudpickle.dumps((factory, args, dict(kwargs or {}))))]
         try:
             for i in range(num_workers):
                 if homes:
                     options["scheduling_strategy"] = _preferring(homes[i])
                     options["memory"] = 1  # bytes: Ray places what claims nothing anywhere
                 worker = _RemoteWorker.options(name=f"{name}/{i}", **options)
-                settings = i, num_workers, name, uplink.address()
-                arguments = (factory, args, dict(kwargs or {}), *settings)
+                arguments = (self._making, i, num_workers, name, uplink.address())
                 self._workers.append(_create(name, worker, arguments))
             self._balance = Balance(num_workers, self.near)
             self._describe(_START_TIMEOUT_S)
@@ -299,6 +301,7 @@ class WorkerPool:
     def _adopt(self, name: str, workers: list[Any]) -> None:
         self.name = name
         self._workers = workers
+        self._making: list[Any] = []
         self._balance = Balance(len(workers), self.near)
         self._nodes: list[str] | None = None
 
@@ -473,7 +476,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """Kill the workers for good; again is harmless."""
-        workers, self._workers = self._workers, []
+        workers, self._workers, self._making = self._workers, [], []
         for worker in workers if ray.is_initialized() else ():  # with Ray they are gone
             ray.kill(worker, no_restart=True)
 
