@@ -191,6 +191,20 @@ def test_two_ranks_train_on_replays_of_their_own(ray_cluster: None, tmp_path: Pa
     assert 1.8 < frames_a_step / (config.segment_length * config.num_envs) < 2.3
 
 
+@pytest.mark.ray
+def test_a_trial_goes_on_with_either_runtime(ray_cluster: None, tmp_path: Path) -> None:
+    """From the checkpoint of the other: weights, optimiser, and what the buffer has to know."""
+    versions = []
+    config = impala.Config(num_envs=8, replays_per_collect=1)
+    goal = GoalPart(evaluate_at=1e9, max_frames=1_000, evaluation_episodes=1)
+    for runtime in ("local", "ray", "local"):
+        with bray.init(tmp_path, "trial", runtime) as run:
+            versions.append(impala.train(run, "CartPole-v1", config, goal=goal, seed=1).version)
+    assert versions[0] >= 5
+    assert versions[1] >= versions[0] + 5
+    assert versions[2] >= versions[1] + 5
+
+
 RECALL = ["segment_length=8", "minibatch_size=256", "learning_rate=3e-3"]
 RECALL += ["entropy_coefficient=0.01", "--evaluate-at", "0.95"]
 HEADS = ["learning_rate=3e-3", "anneal_frames=150000", "gamma=0", "gae_lambda=0"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+import time
 import urllib.request
 from pathlib import Path
 
@@ -77,6 +78,19 @@ def test_a_replay_is_kept_with_the_trial_and_a_queue_is_not(tmp_path: Path) -> N
     assert [path.name for path in (tmp_path / "trial" / "buffers").iterdir()] == ["replay"]
     with bray.init(tmp_path, "trial") as run, pytest.raises(ConfigError, match="config: expected"):
         run.buffer("other", layout, {})  # type: ignore[arg-type]
+
+
+@pytest.mark.ray
+def test_a_replay_goes_on_with_either_runtime(ray_cluster: None, tmp_path: Path) -> None:
+    segment = {"x": np.zeros((4, 3), np.float32)}
+    layout = Layout(nested.spec(segment))
+    for runtime, expected in (("local", 0), ("ray", 3), ("local", 6)):
+        with bray.init(tmp_path, "trial", runtime) as run:  # type: ignore[arg-type]
+            replay = run.buffer("replay", layout, ReplayConfig(capacity=16, batch_size=2))
+            assert replay.stats()["queued"] == expected, runtime
+            replay.push(*[segment] * 3)
+            while replay.stats()["queued"] < expected + 3:  # on its way to the worker
+                time.sleep(0.01)
 
 
 def test_the_metrics_of_a_launch_begin_with_it(tmp_path: Path) -> None:

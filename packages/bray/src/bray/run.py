@@ -161,9 +161,16 @@ class Run:
         return made  # type: ignore[no-any-return]
 
     def _keep_content(self, buffer: Any, path: Path) -> None:
-        if path.exists():
-            logger.info("buffer: %d segments are restored from %s", buffer.load(path), path)
-        self._open.callback(buffer.save, path)
+        # A file for each worker, as on Ray: a trial goes on with either runtime.
+        content = path / "0.buffer" if self.is_local else path
+        if content.exists():
+            logger.info("buffer: %d segments are restored from %s", buffer.load(content), path)
+
+        def save() -> None:
+            path.mkdir(parents=True, exist_ok=True)
+            buffer.save(content)
+
+        self._open.callback(save)
 
     def trainer(
         self,
