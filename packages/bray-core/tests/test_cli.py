@@ -15,6 +15,7 @@ import pytest
 
 COMMANDS = """
 import sys, time
+from bray_core import cli
 from bray_core.cli import Command, check_interrupted
 from bray_core.errors import ConfigError
 
@@ -40,6 +41,7 @@ def sleep(options):
         print("cleaned up")
 
 def hang(options):
+    cli._CLEAN_UP_S = 1.0
     try:
         print("ready", flush=True)
         time.sleep(60)

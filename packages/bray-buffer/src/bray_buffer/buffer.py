@@ -233,7 +233,10 @@ class Buffer:
         Raises:
             SpecError: it is another kind of buffer's.
         """
-        version = of_one(state).get("policy_version")
+        own = of_one(state)
+        if "workers" in state and not own:
+            return  # a queue on Ray keeps none: who publishes tells it the version
+        version = own.get("policy_version")
         if not isinstance(version, int):
             raise SpecError(f"buffer: expected a state with policy_version, got {sorted(state)}")
         self.set_policy_version(version)

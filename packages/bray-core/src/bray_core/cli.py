@@ -21,8 +21,9 @@ from bray_core.errors import BrayError
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
-_CLEAN_UP_S = 4.5
-"""After Ctrl-C a command has so long to clean up; then its process ends, its children with it."""
+_CLEAN_UP_S = 20.0
+"""After Ctrl-C a command has so long to clean up; then its process ends, its children with it. (A
+trainer finishes its replay, which takes seconds with convolutions; shared memory is left else.)"""
 
 
 @dataclass(frozen=True, slots=True)

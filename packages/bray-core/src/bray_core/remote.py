@@ -283,7 +283,7 @@ class WorkerPool:
         self._adopt(name, [])
         # Kept as long as the pool: Ray drops large arguments once a worker is made, and could then
         # not make it again. In a list, so that it is not fetched before the worker is there.
-        self._making = [ray.put(cloudpickle.dumps((factory, args, dict(kwargs or {}))))]
+        self._making.append(ray.put(cloudpickle.dumps((factory, args, dict(kwargs or {})))))
         try:
             for i in range(num_workers):
                 if homes:
