@@ -1,7 +1,7 @@
 """Atari on this machine: what unit costs allow, and what sampling and training reach of it.
 
-    uv run python benchmarks/atari.py                       # unit costs and sampling, a table
-    uv run python benchmarks/atari.py training --seconds 60 # whole training; --json: one line
+    uv run python benchmarks/atari.py                       # unit costs, and what is reached
+    uv run python benchmarks/atari.py training --seconds 60 # whole training; one line of JSON
 
 A frame is one decision: four frames of the game. `sampling`: acting with the Nature CNN and writing
 segments, nothing learns. Its ceiling is the same vector environment under random actions. What the
@@ -18,6 +18,7 @@ import json
 import multiprocessing
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -194,6 +195,15 @@ def sampling_apart(environment: str, settings: Any, seconds: float) -> float:
     return sum(rates)
 
 
+def training_apart(options: argparse.Namespace, seconds: float) -> float:
+    """Return frames/s of whole training with one pass, in a process of its own."""
+    command = [sys.executable, __file__, "training", *options.overrides, "epochs=1"]
+    command += ["--game", options.game, "--recipe", options.recipe, "--seconds", str(seconds)]
+    command += ["--runtime", options.runtime]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return json.loads(output.splitlines()[-1])["frames_per_s"]
+
+
 def costs(options: argparse.Namespace) -> dict[str, float]:
     """Measure in rounds; return the medians."""
     environment = environment_of(options.game)
@@ -210,6 +220,7 @@ def costs(options: argparse.Namespace) -> dict[str, float]:
         "sampling, halves": lambda: sampling(environment, settings, seconds),
         "sampling, no halves": lambda: sampling(environment, settings, seconds, halves=False),
         "sampling, process a core": lambda: sampling_apart(environment, settings, seconds),
+        "whole training, one pass": lambda: training_apart(options, 4 * seconds),
     }
     rates: dict[str, list[float]] = {name: [] for name in measures}
     for _ in range(options.rounds):
@@ -232,6 +243,8 @@ def show(found: dict[str, float], game: str) -> None:
           f"inference {1e6 / found['inference, 1 core']:.0f} us, "
           f"training {1e6 / found['training once, 1 core']:.0f} us a pass")  # fmt: skip
     apart = found["sampling, process a core"] / (CORES * found["sampling, 1 core"])
+    whole = found["whole training, one pass"] / found["allowed, training once"]
+    print(f"whole training with one pass: {whole:.0%} of what is allowed")
     print(f"scaling from 1 core to {CORES}, a process each: efficiency {apart:.0%}")
 
 
