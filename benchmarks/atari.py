@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -195,11 +196,11 @@ def sampling_apart(environment: str, settings: Any, seconds: float) -> float:
     return sum(rates)
 
 
-def training_apart(options: argparse.Namespace, seconds: float) -> float:
+def training_apart(options: argparse.Namespace, runtime: str, seconds: float) -> float:
     """Return frames/s of whole training with one pass, in a process of its own."""
     command = [sys.executable, __file__, "training", *options.overrides, "epochs=1"]
     command += ["--game", options.game, "--recipe", options.recipe, "--seconds", str(seconds)]
-    command += ["--runtime", options.runtime]
+    command += ["--runtime", runtime]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return json.loads(output.splitlines()[-1])["frames_per_s"]
 
@@ -220,7 +221,10 @@ def costs(options: argparse.Namespace) -> dict[str, float]:
         "sampling, halves": lambda: sampling(environment, settings, seconds),
         "sampling, no halves": lambda: sampling(environment, settings, seconds, halves=False),
         "sampling, process a core": lambda: sampling_apart(environment, settings, seconds),
-        "whole training, one pass": lambda: training_apart(options, 4 * seconds),
+        **{
+            f"whole training, {runtime}": partial(training_apart, options, runtime, 4 * seconds)
+            for runtime in ("local", "ray")
+        },
     }
     rates: dict[str, list[float]] = {name: [] for name in measures}
     for _ in range(options.rounds):
@@ -243,8 +247,9 @@ def show(found: dict[str, float], game: str) -> None:
           f"inference {1e6 / found['inference, 1 core']:.0f} us, "
           f"training {1e6 / found['training once, 1 core']:.0f} us a pass")  # fmt: skip
     apart = found["sampling, process a core"] / (CORES * found["sampling, 1 core"])
-    whole = found["whole training, one pass"] / found["allowed, training once"]
-    print(f"whole training with one pass: {whole:.0%} of what is allowed")
+    for runtime in ("local", "ray"):
+        whole = found[f"whole training, {runtime}"] / found["allowed, training once"]
+        print(f"whole training with one pass, {runtime}: {whole:.0%} of what is allowed")
     print(f"scaling from 1 core to {CORES}, a process each: efficiency {apart:.0%}")
 
 
@@ -276,11 +281,11 @@ class Watch:
             "start_s": self._first[0] - self._started,
             "frames_per_s": since / since_s if since_s else 0.0,
             "mean_return": figures.get("return", float("nan")),
-            "memory_mb": memory_mb(os.getpid()),
         }
         if not self.history or now - self._started - self.history[-1][0] > 10:
             self.history.append((now - self._started, frames, self.figures["mean_return"]))
         if since_s >= self._seconds or frames >= self._most:
+            self.figures["memory_mb"] = memory_mb(os.getpid())
             raise Enough
 
 

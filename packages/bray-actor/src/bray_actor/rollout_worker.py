@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import sys
 import threading
 from collections.abc import Callable
 
 from bray_actor.rollouts import AnyRunner, Played, collect
 
 logger = logging.getLogger(__name__)
+
+_NICE = 4
+"""Added to the niceness of what plays (its threads inherit it): where there are more threads than
+cores, a trainer beside it keeps its core. A trainer that waits leaves all of them anyway."""
 
 
 class RolloutWorker:
@@ -48,6 +54,8 @@ class RolloutWorker:
         return played
 
     def _run(self) -> None:
+        if sys.platform == "linux":  # elsewhere it would be the whole process's
+            os.nice(_NICE)
         try:
             asyncio.run(self._play())
         except Exception as error:

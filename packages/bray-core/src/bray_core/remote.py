@@ -41,6 +41,8 @@ _OBJECT_STORE_BYTES = 256 * 1024 * 1024
 _START_TIMEOUT_S = 120.0
 _CONNECT_TIMEOUT_S = 30.0
 _LOOK_S = 0.05
+_INLINE_BYTES = 64 * 1024
+"""So much Ray keeps with a worker's description; what is larger than 100 KB it keeps apart."""
 _LOST = (
     ray.exceptions.RayActorError,
     ray.exceptions.ActorUnschedulableError,
@@ -188,7 +190,7 @@ class _Worker:
 
     def __init__(
         self,
-        making: list[Any],
+        making: bytes | list[Any],
         index: int,
         num_workers: int,
         pool: str,
@@ -201,7 +203,8 @@ class _Worker:
         if ray.get_runtime_context().was_current_actor_reconstructed:
             metrics.record("worker/restarts", 1, kind="count")
         self._num_workers = num_workers
-        factory, args, kwargs = cloudpickle.loads(ray.get(making[0]))
+        packed = making if isinstance(making, bytes) else ray.get(making[0])
+        factory, args, kwargs = cloudpickle.loads(packed)
         self._instance = factory(*args, **kwargs)
 
     def invoke(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -281,16 +284,19 @@ class WorkerPool:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
         homes = share_out(num_workers, _cpus()) if spread and node is None else []
         self._adopt(name, [])
-        # Kept as long as the pool: Ray drops large arguments once a worker is made, and could then
-        # not make it again. In a list, so that it is not fetched before the worker is there.
-        self._making.append(ray.put(cloudpickle.dumps((factory, args, dict(kwargs or {})))))
+        making = cloudpickle.dumps((factory, args, dict(kwargs or {})))
+        if len(making) > _INLINE_BYTES:
+            # Kept as long as the pool: Ray drops large arguments once a worker is made, and could
+            # then not make it again. In a list, so that it is not fetched before the worker is
+            # there. (Ray warns of the former all the same.)
+            self._making.append(ray.put(making))
         try:
             for i in range(num_workers):
                 if homes:
                     options["scheduling_strategy"] = _preferring(homes[i])
                     options["memory"] = 1  # bytes: Ray places what claims nothing anywhere
                 worker = _RemoteWorker.options(name=f"{name}/{i}", **options)
-                arguments = (self._making, i, num_workers, name, uplink.address())
+                arguments = (self._making or making, i, num_workers, name, uplink.address())
                 self._workers.append(_create(name, worker, arguments))
             self._balance = Balance(num_workers, self.near)
             self._describe(_START_TIMEOUT_S)
