@@ -42,6 +42,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 }
 MODULES = {"rllib": "ray.rllib", "sb3": "stable_baselines3", "cleanrl": "torch"}
 """What is imported to see whether a peer is there, where it is not named like the peer."""
+OURS = {"bray": "local", "bray_ray": "ray"}
+"""What bray runs as, and its runtime."""
 ENVIRONMENT = {"VIRTUAL_ENV": "", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
 INSTALL_S = 1800
 START_S = 600
@@ -50,7 +52,7 @@ START_S = 600
 
 def python(name: str) -> list[str]:
     """Return the interpreter that runs bray or a peer, in an environment of its own."""
-    if name == "bray":
+    if name in OURS:
         return [sys.executable]
     uv = ["uv", "run", "--quiet", "--no-project", "--python", sys.executable]
     return [*uv, *(part for package in PACKAGES[name] for part in ("--with", package)), "python"]
@@ -59,9 +61,10 @@ def python(name: str) -> list[str]:
 def command(name: str, options: argparse.Namespace, seed: int) -> list[str]:
     """Return what trains once with bray or a peer."""
     settings = ["--game", options.game, "--seconds", str(options.seconds), "--seed", str(seed)]
-    if name == "bray":
+    if name in OURS:
         overrides = [f"epochs={options.epochs}"] if options.epochs else []
-        return [*python(name), str(HERE / "atari.py"), "training", *overrides, "--json", *settings]
+        settings += ["--runtime", OURS[name], "--json"]
+        return [*python(name), str(HERE / "atari.py"), "training", *overrides, *settings]
     if options.epochs and name != "rllib":  # IMPALA passes once
         settings += ["--epochs", str(options.epochs)]
     return [*python(name), str(HERE / "peers" / f"atari_{name}.py"), *settings, "--json"]
@@ -119,15 +122,15 @@ def median(runs: list[dict[str, Any]], key: str) -> float | None:
 
 
 def table(runs: dict[str, list[dict[str, Any]]]) -> None:
-    """Print the medians, and bray's ratio to each peer."""
+    """Print the medians, and the ratio of bray, as what it is faster, to each peer."""
     keys = ("frames_per_s", "trained_per_s", "start_s", "memory_mb", "mean_return")
-    ours = median(runs.get("bray", []), "frames_per_s")
+    ours = max((median(runs.get(name, []), "frames_per_s") or 0.0) for name in OURS)
     print(f"\n{'':16}" + "".join(f"{key:>15}" for key in keys) + "   bray / peer  rounds  epochs")
     for name, figures in runs.items():
         medians = [median(figures, key) for key in keys]
         line = "".join(f"{'–':>15}" if value is None else f"{value:15,.1f}" for value in medians)
         theirs = medians[0]
-        ratio = f"{ours / theirs:13.2f}" if ours and theirs and name != "bray" else f"{'':13}"
+        ratio = f"{ours / theirs:13.2f}" if ours and theirs and name not in OURS else f"{'':13}"
         good = [run for run in figures if "error" not in run]
         epochs = good[0].get("epochs", "") if good else ""
         print(f"{name:16}{line} {ratio}  {len(good):>3} of {len(figures)}  {epochs:>6}")
@@ -138,7 +141,7 @@ def table(runs: dict[str, list[dict[str, Any]]]) -> None:
 
 def main() -> None:
     """Install, run the rounds and print the table."""
-    names = ["bray", *PACKAGES]
+    names = [*OURS, *PACKAGES]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default=",".join(names), help="comma-separated names")
     parser.add_argument("--rounds", type=int, default=3)
@@ -157,7 +160,7 @@ def main() -> None:
         return
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
     for name in chosen:
-        if name != "bray" and (reason := install(name)):
+        if name not in OURS and (reason := install(name)):
             runs[name].append({"name": name, "error": f"could not be installed: {reason}"})
             print(json.dumps(runs[name][-1]), flush=True)
     ready = [name for name in chosen if not runs[name]]

@@ -340,6 +340,12 @@ def test_a_trial_is_named_by_template_and_environment(tmp_path: Path) -> None:
     assert trial("atari", BREAKOUT) == "atari-ALE-Breakout-v5"
 
 
+def test_another_game_of_a_template_is_named_shortly() -> None:
+    settings = ["trainer.epochs=1", "source.environment=ALE/Pong-v5"]
+    loaded = template.load("atari", settings, "Breakout")
+    assert (loaded.environment, loaded.settings.epochs) == (BREAKOUT, 1)
+
+
 def test_an_unknown_game_is_refused_before_anything_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

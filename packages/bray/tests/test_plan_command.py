@@ -163,6 +163,8 @@ def test_the_command_prints_one_document(saved: Path, capsys: pytest.CaptureFixt
     [
         ([], "template: expected one to measure, or --costs with a file, got neither"),
         (["cartpole", "--costs", "SAVED"], "--costs: takes the place of a template"),
+        (["--costs", "SAVED", "--env", "Pong"], "--costs: takes the place of a template"),
+        (["atari", "--env", "Brakout"], "environment: unknown 'Brakout'"),
         (["--costs", "SAVED", "--machines", "0"], "count: expected a whole number from 1, got 0"),
         (["--costs", "nowhere.json"], "nowhere.json"),
         (["--costs", "SAVED", "--gpus", "8", "--ranks", "9"], "ranks: expected at most the 8 GPUs"),

@@ -36,24 +36,13 @@ def _train(options: argparse.Namespace) -> int:
 
     seed = [] if options.seed is None else [f"seed={options.seed}"]
     settings = options.overrides + seed
-    loaded = template.load(options.template, settings)  # before what is slow
-    if options.env is not None:
-        settings.append(f"source.environment={_environment(options.env, loaded.recipe)}")
-        loaded = template.load(options.template, settings)
+    loaded = template.load(options.template, settings, options.env)  # before what is slow
     launch = _launch(options)
     if loaded.enable == "deploy":
         return main(["serve", str(launch.project / launch.trial)])
     from bray.train import train
 
     return train(loaded, launch)
-
-
-def _environment(name: str, recipe: str) -> str:
-    """Return the id of a Gymnasium environment, or a recipe's own task as it is."""
-    from bray.deploy import answers_gamecores
-    from bray_actor.spaces import resolve
-
-    return resolve(name) if answers_gamecores(recipe) else name
 
 
 def _launch(options: argparse.Namespace) -> Launch:

@@ -26,6 +26,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
         "template", nargs="?", help="a template's name (cartpole), a YAML file, or a trial"
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as for `bray train`")
+    parser.add_argument("--env", help="what is played instead, as for `bray train`")
     parser.add_argument("--machines", type=int, default=1, help="how many, all alike")
     parser.add_argument("--cores", type=int, default=1, help="of each")
     parser.add_argument("--gpus", type=int, default=0, help="of each; ranks train on them")
@@ -84,17 +85,19 @@ def _costs(options: argparse.Namespace) -> tuple[Costs, float | None]:
     """Return the costs, and the frames/s of one core that were seen while they were measured."""
     reached = None
     if options.costs:
-        if options.template:
-            raise ConfigError(
-                f"--costs: takes the place of a template, got both {str(options.costs)!r} "
-                f"and {options.template!r}"
-            )
+        for measured_of in (options.template, options.env):
+            if measured_of:
+                raise ConfigError(
+                    f"--costs: takes the place of a template, got both {str(options.costs)!r} "
+                    f"and {measured_of!r}"
+                )
         costs = _read(options.costs)
     elif options.template:
         from bray import template
         from bray.unit_costs import measure
 
-        measured = measure(template.load(options.template, options.overrides), options.seconds)
+        loaded = template.load(options.template, options.overrides, options.env)
+        measured = measure(loaded, options.seconds)
         costs, reached = measured.costs, measured.frames_per_s
     else:
         raise ConfigError("template: expected one to measure, or --costs with a file, got neither")

@@ -143,8 +143,14 @@ def path_of(name: str) -> Path:
     )
 
 
-def load(name: str, overrides: Sequence[str] = ()) -> Template:
+def load(name: str, overrides: Sequence[str] = (), environment: str | None = None) -> Template:
     """Read a template by name or path.
+
+    Args:
+        name: or path.
+        overrides: such as `trainer.learning_rate=3e-4`.
+        environment: what is played instead: a Gymnasium id, the short name of an Atari game, or a
+            task of the recipe's own.
 
     Variables of the environment such as `BRAY_TRAINER__LEARNING_RATE` win over the file, and
     overrides such as `trainer.learning_rate=3e-4` over both.
@@ -154,7 +160,14 @@ def load(name: str, overrides: Sequence[str] = ()) -> Template:
     """
     from bray.parts import chosen_schema, template_of
 
-    return template_of(load_yaml(path_of(name), chosen_schema, overrides, os.environ))
+    loaded = template_of(load_yaml(path_of(name), chosen_schema, overrides, os.environ))
+    if environment is None:
+        return loaded
+    from bray.deploy import answers_gamecores
+    from bray_actor.spaces import resolve
+
+    played = resolve(environment) if answers_gamecores(loaded.recipe) else environment
+    return load(name, [*overrides, f"source.environment={played}"])
 
 
 def parse(text: str, source: str) -> Template:
