@@ -196,11 +196,11 @@ def sampling_apart(environment: str, settings: Any, seconds: float) -> float:
     return sum(rates)
 
 
-def training_apart(options: argparse.Namespace, runtime: str, seconds: float) -> float:
+def training_apart(options: argparse.Namespace, runtime: str) -> float:
     """Return frames/s of whole training with one pass, in a process of its own."""
     command = [sys.executable, __file__, "training", *options.overrides, "epochs=1"]
-    command += ["--game", options.game, "--recipe", options.recipe, "--seconds", str(seconds)]
-    command += ["--runtime", runtime]
+    command += ["--game", options.game, "--recipe", options.recipe]
+    command += ["--seconds", str(options.seconds), "--runtime", runtime]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return json.loads(output.splitlines()[-1])["frames_per_s"]
 
@@ -222,7 +222,7 @@ def costs(options: argparse.Namespace) -> dict[str, float]:
         "sampling, no halves": lambda: sampling(environment, settings, seconds, halves=False),
         "sampling, process a core": lambda: sampling_apart(environment, settings, seconds),
         **{
-            f"whole training, {runtime}": partial(training_apart, options, runtime, 4 * seconds)
+            f"whole training, {runtime}": partial(training_apart, options, runtime)
             for runtime in ("local", "ray")
         },
     }
@@ -268,20 +268,21 @@ class Watch:
         self._first: tuple[float, float] | None = None
 
     def __call__(self, figures: Any, save: Any) -> None:
-        """Look at a recipe's figures."""
+        """Look at a recipe's figures; the rate is between two moments at which they had grown."""
         now, frames = time.perf_counter(), figures["frames"]
         if not frames:
             return
         if self._first is None:
             self._first = now, frames
         since_s, since = now - self._first[0], frames - self._first[1]
-        self.figures = {
-            "frames": frames,
-            "seconds": now - self._started,
-            "start_s": self._first[0] - self._started,
-            "frames_per_s": since / since_s if since_s else 0.0,
-            "mean_return": figures.get("return", float("nan")),
-        }
+        if frames != self.figures.get("frames"):
+            self.figures = {
+                "frames": frames,
+                "seconds": now - self._started,
+                "start_s": self._first[0] - self._started,
+                "frames_per_s": since / since_s if since_s else 0.0,
+                "mean_return": figures.get("return", float("nan")),
+            }
         if not self.history or now - self._started - self.history[-1][0] > 10:
             self.history.append((now - self._started, frames, self.figures["mean_return"]))
         if since_s >= self._seconds or frames >= self._most:

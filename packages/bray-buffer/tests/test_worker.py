@@ -293,3 +293,23 @@ def test_counts_become_metrics(make, link, block, recorded):
     assert found["buffer/dropped_segments"] == 2
     assert found["buffer/queued_segments"] == 2
     assert np.isfinite(list(found.values())).all()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [BufferConfig(batch_size=1, capacity=2), ReplayConfig(capacity=8, batch_size=2, min_size=4)],
+)
+def test_who_takes_over_counts_nothing_again(make, link, block, config, recorded):
+    token = uuid4().hex
+    worker = make(config, token)
+    worker._inbox.add("lost", 3)
+    worker._record()
+    assert recorded()["buffer/lost_segments"] == 3
+    worker._stopped.set()  # as if it had died
+    worker._keeper.join()
+    after = make(config, token)
+    after._record()
+    assert "buffer/lost_segments" not in recorded()
+    after._inbox.add("lost", 2)
+    after._record()
+    assert recorded()["buffer/lost_segments"] == 2

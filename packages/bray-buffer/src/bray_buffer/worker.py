@@ -73,13 +73,13 @@ class BufferWorker:
             else None
         )
         self._listener: Listener | None = None
-        self._recorded: dict[str, float] = {}
         self._stopped = threading.Event()
         self._keeper = threading.Thread(target=self._keep_house, name="bray-keeper", daemon=True)
         self._keeper.start()
 
     def _open_pools(self) -> None:
         self._inbox = self._outbox = _open_or_create(self._names.inbox, self._inbox_shape())
+        self._recorded = self._inbox.stats()  # by the worker that died, but for half a second
         self._priorities = None
         if not self._buffer:
             return
@@ -136,7 +136,7 @@ class BufferWorker:
     def _record(self) -> None:
         stats = self.stats()
         for figure in ("dropped", "lost", "stale"):
-            new = stats[figure] - self._recorded.get(figure, 0)
+            new = stats[figure] - self._recorded[figure]
             if new > 0:
                 metrics.record(f"buffer/{figure}_segments", new, kind="count")
         metrics.record("buffer/queued_segments", stats["queued"], kind="last")
