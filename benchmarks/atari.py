@@ -52,6 +52,7 @@ from bray_core.layout import Packed
 from bray_model import Model
 
 CORES = num_cores()
+RUNTIMES = ("local", "ray")
 
 
 def environment_of(game: str) -> str:
@@ -223,7 +224,7 @@ def costs(options: argparse.Namespace) -> dict[str, float]:
         "sampling, process a core": lambda: sampling_apart(environment, settings, seconds),
         **{
             f"whole training, {runtime}": partial(training_apart, options, runtime)
-            for runtime in ("local", "ray")
+            for runtime in RUNTIMES
         },
     }
     rates: dict[str, list[float]] = {name: [] for name in measures}
@@ -247,7 +248,7 @@ def show(found: dict[str, float], game: str) -> None:
           f"inference {1e6 / found['inference, 1 core']:.0f} us, "
           f"training {1e6 / found['training once, 1 core']:.0f} us a pass")  # fmt: skip
     apart = found["sampling, process a core"] / (CORES * found["sampling, 1 core"])
-    for runtime in ("local", "ray"):
+    for runtime in RUNTIMES:
         whole = found[f"whole training, {runtime}"] / found["allowed, training once"]
         print(f"whole training with one pass, {runtime}: {whole:.0%} of what is allowed")
     print(f"scaling from 1 core to {CORES}, a process each: efficiency {apart:.0%}")
@@ -342,7 +343,7 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings of the recipe")
     parser.add_argument("--game", default="pong")
     parser.add_argument("--recipe", choices=("appo", "ppo", "impala", "a2c"), default="appo")
-    parser.add_argument("--runtime", choices=("local", "ray"), default="local")
+    parser.add_argument("--runtime", choices=RUNTIMES, default="local")
     parser.add_argument("--seconds", type=float, default=30.0, help="of a round, or of training")
     parser.add_argument("--frames", type=int, help="after which training ends, if that is sooner")
     parser.add_argument("--rounds", type=int, default=3)

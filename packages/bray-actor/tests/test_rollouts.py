@@ -201,12 +201,15 @@ def test_a_worker_in_lockstep_waits_for_the_next_version() -> None:
 def test_what_plays_leaves_the_cores_to_a_trainer() -> None:
     before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
     seen: list[int] = []
+    answered = threading.Event()
 
     def make() -> Runner:
         seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        answered.wait(30)  # else `poll` may raise this already
         raise RuntimeError("the end of the test")
 
     RolloutWorker(make, steps=5, lockstep=False).poll()
+    answered.set()
     _join_rollouts()
     assert seen == [min(19, before + 4)]
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before, "who answers polls"
@@ -324,10 +327,11 @@ def check_that_one_may_stand_still(rollouts: Any) -> None:
     first, _ = rollouts._pool.pids()
     os.kill(first, signal.SIGSTOP)
     try:
+        time.sleep(0.2)  # the last call took all that was played: the other plays on
         started = time.monotonic()
         frames = [rollouts.poll().frames for _ in range(3)]
         assert time.monotonic() - started < 5, "each waits half a second for it"
-        assert min(frames[1:]) > 0, "the other's (the first call comes right after another)"
+        assert min(frames) > 0, "the other's"
         assert list(rollouts._asked) == [0]
     finally:
         os.kill(first, signal.SIGCONT)

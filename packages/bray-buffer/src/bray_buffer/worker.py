@@ -79,7 +79,7 @@ class BufferWorker:
 
     def _open_pools(self) -> None:
         self._inbox = self._outbox = _open_or_create(self._names.inbox, self._inbox_shape())
-        self._recorded = self._inbox.stats()  # by the worker that died, but for half a second
+        self._recorded = self._inbox.stats()  # a dead worker recorded what is there
         self._priorities = None
         if not self._buffer:
             return

@@ -85,12 +85,11 @@ def _costs(options: argparse.Namespace) -> tuple[Costs, float | None]:
     """Return the costs, and the frames/s of one core that were seen while they were measured."""
     reached = None
     if options.costs:
-        for measured_of in (options.template, options.env):
-            if measured_of:
-                raise ConfigError(
-                    f"--costs: takes the place of a template, got both {str(options.costs)!r} "
-                    f"and {measured_of!r}"
-                )
+        if measured_of := options.template or options.env:
+            raise ConfigError(
+                f"--costs: takes the place of a template, got both {str(options.costs)!r} "
+                f"and {measured_of!r}"
+            )
         costs = _read(options.costs)
     elif options.template:
         from bray import template
