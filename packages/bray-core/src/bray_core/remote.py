@@ -7,22 +7,28 @@ the same factory; calls under way to it fail with WorkerLostError.
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import logging
 import os
+import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import ray
 import ray.exceptions
 import ray.util
 from ray import cloudpickle
+from ray._private import ray_constants
+from ray._private import utils as ray_utils
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from bray_core import metrics, orphans, uplink
+from bray_core import metrics, orphans, ray_secrets, uplink
 from bray_core.balance import Balance, Strategy
 from bray_core.errors import (
     AlreadyExistsError,
@@ -41,6 +47,10 @@ _OBJECT_STORE_BYTES = 256 * 1024 * 1024
 _START_TIMEOUT_S = 120.0
 _CONNECT_TIMEOUT_S = 30.0
 _LOOK_S = 0.05
+_OLDEST_RAY = (2, 59)
+"""Since then a cluster that a driver starts asks for a token by default."""
+_ONE_MACHINE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""At 0 Ray takes loopback for a node's address, and its daemons listen there alone."""
 _INLINE_BYTES = 64 * 1024
 """So much Ray keeps with a worker's description; what is larger than 100 KB it keeps apart."""
 _LOST = (
@@ -51,6 +61,8 @@ _LOST = (
     ray.exceptions.OwnerDiedError,
 )
 _FOR_GOOD = (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnschedulableError)
+_LOOPBACK_GIVEN = not ray_constants.ENABLE_RAY_CLUSTER
+"""Whether the environment says so, as it does in what a cluster of ours starts."""
 _started_here = False
 _is_own_cluster = False
 """Whether all nodes are on this machine: nobody else knows of the cluster."""
@@ -74,11 +86,13 @@ def init_ray(address: str | None = None, num_cpus: int | None = None) -> bool:
 
     Raises:
         ConfigError: `address` is of another form.
+            Or the Ray that is installed is too old.
         NotFoundError: nothing answers there.
         DeadlineError: what listens there does not let us in within half a minute, or a cluster
             here does not start.
     """
     global _started_here, _is_own_cluster
+    _check_version(ray.__version__)
     if ray.is_initialized():
         return False
     options: dict[str, Any] = {
@@ -94,26 +108,99 @@ def init_ray(address: str | None = None, num_cpus: int | None = None) -> bool:
         }
     _started_here, _is_own_cluster = True, address is None
     try:
-        if address is None:
-            orphans.adopt()
-            _start(options)
-        else:
-            _connect(address, options)
+        with _signals_kept():
+            if address is None:
+                orphans.adopt()
+                _start(options)
+            else:
+                _connect(address, options)
     except BaseException:  # also Ctrl-C half-way: what was started must not stay
         shutdown_ray()
         raise
     return True
 
 
-def _start(options: dict[str, Any]) -> None:
+def _check_version(version: str) -> None:
+    found = tuple(int(part) for part in version.split(".")[:2])
+    if found < _OLDEST_RAY:
+        wanted = ".".join(map(str, _OLDEST_RAY))
+        raise ConfigError(
+            f"ray: expected version {wanted} or later, whose clusters ask for a token, got "
+            f"{version}: install bray-core[ray] anew"
+        )
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Keep Ray from its own SIGTERM handlers, which drain nodes and then exit: a run cleans up.
+
+    Where the program has none either, one that exits lets it, until `shutdown_ray`.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _exit_by_signal)
+    handler = signal.getsignal(signal.SIGTERM)
+    ray_utils.set_sigterm_handler, before = lambda handler: None, ray_utils.set_sigterm_handler
     try:
-        ray.init(address="local", **options)
+        yield
+    finally:
+        ray_utils.set_sigterm_handler = before
+        if handler is not None and signal.getsignal(signal.SIGTERM) is not handler:
+            signal.signal(signal.SIGTERM, handler)
+
+
+def _exit_by_signal(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+def _let_go_of_signals() -> None:
+    if (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) is _exit_by_signal
+    ):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _stay_on_loopback(stays: bool = True) -> None:
+    """Let Ray take loopback for this machine's address, or no longer.
+
+    Ray turns `_node_ip_address="127.0.0.1"` into the address that others reach, unless it believes
+    that no other machine can join; then its daemons and workers listen on loopback alone.
+    """
+    if stays:
+        os.environ[_ONE_MACHINE] = "0"  # for workers, and what they start
+    else:
+        os.environ.pop(_ONE_MACHINE, None)
+    ray_constants.ENABLE_RAY_CLUSTER = not stays
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _start(options: dict[str, Any]) -> None:
+    ray_secrets.secure_token(create=True)
+    _stay_on_loopback()
+    folder = ray_secrets.session_folder()
+    try:
+        ray.init(address="local", **options, **({"_temp_dir": folder} if folder else {}))
     except Exception as error:
         if type(error) is not Exception:  # Ray's own, when one of its processes is not up in time
             raise
         raise DeadlineError(
             f"ray: no cluster started on this machine, it may be too busy: {_first_line(error)}"
         ) from error
+    if not _is_loopback(host := str(ray.util.get_node_ip_address())):
+        logger.warning(
+            "ray %s listens at %s, not on loopback: its token alone keeps others out",
+            ray.__version__,
+            host,
+        )
 
 
 def _connect(address: str, options: dict[str, Any]) -> None:
@@ -129,6 +216,7 @@ def _connect(address: str, options: dict[str, Any]) -> None:
         done.set()
 
     _check_reachable(address)
+    ray_secrets.secure_token(create=False)
     threading.Thread(target=connect, name="ray-connect", daemon=True).start()
     if not done.wait(_CONNECT_TIMEOUT_S):
         raise DeadlineError(
@@ -139,6 +227,10 @@ def _connect(address: str, options: dict[str, Any]) -> None:
         raise NotFoundError(
             f"address: no Ray cluster answers at {address!r}: {_first_line(failure[0])}"
         ) from failure[0]
+    if os.environ.get("RAY_AUTH_MODE", "").lower() != "token":
+        logger.warning(
+            "the Ray cluster at %s asks for no token: whoever reaches it runs code there", address
+        )
 
 
 def _check_reachable(address: str) -> None:
@@ -148,12 +240,22 @@ def _check_reachable(address: str) -> None:
     if not colon or not port.isdigit():
         raise ConfigError(f"address: expected host:port or auto, got {address!r}")
     try:
-        socket.create_connection((host, int(port)), 5.0).close()
+        _knock(host, int(port))
     except OSError as error:
         raise NotFoundError(
             f"address: nothing listens at {address!r} ({error.strerror or error}): "
             "start a cluster with `ray start --head`, or leave the address out"
         ) from error
+
+    if _is_loopback(host):  # Ray goes to the machine's other address, where ours do not listen
+        try:
+            _knock(str(ray.util.get_node_ip_address()), int(port))
+        except OSError:
+            _stay_on_loopback()
+
+
+def _knock(host: str, port: int) -> None:
+    socket.create_connection((host.strip("[]"), port), 5.0).close()
 
 
 def this_host() -> str:
@@ -178,6 +280,8 @@ def shutdown_ray() -> None:
         return
     _started_here = _is_own_cluster = False
     ray.shutdown()
+    _stay_on_loopback(_LOOPBACK_GIVEN)
+    _let_go_of_signals()
     orphans.end(_is_ray)
 
 
