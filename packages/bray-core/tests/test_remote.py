@@ -286,10 +286,61 @@ def test_without_restart_a_dead_worker_stays_dead() -> None:
     made = WorkerPool("frail", Adder, args=(0,), restart=False)
     try:
         os.kill(made.pids()[0], signal.SIGKILL)
-        with pytest.raises(DeadlineError, match="not ready in 1"):
-            made.wait_ready(1.0)
+        with pytest.raises(WorkerLostError, match="the worker died"):  # at once, not in an hour
+            while True:
+                made.wait_ready(3600)
     finally:
         made.close()
+
+
+class Mortal:
+    """Dies while it is made, except for the first time."""
+
+    def __init__(self, mark: Path) -> None:
+        if mark.exists():
+            self.die()
+        mark.touch()
+
+    def die(self) -> None:
+        print("no memory is left on the device", file=sys.stderr, flush=True)
+        os._exit(1)
+
+
+def test_a_worker_that_dies_again_and_again_ends_the_run(tmp_path: Path) -> None:
+    """Whatever the program does meanwhile: it may wait for another pool's worker."""
+    from bray_core import remote
+    from bray_core.restart_limit import RestartLimit
+
+    limit = RestartLimit(max_restarts=2)
+    made = remote.WorkerPool("mortals", Mortal, args=(tmp_path / "mark",), limit=limit)
+    why = (
+        r"pool mortals, worker 0: the worker died: 3 times within 300 s, so it is not started "
+        r"again; its last words: .*no memory is left on the device$"
+    )
+    try:
+        remote.check_workers(5.0)
+        with pytest.raises(WorkerLostError):
+            made.call("die")
+        with pytest.raises(WorkerLostError, match=why):
+            while True:
+                remote.check_workers(1.0)
+        with pytest.raises(WorkerLostError, match=why), remote.telling_what_died():
+            raise ClosedError("model: closed")  # what follows from it
+        with pytest.raises(WorkerLostError, match="3 times within 300 s"):
+            made.wait_ready(3600)
+        with pytest.raises(WorkerLostError, match="3 times within 300 s"):
+            made.call("die", again=True, timeout_s=3600)
+    finally:
+        made.close()
+    remote.check_workers(1.0)  # it is closed: no longer anybody's
+
+
+def test_workers_that_are_killed_now_and_then_are_no_crash_loop(pool: Any) -> None:
+    from bray_core import remote
+
+    os.kill(pool.pids()[1], signal.SIGKILL)
+    pool.wait_ready(60)
+    remote.check_workers(1.0)
 
 
 def run(script: str, *arguments: str, environment: dict[str, str] | None = None) -> str:

@@ -11,6 +11,7 @@ from bray_core.choice import closest
 from bray_core.errors import AlreadyExistsError, ConfigError, MissingExtraError, NotFoundError
 from bray_core.experiment import Experiment
 from bray_core.hub import Hub
+from bray_core.restart_limit import RestartLimit
 from bray_core.sinks import Sinks
 
 RuntimeKind: TypeAlias = Literal["local", "ray"]
@@ -74,6 +75,7 @@ def init(
     runtime: RuntimeKind = "local",
     address: str | None = None,
     config: Mapping[str, Any] | None = None,
+    restarts: RestartLimit | None = None,
 ) -> Runtime:
     """Open a trial and start its runtime.
 
@@ -83,6 +85,7 @@ def init(
         runtime: `local` or `ray`.
         address: of a running Ray cluster (`ray` only); None starts one on this machine.
         config: written to the trial's `config.yaml`.
+        restarts: how often a worker on Ray may die before the run ends; None takes the default.
 
     Raises:
         ConfigError: an unknown runtime, or an address for `local`.
@@ -101,7 +104,7 @@ def init(
         )
     experiment = Experiment.open(Path(project), trial, config)
     try:
-        owns_ray, host = _start_ray(address) if runtime == "ray" else (False, "127.0.0.1")
+        owns_ray, host = _start_ray(address, restarts) if runtime == "ray" else (False, "127.0.0.1")
         _current = Runtime(experiment, runtime, owns_ray=owns_ray, config=config, host=host)
     except BaseException as error:
         experiment.close(error)
@@ -109,13 +112,13 @@ def init(
     return _current
 
 
-def _start_ray(address: str | None) -> tuple[bool, str]:
+def _start_ray(address: str | None, restarts: RestartLimit | None) -> tuple[bool, str]:
     """Return whether this process started or joined Ray, and which address workers reach it at."""
     try:
         from bray_core.remote import init_ray, this_host
     except ImportError:
         raise MissingExtraError("runtime 'ray'", "bray-core", "ray") from None
-    return init_ray(address), this_host()
+    return init_ray(address, restarts=restarts), this_host()
 
 
 def current() -> Runtime:

@@ -17,6 +17,7 @@ from bray_core import runtime as core_runtime
 from bray_core.errors import ClosedError
 from bray_core.experiment import Experiment
 from bray_core.layout import Layout
+from bray_core.restart_limit import RestartLimit
 
 if TYPE_CHECKING:
     from bray.keep import Keep
@@ -354,6 +355,7 @@ def init(
     address: str | None = None,
     config: Mapping[str, Any] | None = None,
     keep: Keep | None = None,
+    restarts: RestartLimit | None = None,
 ) -> Run:
     """Open a trial and start the runtime.
 
@@ -364,9 +366,10 @@ def init(
         address: of a running Ray cluster; by default one is started on this machine.
         config: written to the trial's `config.yaml`.
         keep: how much of the trial stays on disk; None leaves it to each model and trainer.
+        restarts: how often a worker on Ray may die before the run ends; None takes the default.
 
     Raises:
         ConfigError: a name or the runtime is not valid.
         AlreadyExistsError: this process has a run open, or another process runs this trial.
     """
-    return Run(core_runtime.init(project, trial, runtime, address, config), keep)
+    return Run(core_runtime.init(project, trial, runtime, address, config, restarts), keep)
