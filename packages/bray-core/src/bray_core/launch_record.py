@@ -2,6 +2,7 @@
 
     launches/<time>/launch.json     this record
     launches/<time>/config.yaml     its settings
+    launches/<time>/config.before.yaml  those of the trial before, where they were others
     launches/<time>/changes.diff    what git had not committed of the working directory
 
 Nothing of the environment is recorded; in the command line the values of options that are named

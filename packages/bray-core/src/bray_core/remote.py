@@ -344,10 +344,10 @@ def _check_history(limit: RestartLimit) -> None:
 
     What is raised while a worker is made keeps Ray from starting it again.
     """
-    context = ray.get_runtime_context()
-    key = f"worker/{context.get_actor_id()}".encode()
-    history = WorkerHistory.decode(internal_kv._internal_kv_get(key, namespace=_KEPT))
-    if context.was_current_actor_reconstructed:
+    key = f"worker/{ray.get_runtime_context().get_actor_id()}".encode()
+    kept = internal_kv._internal_kv_get(key, namespace=_KEPT)
+    history = WorkerHistory.decode(kept)
+    if kept is not None:
         metrics.record("worker/restarts", 1, kind="count")
         history = history.died(limit)
         if limit.is_exceeded(history.deaths, history.deaths[-1]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -57,9 +57,8 @@ class Launch:
         """Open the trial, with what is written to its `config.yaml`, and start the runtime."""
         from bray.run import init  # `bray --help` is to be quick
 
-        limit = RestartLimit()
-        if self.max_restarts is not None:
-            limit = replace(limit, max_restarts=self.max_restarts)
+        most = self.max_restarts
+        limit = None if most is None else RestartLimit(max_restarts=most)
         run = init(self.project, self.trial, self.runtime, self.address, config, keep, limit)
         if self.metrics_port is not None:
             try:
