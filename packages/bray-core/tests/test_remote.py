@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -287,10 +287,14 @@ def test_without_restart_a_dead_worker_stays_dead() -> None:
     try:
         os.kill(made.pids()[0], signal.SIGKILL)
         with pytest.raises(WorkerLostError, match="the worker died"):  # at once, not in an hour
-            while True:
-                made.wait_ready(3600)
+            until_it_raises(lambda: made.wait_ready(3600))
     finally:
         made.close()
+
+
+def until_it_raises(look: Callable[[], None]) -> None:
+    while True:
+        look()
 
 
 class Mortal:
@@ -322,8 +326,7 @@ def test_a_worker_that_dies_again_and_again_ends_the_run(tmp_path: Path) -> None
         with pytest.raises(WorkerLostError):
             made.call("die")
         with pytest.raises(WorkerLostError, match=why):
-            while True:
-                remote.check_workers(1.0)
+            until_it_raises(lambda: remote.check_workers(1.0))
         with pytest.raises(WorkerLostError, match=why), remote.telling_what_died():
             raise ClosedError("model: closed")  # what follows from it
         with pytest.raises(WorkerLostError, match="3 times within 300 s"):

@@ -77,12 +77,9 @@ def test_a_failed_start_leaves_the_trial_as_it_was(tmp_path: Path) -> None:
 
     before = content()
     assert len(before) > 4
-    with (
-        pytest.raises(ValueError, match="no such device"),
-        bray.init(tmp_path, "trial", config={"size": 8}, keep=few) as run,
-    ):
-        run.buffer("memory", layout, ReplayConfig(batch_size=2, capacity=2))
-        raise ValueError("no such device")
+    failing = bray.init(tmp_path, "trial", config={"size": 8}, keep=few)
+    failing.buffer("memory", layout, ReplayConfig(batch_size=2, capacity=2))
+    failing.close(ValueError("no such device"))
     assert content() == before
     with bray.init(tmp_path, "trial", config={"size": 8}, keep=few) as run:
         run.report({"frames": 1}, lambda: None)
@@ -95,15 +92,15 @@ def test_what_ends_a_run_is_not_hidden_by_what_fails_then(tmp_path: Path) -> Non
         def close(self) -> None:
             raise RuntimeError("cannot be closed")
 
-    with (
-        pytest.raises(ValueError, match="why it ends") as caught,
-        bray.init(tmp_path, "trial") as run,
-    ):
-        run.keep(Component())
-        raise ValueError("why it ends")
-    assert "RuntimeError: cannot be closed" in caught.value.__notes__[0]
-    with pytest.raises(RuntimeError, match="cannot be closed"), bray.init(tmp_path, "t") as run:
-        run.keep(Component())
+    failed = bray.init(tmp_path, "trial")
+    failed.keep(Component())
+    why = ValueError("why it ends")
+    failed.close(why)
+    assert "RuntimeError: cannot be closed" in why.__notes__[0]
+    finished = bray.init(tmp_path, "trial")
+    finished.keep(Component())
+    with pytest.raises(RuntimeError, match="cannot be closed"):
+        finished.close()
 
 
 def test_one_run_a_process(tmp_path: Path) -> None:

@@ -126,8 +126,9 @@ def _start_ray(address: str | None, restarts: RestartLimit | None) -> tuple[bool
         from bray_core.remote import init_ray, this_host
     except ImportError:
         raise MissingExtraError("runtime 'ray'", "bray-core", "ray") from None
-    limit = {} if restarts is None else {"restarts": restarts}
-    return init_ray(address, **limit), this_host()
+    if restarts is None:
+        return init_ray(address), this_host()
+    return init_ray(address, restarts=restarts), this_host()
 
 
 def current() -> Runtime:
