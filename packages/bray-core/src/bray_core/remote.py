@@ -166,7 +166,7 @@ def _signals_kept() -> Iterator[None]:
         yield
     finally:
         ray_utils.set_sigterm_handler = before
-        if handler is not None and signal.getsignal(signal.SIGTERM) is not handler:
+        if handler is not None:  # anew: a handler in C++ before it would print a stack of its own
             signal.signal(signal.SIGTERM, handler)
 
 
