@@ -14,6 +14,7 @@
     ├── ClosedError                      the component was closed while it was used
     ├── DeadlineError(TimeoutError)      a wait took longer than its deadline
     ├── PortInUseError(OSError)          a port could not be bound
+    ├── RefusedFileError(OSError)        a file is no regular one, too long, or lies elsewhere
     ├── ServiceError                     a server answered with an error: `code` and `message`
     └── WorkerLostError                  a worker process died
 
@@ -117,6 +118,13 @@ class PortInUseError(BrayError, OSError):
 
     def __reduce__(self) -> tuple[type[PortInUseError], tuple[str, int, str]]:
         return type(self), self._arguments
+
+
+class RefusedFileError(BrayError, OSError):
+    """A file is no regular one, longer than its reader takes, or lies outside the allowed folders.
+
+    `strerror` is the reason without the file's name.
+    """
 
 
 class ServiceError(BrayError):
