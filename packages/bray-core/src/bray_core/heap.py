@@ -1,4 +1,4 @@
-"""glibc's heap in processes that compute on the CPU."""
+"""glibc's heap: freed memory that is kept for the next use, or given back to the system."""
 
 from __future__ import annotations
 
@@ -26,3 +26,15 @@ def keep_freed() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _LARGEST)
         mallopt(_M_TRIM_THRESHOLD, _MOST_FREE)
+
+
+def give_back() -> None:
+    """Give freed memory back to the system, after much of it was freed that will not be used again.
+
+    glibc returns by itself what is free at a heap's end; what lies between blocks in use stays with
+    the process. Takes milliseconds, in which other threads go on. Does nothing with another C
+    library.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -16,7 +16,7 @@ import numpy as np
 
 from bray_model.tree_spec import Leaf
 
-_PIECE_BYTES = 1 << 16
+_PIECE_BYTES = 1 << 14
 _PIECE_VALUES = 1 << 12
 _SPACE = b" \n\r\t"
 _BRACKETS = b"[]"
@@ -82,7 +82,7 @@ def _is_nested(between: bytes, shape: Sequence[int]) -> bool:
         return False
     form = b""
     for size in reversed(sizes):
-        form = b"[" + b",".join([form] * size) + b"]"
+        form = b"[" + (form + b",") * (size - 1) + form * (size > 0) + b"]"
     return form == between
 
 
@@ -96,7 +96,7 @@ def _misfit(text: bytes, between: bytes, count: int) -> str:
     got = between.count(b",") + 1 if text.translate(None, b"[]," + _SPACE) else 0
     if strange := between.translate(None, b"[],"):
         real = any(sign in strange for sign in b".eE+")
-        kind = "bool" if b"l" in strange else "float64" if real else "int64"
+        kind = "bool" if b"t" in strange or b"f" in strange else "float64" if real else "int64"
         return f"got {got} values of {kind}"
     if got != count:
         return f"got {got} values"

@@ -13,7 +13,7 @@ Python object, or an array, before its type and number are known to fit the mode
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,7 +25,7 @@ from bray_core.protocols import Answer
 from bray_model.json_tensors import read_tensor, text_bytes, write_tensor
 from bray_model.model_description import datatype
 from bray_model.signature import Signature
-from bray_model.tree_spec import Leaf, Leaves
+from bray_model.tree_spec import Leaf, Leaves, TreeSpec
 
 HEADER = b"inference-header-content-length"
 """How many bytes of a body are JSON; without it all are."""
@@ -123,10 +123,10 @@ class InferRequest:
         self.sequence = _sequence(parameters)
         """The sequence that it belongs to, with its state here; None: none."""
         tree = signature.input_tree if self.sequence is None else signature.given_tree
-        tensors = _in_order(message.inputs, tree.paths, tree.specs)
-        self.num_rows = max((rows for _, rows in tensors), default=1)
-        self._check_size(tree.paths[0] if tree.paths else "inputs", max_rows, max_reply_bytes)
-        leaves = _read_inputs(tensors, message.inputs, body, size, tree.paths, tree.specs)
+        shapes = _shapes(message.inputs, tree.paths, tree.specs)
+        self.num_rows: int = shapes[tree.paths[0]][0]
+        self._check_size(tree.paths[0], max_rows, max_reply_bytes)
+        leaves = _read_inputs(message.inputs, shapes, body, size, tree)
         if self.sequence is not None:
             leaves = [_only_row(path, leaf) for path, leaf in zip(tree.paths, leaves, strict=True)]
         self.inputs: tuple[Nested, ...] = tree.build(leaves)
@@ -136,8 +136,8 @@ class InferRequest:
         rows, tree = self.num_rows, self._signature.output_tree
         if rows > max_rows:
             raise CapacityError(
-                f"{path}: expected at most {max_rows} rows, got {rows}: send fewer at a time, or "
-                "start the server with a larger --max-queue-rows"
+                f"{path}: expected at most {max_rows} rows, got {_short(rows)}: send fewer at a "
+                "time, or start the server with a larger --max-queue-rows"
             )
         computed = rows * sum(math.prod(s.shape) * s.dtype.itemsize for s in tree.specs)
         self.reply_bytes = sum(
@@ -299,72 +299,70 @@ def _wanted(
     return list(wanted.items())
 
 
-def _in_order(
+def _shapes(
     inputs: Sequence[_Input], paths: Sequence[str], specs: Sequence[ArraySpec]
-) -> list[tuple[_Input, int]]:
-    """Return each input with its number of rows, in the order of `paths`, checked but for its
-    values."""
-    found: dict[str, tuple[_Input, int]] = {}
+) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each input by its name, all checked but for their values."""
     specs_by_name = dict(zip(paths, specs, strict=True))
+    shapes: dict[str, tuple[int, ...]] = {}
     for tensor in inputs:
         spec = specs_by_name.get(tensor.name)
-        if spec is None or tensor.name in found:
+        if spec is None or tensor.name in shapes:
             raise SpecError(
                 f"inputs: expected each of {list(paths)} once, got {_short(tensor.name)}"
             )
-        found[tensor.name] = tensor, _num_rows(tensor, spec)
+        shapes[tensor.name] = _shape(tensor, spec)
     for path in paths:
-        if path not in found:
-            raise SpecError(f"{path}: missing; got {sorted(found)}")
-    ordered = [found[path] for path in paths]
-    for tensor, rows in ordered:
-        if rows != ordered[0][1]:
-            first = f"{ordered[0][1]} rows as in {paths[0]}"
-            raise SpecError(f"{tensor.name}: expected {first}, got {rows}")
-    return ordered
+        if path not in shapes:
+            raise SpecError(f"{path}: missing; got {sorted(shapes)}")
+        rows, wanted = shapes[path][0], shapes[paths[0]][0]
+        if rows != wanted:
+            raise SpecError(
+                f"{path}: expected {_short(wanted)} rows as in {paths[0]}, got {_short(rows)}"
+            )
+    return shapes
 
 
-def _num_rows(tensor: _Input, spec: ArraySpec) -> int:
+def _shape(tensor: _Input, spec: ArraySpec) -> tuple[int, ...]:
     """Check datatype and shape. One number a row may come as `[B]` or `[B, 1]`."""
     text = bytes(memoryview(tensor.shape)[: _MAX_SHAPE_BYTES + 1])
     try:
-        rows, *row = _shape_decoder.decode(text) if len(text) <= _MAX_SHAPE_BYTES else [0]
-    except (msgspec.DecodeError, RecursionError, ValueError):  # also an empty list
-        rows, row = 0, []
+        shape = _shape_decoder.decode(text) if len(text) <= _MAX_SHAPE_BYTES else []
+    except (msgspec.DecodeError, RecursionError):
+        shape = []
+    rows, row = shape[:1], shape[1:]
     fits = row == list(spec.shape) or (row == [1] and not spec.shape)
-    if tensor.datatype != datatype(spec.dtype) or rows < 1 or not fits:
+    if tensor.datatype != datatype(spec.dtype) or not rows or rows[0] < 1 or not fits:
         raise SpecError(
             f"{tensor.name}: expected {datatype(spec.dtype)} {['B', *spec.shape]} of B ≥ 1 rows, "
             f"got {tensor.datatype[:100]} {_short(text)}"
         )
     _refuse_shared_memory(tensor.name, tensor.parameters or _NO_PARAMETERS)
-    return rows
+    return tuple(shape)
 
 
 def _read_inputs(
-    tensors: Sequence[tuple[_Input, int]],
-    sent: Sequence[_Input],
+    inputs: Sequence[_Input],
+    shapes: Mapping[str, tuple[int, ...]],
     body: bytes,
     start: int,
-    paths: Sequence[str],
-    specs: Sequence[ArraySpec],
+    tree: TreeSpec,
 ) -> Leaves:
-    """Return the leaves `[B, ...]` in the order of `paths`; binary ones lie as they were `sent`."""
-    specs_by_name = dict(zip(paths, specs, strict=True))
-    rows = tensors[0][1] if tensors else 0
+    """Return the leaves `[B, ...]` in the tree's order; binary ones lie in that of `inputs`."""
+    specs = dict(zip(tree.paths, tree.specs, strict=True))
     leaves: dict[str, Leaf] = {}
-    for tensor in sent:
-        spec = specs_by_name[tensor.name]
+    for tensor in inputs:
+        spec, shape = specs[tensor.name], shapes[tensor.name]
         nbytes = (tensor.parameters or _NO_PARAMETERS).binary_data_size
         if nbytes is None:
-            leaves[tensor.name] = _from_json(tensor, (rows, *spec.shape), spec.dtype)
+            leaf = _from_json(tensor, shape, spec.dtype)
         else:
-            leaf = _from_binary(tensor, (rows, *spec.shape), spec.dtype, body, start, nbytes)
-            leaves[tensor.name] = leaf
+            leaf = _from_binary(tensor, shape, spec.dtype, body, start, nbytes)
             start += nbytes
+        leaves[tensor.name] = leaf.reshape(shape[0], *spec.shape)
     if start != len(body):
         raise SpecError(f"request: {len(body) - start} bytes follow that no input names as its own")
-    return [leaves[path] for path in paths]
+    return [leaves[path] for path in tree.paths]
 
 
 def _refuse_shared_memory(name: str, parameters: _TensorParameters) -> None:

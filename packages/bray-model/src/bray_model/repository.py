@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from bray_core import heap
 from bray_core.errors import BrayError, ConfigError, NotFoundError, VersionNotFoundError
 from bray_model.bench import random_inputs
 from bray_model.config import ModelConfig
@@ -19,6 +20,8 @@ from bray_model.served_model import ServedModel
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
+_TRIMS = 2
+"""Scans that give memory back after a model went: the second finds what calls still held."""
 
 Stamp: TypeAlias = tuple[int, int, int]
 
@@ -53,6 +56,7 @@ class Repository:
         self._missed: set[Path] = set()
         self._failed: dict[Path, str] = {}
         self._served: dict[str, ServedModel] = {}
+        self._trims = 0
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._take({export: self._open(export) for export in find_exports(path)})
@@ -112,13 +116,26 @@ class Repository:
                 logger.exception("looking for exports below %s failed", self._path)
 
     def scan(self) -> None:
-        """Take up what changed since."""
+        """Take up what changed since, and give back the memory of models that went."""
+        before = self._stamps()
+        self._look()
+        if before - self._stamps():
+            self._trims = _TRIMS
+        if self._trims:
+            self._trims -= 1
+            heap.give_back()
+
+    def _stamps(self) -> set[tuple[Path, Stamp]]:
+        return {(export, entry.stamp) for export, entry in self._entries.items()}
+
+    def _look(self) -> None:
         entries: dict[Path, _Entry] = {}
         for export in _found(self._path):
             held = self._entries.get(export)
             entry = self._opened(export, held)
             if entry is not None:
                 entries[export] = entry
+        self._failed = {path: why for path, why in self._failed.items() if path.exists()}
         self._keep_missed(entries)
         if entries != self._entries:
             try:

@@ -120,6 +120,15 @@ class SharedFollower:
                 self._look(name)
             except (BrayError, OSError) as error:
                 logger.warning("model %s: what was published was not taken: %s", name, error)
+        self._drop_gone()
+
+    def _drop_gone(self) -> None:
+        """Close what was published for exports that are served no longer."""
+        for name in set(self._digests).difference(self._repository.names):
+            del self._digests[name]
+        served = {digest for _, digest in self._digests.values()}
+        for digest in set(self._readers) - served:
+            self._readers.pop(digest)[0].close()
 
     def _look(self, name: str) -> None:
         model, manifest = self._repository.get(name).current
