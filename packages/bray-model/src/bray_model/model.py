@@ -108,7 +108,11 @@ class Model:
         return self._versions.current.version
 
     async def infer(
-        self, *inputs: Nested, batch: bool = False, session: str | None = None
+        self,
+        *inputs: Nested,
+        batch: bool = False,
+        session: str | None = None,
+        must_exist: bool = False,
     ) -> Answer:
         """Answer one row, or with `batch` rows `[B, ...]`, in a batch with other callers' rows.
 
@@ -116,19 +120,22 @@ class Model:
         split, answered by one version, and joined.
 
         With `session` the inputs of the state are left out: zeros take their place in its first
-        call, then what its last answer brought. A failed call leaves the state as it was.
+        call, then what its last answer brought. A failed call leaves the state as it was. With
+        `must_exist` a session that is not known, for instance since it was idle for too long, is
+        an error instead of one that begins anew.
 
         Raises:
             SpecError: an input does not fit the signature; names its path.
             NonFiniteError: an output is not finite, and `reject_non_finite` is set; names it.
             CapacityError: too many rows or sessions, or the session has a request under way.
+            SessionLostError: the session is not known, and `must_exist` is set.
             DeadlineError: no answer within `timeout_s` of the config.
             ClosedError: the model was closed.
         """
         self._check_open()
         if session is None:
             return await self._batchers.answer(Request.of(self.signature, inputs, batch))
-        with self._sessions.turn(session, inputs, batch) as turn:
+        with self._sessions.turn(session, inputs, batch, must_exist) as turn:
             answer = await self._batchers.answer(turn.request)
             turn.keep(answer.outputs)
         return answer
@@ -154,6 +161,10 @@ class Model:
             outputs = self._run(turn.request)
             turn.keep(outputs)
         return outputs
+
+    def has_session(self, session: str) -> bool:
+        """Return whether the model keeps state for a session."""
+        return session in self._sessions
 
     def end_session(self, session: str) -> None:
         """Drop the state of a session; one that is unknown is harmless."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 from bray_core.cli import Command
 from bray_core.errors import ConfigError, PortInUseError
 from bray_core.trial_paths import trial_of
+from bray_model.serve_example import example as _example
 
 if TYPE_CHECKING:
-    from bray_core.nested import ArraySpec, Nested
     from bray_core.protocols import Actor, Weights
     from bray_model.admin_pages import Publish
     from bray_model.config import ModelConfig
     from bray_model.manifest import Manifest
     from bray_model.repository import Repository
     from bray_model.served_model import ServedModel
+    from bray_server import Limits
     from bray_server.sessions import Service
 
 TCP_PORT = 7300
@@ -35,7 +35,22 @@ _BATCH_SIZE = 64
 _STOP_S = 5.0
 """What ending the workers may take beyond the drain."""
 _MAX_WEIGHTS_BYTES = 4 * 1024**3
-_HARMLESS = re.compile(r"[A-Za-z0-9_.\[\](){},: '-]*")
+_LIMITS: Mapping[str, tuple[float, str]] = {
+    "max_body_bytes": (16 * 1024**2, "of one request's body"),
+    "max_requests": (10_000, "requests under way at a time"),
+    "max_connections": (10_000, "connections open at a time"),
+    "max_sessions": (10_000, "sessions open at a time, and sequences of each model"),
+    "tick_timeout_s": (60.0, "the deadline: how long one request may take"),
+    "idle_timeout_s": (60.0, "a session or HTTP connection at rest for so long is ended"),
+    "receive_timeout_s": (20.0, "from a request's first byte to its last"),
+    "send_timeout_s": (20.0, "a client that reads no reply for so long is cut off"),
+}
+"""Settings of `bray_server.Limits` that are options: default, help."""
+_OTHER_LIMITS: Mapping[str, tuple[float, str]] = {
+    "max_queue_rows": (16_384, "rows that wait for one model, and rows of one request"),
+    "max_reply_bytes": (64 * 1024**2, "of one reply of the Open Inference Protocol"),
+    "sequence_idle_s": (600.0, "a sequence at rest for so long is ended"),
+}
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,6 +89,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--device", default="cpu", help="cpu or cuda")
     add("--max-wait-us", type=int, default=0, help="how long a row waits for company")
+    limits = parser.add_argument_group("limits", "bounds of what clients may use")
+    for name, (default, text) in {**_LIMITS, **_OTHER_LIMITS}.items():
+        limits.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=int if isinstance(default, int) else float,
+            metavar="N" if isinstance(default, int) else "SECONDS",
+            default=default,
+            help=text,
+        )
     add("--group", type=Path, help=argparse.SUPPRESS)  # says to a worker where the others are
 
 
@@ -99,6 +123,10 @@ def _check(options: argparse.Namespace) -> None:
         raise ConfigError(f"--drain-s: expected 0 or more, got {options.drain_s}")
     if (options.tls_certificate is None) != (options.tls_key is None):
         raise ConfigError("--tls-certificate and --tls-key: expected both or none")
+    for name in (*_LIMITS, *_OTHER_LIMITS):
+        if not getattr(options, name) > 0:
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{option}: expected more than 0, got {getattr(options, name)}")
 
 
 def _serve_here(options: argparse.Namespace) -> None:
@@ -124,7 +152,8 @@ def _serve_here(options: argparse.Namespace) -> None:
                 host=options.host,
                 tcp_port=options.tcp_port,
                 http_port=options.http_port,
-                pages=InferencePages(repository),
+                pages=InferencePages(repository, options.max_reply_bytes),
+                limits=_limits(options),
                 group=options.group,
                 **security,
             )
@@ -135,7 +164,7 @@ def _serve_here(options: argparse.Namespace) -> None:
             else:
                 publish = partial(_publish, repository)
                 admin = started.enter_context(_admin(options, publish, security))
-                _introduce(repository.exports(), server.addresses + admin)
+                _introduce(options, repository.exports(), server.addresses, admin)
             freeze_what_stays()
             return started.pop_all().close
 
@@ -172,7 +201,7 @@ def _serve_by_workers(options: argparse.Namespace) -> None:
             publisher = SharedPublisher(options.path, folder, partial(_config, options))
             started.callback(publisher.close)
             admin = started.enter_context(_admin(options, publisher.publish, security))
-            _introduce(exports, workers.addresses + admin)
+            _introduce(options, exports, workers.addresses, admin)
             return started.pop_all().close
 
     with _ports_named(options):
@@ -183,6 +212,7 @@ def _serve_by_workers(options: argparse.Namespace) -> None:
 _FORWARDED = (
     "host", "tcp_port", "http_port", "model", "token_env", "tls_certificate", "tls_key", "drain_s",
     "max_batch_size", "threads", "backend", "device", "max_wait_us", "group",
+    *_LIMITS, *_OTHER_LIMITS,
 )  # fmt: skip
 
 
@@ -209,7 +239,16 @@ def _config(options: argparse.Namespace, manifest: Manifest) -> ModelConfig:
         num_threads=found.num_threads if threads is None else threads,
         backend=found.backend if backend is None else backend,
         device=options.device,
+        max_queue_rows=options.max_queue_rows,
+        max_sessions=options.max_sessions,
+        session_idle_s=options.sequence_idle_s,
     )
+
+
+def _limits(options: argparse.Namespace) -> Limits:
+    from bray_server import Limits
+
+    return Limits(**{name: getattr(options, name) for name in _LIMITS})
 
 
 def _security(options: argparse.Namespace) -> dict[str, Any]:
@@ -309,34 +348,27 @@ def _ports_named(options: argparse.Namespace) -> Iterator[None]:
         raise PortInUseError(options.host, error.port, cure) from error
 
 
-def _introduce(exports: Mapping[Path, Manifest], addresses: Sequence[str]) -> None:
+def _introduce(
+    options: argparse.Namespace,
+    exports: Mapping[Path, Manifest],
+    addresses: Sequence[str],
+    admin: Sequence[str],
+) -> None:
     for export, manifest in exports.items():
         _say(f"serving {manifest.name} version {manifest.version} from {export}")
-    _say(f"listening on {' and '.join(addresses)}")
-    _say(f"try: {_example(next(iter(exports.values())), addresses[0])}")
-
-
-def _example(manifest: Manifest, address: str) -> str:
-    if manifest.actor is not None:
-        return f"bray play ENVIRONMENT --address {address}"
-    inputs = ", ".join(_zeros(tree) for tree in manifest.signature.inputs)
-    if not _HARMLESS.fullmatch(inputs):  # names from a file, and users paste what they read
-        inputs = "inputs"
-    return (
-        'python -c "import numpy as np; from bray_core.codec import decode, encode; '
-        f"from bray_server import Client; print(decode(Client('{address}')"
-        f'.call(encode([{inputs}]))))"'
+    _say(f"listening on {' and '.join([*addresses, *admin])}")
+    names = sorted({manifest.name for manifest in exports.values()})
+    name = options.model or names[0]
+    versions = [manifest for manifest in exports.values() if manifest.name == name]
+    of_several = options.model is None and len(names) > 1
+    line = _example(
+        max(versions, key=lambda manifest: manifest.version),
+        addresses[-1 if of_several else 0],
+        token_env=options.token_env,
+        certificate=options.tls_certificate,
+        of_several=of_several,
     )
-
-
-def _zeros(tree: Nested) -> str:
-    """Return a Python expression of zeros of a spec."""
-    if isinstance(tree, dict):
-        return "{" + ", ".join(f"{key!r}: {_zeros(child)}" for key, child in tree.items()) + "}"
-    if isinstance(tree, list | tuple):
-        return "[" + ", ".join(_zeros(child) for child in tree) + "]"
-    leaf: ArraySpec = tree
-    return f"np.zeros({leaf.shape}, {leaf.dtype.name!r})"
+    _say(f"try: {line}")
 
 
 def _say(text: str) -> None:

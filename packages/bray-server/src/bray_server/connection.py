@@ -28,6 +28,7 @@ class Host(Protocol):
     dispatcher: Dispatcher
     access_log: bool
     pages: Pages | None
+    public_pages: frozenset[str]
     connections: set[Connection]
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

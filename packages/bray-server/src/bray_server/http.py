@@ -218,11 +218,12 @@ class HttpConnection(Connection):
     def _put_page(self, request: _Request, path: bytes) -> None:
         """Hand a page of the service to the dispatcher. Raises ServiceError: it is refused."""
         request.is_page = True
-        if self.host.tokens.required:
+        text = path.decode("ascii", "replace")
+        if self.host.tokens.required and text.rstrip("/") not in self.host.public_pages:
             self._check_token(request)
         page = PageRequest(
             request.method.decode("ascii", "replace"),
-            path.decode("ascii", "replace"),
+            text,
             {name: value for name, value in request.headers.items() if name in HEADERS},
             b"".join(request.parts),
         )
@@ -291,11 +292,17 @@ class HttpConnection(Connection):
         elif error.code == "method_not_allowed":
             extra = b"Allow: POST\r\n" if b"/step" in request.url else b"Allow: GET, HEAD\r\n"
         request.headers.setdefault(b"x-request-id", secrets.token_hex(8).encode())
-        if request.is_page:
+        if self._is_page(request):
             assert self.host.pages is not None
             self._reply_page(request, self.host.pages.error(error, status), extra)
         else:
             self._reply(request, status, b"application/json", body, extra)
+
+    def _is_page(self, request: _Request) -> bool:
+        """Whether a request is for a page of the service, even if it could not be read whole."""
+        path = request.url.partition(b"?")[0]
+        own = not path or path == b"/step" or path in _PAGES
+        return request.is_page or (self.host.pages is not None and not own)
 
     def _reply(
         self, request: _Request, status: int, content_type: bytes, body: bytes, extra: bytes = b""

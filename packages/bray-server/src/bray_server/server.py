@@ -22,10 +22,11 @@ from bray_server.group import Group
 from bray_server.http import HttpConnection
 from bray_server.limits import Limits
 from bray_server.memory import keep_freed_memory
-from bray_server.pages import Pages
+from bray_server.pages import Pages, public_paths
 from bray_server.sessions import Service, Sessions
 from bray_server.tcp import TcpConnection
 from bray_server.tls import Tls
+from bray_server.worker_connection import WorkerConnection
 
 _LAST_WORDS_S = 1.0
 """How long a stopping server waits until its clients have received their last replies."""
@@ -81,6 +82,7 @@ class Server:
         self._tls: ssl.SSLContext | None = tls.context() if tls is not None else None
         self._group = Group(group, self.limits.idle_timeout_s) if group is not None else None
         self.pages = pages
+        self.public_pages = public_paths(pages)
         self.sessions = Sessions(service, self.limits, self._group, pages)
         """The table of sessions with its figures."""
         self.dispatcher = Dispatcher(self.sessions)
@@ -125,7 +127,7 @@ class Server:
         reuse = self._group is not None
         try:
             if self._group is not None:
-                await self._group.start(lambda: TcpConnection(self, is_worker=True))
+                await self._group.start(lambda: WorkerConnection(self))
                 self.direct_port = await self._listen("direct port", 0, self._connect_tcp)
             tcp_port, http_port = self._ports
             self.tcp_port = await self._listen("tcp port", tcp_port, self._connect_tcp, reuse)

@@ -25,7 +25,7 @@ from bray_server.bounded import bounded, go_on
 from bray_server.figures import BUCKETS_S, Figures
 from bray_server.frames import Kind
 from bray_server.limits import Limits
-from bray_server.pages import PAGE, PageReply, PageRequest, Pages
+from bray_server.pages import PAGE, PageReply, PageRequest, Pages, Workers, public_paths
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Owner(Protocol):
         ...
 
 
-class Others(Protocol):
+class Others(Workers, Protocol):
     """The other workers that share the port."""
 
     def claim(self, session: bytes) -> None:
@@ -145,6 +145,7 @@ class Sessions:
         self._max_requests = limits.max_requests
         self._others = others
         self._pages = pages
+        self._public = public_paths(pages)
         self._table: dict[bytes, _Session] = {}
         self._running = 0
         self._changed = asyncio.Event()
@@ -235,7 +236,7 @@ class Sessions:
     ) -> bytes | PageReply:
         """Answer all but the tick of a session that is here and free."""
         if kind == PAGE:
-            return await self._page(body, waits)
+            return await self._page(body, owner, waits)
         if kind == _CALL:
             return await self._call(body, waits)
         if kind == _START:
@@ -312,10 +313,15 @@ class Sessions:
         except Exception as error:  # noqa: BLE001  the requests' edge: it becomes their reply
             return [self._failed(error, b"")] * len(bodies)
 
-    async def _page(self, request: PageRequest, waits: Waits | None) -> PageReply:
+    async def _page(
+        self, request: PageRequest, owner: Owner | None, waits: Waits | None
+    ) -> PageReply:
         assert self._pages is not None
-        if self.draining:
+        if self.draining and request.path.rstrip("/") not in self._public:
             raise ServiceError("draining", "the server is shutting down")
+        request.is_draining = self.draining
+        request.others = self._others
+        request.is_forwarded = owner is not None and owner.is_worker
         reply: PageReply = await bounded(
             self._pages.answer(request), self._limits.tick_timeout_s, waits
         )
