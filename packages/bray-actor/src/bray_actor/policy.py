@@ -7,7 +7,9 @@ the action before (absent in the first tick); reply `{"action"}`. end: `{"observ
 
 from __future__ import annotations
 
+import math
 import random
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +20,12 @@ from bray_actor.actor import Actor
 from bray_actor.decoder import Decision, Decoder, check_outputs, decoder_for
 from bray_actor.segment import SegmentWriter
 from bray_actor.step_budget import StepBudget
-from bray_core import codec, metrics
+from bray_core import async_codec, codec, metrics
 from bray_core.config import from_mapping
-from bray_core.errors import ConfigError, SpecError
+from bray_core.errors import CodecError, ConfigError, ServiceError, SpecError
 from bray_core.layout import Packed
 from bray_core.nested import Nested
-from bray_core.protocols import Buffer, Model
+from bray_core.protocols import Answer, Buffer, Model
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,22 +113,19 @@ class PolicyActor(Actor):
 
     async def start(self, body: bytes) -> bytes:
         """Begin an episode."""
-        _message(body or _EMPTY)
+        await _message(body or _EMPTY)
         return _EMPTY
 
     async def tick(self, body: bytes) -> bytes:
         """Take the last action's reward and the new observation; return the next action."""
-        message = _message(body)
+        message = await _message(body)
         observation = _required(message, "observation")
         self._finish_step(message)
         if self._writer is not None and self._writer.is_full:
-            self._push(self._writer.finish(observation))
+            self._push(self._cut(observation))
         await self._admit(observation)
         try:
-            if self._config.state_size:
-                answer = await self._model.infer(observation, self._state)
-            else:
-                answer = await self._model.infer(observation)
+            answer = await self._infer(observation)
             decision = self._decide(answer.outputs)
             self._begin_step(observation, decision, answer.outputs, answer.version)
         except BaseException:  # also a client that went away: the step was not taken
@@ -137,15 +136,13 @@ class PolicyActor(Actor):
 
     async def end(self, body: bytes) -> bytes:
         """Take the last outcome and push the episode's last segment."""
-        message = _message(body)
-        terminated = bool(message.get("terminated", False))
+        message = await _message(body)
+        terminated, truncated = _flag(message, "terminated"), _flag(message, "truncated")
         observation = None if terminated else _required(message, "observation")
-        self._finish_step(message, terminated, bool(message.get("truncated", False)))
+        self._finish_step(message, terminated, truncated)
         writer = self._writer
         if writer is not None and len(writer):
-            self._push(
-                writer.finish(observation, episode_return=self._return, episode_length=self._length)
-            )
+            self._push(self._cut(observation, self._return, self._length))
         metrics.record("actor/episode_return", self._return, kind="mean", **self._labels)
         metrics.record("actor/episode_length", self._length, kind="mean", **self._labels)
         metrics.record("actor/episodes", 1, kind="count", **self._labels)
@@ -164,7 +161,10 @@ class PolicyActor(Actor):
             return
         reward = message.get("reward")
         if not isinstance(reward, int | float):
-            raise SpecError(f"reward: expected a number, got {type(reward).__name__}")
+            got = type(reward).__name__
+            raise ServiceError("bad_request", f"reward: expected a number, got {got}")
+        if not math.isfinite(reward):
+            raise ServiceError("bad_request", f"reward: expected a finite number, got {reward}")
         self._has_acted = False
         self._return += reward
         if self._writer is not None and self._writer.has_open_step:
@@ -178,8 +178,17 @@ class PolicyActor(Actor):
             return
         while not self._budget.try_acquire():
             if self._writer is not None and len(self._writer):
-                self._push(self._writer.finish(observation))
+                self._push(self._cut(observation))
             await self._budget.wait()
+
+    async def _infer(self, observation: Nested) -> Answer:
+        """Ask the model. Raises ServiceError: `bad_request`: the observation does not fit it."""
+        try:
+            if self._config.state_size:
+                return await self._model.infer(observation, self._state)
+            return await self._model.infer(observation)
+        except SpecError as error:
+            raise ServiceError("bad_request", f"observation: {error}") from error
 
     def _decide(self, outputs: Nested) -> Decision:
         if self._decoder is None:
@@ -213,6 +222,18 @@ class PolicyActor(Actor):
         self._length += 1
         metrics.record("actor/steps", 1, kind="count", **self._labels)
 
+    def _cut(
+        self, final_observation: Nested, whole_return: float = math.nan, whole_length: int = 0
+    ) -> Packed:
+        """Finish the segment. Raises ServiceError: `bad_request`: the observation does not fit."""
+        assert self._writer is not None
+        try:
+            return self._writer.finish(
+                final_observation, episode_return=whole_return, episode_length=whole_length
+            )
+        except SpecError as error:
+            raise ServiceError("bad_request", str(error)) from error
+
     def _push(self, segment: Packed) -> None:
         assert self._buffer is not None
         if not self._buffer.push(segment):
@@ -228,14 +249,31 @@ class PolicyActor(Actor):
 _EMPTY = codec.encode({})
 
 
-def _message(body: bytes) -> dict[str, Any]:
-    message = codec.decode(body)
+async def _message(body: bytes) -> dict[str, Any]:
+    """Return the dict that a request holds. Raises ServiceError: `bad_request`."""
+    try:
+        message = await async_codec.decode(body, max_bytes=len(body))
+    except CodecError as error:
+        message = f"body: expected bray's codec: {type(error).__name__}: {error}"
+        raise ServiceError("bad_request", message) from error
     if not isinstance(message, dict):
-        raise SpecError(f"body: expected a dict in bray's codec, got {type(message).__name__}")
+        got = type(message).__name__
+        raise ServiceError("bad_request", f"body: expected a dict in bray's codec, got {got}")
     return message
 
 
 def _required(message: dict[str, Any], name: str) -> Nested:
     if name not in message:
-        raise SpecError(f"body: expected the key {name!r}, got {sorted(message)}")
+        got = reprlib.repr(sorted(message))
+        raise ServiceError("bad_request", f"body: expected the key {name!r}, got {got}")
     return message[name]
+
+
+def _flag(message: dict[str, Any], name: str) -> bool:
+    value = message.get(name, False)
+    if isinstance(value, np.ndarray) and value.ndim == 0:  # a numpy bool, as the codec brings it
+        value = value.item()
+    if not isinstance(value, int | float):
+        got = type(value).__name__
+        raise ServiceError("bad_request", f"{name}: expected true or false, got {got}")
+    return bool(value)

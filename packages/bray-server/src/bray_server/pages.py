@@ -120,7 +120,7 @@ def public_paths(pages: Pages | None) -> frozenset[str]:
 
 
 def _read(data: bytes) -> dict[str, Any]:
-    content = decode(data)
+    content = decode(data, max_bytes=len(data), trusted=True)
     if not isinstance(content, dict):
         raise CodecError(f"page: expected a dict, got {type(content).__name__}")
     return content
