@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bray_core.errors import ConfigError, ExportError, MissingExtraError
+from bray_core.errors import ConfigError, ExportError, MissingExtraError, SpecError
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
 from bray_model.config import ModelConfig
 from bray_model.engine import Engine
 from bray_model.manifest import EXCHANGE, GRAPH, QUANTIZED, WEIGHTS, Manifest
 from bray_model.signature import Signature
+from bray_model.weights import refuse_nan
 
 if TYPE_CHECKING:
     import torch
@@ -113,7 +114,7 @@ def read_weights(path: Path, manifest: Manifest) -> Weights:
     """Read the weights that an export holds beside its graphs.
 
     Raises:
-        ExportError: its file is absent or broken.
+        ExportError: its file is absent or broken, or holds NaN.
     """
     import safetensors.numpy
 
@@ -121,6 +122,10 @@ def read_weights(path: Path, manifest: Manifest) -> Weights:
         weights: Weights = safetensors.numpy.load(manifest.read_file(path, WEIGHTS))
     except safetensors.SafetensorError as error:
         raise ExportError(f"{path / WEIGHTS}: not a safetensors file ({error})") from error
+    try:
+        refuse_nan(weights)
+    except SpecError as error:
+        raise ExportError(f"{path / WEIGHTS}: {error}") from None
     return weights
 
 
