@@ -1,4 +1,4 @@
-"""Weights that are not finite are refused wherever they may come in; the old ones go on answering."""
+"""Weights that are not finite are refused wherever they come in; the old ones go on answering."""
 
 from dataclasses import replace
 

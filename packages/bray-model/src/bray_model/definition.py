@@ -11,6 +11,7 @@ from bray_core.nested import Nested
 from bray_core.protocols import Weights
 from bray_model.config import ModelConfig
 from bray_model.engine import Engine
+from bray_model.graph_files import external_files
 from bray_model.manifest import EXCHANGE, GRAPH, QUANTIZED, WEIGHTS, Manifest
 from bray_model.signature import Signature
 from bray_model.weights import refuse_nan
@@ -74,21 +75,33 @@ def open_definition(
 def _open_export(path: Path, manifest: Manifest, config: ModelConfig) -> Engine:
     if config.backend in QUANTIZED:
         return _open_quantized(path, manifest, config)
-    graph = manifest.read_file(path, GRAPH)
+    graph = manifest.read_graph(path, GRAPH)
     exchange, weights = None, None
     if EXCHANGE in manifest.files:
-        exchange = manifest.read_file(path, EXCHANGE)
+        exchange = manifest.read_graph(path, EXCHANGE)
         weights = read_weights(path, manifest)
     if config.backend == "tensorrt":
         try:
             from bray_model.tensorrt_engine import TensorRTEngine
         except ImportError as error:
             raise MissingExtraError("backend='tensorrt'", "bray-model", "tensorrt") from error
+        for file, data in ((GRAPH, graph), (EXCHANGE, exchange or b"")):
+            if external_files(data, file):
+                raise ExportError(
+                    f"{path / file}: keeps data in other files, which backend='tensorrt' does not "
+                    "read here: take backend='auto'"
+                )
         return TensorRTEngine(graph, manifest.signature, exchange, weights, config.max_batch_size)
     from bray_model.onnx_engine import OnnxEngine
 
     return OnnxEngine(
-        graph, manifest.signature, exchange, weights, config.num_threads, device=config.device
+        graph,
+        manifest.signature,
+        exchange,
+        weights,
+        config.num_threads,
+        device=config.device,
+        folder=path,
     )
 
 
@@ -102,11 +115,12 @@ def _open_quantized(path: Path, manifest: Manifest, config: ModelConfig) -> Engi
     from bray_model.onnx_engine import OnnxEngine
 
     return OnnxEngine(
-        manifest.read_file(path, file),
+        manifest.read_graph(path, file),
         manifest.signature,
         num_threads=config.num_threads,
         device=config.device,
         file=file,
+        folder=path,
     )
 
 
