@@ -2,6 +2,7 @@
 
     launches/<time>/launch.json     this record
     launches/<time>/config.yaml     its settings
+    launches/<time>/config.before.yaml  those of the trial before, where they were others
     launches/<time>/changes.diff    what git had not committed of the working directory
 
 Nothing of the environment is recorded; in the command line the values of options that are named
@@ -15,6 +16,7 @@ import json
 import os
 import platform
 import re
+import signal
 import socket
 import sys
 import time
@@ -36,6 +38,8 @@ _SECRET = re.compile(r"(?i)[-\w.]*(?:token|secret|password|passwd|credential|api
 _LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _HIDDEN = "***"
 _INSTALLED = ".dist-info"
+_BY_SIGNAL = tuple(128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+"""Exit codes of a process that a signal told to end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,11 +90,7 @@ class LaunchRecord:
 
     def ended(self, error: BaseException | None) -> LaunchRecord:
         """Return the record of a launch that ends now, by an error or without."""
-        ending: Ending = "finished"
-        if isinstance(error, KeyboardInterrupt):
-            ending = "interrupted"
-        elif error is not None:
-            ending = "failed"
+        ending = _ending(error)
         text = f"{type(error).__name__}: {error}"[:_MAX_ERROR_CHARS] if ending == "failed" else None
         return replace(self, ended_s=time.time(), ending=ending, error=text)
 
@@ -117,6 +117,15 @@ class LaunchRecord:
             return None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise CodecError(f"{path}: not the record of a launch: {error!r}") from error
+
+
+def _ending(error: BaseException | None) -> Ending:
+    code = error.code if isinstance(error, SystemExit) else None
+    if isinstance(error, KeyboardInterrupt) or code in _BY_SIGNAL:
+        return "interrupted"
+    if error is None or (isinstance(error, SystemExit) and code in (None, 0)):
+        return "finished"
+    return "failed"
 
 
 def _without_secrets(command: Sequence[str]) -> tuple[str, ...]:
