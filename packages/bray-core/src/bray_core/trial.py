@@ -10,13 +10,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-import yaml
-
 from bray_core.choice import closest
-from bray_core.errors import AlreadyExistsError, BrayError, CodecError, NotFoundError
+from bray_core.errors import (
+    AlreadyExistsError,
+    BrayError,
+    CodecError,
+    ConfigError,
+    NotFoundError,
+)
 from bray_core.experiment import check_name, launches, newest_launch
 from bray_core.json_lines import tail
 from bray_core.launch_record import LaunchRecord
+from bray_core.settings_tree import read, unwrap
 from bray_core.trial_lock import is_running, lock_trial
 from bray_core.trial_paths import CONFIG
 
@@ -78,12 +83,12 @@ class Trial:
             CodecError: its `config.yaml` cannot be read.
         """
         path = self.path / CONFIG
-        try:
-            loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        if not path.exists():
             return {}
-        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-            raise CodecError(f"{path}: not YAML: {error}") from error
+        try:
+            loaded = unwrap(read(path))
+        except ConfigError as error:
+            raise CodecError(f"{path}: cannot be read: {error}") from error
         if not isinstance(loaded, dict):
             raise CodecError(f"{path}: expected settings, got {type(loaded).__name__}")
         return loaded
