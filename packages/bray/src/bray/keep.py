@@ -10,9 +10,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import msgspec
+
 from bray.checks import positive
 from bray_core.errors import BrayError, CodecError
 from bray_core.experiment import write_atomic
+from bray_core.json_file import read_object
 
 if TYPE_CHECKING:
     from bray.run import Run
@@ -93,10 +96,9 @@ class Best:
         """
         path = trial / BEST
         try:
-            return cls(**json.loads(path.read_bytes()))
-        except FileNotFoundError:
-            return None
-        except (ValueError, TypeError) as error:
+            content = read_object(path)
+            return None if content is None else msgspec.convert(content, cls)
+        except ValueError as error:
             raise CodecError(f"{path}: not a best version: {error}: delete it") from error
 
     def offer(self, trial: Path, model: Any) -> bool:
