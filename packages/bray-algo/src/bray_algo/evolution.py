@@ -158,7 +158,6 @@ class EvolutionStrategy:
         check_positive("sigma", self.sigma)
         check_positive("learning_rate", self.learning_rate)
         check_not_negative("weight_decay", self.weight_decay)
-        check_count("population", self.population, 2)
         check_count("seed", self.seed, 0)
         check_floats("parameters", self.parameters)
         check_finite(parameters=self.parameters)

@@ -36,6 +36,12 @@ def check_fraction(name: str, number: float) -> None:
         raise ValueError(f"{name}: expected 0 to 1, got {number!r}")
 
 
+def check_confidence(name: str, number: float) -> None:
+    """Refuse what is not between 0 and 1, both excluded."""
+    if not (_is_number(number) and 0 < number < 1):
+        raise ValueError(f"{name}: expected between 0 and 1, got {number!r}")
+
+
 def check_count(name: str, number: int, least: int = 1) -> None:
     """Refuse what is no whole number from `least` on."""
     if not hasattr(number, "__index__"):
