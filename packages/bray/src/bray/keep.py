@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from bray.checks import positive
-from bray_core.errors import BrayError, CodecError
+from bray_core.errors import BrayError, CodecError, FormatError
 from bray_core.experiment import write_atomic
+from bray_core.saved_format import check_format
 
 if TYPE_CHECKING:
     from bray.run import Run
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BEST = "best.json"
+_FORMAT = 1
+"""Of `best.json`; format 0 is the same without the number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,13 +92,18 @@ class Best:
         """Read it; None where nothing was evaluated, or it is not kept.
 
         Raises:
-            CodecError: `best.json` cannot be read.
+            CodecError: `best.json` cannot be read, or a newer version of bray wrote it.
         """
         path = trial / BEST
         try:
-            return cls(**json.loads(path.read_bytes()))
+            content = dict(json.loads(path.read_bytes()))
+            check_format(path, content, _FORMAT)
+            content.pop("format", None)
+            return cls(**content)
         except FileNotFoundError:
             return None
+        except FormatError:
+            raise
         except (ValueError, TypeError) as error:
             raise CodecError(f"{path}: not a best version: {error}: delete it") from error
 
@@ -110,7 +118,8 @@ class Best:
         if before is not None and before.evaluation_return >= self.evaluation_return:
             return False
         model.pin(self.version)
-        write_atomic(trial / BEST, json.dumps(asdict(self)).encode())
+        content = {"format": _FORMAT, **asdict(self)}
+        write_atomic(trial / BEST, json.dumps(content).encode())
         if before is not None and before.version != self.version:
             model.pin(before.version, pinned=False)
         return True
