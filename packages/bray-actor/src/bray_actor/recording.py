@@ -233,7 +233,7 @@ def read_episode(path: str | Path) -> Episode:
         packed = unpacker.decompress(data[len(_MAGIC) :], _MAX_FILE_BYTES)
         if not unpacker.eof:
             raise ValueError("cut short, or too long")
-        tree: Any = codec.decode(packed, max_bytes=_MAX_FILE_BYTES)
+        tree: Any = codec.decode(packed, max_bytes=_MAX_FILE_BYTES, trusted=True)
         requests = tuple(RecordedRequest(*request) for request in tree.pop("requests"))
         return Episode(**tree, requests=requests)
     except Exception as error:

@@ -15,6 +15,7 @@ from bray_server.server import Server
 if TYPE_CHECKING:
     from bray_server.sessions import Service
 
+LAME_DUCK_S = 2.0
 _STOP_S = 10.0
 """What stopping may take beyond the drain."""
 
@@ -57,6 +58,11 @@ class ServerThread:
             "sessions": self._server.num_sessions,
         }
 
+    def lame_duck(self, duration_s: float) -> None:
+        """Say at `/ready` that no more is wanted, and go on answering for that long; then close."""
+        if duration_s and not self.loop.loop.is_closed():
+            self.loop.run(self._server.lame_duck(duration_s), timeout_s=duration_s + _STOP_S)
+
     def close(self, drain_s: float = 1.0) -> None:
         """Drain, close all connections, end the thread; again is harmless."""
         if self.loop.loop.is_closed():
@@ -77,6 +83,7 @@ def serve(
     service: Service,
     *,
     drain_s: float = 30.0,
+    lame_duck_s: float = LAME_DUCK_S,
     on_start: Callable[[ServerThread], None] | None = None,
     **options: Any,
 ) -> None:
@@ -85,7 +92,9 @@ def serve(
     Args:
         service: as for `Server`.
         **options: as for `Server`.
-        drain_s: how long open sessions may go on after the signal; a second one ends it at once.
+        drain_s: how long open sessions may go on after that; a second signal ends it at once.
+        lame_duck_s: how long all but new sessions is answered after SIGTERM while `/ready` says
+            no, so that a balancer can tell; Ctrl-C skips it.
         on_start: called once the server listens, to tell its addresses for example.
 
     Raises:
@@ -94,30 +103,45 @@ def serve(
 
     def start() -> Callable[[], None]:
         server = ServerThread(service, **options)
+        servers.append(server)
         freeze_what_stays()
         if on_start is not None:
             on_start(server)
         return partial(server.close, drain_s)
 
-    until_signal(start)
+    servers: list[ServerThread] = []
+    until_signal(start, lambda: servers[0].lame_duck(lame_duck_s))
 
 
-def until_signal(start: Callable[[], Callable[[], None]]) -> None:
+def until_signal(
+    start: Callable[[], Callable[[], None]], lame_duck: Callable[[], None] | None = None
+) -> None:
     """Call `start`, wait for SIGTERM or SIGINT, then call what it returned, which stops.
 
     A second signal ends the wait for that. Call it from the main thread.
+
+    Args:
+        start: begins to serve.
+        lame_duck: called before stopping, where the signal was SIGTERM: nobody waits at a terminal.
     """
     first, second = threading.Event(), threading.Event()
+    received: list[int] = []
 
-    def note(*_: object) -> None:
+    def note(number: int, _: object) -> None:
+        received.append(number)
         (second if first.is_set() else first).set()
+
+    def close() -> None:
+        if lame_duck is not None and received[0] == signal.SIGTERM:
+            lame_duck()
+        stop()
 
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.signal(number, note) for number in numbers}
     try:
         stop = start()
         first.wait()
-        closing = threading.Thread(target=stop, daemon=True)
+        closing = threading.Thread(target=close, daemon=True)
         closing.start()
         while closing.is_alive() and not second.is_set():
             closing.join(0.05)
