@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from bray_core.errors import RefusedFileError
+
+Opener: TypeAlias = Callable[[Path], BinaryIO]
+"""Opens a file for reading as `open_regular` does, perhaps only where it lies in some folder."""
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _KINDS = {

@@ -93,7 +93,7 @@ class Model:
         self._directory = None if directory is None else Path(directory)
         store = self._store_below(self._directory)
         self._versions = ModelVersions(
-            name, executor, worker.weights_spec, store, self.config.backend
+            name, executor, worker.check_weights, store, self.config.backend
         )
         self._batchers = Batchers(executor.run, self.config, worker.pool, name)
         self._sessions = SessionStates(self.signature, self.config, name)
@@ -178,7 +178,8 @@ class Model:
             version: the number, for a copy of another model; by default the next one.
 
         Raises:
-            SpecError: a name, shape or dtype differs; names the parameter.
+            SpecError: a name, shape or dtype differs, or a number is not finite; names the
+                parameter. The version before goes on answering.
             ConfigError: the version is not newer, or the weights are fixed (an export).
         """
         return self._versions.publish(weights, version)
@@ -219,7 +220,7 @@ class Model:
 
         Raises:
             VersionNotFoundError: it is not on disk; names those that are.
-            SpecError: its weights are not this module's.
+            SpecError: its weights are not this module's, or not finite.
             CodecError: its file is broken.
         """
         return self._versions.load(version)
@@ -228,7 +229,8 @@ class Model:
         """Make a copy of another model's weights current under its number, older or newer.
 
         Raises:
-            SpecError: a name, shape or dtype differs; names the parameter.
+            SpecError: a name, shape or dtype differs, or a number is not finite; names the
+                parameter.
             ConfigError: the weights are fixed (an export).
         """
         self._versions.adopt(weights, version)

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from bray_core import heap
-from bray_core.errors import BrayError, ConfigError, NotFoundError, VersionNotFoundError
+from bray_core.errors import (
+    BrayError,
+    ConfigError,
+    ExportError,
+    NotFoundError,
+    VersionNotFoundError,
+)
 from bray_model.bench import random_inputs
 from bray_model.config import ModelConfig
 from bray_model.export_folder import find_exports
@@ -20,6 +26,7 @@ from bray_model.served_model import ServedModel
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
+_STOP_S = 5.0
 _TRIMS = 2
 """Scans that give memory back after a model went: the second finds what calls still held."""
 
@@ -179,7 +186,11 @@ class Repository:
         stamp = _stamp(export)
         manifest = Manifest.read(export)
         model = Model(export, name=manifest.name, config=self._config(manifest))
-        model(*random_inputs(model.signature, 1), batch=True)  # allocates, and shows that it runs
+        try:
+            model(*random_inputs(model.signature, 1), batch=True)  # allocates
+        except Exception as error:  # the boundary to a graph that others made
+            model.close()
+            raise ExportError(f"{export}: it does not run: {error}") from error
         return _Entry(stamp, manifest, model)
 
     def _take(self, entries: Mapping[Path, _Entry]) -> None:
@@ -209,7 +220,7 @@ class Repository:
         """Stop looking, and close the models."""
         self._stopped.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(_STOP_S)  # one that opens a large export may take longer
         for entry in self._entries.values():
             entry.model.close()
 

@@ -69,6 +69,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", metavar="NAME", help="which of several models answers the sessions")
     add("--workers", type=int, default=1, help="processes that share the ports")
     add("--token-env", metavar="NAME", help="environment variable with the token to ask for")
+    add(
+        "--without-token",
+        action="store_true",
+        help="listen beyond this machine although nobody is asked for a token",
+    )
     add("--tls-certificate", metavar="FILE", help="PEM file: turns all ports to TLS")
     add("--tls-key", metavar="FILE", help="PEM file of its private key")
     add("--drain-s", type=float, default=3.0, help="how long sessions may go on after a signal")
@@ -127,6 +132,23 @@ def _check(options: argparse.Namespace) -> None:
         if not getattr(options, name) > 0:
             option = f"--{name.replace('_', '-')}"
             raise ConfigError(f"{option}: expected more than 0, got {getattr(options, name)}")
+    _check_host(options)
+
+
+def _check_host(options: argparse.Namespace) -> None:
+    from bray_server.guard import check_bind, is_loopback
+
+    if options.group is not None:
+        return  # the process that started this one has checked it
+    check_bind(
+        options.host,
+        has_token=options.token_env is not None,
+        asked_for=options.without_token,
+        cure="add --token-env NAME, listen at 127.0.0.1, or say --without-token",
+    )
+    if options.token_env is None and not is_loopback(options.host):
+        what = "ask" if options.admin_port is None else "ask, and replace the weights"
+        sys.stderr.write(f"warning: without a token whoever reaches {options.host} may {what}\n")
 
 
 def _serve_here(options: argparse.Namespace) -> None:
@@ -327,7 +349,7 @@ def _admin(
         host=options.host,
         tcp_port=None,
         http_port=options.admin_port,
-        pages=AdminPages(publish),
+        pages=AdminPages(publish, host=options.host, has_token=bool(security["tokens"])),
         limits=Limits(max_body_bytes=_MAX_WEIGHTS_BYTES, max_connections=16),
         **security,
     )

@@ -11,7 +11,16 @@ from bray_core.errors import CodecError, ServiceError
 
 PAGE = 0
 """The kind of a request for a page; those of `frames.Kind` begin at 1."""
-HEADERS = frozenset({b"content-encoding", b"inference-header-content-length"})
+HEADERS = frozenset(
+    {
+        b"content-encoding",
+        b"content-type",
+        b"host",
+        b"inference-header-content-length",
+        b"origin",
+        b"sec-fetch-site",
+    }
+)
 """Headers that a page is told, beside those that the server itself reads."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bray_core.errors import WorkerLostError
-from bray_core.remote import WorkerPool
+from bray_core.remote import WorkerPool, telling_what_died
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,13 @@ class RemoteWorkers:
             Exception: what the method raised.
             DeadlineError: a call takes a quarter of an hour, or a dead worker is not back after
                 two minutes.
+            WorkerLostError: a worker died too often, of these or of any other pool that this
+                process made; quotes its last words.
         """
+        with telling_what_died():
+            return self._map(method, calls)
+
+    def _map(self, method: str, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         refs = [self._pool.submit(method, *arguments) for arguments in calls]
         return [self._result(ref, method, calls[index]) for index, ref in enumerate(refs)]
 
