@@ -12,12 +12,14 @@ import random
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bray_actor.actor import Actor
 from bray_actor.decoder import Decision, Decoder, check_outputs, decoder_for
+from bray_actor.lane_barrier import LaneBarrier
 from bray_actor.segment import SegmentWriter
 from bray_actor.step_budget import StepBudget
 from bray_core import async_codec, codec, metrics
@@ -67,6 +69,12 @@ class PolicyActor(Actor):
         config: how to act.
         buffer: where finished segments go; None records nothing.
         budget: steps per policy version; None lets every tick through.
+        lanes: answers the ticks of a fixed set of sessions together, so that a run repeats; it
+            has a budget of its own. None asks the model for each tick by itself.
+
+    Raises:
+        ConfigError: both a budget and lanes.
+        SpecError: the session belongs to none of the lanes.
     """
 
     def __init__(
@@ -76,12 +84,17 @@ class PolicyActor(Actor):
         config: PolicyConfig,
         buffer: Buffer | None = None,
         budget: StepBudget | None = None,
+        lanes: LaneBarrier | None = None,
     ) -> None:
+        if budget is not None and lanes is not None:
+            raise ConfigError("budget: expected None beside lanes, which take steps= themselves")
         self._model = model
         self._config = config
         self._labels = {"phase": config.phase} if config.phase else {}
         self._buffer = buffer
-        self._budget = budget
+        self._budget = lanes if budget is None else budget
+        self._pace = budget
+        self._seat = None if lanes is None else lanes.join(session)
         self._writer = SegmentWriter(buffer.layout) if buffer is not None else None
         self._state = np.zeros(config.state_size, np.float32)
         self._random = random.Random(f"{config.seed}/{session}")
@@ -98,9 +111,10 @@ class PolicyActor(Actor):
         *,
         buffer: Buffer | None = None,
         budget: StepBudget | None = None,
+        lanes: LaneBarrier | None = None,
     ) -> Callable[[str], PolicyActor]:
         """Return what a server calls with each session's id."""
-        return lambda session: cls(session, model, config, buffer, budget)
+        return lambda session: cls(session, model, config, buffer, budget, lanes)
 
     @classmethod
     def from_export(cls, config: Mapping[str, Any], model: Model) -> Callable[[str], PolicyActor]:
@@ -122,27 +136,47 @@ class PolicyActor(Actor):
         observation = _required(message, "observation")
         self._finish_step(message)
         if self._writer is not None and self._writer.is_full:
-            self._push(self._cut(observation))
-        await self._admit(observation)
+            self._push(self._finish_segment(observation))
+        answer = await self._ask(observation)
         try:
-            answer = await self._infer(observation)
             decision = self._decide(answer.outputs)
             self._begin_step(observation, decision, answer.outputs, answer.version)
-        except BaseException:  # also a client that went away: the step was not taken
-            if self._budget is not None:
-                self._budget.refund(1)
+        except BaseException:
+            self._refund(1)
             raise
         return codec.encode({"action": decision.action})
 
+    async def _ask(self, observation: Nested) -> Answer:
+        """Return the policy's outputs; the step counts in the budget.
+
+        Raises:
+            ServiceError: `bad_request`: the observation does not fit the model.
+        """
+        inputs = (observation, self._state) if self._config.state_size else (observation,)
+        try:
+            if self._seat is not None:
+                return await self._seat.ask(*inputs, on_held=partial(self._cut, observation))
+            await self._admit(observation)
+            return await self._infer(*inputs)
+        except SpecError as error:
+            raise ServiceError("bad_request", f"observation: {error}") from error
+
     async def end(self, body: bytes) -> bytes:
         """Take the last outcome and push the episode's last segment."""
-        message = await _message(body)
+        try:
+            return self._end(await _message(body))
+        finally:
+            self._drop_segment()  # empty, unless the end was refused: then nobody can repeat it
+            if self._seat is not None:
+                self._seat.end()
+
+    def _end(self, message: dict[str, Any]) -> bytes:
         terminated, truncated = _flag(message, "terminated"), _flag(message, "truncated")
         observation = None if terminated else _required(message, "observation")
         self._finish_step(message, terminated, truncated)
         writer = self._writer
         if writer is not None and len(writer):
-            self._push(self._cut(observation, self._return, self._length))
+            self._push(self._finish_segment(observation, self._return, self._length))
         metrics.record("actor/episode_return", self._return, kind="mean", **self._labels)
         metrics.record("actor/episode_length", self._length, kind="mean", **self._labels)
         metrics.record("actor/episodes", 1, kind="count", **self._labels)
@@ -150,6 +184,11 @@ class PolicyActor(Actor):
 
     async def abort(self, reason: str) -> None:
         """Drop the open segment and refund its steps."""
+        self._drop_segment()
+        if self._seat is not None:
+            self._seat.lose()
+
+    def _drop_segment(self) -> None:
         if self._writer is not None:
             self._lose(self._writer.discard())
 
@@ -174,21 +213,27 @@ class PolicyActor(Actor):
 
     async def _admit(self, observation: Nested) -> None:
         """Wait for the budget; a segment that is open meanwhile is cut here and pushed."""
-        if self._budget is None:
+        if self._pace is None:
             return
-        while not self._budget.try_acquire():
-            if self._writer is not None and len(self._writer):
-                self._push(self._cut(observation))
-            await self._budget.wait()
+        while not self._pace.try_acquire():
+            self._cut(observation)
+            await self._pace.wait()
 
-    async def _infer(self, observation: Nested) -> Answer:
-        """Ask the model. Raises ServiceError: `bad_request`: the observation does not fit it."""
+    def _cut(self, observation: Nested) -> None:
+        """Push the open segment, which `observation` follows, if there is one."""
+        if self._writer is not None and len(self._writer):
+            self._push(self._finish_segment(observation))
+
+    def _refund(self, steps: int) -> None:
+        if self._budget is not None:
+            self._budget.refund(steps)
+
+    async def _infer(self, *inputs: Nested) -> Answer:
         try:
-            if self._config.state_size:
-                return await self._model.infer(observation, self._state)
-            return await self._model.infer(observation)
-        except SpecError as error:
-            raise ServiceError("bad_request", f"observation: {error}") from error
+            return await self._model.infer(*inputs)
+        except BaseException:  # also a client that went away: the step was not taken
+            self._refund(1)
+            raise
 
     def _decide(self, outputs: Nested) -> Decision:
         if self._decoder is None:
@@ -222,7 +267,7 @@ class PolicyActor(Actor):
         self._length += 1
         metrics.record("actor/steps", 1, kind="count", **self._labels)
 
-    def _cut(
+    def _finish_segment(
         self, final_observation: Nested, whole_return: float = math.nan, whole_length: int = 0
     ) -> Packed:
         """Finish the segment. Raises ServiceError: `bad_request`: the observation does not fit."""
@@ -242,8 +287,7 @@ class PolicyActor(Actor):
     def _lose(self, steps: int) -> None:
         if steps:
             metrics.record("actor/steps_lost", steps, kind="count")
-            if self._budget is not None:
-                self._budget.refund(steps)
+            self._refund(steps)
 
 
 _EMPTY = codec.encode({})
