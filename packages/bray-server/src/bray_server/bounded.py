@@ -62,6 +62,7 @@ def go_on(work: Coroutine[Any, Any, T], wanted: Any, timeout_s: float) -> Genera
         raise
     finally:
         deadline.cancel()
+        wanted = None  # a future that failed has its error, whose traceback has this frame
 
 
 class _Deadline:

@@ -407,9 +407,11 @@ class Sessions:
     def _failed(self, error: Exception, session: bytes) -> ServiceError:
         """Log the user's exception and turn it into an error reply."""
         if isinstance(error, ServiceError):
-            if len(error.message) > _MAX_MESSAGE:
-                return ServiceError(error.code, f"{error.message[:_MAX_MESSAGE]}...")
-            return error
+            message = error.message
+            if len(message) > _MAX_MESSAGE:
+                message = f"{message[:_MAX_MESSAGE]}..."
+            # Anew: the one that was raised holds on to the frames that it passed, and so the body.
+            return ServiceError(error.code, message)
         expected = isinstance(error, BrayError)
         text = str(error)[:_MAX_MESSAGE]
         self._log.error(f"session {_text(session)!r}: {text}", None if expected else error)
