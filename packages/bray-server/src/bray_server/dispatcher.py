@@ -104,7 +104,7 @@ class Dispatcher:
             if self._task is not me:  # this one waited: others serve the queue
                 caller.waiting.discard(me)
                 return
-        self._task = None
+        self._task = self._item = None
 
     def _put_calls(self, first: Item) -> None:
         """Let the calls that wait be answered together, each connection's in their order."""
@@ -145,7 +145,7 @@ class Dispatcher:
         assert task is not None
         assert self._item is not None
         self._item[0].waiting.add(task)
-        self._task = None
+        self._task = self._item = None
         create_task = asyncio.get_running_loop().create_task
         while self._queue:
             create_task(self._serve_one(self._queue.popleft()))

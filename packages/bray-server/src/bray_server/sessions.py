@@ -213,7 +213,9 @@ class Sessions:
                     else:
                         if waits is not None:
                             waits()
-                        reply = await go_on(work, wanted, self._limits.tick_timeout_s)
+                        going = go_on(work, wanted, self._limits.tick_timeout_s)
+                        del wanted  # as in `bounded`
+                        reply = await going
                 finally:
                     entry.busy = False
                     entry.last_used = time.monotonic()
@@ -405,13 +407,14 @@ class Sessions:
         return bounded(work, self._limits.tick_timeout_s, waits)
 
     def _failed(self, error: Exception, session: bytes) -> ServiceError:
-        """Log the user's exception and turn it into an error reply."""
+        """Log the user's exception and turn it into an error reply.
+
+        The reply is an error of its own: one that was raised holds its frames, which hold the
+        request's body until the garbage collector comes.
+        """
         if isinstance(error, ServiceError):
-            message = error.message
-            if len(message) > _MAX_MESSAGE:
-                message = f"{message[:_MAX_MESSAGE]}..."
-            # Anew: the one that was raised holds on to the frames that it passed, and so the body.
-            return ServiceError(error.code, message)
+            more = "..." if len(error.message) > _MAX_MESSAGE else ""
+            return ServiceError(error.code, error.message[:_MAX_MESSAGE] + more)
         expected = isinstance(error, BrayError)
         text = str(error)[:_MAX_MESSAGE]
         self._log.error(f"session {_text(session)!r}: {text}", None if expected else error)
