@@ -26,3 +26,10 @@ def keep_freed() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _LARGEST)
         mallopt(_M_TRIM_THRESHOLD, _MOST_FREE)
+
+
+def give_back() -> None:
+    """Give what was freed back to the system, after work that needed far more than usual."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
