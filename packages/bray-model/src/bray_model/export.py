@@ -235,8 +235,8 @@ def _run_module(module: Engine, inputs: tuple[Nested, ...], rows: int) -> Nested
         return module.run(inputs)
     except Exception as error:  # the user's code raises anything
         raise ExportError(
-            f"the module fails with {rows} rows ({type(error).__name__}: {error}): an export is "
-            "asked for any number of rows, one too"
+            f"the module fails with {rows} row{'s' * (rows > 1)} ({type(error).__name__}: "
+            f"{error}): an export is asked for any number of rows, one too"
         ) from error
 
 

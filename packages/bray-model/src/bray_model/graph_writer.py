@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 
 MAX_BYTES = 2**31 - 2**24
@@ -85,10 +84,8 @@ def _nbytes(tensor: Any) -> int:
 
 def _bytes(tensor: Any) -> bytes:
     if _is_bf16(tensor):
-        wide: npt.NDArray[np.float32] = np.asarray(tensor.numpy(), "<f4")
-        return wide.tobytes()
-    data = bytes(tensor.tobytes())
-    return data
+        return bytes(np.asarray(tensor.numpy(), "<f4").tobytes())
+    return bytes(tensor.tobytes())
 
 
 def _head(name: str, tensor: Any) -> bytes:
