@@ -93,7 +93,8 @@ def _head(name: str, tensor: Any) -> bytes:
     kind = _FLOAT if _is_bf16(tensor) else tensor.dtype.value
     size = _nbytes(tensor)
     dims = [int(size) for size in tensor.shape]
-    described = onnx.TensorProto(name=name, data_type=kind, dims=dims).SerializeToString()
+    proto = onnx.TensorProto(name=name, data_type=kind, dims=dims)
+    described: bytes = proto.SerializeToString()
     described += _tag(_RAW_DATA) + _varint(size)
     return _tag(_INITIALIZER) + _varint(len(described) + size) + described
 
