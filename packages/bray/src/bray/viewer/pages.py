@@ -7,19 +7,31 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
+import numpy as np
 from aiohttp import web
 
-from bray.viewer import log_tail, loop, population, project, rendering, series, video
+from bray.viewer import (
+    log_tail,
+    loop,
+    population,
+    project,
+    rendering,
+    series,
+    trial_file,
+    video,
+)
 from bray.viewer.episodes import Episodes, Step, leaves
 from bray.viewer.exchange import number, reply, whole
-from bray.viewer.metric_log import AXES, Floats, tail
+from bray.viewer.metric_log import AXES, MAX_NAMES, Curve, tail
 from bray.viewer.project import Project
 from bray_core.errors import ConfigError
+from bray_core.json_file import finite
+from bray_core.settings_tree import parse, unwrap
+from bray_core.trial_paths import CONFIG
 
 T = TypeVar("T")
 
@@ -99,8 +111,8 @@ class Pages:
         def read() -> list[str]:
             found: set[str] = set()
             for name in names:
-                found |= project.newest_values(tail(self._project.trial(name))).keys()
-            return sorted(found)
+                found |= self._project.metrics(name).names()
+            return sorted(found)[:MAX_NAMES]
 
         return reply(request, await asyncio.to_thread(read))
 
@@ -118,8 +130,8 @@ class Pages:
         def read() -> list[dict[str, Any]]:
             found = []
             for name in names:
-                x, y = self._project.metrics(name).curve(metric, axis)
-                found.append({"trial": name, **_curve(x, y, weight, points, (low, high))})
+                curve = self._project.metrics(name).curve(metric, axis)
+                found.append({"trial": name, **_curve(curve, weight, points, (low, high))})
             return found
 
         return reply(request, await asyncio.to_thread(read))
@@ -245,37 +257,50 @@ class Pages:
         return kept
 
 
-def _curve(
-    x: Floats, y: Floats, weight: float, points: int, span: tuple[float, float]
-) -> dict[str, Any]:
-    """Return the part of a curve whose x is in the span, smoothed and thinned."""
-    smooth, inside = series.smoothed(y, weight), (x >= span[0]) & (x <= span[1])
-    x, y, smooth = x[inside], y[inside], smooth[inside]
+def _curve(curve: Curve, weight: float, points: int, span: tuple[float, float]) -> dict[str, Any]:
+    """Return the part of a curve whose x is in the span, smoothed and thinned.
+
+    `starts` are the indices of points with which a launch begins: no line leads to them.
+    """
+    inside = (curve.x >= span[0]) & (curve.x <= span[1])
+    x, y, launch = curve.x[inside], curve.y[inside], curve.launch[inside]
+    smooth = series.smoothed(curve.y, weight)[inside]
     chosen = series.thinned(smooth, points)
     low, high = series.envelope(y, chosen)
     shown = {"x": x[chosen], "y": smooth[chosen]}
     if weight or len(x) > len(chosen):
         shown |= {"low": low, "high": high}
     columns = {name: [float(f"{v:.6g}") for v in c.tolist()] for name, c in shown.items()}
-    return {"count": len(x), "last": float(y[-1]) if len(y) else None, **columns}
+    starts = (np.flatnonzero(np.diff(launch[chosen])) + 1).tolist()
+    last = float(y[-1]) if len(y) else None
+    return {"count": len(x), "last": last, "starts": starts, **columns}
 
 
 def _loop(trial: Path) -> dict[str, Any]:
-    return loop.figures(tail(trial), _capacity(trial))
+    found = tail(trial)
+    mean = project.mean_return(trial, project.newest_values(found))
+    return loop.figures(found, _capacity(trial), mean)
 
 
 def _capacity(trial: Path) -> float | None:
     """Return the segments that the buffer holds at most, if the settings tell."""
     capacity = _setting(trial, "buffer", "capacity")
-    return float(capacity) if isinstance(capacity, int | float) else None
+    return finite(capacity)
 
 
 def _setting(trial: Path, part: str, name: str) -> Any:
     """Return a setting of a trial, None where there is none."""
+    text = trial_file.text(trial, trial / CONFIG)
     try:
-        return yaml.safe_load((trial / "config.yaml").read_text(encoding="utf-8"))[part][name]
-    except (OSError, yaml.YAMLError, ValueError, TypeError, KeyError, RecursionError):
+        return None if text is None else _settings(text)[part][name]
+    except (ConfigError, TypeError, KeyError):
         return None
+
+
+@lru_cache(maxsize=32)
+def _settings(text: str) -> Any:
+    """Return settings as they were written; a trial that is watched is asked for them again."""
+    return unwrap(parse(text, CONFIG))
 
 
 def _trials(request: web.Request) -> list[str]:
