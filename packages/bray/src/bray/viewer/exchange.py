@@ -65,7 +65,7 @@ async def content_of(request: web.Request) -> dict[str, Any]:
         ConfigError: it is none.
     """
     try:
-        content = json.loads(await request.text())
+        content = json.loads(await request.read())  # whatever charset the head names
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"body: expected JSON: {type(error).__name__}") from error
     if not isinstance(content, dict):

@@ -24,7 +24,8 @@ from bray.viewer import (
     trial_file,
     video,
 )
-from bray.viewer.episodes import Episodes, Step, leaves
+from bray.viewer.bodies import leaves
+from bray.viewer.episodes import Episodes, Steps
 from bray.viewer.exchange import number, reply, whole
 from bray.viewer.metric_log import AXES, MAX_NAMES, Curve, tail
 from bray.viewer.project import Project
@@ -65,6 +66,7 @@ class Pages:
         self._painters: dict[str, rendering.Painter] = {}
         # matplotlib and most simulators' renderers want one thread, the same each time.
         self._brush = ThreadPoolExecutor(1, thread_name_prefix="render")
+        self._filming = asyncio.Lock()
 
     def routes(self) -> list[web.RouteDef]:
         """Return the questions and who answers."""
@@ -202,20 +204,22 @@ class Pages:
         return reply(request, await asyncio.to_thread(look))
 
     async def _get_step(self, request: web.Request) -> web.Response:
-        steps = await asyncio.to_thread(self._steps, request)
-        step = _step(request, steps)
-        content = {
-            "index": step.index,
-            "kind": step.kind,
-            "at_s": step.at_s,
-            "body": leaves(step.body),
-            "reply": None if step.reply is None else leaves(step.reply),
-        }
-        return reply(request, content)
+        def look() -> dict[str, Any]:
+            steps = self._steps(request)
+            step = steps[_index(request, steps)]
+            return {
+                "index": step.index,
+                "kind": step.kind,
+                "at_s": step.at_s,
+                "body": leaves(step.body),
+                "reply": None if step.reply is None else leaves(step.reply),
+            }
+
+        return reply(request, await asyncio.to_thread(look))
 
     async def _get_picture(self, request: web.Request) -> web.Response:
         steps = await asyncio.to_thread(self._steps, request)
-        index, painter = _step(request, steps).index, self._painter(request, steps)
+        index, painter = _index(request, steps), self._painter(request, steps)
         body = await self._paint(lambda: rendering.png(painter.image(index)))
         return web.Response(body=body, content_type="image/png")
 
@@ -227,11 +231,12 @@ class Pages:
         steps = await asyncio.to_thread(self._steps, request)
         if not steps:
             raise ConfigError("episode: it has no steps")
-        painter = self._painter(request, steps)
-        frames = [await self._paint(partial(painter.image, 0))]
-        for index in video.chosen(len(steps), frames[0])[1:]:
-            frames.append(await self._paint(partial(painter.image, index)))
-        body = await asyncio.to_thread(video.encode, frames, kind, frames_per_s)
+        async with self._filming:  # one at a time: a video takes memory, and all that draws
+            painter = self._painter(request, steps)
+            frames = [video.fitted(await self._paint(partial(painter.image, 0)))]
+            for index in video.chosen(len(steps), frames[0])[1:]:
+                frames.append(video.fitted(await self._paint(partial(painter.image, index))))
+            body = await asyncio.to_thread(video.encode, frames, kind, frames_per_s)
         name = re.sub(r"[^\w.-]", "_", request.match_info["episode"]) + f".{kind}"
         disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
         return web.Response(body=body, content_type=video.FORMATS[kind], headers=disposition)
@@ -242,10 +247,10 @@ class Pages:
     def _trial(self, request: web.Request) -> Path:
         return self._project.trial(request.match_info["trial"])
 
-    def _steps(self, request: web.Request) -> tuple[Step, ...]:
+    def _steps(self, request: web.Request) -> Steps:
         return self._episodes.steps(self._trial(request), request.match_info["episode"])
 
-    def _painter(self, request: web.Request, steps: tuple[Step, ...]) -> rendering.Painter:
+    def _painter(self, request: web.Request, steps: Steps) -> rendering.Painter:
         """Return who paints these steps: the one of the request before, if it painted them."""
         name = request.query.get("render", rendering.DEFAULT)
         if name not in self._renders:
@@ -310,8 +315,8 @@ def _trials(request: web.Request) -> list[str]:
     return names
 
 
-def _step(request: web.Request, steps: tuple[Step, ...]) -> Step:
+def _index(request: web.Request, steps: Steps) -> int:
     index = request.match_info["step"]
     if not (index.isascii() and index.isdecimal() and len(index) < 10 and int(index) < len(steps)):
         raise ConfigError(f"step: expected 0 to {len(steps) - 1}, got {index[:20]!r}")
-    return steps[int(index)]
+    return int(index)

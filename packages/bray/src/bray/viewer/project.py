@@ -108,7 +108,7 @@ def _records(trial: Path) -> list[dict[str, Any]]:
     for launch in reversed(launches(trial)[-_SHOWN_LAUNCHES:]):
         record = json_object(trial, launch / "launch.json", _MAX_RECORD_BYTES)
         changes = text(trial, launch / "changes.diff")
-        left -= _MAX_RECORD_BYTES + len(changes or "")
+        left -= len(str(record)) + len(changes or "")
         if left < 0 and found:
             break
         found.append({"name": launch.name, "record": record, "changes": changes})

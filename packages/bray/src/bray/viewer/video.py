@@ -10,11 +10,21 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MAX_FRAMES = 1500
-_MAX_BYTES = 512 * 1024 * 1024
+MAX_SIDE = 720
+"""Pixels: larger frames are made smaller."""
+_MAX_BYTES = 192 * 1024 * 1024
 """Of all frames before they are compressed."""
 FORMATS = {"webp": "image/webp", "gif": "image/gif"}
 _LEAST_MS = 20
 """What every browser keeps to."""
+
+
+def fitted(frame: Image) -> Image:
+    """Return a frame that is no larger than one of a video."""
+    if max(frame.size) > MAX_SIDE:
+        frame = frame.copy()
+        frame.thumbnail((MAX_SIDE, MAX_SIDE))
+    return frame
 
 
 def chosen(number: int, frame: Image) -> range:
