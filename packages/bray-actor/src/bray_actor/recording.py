@@ -33,7 +33,7 @@ _MAX_EPISODE_BYTES = 64 * 1024 * 1024
 _MAX_FILE_BYTES = 2 * _MAX_EPISODE_BYTES
 """What a file may hold once it is decompressed: the bodies, and what the codec adds."""
 
-MAX_REQUESTS = 250_000
+MAX_REQUESTS = 100_000
 """Of one episode; later ones are left out."""
 _MAX_READ = 2**20
 """Requests of files that were written before there was a limit."""

@@ -30,7 +30,7 @@ _SHOWN_TEXT = 2000
 class _Rewarded(msgspec.Struct):
     """The reward of a body alone: the rest is skipped, not made."""
 
-    reward: msgspec.Raw = msgspec.Raw(b"")
+    reward: bool | float | msgspec.msgpack.Ext | None = None
 
 
 _REWARDED = msgspec.msgpack.Decoder(_Rewarded)
@@ -48,25 +48,33 @@ def decoded(body: bytes) -> Any:
         text = body.decode()
     except UnicodeDecodeError:
         return body
-    if len(body) > _MAX_JSON_BYTES:
-        return text
+    found = _json(text)
+    return text if found is None else found
+
+
+def _json(text: str) -> Any:
+    """Return what JSON holds, None where it is none, long or nested deeply."""
+    if len(text) > _MAX_JSON_BYTES:
+        return None
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        return text
-    return text if is_deeper(found, _MAX_DEPTH) else found
+        return None
+    return None if is_deeper(found, _MAX_DEPTH) else found
 
 
 def reward_of(body: bytes) -> float | None:
     """Return the reward that a body tells of, None where it tells of none that is a number."""
     if body[:1] == b"{":
-        found = decoded(body) if len(body) <= _MAX_JSON_BYTES else None
+        found = _json(body.decode(errors="replace"))
         return _number(found.get("reward")) if isinstance(found, dict) else None
     try:
-        packed = bytes(_REWARDED.decode(body).reward)
-        return _number(codec.decode(packed, max_bytes=_MAX_REWARD_BYTES)) if packed else None
+        reward = _REWARDED.decode(body).reward
+        if isinstance(reward, msgspec.msgpack.Ext):
+            reward = codec.decode(msgspec.msgpack.encode(reward), max_bytes=_MAX_REWARD_BYTES)
     except (msgspec.MsgspecError, CodecError, RecursionError):
         return None
+    return _number(reward)
 
 
 def _number(value: Any) -> float | None:

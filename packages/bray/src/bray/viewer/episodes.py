@@ -13,7 +13,6 @@ from typing import Any, overload
 from bray.viewer.bodies import decoded, reward_of
 from bray.viewer.trial_file import entries, opener_of
 from bray_actor.recording import (
-    MAX_REQUESTS,
     SUFFIX,
     Episode,
     LongEpisodeError,
@@ -25,6 +24,8 @@ from bray_core.errors import NotFoundError
 _MAX_SUMMARY_BYTES = 1024 * 1024
 _SUMMARY = {"max_bytes": 4 * 1024 * 1024, "max_requests": 10_000}
 """Longer episodes are summed up only when they are opened."""
+_MAX_STEPS = 100_000
+"""Longer episodes are not shown."""
 _MAX_KEPT_BYTES = 128 * 1024 * 1024
 """Of episodes that stay open; the one that was opened last stays in any case."""
 _KEPT = 8
@@ -52,6 +53,7 @@ class Steps(Sequence[Step]):
 
     def __init__(self, requests: Sequence[RecordedRequest]) -> None:
         self._requests = requests
+        self.rewards = [reward_of(request.body) for request in requests]
         self.num_bytes = sum(200 + len(r.body) + len(r.reply or b"") for r in requests)
 
     def __len__(self) -> int:
@@ -76,7 +78,7 @@ class Steps(Sequence[Step]):
         return {
             "kinds": [request.kind for request in self._requests],
             "at_s": [round(request.at_s, 4) for request in self._requests],
-            "rewards": [reward_of(request.body) for request in self._requests],
+            "rewards": self.rewards,
         }
 
 
@@ -123,7 +125,7 @@ class Episodes:
         if steps is None:
             episode = self._read(trial, path)
             steps = Steps(episode.requests)
-            self._keep_head(path, _sum_up(episode))
+            self._keep_head(path, _sum_up(episode, steps.rewards))
         with self._lock:
             self._open[path] = steps
             total = sum(one.num_bytes for one in self._open.values())
@@ -135,7 +137,7 @@ class Episodes:
     def _read(self, trial: Path, path: Path) -> Episode:
         with self._reading:  # one at a time: each may take as much memory as an episode has
             try:
-                return read_episode(path, max_requests=MAX_REQUESTS, opener=opener_of(trial))
+                return read_episode(path, max_requests=_MAX_STEPS, opener=opener_of(trial))
             except FileNotFoundError as error:
                 raise NotFoundError(f"episode: {path.name} was deleted meanwhile") from error
 
@@ -168,7 +170,8 @@ class Episodes:
                 episode = read_episode(path, **_SUMMARY, opener=opener)
             except LongEpisodeError:
                 return self._keep_head(path, {"bytes": size})
-            return self._keep_head(path, {"bytes": size, **_sum_up(episode)})
+            rewards = [reward_of(request.body) for request in episode.requests]
+            return self._keep_head(path, {"bytes": size, **_sum_up(episode, rewards)})
         except FileNotFoundError:
             return {"problem": "was deleted meanwhile"}
         except (ValueError, OSError) as error:  # one damaged file must not hide the others
@@ -182,8 +185,7 @@ class Episodes:
         return head
 
 
-def _sum_up(episode: Episode) -> dict[str, Any]:
-    rewards = [reward_of(request.body) for request in episode.requests]
+def _sum_up(episode: Episode, rewards: Sequence[float | None]) -> dict[str, Any]:
     known = [reward for reward in rewards if reward is not None]
     return {
         "session": episode.session[:200],

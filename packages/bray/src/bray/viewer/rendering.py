@@ -7,6 +7,7 @@ import io
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -31,6 +32,7 @@ _MAX_SIDE = 2048
 _WIDTH = 560
 _MAX_LEAVES = 24
 _MAX_CELLS = 64
+_MAX_CHARS = 60
 _MAX_LOOKED_AT = 200
 """Steps whose values tell how strong a colour is."""
 _PAPER, _INK, _FAINT = (246, 247, 249), (36, 41, 47), (106, 115, 125)
@@ -195,19 +197,19 @@ def _enlarged(picture: npt.NDArray[np.uint8]) -> Image:
 
 def _cells(found: dict[str, Any], reaches: Mapping[str, float]) -> Image:
     """Draw a row of coloured cells for each leaf, red below zero and blue above."""
-    from PIL import Image, ImageDraw, ImageFont
+    from PIL import Image, ImageDraw
 
     rows = [(path, _grid(leaf)) for path, leaf in list(found.items())[:_MAX_LEAVES]]
     heights = [34 + _cell_side(grid) * len(grid) if grid is not None else 34 for _, grid in rows]
     fitting = max(1, bisect.bisect(list(itertools.accumulate(heights)), _MAX_SIDE))
     rows, heights = rows[:fitting], heights[:fitting]
     image = Image.new("RGB", (_WIDTH, max(60, sum(heights) + 12)), _PAPER)
-    draw, font = ImageDraw.Draw(image), ImageFont.load_default(13)
+    draw, font = ImageDraw.Draw(image), _font()
     top = 8
     for (path, grid), height in zip(rows, heights, strict=True):
-        draw.text((12, top), path or "body", _INK, font)
+        draw.text((12, top), path[:_MAX_CHARS] or "body", _INK, font)
         if grid is None:
-            draw.text((150, top), str(found[path])[:60], _FAINT, font)
+            draw.text((150, top), _brief(found[path]), _FAINT, font)
         else:
             draw.text((150, top), _bounds(grid), _FAINT, font)
             with np.errstate(all="ignore"):
@@ -216,6 +218,13 @@ def _cells(found: dict[str, Any], reaches: Mapping[str, float]) -> Image:
     if not rows:
         draw.text((12, 20), "nothing to draw", _FAINT, font)
     return image
+
+
+@cache
+def _font() -> Any:
+    from PIL import ImageFont
+
+    return ImageFont.load_default(13)
 
 
 def _grid(leaf: Any) -> npt.NDArray[np.float64] | None:
@@ -259,6 +268,11 @@ def _colours(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
     end = np.where((shares > 0)[..., None], _POSITIVE, _NEGATIVE)
     colours = np.rint(_MIDDLE + (end - np.array(_MIDDLE)) * weight)
     return np.where(known[..., None], colours, 160).astype(np.uint8)
+
+
+def _brief(leaf: Any) -> str:
+    shown = leaf[:_MAX_CHARS] if isinstance(leaf, str | bytes) else str(leaf)
+    return str(shown)[:_MAX_CHARS]
 
 
 def names_of(renders: Sequence[str]) -> dict[str, Render | None]:
