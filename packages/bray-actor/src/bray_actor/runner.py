@@ -17,7 +17,7 @@ from bray_actor.batch_decoder import (
     BatchMultiCategorical,
 )
 from bray_actor.environments import autoreset_mode, final_observation
-from bray_actor.segment import extra_names, stack_of, state_size_of
+from bray_actor.segment import can_hold, extra_names, stack_of, state_size_of
 from bray_actor.segment_columns import StackedFrames, WholeObservations
 from bray_actor.signal import Signal
 from bray_actor.spaces import import_gymnasium, spec_of, to_arrays
@@ -117,7 +117,7 @@ class Runner:
         if stack := stack_of(self._layout):
             frames = spec["frames"]
             has = ArraySpec(frames.dtype, (stack, *frames.shape[1:]))
-        if nested.flatten(has) != nested.flatten(wanted):
+        if not can_hold(has, wanted):
             raise ConfigError(
                 f"buffer: its segments' observation is {has}, the environment's is {wanted}"
             )

@@ -98,8 +98,8 @@ class Policy(nn.Module):
     def parts(self, observation: Batch) -> tuple[Tensor, Tensor]:
         """Return logits `[B, A]`, and values `[B]` as the critic is trained, normalised."""
         who = nn.functional.one_hot(observation["agent"], self.num_agents).float()
-        value = self.critic(torch.cat([observation[self.sees], who], -1)).squeeze(-1)
-        return self.actor(torch.cat([observation["own"], who], -1)), value
+        value = self.critic(torch.cat([observation[self.sees].float(), who], -1)).squeeze(-1)
+        return self.actor(torch.cat([observation["own"].float(), who], -1)), value
 
     def forward(self, observation: Batch) -> dict[str, Tensor]:
         """Map `{"agent": [B], "own": [B, D], "state": [B, S]}` to `logits` and `value [B]`."""
