@@ -38,10 +38,10 @@ class Promise:
 
     def take(self, acting: _Rows) -> _Rows:
         """Count the steps of those that act now, and return the late ones among them."""
-        self.late = _NONE
-        if self._left > 0:  # else nobody counts
-            self.late = acting[self._left :]
-            self._left -= len(acting)
+        left = self._left
+        self.late = acting[left:] if 0 < left < len(acting) else _NONE
+        if left > 0:  # else nobody counts
+            self._left = left - len(acting)
         return self.late
 
     def count(self, recorded: int) -> int:

@@ -179,7 +179,8 @@ class Runner:
         answer = await self._infer()
         action, log_prob = self._decoder.sample(answer.outputs, self._random)
         self._version, self._outputs = answer.version, answer.outputs
-        self._begin_late(self._promise.take(self._acting))
+        if len(late := self._promise.take(self._acting)):
+            self._begin_late(late)
         self._begin_steps(self._acting, action, log_prob, answer.outputs, answer.version)
         low_high = self._low_high
         taken = action + self._first if low_high is None else np.clip(action, *low_high)
@@ -198,8 +199,8 @@ class Runner:
         self._stepping_s += time.perf_counter() - started
         acting = self._acting
         reward = self._column("reward", reward, "biuf")
-        terminated = self._column("terminated", terminated, "biu").astype(bool)
-        truncated = self._column("truncated", truncated, "biu").astype(bool)
+        terminated = self._column("terminated", terminated, "biu").astype(bool, copy=False)
+        truncated = self._column("truncated", truncated, "biu").astype(bool, copy=False)
         following = to_arrays(self._space, observation)
         self._check_observation(following)
         ended = terminated | truncated
@@ -228,6 +229,8 @@ class Runner:
 
     def _check_observation(self, observation: Nested) -> None:
         """Refuse what would be broadcast into the segments."""
+        if isinstance(observation, np.ndarray) and observation.shape == self._shapes.get(""):
+            return  # the quick way
         for path, leaf in nested.items(observation):
             if leaf.shape != self._shapes[path]:
                 name = f"observation/{path}" if path else "observation"
@@ -238,7 +241,7 @@ class Runner:
     def _column(self, name: str, value: Any, kinds: str) -> _Column:
         """Return what the environment said of each, as an array `[N]`."""
         column = np.asarray(value)
-        if column.shape != (self.num_envs,) or column.dtype.kind not in kinds:
+        if column.shape != self._rows.shape or column.dtype.kind not in kinds:
             wanted = "numbers" if "f" in kinds else "flags"
             raise SpecError(
                 f"environment: {name}: expected {self.num_envs} {wanted}, one of each environment, "
