@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -92,7 +91,7 @@ class PolicyActor(Actor):
         self._buffer = buffer
         self._budget = lanes if budget is None else budget
         self._pace = budget
-        self._seat = None if lanes is None else lanes.join(session)
+        self._seat = None if lanes is None else lanes.join(session, self._cut)
         self._writer = SegmentWriter(buffer.layout) if buffer is not None else None
         self._state = np.zeros(config.state_size, np.float32)
         self._random = random.Random(f"{config.seed}/{session}")
@@ -148,7 +147,7 @@ class PolicyActor(Actor):
         """Return the policy's outputs; the step counts in the budget."""
         inputs = (observation, self._state) if self._config.state_size else (observation,)
         if self._seat is not None:
-            return await self._seat.ask(*inputs, on_held=partial(self._cut, observation))
+            return await self._seat.ask(*inputs)
         await self._admit(observation)
         try:
             return await self._model.infer(*inputs)
