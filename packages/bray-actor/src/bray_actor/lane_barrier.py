@@ -260,9 +260,7 @@ class LaneBarrier:
         try:
             batch = self._block.fill({turn.lane.row: turn.inputs for turn in turns})
             answer = await self._model.infer(*batch, batch=True)
-            return [
-                Answer(row_of(answer.outputs, turn.lane.row), answer.version) for turn in turns
-            ]
+            return [Answer(row_of(answer.outputs, turn.lane.row), answer.version) for turn in turns]
         except Exception:  # noqa: BLE001  the requests' boundary: each is asked for again below
             self._block.forget()
         alone = (self._model.infer(*turn.inputs) for turn in turns)
