@@ -48,8 +48,6 @@ class OnnxEngine:
             has other inputs or outputs.
     """
 
-    row_multiple = 1  # onnxruntime's kernels treat all rows alike: measured, and held by a test
-
     def __init__(
         self,
         graph: bytes | Path,

@@ -32,10 +32,6 @@ class TorchEngine:
         ConfigError: torch has no such device.
     """
 
-    # CPU matrix products treat the last few rows of a batch with another kernel, which rounds
-    # otherwise. Measured on AVX-512: no difference at any multiple of 8, some at most others.
-    row_multiple = 8
-
     def __init__(
         self,
         module: torch.nn.Module,
