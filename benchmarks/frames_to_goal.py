@@ -21,11 +21,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-import yaml
 
 import bray
 from bray.template import GoalPart
 from bray_core.config import from_mapping
+from bray_core.settings_tree import parse, unwrap
 
 EVERY, EPISODES = 2_048, 100
 
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_intermixed_args(arguments)
     torch.set_num_threads(1)
     pairs = (setting.partition("=") for setting in options.settings)
-    settings = {name: yaml.safe_load(value) for name, _, value in pairs}
+    settings = {name: unwrap(parse(value, name)) for name, _, value in pairs}
     frames = [
         frames_to_goal(
             options.recipe, options.task, settings, options.goal, options.max_frames, seed

@@ -95,7 +95,7 @@ def test_overrides_win(tmp_path: Path) -> None:
         ("count: [", r":\d:\d+: not valid YAML"),
         ("count: 1\n---\ncount: 2", r":2:\d+: not valid YAML"),
         ("part:\n  rate: .nan", r":2:\d+: part\.rate: expected a number, got nan"),
-        ("part:\n  rate: 1" + "0" * 400, r":2:\d+: part\.rate: expected a number, got 1000"),
+        ("part:\n  rate: 1" + "0" * 400, r":2:\d+: part\.rate: expected a number, got '1000"),
         ("part:\n  rate:", r":2:\d+: part\.rate: expected a number, got None"),
         ("part:\n  span: [1, 2, 3]", r":2:\d+: part\.span: expected a list of 2, got \[1, 2, 3\]"),
         ("part:\n  span: [1.5, 2]", r":2:\d+: part\.span\[0\]: expected a whole number, got 1\.5"),

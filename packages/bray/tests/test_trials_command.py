@@ -151,3 +151,78 @@ def test_an_unknown_trial_or_verb_names_the_closest(tmp_path: Path, bray: Bray) 
     assert (code, "did you mean 'cartpole'" in err) == (2, True)
     with pytest.raises(SystemExit, match="2"):
         bray("shwo")
+
+
+BROKEN = {
+    "cut": b'{"format": 1, "beg', "binary": b"\xff\xfe\x00", "list": b"[1]", "deep": b"[" * 100_000,
+    "digits": b'{"format": 1, "pid": ' + b"9" * 5000 + b"}", "escape": b'"\x1b[2J"',
+    "strange time": b'{"began_s": 1e300}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("file", ["launch.json", "result.json"])
+@pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
+def test_one_broken_trial_is_told_and_hides_no_other(
+    tmp_path: Path, bray: Bray, file: str, data: bytes
+) -> None:
+    make(tmp_path, "good", {"evaluation_return": 481.5})
+    broken = make(tmp_path, "broken")
+    launch = newest_launch(broken)
+    assert launch is not None
+    place = launch / file if file == "launch.json" else broken / file
+    good = json.loads((launch / "launch.json").read_bytes())
+    if data.startswith(b'{"began') and file == "launch.json":
+        data = json.dumps(good | json.loads(data)).encode()
+    place.write_bytes(data)
+    code, out, _ = bray("list")
+    lines = {line.split()[0]: line for line in out.splitlines() if line.strip()}
+    assert (code, "481.5" in lines["good"]) == (0, True)
+    if not (file == "result.json" and data.startswith(b'{"began')):
+        assert f"unreadable {place}"[:30] in " ".join(lines["broken"].split())
+    code, out, _ = bray("compare", "good", "broken")
+    assert (code, "481.5" in out) == (0, True)
+    for arguments in (["show", "broken"], ["prune"], ["show", "good"]):
+        assert bray(*arguments)[0] == 0
+    assert "\x1b" not in out
+
+
+def test_pipes_and_foreign_files_in_a_trial_end_no_listing(tmp_path: Path, bray: Bray) -> None:
+    make(tmp_path, "good", {"evaluation_return": 481.5})
+    for name in ("launch.json", "metrics.jsonl", "result.json", "config.yaml"):
+        path = make(tmp_path, f"pipe-{name}")
+        launch = newest_launch(path)
+        assert launch is not None
+        place = launch / name if name in ("launch.json", "metrics.jsonl") else path / name
+        place.unlink(missing_ok=True)
+        os.mkfifo(place)
+    (tmp_path / "good" / "launches" / "zzz.txt").write_text("no launch")
+    (tmp_path / os.fsdecode(b"\xff\x1b[2J") / "launches").mkdir(parents=True)
+    code, out, _ = bray("list")
+    assert code == 0
+    assert out.count("got a named pipe") == 3, "settings are not listed"
+    assert "481.5" in out
+    assert "\x1b" not in out
+    code, out, _ = bray("compare", "good", "pipe-config.yaml")
+    assert (code, "config.yaml: expected a regular file" in out) == (0, True)
+    code, _, err = bray("prune", "--yes")
+    assert (code, "config.yaml: expected a regular file" in err) == (2, True)
+
+
+def test_the_return_shown_is_a_mean_of_a_hundred_episodes(tmp_path: Path, bray: Bray) -> None:
+    make(tmp_path, "one", {"evaluation_return": 30.25})
+    launch = newest_launch(tmp_path / "one")
+    assert launch is not None
+    windows = [(1, 90, 50.0), (2, 99, 50.0), (3, 100, 261.0)]
+    (launch / "metrics.jsonl").write_text(
+        "\n".join(
+            json.dumps({"frames": n, "values": {"actor/episodes": e, "actor/episode_return": r}})
+            for n, e, r in windows
+        )
+    )
+    out = bray("list")[1]
+    (line,) = [line for line in out.splitlines() if line.split()[:1] == ["one"]]
+    assert "return (mean of 100 episodes)" in out
+    assert ("52.11" in line, "30.25" in line, "261" in line) == (True, True, False)
+    assert "52.11" in bray("show", "one")[1]
+    Experiment.open(tmp_path, "one").close()  # a launch that has played nothing yet
+    assert "52.11" in bray("list")[1]

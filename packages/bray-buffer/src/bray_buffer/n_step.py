@@ -20,20 +20,24 @@ def n_step(
     k steps later is `gamma**k`, or 0 if one of the k steps terminated (Sutton & Barto 2018,
     eq. 7.1; Hessel et al. 2018, "Rainbow").
 
+    The sums are made in float64, whatever the rewards are, and a reward counts only while the
+    episode goes on: NaN after its end is not seen.
+
     Args:
-        reward: `[T]`.
+        reward: `[T]`, numbers or flags.
         terminated: `[T]`, whether the episode ended with the step.
         n: 1 or more.
         gamma: discount per step.
     """
     goes_on = (1.0 - terminated).astype(np.float64)
     steps = len(reward)
-    returns = reward.astype(np.float64)
+    reward = reward.astype(np.float64)
+    returns = reward.copy()
     alive = goes_on.copy()  # whether none of the steps so far terminated
     discounts: Floats = np.multiply(alive, gamma)
     for ahead in range(1, min(n, steps)):
         left = steps - ahead
-        returns[:left] += gamma**ahead * alive[:left] * reward[ahead:]
+        returns[:left] += gamma**ahead * np.where(alive[:left], reward[ahead:], 0.0)
         alive[:left] *= goes_on[ahead:]
         discounts[:left] = gamma ** (ahead + 1) * alive[:left]
     return returns, discounts

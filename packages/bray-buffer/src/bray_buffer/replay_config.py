@@ -29,7 +29,8 @@ class ReplayConfig:
     unit: Unit = "segment"
     """Whole segments `[B, T, …]`, single transitions `[B, …]`, or parts of segments."""
     n_step: int = 1
-    """Transitions: rewards summed, fewer at a segment's end (typical: 1 to 5)."""
+    """Transitions: rewards summed, fewer at a segment's end (typical: 1 to 5). From 2 on, the
+    batch's `reward` is float32, or float64 where rewards are: their sum is no whole number."""
     gamma: float = 0.99
     """Transitions: discount per step of that sum, 0 to 1."""
     frame_stack: Mapping[str, int] = field(default_factory=dict)

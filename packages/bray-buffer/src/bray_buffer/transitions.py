@@ -27,6 +27,12 @@ _RETURN = "~return"
 """The n-step return, beside the reward that it is made of; sorts last."""
 
 
+def _return_spec(reward: ArraySpec) -> ArraySpec:
+    """Return the spec of an n-step return: a sum of fractions, whatever the rewards' type is."""
+    is_wide = reward.dtype.kind == "f" and reward.dtype.itemsize > _FLOAT.dtype.itemsize
+    return ArraySpec(reward.dtype, ()) if is_wide else _FLOAT
+
+
 class Transitions:
     """Steps in a ring, and for each the place of the observation that its transition leads to.
 
@@ -72,7 +78,7 @@ class Transitions:
         """Return what is stored of one step."""
         made = {"discount": _FLOAT}
         if self._config.n_step > 1:
-            made[_RETURN] = ArraySpec(self._leaves.layout.spec["reward"].dtype, ())
+            made[_RETURN] = _return_spec(self._leaves.layout.spec["reward"])
         if self._has_keys:
             made |= {"key": _NUMBER, "weight": _FLOAT}
         return self._leaves.step_spec(self._leaves.step_names) | made
@@ -89,7 +95,7 @@ class Transitions:
         offsets = {field.path: field.offset for field in row.fields}
         if self._config.n_step > 1:
             offsets["reward"] = offsets[_RETURN]
-            del spec[_RETURN]
+            spec["reward"] = spec.pop(_RETURN)
         spec["next_observation"] = spec["observation"]
         self.batch_layout = Layout(
             spec,
@@ -109,7 +115,7 @@ class Transitions:
         self._columns = step_columns(
             spec, self._config.frame_stack, self.capacity, self._positions, self._ends
         )
-        spec.pop(_RETURN, None)
+        spec["reward"] = spec.pop(_RETURN, spec["reward"])
         spec["next_observation"] = spec["observation"]
         self.batch_layout = Layout(spec)
         self._gathered = [

@@ -7,9 +7,14 @@ from collections.abc import Iterable
 
 from bray_core.errors import ConfigError
 
+_MAX_NAME = 100
+"""Characters of a name that is compared with others: the time grows with its square."""
+
 
 def closest(name: str, allowed: Iterable[str]) -> str:
     """Return `, did you mean 'x'?` for the allowed name nearest to `name`, or nothing."""
+    if len(name) > _MAX_NAME:
+        return ""
     near = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.5)
     return f", did you mean {near[0]!r}?" if near else ""
 

@@ -5,6 +5,7 @@
     │   └── SettingsError                all that is wrong with settings that were written
     ├── SpecError(ValueError)            an array does not fit the structure, dtype or shape
     ├── CodecError(ValueError)           bytes are not a valid encoding, or exceed a bound
+    │   └── FormatError                  a file was saved by a newer version of bray
     ├── ExportError                      an export is broken, or differs from its model
     ├── MissingExtraError(ImportError)   an optional dependency is absent; names the extra
     ├── AlreadyExistsError               a name is taken
@@ -14,6 +15,7 @@
     ├── ClosedError                      the component was closed while it was used
     ├── DeadlineError(TimeoutError)      a wait took longer than its deadline
     ├── PortInUseError(OSError)          a port could not be bound
+    ├── RefusedFileError(OSError)        a file is no regular one, too long, or lies elsewhere
     ├── ServiceError                     a server answered with an error: `code` and `message`
     └── WorkerLostError                  a worker process died
 
@@ -68,6 +70,10 @@ class CodecError(BrayError, ValueError):
     """Bytes are not a valid encoding, or exceed a bound."""
 
 
+class FormatError(CodecError):
+    """A file was saved by a newer version of bray, in a format that this one does not know."""
+
+
 class ExportError(BrayError):
     """An export is broken, or differs from the model that it came from."""
 
@@ -117,6 +123,13 @@ class PortInUseError(BrayError, OSError):
 
     def __reduce__(self) -> tuple[type[PortInUseError], tuple[str, int, str]]:
         return type(self), self._arguments
+
+
+class RefusedFileError(BrayError, OSError):
+    """A file is no regular one, longer than its reader takes, or lies outside the allowed folders.
+
+    `strerror` is the reason without the file's name.
+    """
 
 
 class ServiceError(BrayError):

@@ -185,7 +185,7 @@ def launches(path: Path) -> list[Path]:
     """Return the folders of a trial's launches, the oldest first; none where it is no trial."""
     try:
         return sorted((e for e in (path / "launches").iterdir() if e.name[0] != "."), key=_order)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 

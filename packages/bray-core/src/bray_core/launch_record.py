@@ -23,10 +23,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
+
+import msgspec
 
 from bray_core.errors import CodecError
 from bray_core.git import git_state
+from bray_core.json_file import read_object
 
 Ending: TypeAlias = Literal["finished", "interrupted", "failed"]
 
@@ -37,6 +40,9 @@ _MAX_ERROR_CHARS = 2000
 _SECRET = re.compile(r"(?i)[-\w.]*(?:token|secret|password|passwd|credential|api[-_]?key)s?")
 _LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _HIDDEN = "***"
+_YEAR_9999_S = 2.5e11
+_MAX_SHOWN = 1000
+"""Characters of what is told of a broken record."""
 _INSTALLED = ".dist-info"
 _BY_SIGNAL = tuple(128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
 """Exit codes of a process that a signal told to end."""
@@ -107,16 +113,21 @@ class LaunchRecord:
         """
         path = launch / RECORD
         try:
-            content: Any = json.loads(path.read_bytes())
+            content = read_object(path)
+            if content is None:
+                return None
             if content.pop("format") != _FORMAT:
                 raise ValueError("another format: it was written by another version of bray-core")
             known = {field.name for field in fields(cls)}
-            made = cls(**{name: value for name, value in content.items() if name in known})
-            return replace(made, command=tuple(made.command))
-        except FileNotFoundError:
-            return None
+            made = msgspec.convert({n: v for n, v in content.items() if n in known}, cls)
+            for at_s in (made.began_s, made.ended_s or 0.0):
+                if not 0 <= at_s < _YEAR_9999_S:
+                    raise ValueError(f"expected seconds since 1970, got {at_s}")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise CodecError(f"{path}: not the record of a launch: {error!r}") from error
+            raise CodecError(
+                f"{path}: not the record of a launch: {error!r}"[:_MAX_SHOWN]
+            ) from error
+        return made
 
 
 def _ending(error: BaseException | None) -> Ending:

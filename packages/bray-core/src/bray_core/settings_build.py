@@ -23,6 +23,10 @@ T = TypeVar("T")
 
 _REFUSED: Any = object()
 """What a wrong value becomes."""
+_MAX_PROBLEMS = 50
+"""Told at once: looking for the names that were meant takes its time."""
+_MAX_SHOWN = 200
+"""Characters of a wrong value in a message."""
 _WORDS: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",
@@ -41,7 +45,7 @@ def build(root: Value, schema: type[T]) -> T:
     builder = _Builder()
     made = builder.build(root, schema, "")
     if builder.problems:
-        raise SettingsError(sorted(builder.problems, key=_position))
+        raise SettingsError([*sorted(builder.problems, key=_position), *builder.rest(root.place)])
     return typing.cast(T, made)
 
 
@@ -55,13 +59,27 @@ class _Builder:
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
+        self._num_more = 0
+
+    def rest(self, place: str) -> list[Problem]:
+        """Return what stands for the problems that are not told."""
+        return [Problem(place, "", f"and {self._num_more} more")] if self._num_more else []
+
+    def _is_full(self) -> bool:
+        """Whether a problem more is only counted."""
+        is_full = len(self.problems) >= _MAX_PROBLEMS
+        self._num_more += is_full
+        return is_full
 
     def _refuse(self, place: str, key: str, text: str) -> Any:
-        self.problems.append(Problem(place, key, text))
+        if not self._is_full():
+            self.problems.append(Problem(place, key, text))
         return _REFUSED
 
     def _wrong(self, value: Value, path: str, wanted: str, near: str = "") -> Any:
-        text = f"{path or 'top level'}: expected {wanted}, got {unwrap(value)!r}{near}"
+        got = repr(unwrap(value))
+        got = got if len(got) <= _MAX_SHOWN else f"{got[:_MAX_SHOWN]}…"
+        text = f"{path or 'top level'}: expected {wanted}, got {got}{near}"
         return self._refuse(value.place, path, text)
 
     def build(self, value: Value, schema: type[Any], path: str) -> Any:
@@ -78,7 +96,7 @@ class _Builder:
             key = f"{prefix}{name}"
             if name in fields:
                 made[name] = self._convert(child, hints[name], key)
-            else:
+            elif not self._is_full():
                 known = f"{closest(name, fields)}; allowed: {', '.join(sorted(fields))}"
                 self._refuse(child.place, key, f"{key}: unknown key{known}")
         for name in (n for n, field in fields.items() if n not in made and _required(field)):
@@ -129,7 +147,8 @@ class _Builder:
     def _choice(self, value: Value, choices: Sequence[Any], path: str) -> Any:
         if value.value in choices and not isinstance(value.value, bool):
             return value.value
-        near = closest(str(value.value), [str(choice) for choice in choices])
+        got = value.value if isinstance(value.value, str | int | float) else ""
+        near = closest(str(got), [str(choice) for choice in choices])
         return self._wrong(value, path, "one of " + ", ".join(map(repr, choices)), near)
 
     def _tuple(self, value: Value, items: tuple[Any, ...], path: str) -> Any:
@@ -154,13 +173,18 @@ class _Builder:
                 number = float(got)  # also '1e-3', which YAML 1.1 reads as a string
             except (TypeError, ValueError, OverflowError):
                 number = math.nan
-            if not math.isnan(number):
+            if not math.isnan(number) and not _overflows(got, number):
                 return number
         if hint is str and isinstance(got, str):
             return got
         if hint is Path and isinstance(got, str | Path):
             return Path(got)
         return self._wrong(value, path, _WORDS.get(hint, str(hint)))
+
+
+def _overflows(text: Any, number: float) -> bool:
+    """Return whether digits, such as `1e999`, became infinity: who means that writes `.inf`."""
+    return math.isinf(number) and isinstance(text, str) and any(map(str.isdigit, text))
 
 
 def _required(field: dataclasses.Field[Any]) -> bool:

@@ -54,7 +54,8 @@ class Sinks:
             for s in gathered.samples
         }
         if values:
-            self._lines.write(axes, values)
+            counts = [s.key for s in gathered.samples if s.kind == "count"]
+            self._lines.write(axes, values, counts)
         board = self._open_board(axes)
         if board is None:
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -10,13 +9,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-import yaml
-
 from bray_core.choice import closest
-from bray_core.errors import AlreadyExistsError, BrayError, CodecError, NotFoundError
+from bray_core.errors import (
+    AlreadyExistsError,
+    BrayError,
+    CodecError,
+    ConfigError,
+    NotFoundError,
+)
 from bray_core.experiment import check_name, launches, newest_launch
-from bray_core.json_lines import tail
+from bray_core.json_file import read_object
+from bray_core.json_lines import Row, tail
 from bray_core.launch_record import LaunchRecord
+from bray_core.settings_tree import read, unwrap
 from bray_core.trial_lock import is_running, lock_trial
 from bray_core.trial_paths import CONFIG
 
@@ -78,12 +83,12 @@ class Trial:
             CodecError: its `config.yaml` cannot be read.
         """
         path = self.path / CONFIG
-        try:
-            loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        if not path.exists():
             return {}
-        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-            raise CodecError(f"{path}: not YAML: {error}") from error
+        try:
+            loaded = unwrap(read(path))
+        except ConfigError as error:
+            raise CodecError(f"{path}: cannot be read: {error}") from error
         if not isinstance(loaded, dict):
             raise CodecError(f"{path}: expected settings, got {type(loaded).__name__}")
         return loaded
@@ -94,21 +99,18 @@ class Trial:
         Raises:
             CodecError: it cannot be read.
         """
-        path = self.path / RESULT
-        try:
-            loaded = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            return {}
-        except ValueError as error:
-            raise CodecError(f"{path}: not JSON: {error}") from error
-        if not isinstance(loaded, dict):
-            raise CodecError(f"{path}: expected an object, got {type(loaded).__name__}")
-        return loaded
+        return read_object(self.path / RESULT) or {}
 
     def metrics(self) -> dict[str, float]:
-        """Return the newest value of each metric of the newest launch, and the trial's `frames`."""
-        folder = newest_launch(self.path)
-        return {} if folder is None else _newest_values(tail(folder))
+        """Return the newest value of each metric of the newest launch, and the trial's `frames`.
+
+        Where the newest launch has written none yet, they are those of the one before.
+
+        Raises:
+            OSError: a file of metrics cannot be read.
+        """
+        found = (_newest_values(tail(folder)) for folder in reversed(launches(self.path)))
+        return next(filter(None, found), {})
 
 
 def trials(project: Path) -> list[Trial]:
@@ -203,13 +205,10 @@ def _is_trial(path: Path) -> bool:
     return (path / "launches").is_dir()
 
 
-def _newest_values(rows: list[dict[str, Any]]) -> dict[str, float]:
+def _newest_values(rows: list[Row]) -> dict[str, float]:
     """Return the newest value of each metric."""
     values: dict[str, float] = {}
     for row in rows:
-        try:
-            values |= {n: v for n, v in row["values"].items() if isinstance(v, int | float)}
-            values["frames"] = row["frames"]
-        except (LookupError, AttributeError):
-            continue  # no line of ours
+        values |= {name: value for name, value in row.values.items() if value is not None}
+        values["frames"] = row.frames
     return values

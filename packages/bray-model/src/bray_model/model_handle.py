@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -100,7 +100,8 @@ class ModelHandle(Generic[H]):
         """Send new weights to all replicas and return their version.
 
         Raises:
-            SpecError: a name, shape or dtype differs; names the parameter.
+            SpecError: a name, shape or dtype differs, or a number is not finite; names the
+                parameter. All replicas go on with the version before.
             ConfigError: another process published meanwhile, or this is a clone.
             WorkerLostError: the store died and was not back in time.
         """
@@ -173,10 +174,17 @@ class ModelHandle(Generic[H]):
         self._attached().replica().pin(version, pinned)
 
     def export(
-        self, directory: str | Path, *, actor: Mapping[str, Any] | None = None
+        self,
+        directory: str | Path,
+        *,
+        actor: Mapping[str, Any] | None = None,
+        random_outputs: Sequence[str] = (),
+        tolerance: float | None = None,
     ) -> ExportReport:
         """Export this process's version; as `Model.export`."""
-        return self._local().export(directory, actor=actor)
+        return self._local().export(
+            directory, actor=actor, random_outputs=random_outputs, tolerance=tolerance
+        )
 
     def _attached(self) -> Attachment:
         if self._attachment is None:

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from bray_core.errors import WorkerLostError
-from bray_core.remote import WorkerPool, telling_what_died
+from bray_core.remote import WorkerPool, telling_what_died, worker_index
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 _CALL_TIMEOUT_S = 900.0
 _RESTART_TIMEOUT_S = 120.0
+
+
+def with_worker_index(make: Callable[..., T]) -> Callable[[], T]:
+    """Return a function that calls `make(worker=…)` with the number of the worker it runs in."""
+    return partial(_with_worker_index, make)
+
+
+def _with_worker_index(make: Callable[..., T]) -> T:
+    return make(worker=worker_index())
 
 
 class RemoteWorkers:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bray_core.cli import Command
+from bray_core.cli import EXIT_ERROR, Command
 from bray_core.errors import AlreadyExistsError, ConfigError
 from bray_core.trial_paths import PROJECT
 
@@ -77,10 +77,10 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from bray.trial_tables import contents, launches
+    from bray.trial_tables import contents, launches, printable, state_of
 
     trial = _find(options, options.trial)
-    _print(f"{trial.path}: {trial.state}")
+    _print(printable(f"{trial.path}: {state_of(trial)}"))
     _print(contents(trial))
     _print(launches(trial))
     return 0
@@ -125,24 +125,36 @@ def _clone(options: argparse.Namespace) -> int:
 
 
 def _prune(options: argparse.Namespace) -> int:
-    from bray.keep import surplus
-    from bray.trial_tables import in_bytes, size_of
+    from bray_core.errors import CodecError
     from bray_core.trial import trials
+    from bray_core.trial_lock import is_running
 
     if options.trial:
         found = [_find(options, name) for name in options.trial]
     else:
-        found = [trial for trial in trials(options.project) if trial.state != "running"]
+        found = [trial for trial in trials(options.project) if not is_running(trial.path)]
+    code = 0
     for trial in found:
-        keep = _keep(options, trial)
-        count, size = size_of(surplus(trial.path, keep))
-        said = f"{trial.path}: {count:,} files, {in_bytes(size)}"
-        if not count:
-            continue
-        if options.yes:
-            _prune_one(trial, keep)
-        _print(f"{said} deleted" if options.yes else f"{said} to delete: add --yes")
-    return 0
+        try:
+            _prune_or_say(options, trial)
+        except CodecError as error:  # one that is broken must not keep the others from it
+            sys.stderr.write(f"error: {error}\n")
+            code = EXIT_ERROR
+    return code
+
+
+def _prune_or_say(options: argparse.Namespace, trial: Trial) -> None:
+    from bray.keep import surplus
+    from bray.trial_tables import in_bytes, size_of
+
+    keep = _keep(options, trial)
+    count, size = size_of(surplus(trial.path, keep))
+    if not count:
+        return
+    if options.yes:
+        _prune_one(trial, keep)
+    what = "deleted" if options.yes else "to delete: add --yes"
+    _print(f"{trial.path}: {count:,} files, {in_bytes(size)} {what}")
 
 
 def _prune_one(trial: Trial, keep: Any) -> None:

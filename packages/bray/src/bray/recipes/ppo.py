@@ -24,9 +24,12 @@ from bray import atari, distribution
 from bray.checks import fraction, layers, positive
 from bray.compute import ComputeConfig
 from bray.learning import Outcome
+from bray.minibatches import minibatches
 from bray.on_policy import Flow, learn
+from bray.play_gap import PlayGap
 from bray.run import Run
 from bray.sequences import (
+    IS_CURRENT,
     Batch,
     final_value,
     in_order,
@@ -39,6 +42,7 @@ from bray.sequences import (
 from bray.stacks import tensors
 from bray.template import GoalPart
 from bray_algo import gae, ppo, schedules
+from bray_algo.columns import standardised
 from bray_core import metrics
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
@@ -60,7 +64,7 @@ class Config(ComputeConfig):
     epochs: int = 10
     """Passes over each replay."""
     minibatch_size: int = 128
-    """Steps of one optimiser step."""
+    """Steps of one optimiser step, at most; with memory, of whole segments that have so many."""
     learning_rate: float = 1e-3
     """Adam's step size at the start."""
     gamma: float = 0.99
@@ -148,6 +152,7 @@ class PPOTrainer(Trainer):
         self.frames = 0
         self.last_pause = -_REPLAYS_BETWEEN_PAUSES
         self.replays_seen = 0
+        self.gap = PlayGap()
         self.returns: deque[float] = deque(maxlen=_WINDOW)
         self.generator = torch.Generator().manual_seed(seed)
         config = TrainerConfig(
@@ -164,23 +169,24 @@ class PPOTrainer(Trainer):
     def handle(self, replay: Packed) -> Iterator[Batch]:
         """Yield shuffled minibatches of one replay, its advantages computed once.
 
-        They are of steps; with memory, of whole segments.
+        They are of steps; with memory, of whole segments. Each is in one minibatch of an epoch.
         """
         segments = self._with_advantages(in_order(replay))
-        has_memory, length = "initial_state" in segments, len(segments["reward"])
+        has_memory = "initial_state" in segments
         rows = segments if has_memory else _flat(segments, "observation")
-        count = len(segments["length"] if has_memory else rows["advantage"])
-        size = self.part.minibatch_size // (length if has_memory else 1)
-        size = min(max(1, size), count)
         select = select_segments if has_memory else select_steps
+        steps = [1] * len(rows["advantage"])
+        if has_memory:
+            steps = segments["length"].tolist()
         for _ in range(self.part.epochs):
-            order = torch.randperm(count, generator=self.generator)
-            for start in range(0, count - size + 1, size):
-                yield select(rows, order[start : start + size])
+            order = torch.randperm(len(steps), generator=self.generator)
+            for index in minibatches(order, steps, self.part.minibatch_size):
+                yield select(rows, index)
 
     def _with_advantages(self, replay: Packed) -> Batch:
         """Return a replay's segments, time-major, with `advantage` and `return`."""
         segments = time_major(replay, self.device)
+        self.gap.begin(segments, self.policy_version)
         self._count(segments)
         with torch.no_grad():
             final = final_value(self.module, segments)
@@ -210,14 +216,12 @@ class PPOTrainer(Trainer):
             batch = _flat(batch)
         else:
             outputs = self.module(tensors(batch["observation"]))
-        advantage = batch["advantage"]
-        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         return ppo.loss(
-            distribution.log_prob(outputs, batch["action"]),
+            self.gap.see(distribution.log_prob(outputs, batch["action"]), batch),
             distribution.entropy(outputs),
             outputs["value"],
             batch["log_prob"],
-            advantage,
+            standardised(batch["advantage"]),
             batch["return"],
             clip=self.part.clip,
             value_coefficient=self.part.value_coefficient,
@@ -286,7 +290,8 @@ def _record_fit(segments: Batch) -> None:
 
 def _flat(segments: Batch, *more: str) -> Batch:
     """Return the valid steps of segments, `[N, …]`: what a minibatch needs, and `more`."""
-    names = "action", "log_prob", "advantage", "return", *more
+    names = ["action", "log_prob", "advantage", "return", *more]
+    names += [IS_CURRENT] if IS_CURRENT in segments else []
     flat: Batch = select_steps({name: segments[name] for name in names}, valid_steps(segments))
     return flat
 

@@ -28,7 +28,8 @@ from bray.recipe_command import defaults, load
 from bray.run import Run
 from bray.template import GoalPart
 from bray_core.config import from_mapping, to_mapping
-from bray_core.errors import ConfigError, MissingExtraError
+from bray_core.errors import CodecError, ConfigError, MissingExtraError
+from bray_core.experiment import write_atomic
 
 try:
     from ray import tune
@@ -37,6 +38,7 @@ except ImportError:
 
 _PROGRESS = "frames"
 """Name of the file, in a trial's folder, that says how many frames it has played."""
+_MAX_DIGITS = 20
 
 
 def trainable(
@@ -101,14 +103,17 @@ class _Reports:
             return
         self._next = frames + self._every
         save()
-        (self._folder / _PROGRESS).write_text(str(frames))
+        write_atomic(self._folder / _PROGRESS, str(frames).encode())
         checkpoint = tune.Checkpoint.from_directory(self._folder)
         tune.report({**figures, "frames": frames}, checkpoint=checkpoint)
 
 
 def _played(folder: Path) -> int:
     file = folder / _PROGRESS
-    return int(file.read_text()) if file.exists() else 0
+    text = file.read_text(errors="replace") if file.exists() else "0"
+    if not (text.isascii() and text.isdecimal() and len(text) < _MAX_DIGITS):
+        raise CodecError(f"{file}: expected a number of frames, got {text[:50]!r}")
+    return int(text)
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,18 +8,20 @@ import hmac
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs
 
 from aiohttp import web
 
 from bray_core.errors import AlreadyExistsError, BrayError, NotFoundError
 from bray_server.auth import Tokens
+from bray_server.guard import LOOPBACK, is_own_name, is_same_origin
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _COOKIE = "bray-view"
 _MAX_TOKEN = 1000
+_MAX_FIELDS = 10
+"""Of the form that asks for it."""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' blob:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -58,8 +60,9 @@ class Guard:
 
     async def login(self, request: web.Request) -> web.StreamResponse:
         """Take the token of the form."""
-        token = (await request.post()).get("token", "")
-        if not isinstance(token, str) or not self._tokens.accept(token[:_MAX_TOKEN].encode()):
+        form = parse_qs((await request.read()).decode(errors="replace"), max_num_fields=_MAX_FIELDS)
+        token = form.get("token", [""])[0]
+        if not self._tokens.accept(token[:_MAX_TOKEN].encode(errors="replace")):
             return self._ask("That is not the token.", 401)
         response = web.Response(status=303, headers={"Location": "/"})
         response.set_cookie(_COOKIE, self._proof, httponly=True, samesite="Strict", path="/")
@@ -77,7 +80,7 @@ class Guard:
         return response
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not self._tokens.required and _host(request) not in LOOPBACK:
+        if not self._tokens.required and not is_own_name(request.headers.get("Host", "")):
             # Another site's name that resolves to this machine: its scripts would read along.
             known = ", ".join(LOOPBACK)
             return _error(403, f"host: expected one of {known}, or start with --token-env")
@@ -120,21 +123,16 @@ def _bytes(header: str) -> bytes:
 
 def _is_own(request: web.Request) -> bool:
     """Whether the page sent it, or a program: no other site's page can make a browser do so."""
-    origin = request.headers.get("Origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != request.headers["Host"].lower():
+    headers = request.headers
+    if not is_same_origin(
+        headers.get("Host", ""), headers.get("Origin"), headers.get("Sec-Fetch-Site")
+    ):
         return False
-    site = request.headers.get("Sec-Fetch-Site", "same-origin")
-    return site == "same-origin" and request.headers.get(_MARK) == "1"
+    return headers.get(_MARK) == "1"
 
 
 def _key(token: str | None) -> bytes:
     return hashlib.blake2b((token or "").encode()).digest()
-
-
-def _host(request: web.Request) -> str:
-    host = request.headers.get("Host", "")
-    name, colon, port = host.rpartition(":")
-    return (name if colon and port.isdecimal() else host).strip("[]").lower()
 
 
 def _error(status: int, message: str) -> web.Response:

@@ -15,8 +15,8 @@ from bray import template
 from bray.parts import chosen_schema
 from bray.recipe_command import tuned_task
 from bray_core.config import to_mapping
-from bray_core.errors import ConfigError, Problem, SettingsError
-from bray_core.settings_tree import parse, unwrap
+from bray_core.errors import ConfigError, SettingsError
+from bray_core.settings_tree import Value, parse, unwrap
 
 SOURCE = "template"
 """What a problem's place begins with."""
@@ -31,14 +31,15 @@ def look(text: str) -> dict[str, Any]:
         each problem is `{"key", "line", "text"}`.
     """
     problems: list[dict[str, Any]] = []
+    settings = None
     try:
-        _refuse_aliases(text)
+        # A form cannot show what `*name` stands for, and would write it out.
+        settings = _settings(parse(text, SOURCE, takes_aliases=False))
         template.parse(text, SOURCE)
     except SettingsError as error:
         problems = [
             {"key": one.key, "line": _line(one.place), "text": one.text} for one in error.problems
         ]
-    settings = _settings(text)
     return {"text": text, "settings": settings, "form": _form(settings), "problems": problems}
 
 
@@ -98,14 +99,9 @@ def _is_default(value: Any, field: Field[Any]) -> bool:
     return isinstance(value, bool) == isinstance(default, bool) and bool(value == default)
 
 
-def _settings(text: str) -> dict[str, Any] | None:
-    try:
-        _refuse_aliases(text)
-        found = unwrap(parse(text, SOURCE))
-    except ConfigError:
-        return None
+def _settings(root: Value) -> dict[str, Any] | None:
     # JSON has no dates, which YAML reads where it can.
-    plain = json.loads(json.dumps(found, default=str))
+    plain = json.loads(json.dumps(unwrap(root), default=str))
     return plain if isinstance(plain, dict) else None
 
 
@@ -118,18 +114,6 @@ def _form(settings: Mapping[str, Any] | None) -> dict[str, str] | None:
     source = (settings or {}).get("source")
     task = source.get("environment") if isinstance(source, Mapping) else None
     return {"recipe": recipe, "task": tuned_task(recipe, task)}
-
-
-def _refuse_aliases(text: str) -> None:
-    """Refuse `*name`: a few lines of them can stand for more than a memory holds."""
-    try:
-        alias = next((e for e in yaml.parse(text) if isinstance(e, yaml.AliasEvent)), None)
-    except (yaml.YAMLError, RecursionError):
-        return  # told by the parser
-    if alias is not None:
-        line = alias.start_mark.line + 1 if alias.start_mark else 1
-        text = f"aliases such as *{alias.anchor} are not taken here"
-        raise SettingsError([Problem(f"{SOURCE}:{line}:1", "", text)])
 
 
 def _line(place: str) -> int | None:
