@@ -325,7 +325,7 @@ class _Turn:
     lane: _Lane
     seat: Seat
     inputs: tuple[Nested, ...]
-    future: asyncio.Future[Any]
+    future: asyncio.Future[Answer]
     is_held: bool = False
     is_answered: bool = False
     """Whether a step of the budget was taken for it."""
