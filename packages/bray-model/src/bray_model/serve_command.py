@@ -40,6 +40,8 @@ _LIMITS: Mapping[str, tuple[float, str]] = {
     "max_requests": (10_000, "requests under way at a time"),
     "max_connections": (10_000, "connections open at a time"),
     "max_sessions": (10_000, "sessions open at a time, and sequences of each model"),
+    "max_bytes_in_flight": (256 * 1024**2, "of all bodies and replies on their way"),
+    "max_client_share": (0.9, "part of the sessions and connections that one address may have"),
     "tick_timeout_s": (60.0, "the deadline: how long one request may take"),
     "idle_timeout_s": (60.0, "a session or HTTP connection at rest for so long is ended"),
     "receive_timeout_s": (20.0, "from a request's first byte to its last"),
@@ -99,7 +101,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         limits.add_argument(
             f"--{name.replace('_', '-')}",
             type=int if isinstance(default, int) else float,
-            metavar="N" if isinstance(default, int) else "SECONDS",
+            metavar="SECONDS" if name.endswith("_s") else "N",
             default=default,
             help=text,
         )
