@@ -6,6 +6,7 @@ the models `model` (one input `inputs[0]`, FP32 [B, 4]) and `gru` (the same, wit
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import re
@@ -122,16 +123,16 @@ class Fuzzer:
         node, key = pick.choice(places)
         act = pick.randrange(5)
         if act == 0:
-            node[key] = pick.choice(_ODD)
+            node[key] = copy.deepcopy(pick.choice(_ODD))
         elif act == 1 and isinstance(node, dict):
             del node[key]
         elif act == 2 and isinstance(node, dict):
-            node[pick.choice(_KEYS)] = pick.choice(_ODD)
+            node[pick.choice(_KEYS)] = copy.deepcopy(pick.choice(_ODD))
         elif act == 3 and isinstance(node, list):
-            node.extend([node[key]] * pick.choice([1, 2, 40]))
+            node.extend(copy.deepcopy([node[key]] * pick.choice([1, 2, 40])))
         else:
             other, where = pick.choice(places)
-            node[key] = json.loads(json.dumps(other[where]))
+            node[key] = copy.deepcopy(other[where])
 
     def _text_mutated(self, text: bytearray) -> bytearray:
         pick = self._random

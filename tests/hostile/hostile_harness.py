@@ -20,6 +20,8 @@ from bray_server.frames import FrameParser, Kind, unpack_error
 WITNESS = Path(__file__).with_name("hostile_witness.py")
 TABLE_VARIABLE = "HOSTILE_TABLE"
 """Environment variable: a file to which each request's row is appended."""
+WITNESS_TOKEN_VARIABLE = "HOSTILE_WITNESS_TOKEN"
+"""Environment variable: the token that the witness says, if it is set."""
 MAX_STALL_S = 0.1
 MAX_GROWTH = 8
 """Bytes of memory that one byte of a request may cost."""

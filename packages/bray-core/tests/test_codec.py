@@ -207,6 +207,9 @@ def test_a_message_of_very_many_values_is_refused_by_the_bound() -> None:
         codec.decode(repeated(b"\x01", 70_000))
     with pytest.raises(CodecError, match="takes at most 4194304 bytes in memory, 8 times its"):
         codec.decode(repeated(b"\x80", 50_000))
+    with pytest.raises(CodecError, match="at most 4194304 bytes of long strings"):
+        codec.decode(codec.encode(["x" * 3_000_000] * 2))
+    assert len(codec.decode(codec.encode("x" * 4_000_000))) == 4_000_000
     assert len(codec.decode(repeated(b"\x80", 70_000), trusted=True)) == 69_995
 
 

@@ -1,5 +1,6 @@
 """`bray serve` as a process, asked over its ports."""
 
+import dataclasses
 import json
 import os
 import re
@@ -24,7 +25,7 @@ import trustme
 from bray_core.cli import main
 from bray_core.codec import decode, encode
 from bray_core.errors import ServiceError
-from bray_model import Model, ModelConfig
+from bray_model import Model, ModelConfig, serve_command
 from bray_model.manifest import Manifest
 from bray_model.open_inference import MAX_REPLY_BYTES
 from bray_model.quantize import quantize
@@ -508,3 +509,65 @@ def test_tls_on_every_port(numbers, tmp_path):
             where = address(text, scheme)
             with Client(where, certificate_authority=tmp_path / "authority.pem") as client:
                 assert decode(client.call(BODY))["outputs"] == [1.0]
+
+
+def test_every_limit_of_a_server_is_an_option():
+    fields = {field.name: field.default for field in dataclasses.fields(Limits)}
+    assert {name: default for name, (default, _) in serve_command._LIMITS.items()} == fields
+
+
+def test_limits_come_from_a_file_and_from_the_command_line(exported, observations, row, tmp_path):
+    file = tmp_path / "limits.yaml"
+    file.write_text("max_body_bytes: 1000\nmax_header_bytes: 500\ntick_timeout_s: 5\n")
+    body = encode(list(row(observations(1), 0)))
+    with (
+        serving(exported[0], f"--limits={file}", "--max-header-bytes=3000") as (_, text),
+        Client(address(text, "http")) as client,
+    ):
+        assert decode(client.call(body))["version"] == 0
+        with pytest.raises(ServiceError, match="exceeds the limit of 1000"):
+            client.call(bytes(1001))
+        with pytest.raises(ServiceError, match="the headers exceed the limit of 3000"):
+            client.tick("x" * 4000, b"")
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("max_sesions: 3", r"limits.yaml:1:1: .*max_sesions.*max_sessions"),
+        ("max_sessions: many", r"limits.yaml:1:1: max_sessions: expected"),
+        ("max_sessions: 0", "--max-sessions: expected more than 0, got 0"),
+        ("max_client_share: 1.5", "max_client_share: expected more than 0, 1 at most, got 1.5"),
+    ],
+)
+def test_a_file_of_limits_is_checked(exported, capsys, tmp_path, written, message):
+    file = tmp_path / "limits.yaml"
+    file.write_text(written)
+    assert main(["serve", str(exported[0]), f"--limits={file}"]) == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ready_says_no_to_new_connections_after_sigterm(exported, observations, row, workers):
+    body = encode(list(row(observations(1), 0)))
+    options = (f"--workers={workers}", "--lame-duck-s=60", "--drain-s=60")
+    with serving(exported[0], *options) as (process, text):
+        where = address(text, "http").removeprefix("http://")
+        process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 30
+        for _ in range(10):  # a connection each: the kernel chooses the worker
+            while ask_ready(where) != 503:
+                assert time.monotonic() < deadline
+        with Client(address(text, "tcp")) as client:
+            assert decode(client.call(body))["version"] == 0, "answers go on"
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def ask_ready(where):
+    connection = HTTPConnection(where, timeout=10)
+    connection.request("GET", "/ready")
+    with connection.getresponse() as response:
+        response.read()
+        connection.close()
+        return response.status

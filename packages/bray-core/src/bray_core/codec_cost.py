@@ -12,6 +12,8 @@ SMALL_BYTES = 4096
 """A message of this size or less can cost too little to be looked at."""
 MAX_VALUES = 65_536
 """Values in one message: maps, lists, keys and leaves. An array is one value, however large."""
+MAX_TEXT_BYTES = 4 * 1024 * 1024
+"""Of strings of more than 31 bytes in one message: no other thread runs while one is decoded."""
 _MAX_GROWTH = 8
 """Bytes of memory that a byte of a message may become, where it becomes more than `_FREE_BYTES`."""
 _FREE_BYTES = 4 * 1024 * 1024
@@ -32,11 +34,16 @@ def check(data: bytes | memoryview) -> None:
     """
     if len(data) <= SMALL_BYTES:
         return
-    values, memory_bytes = _count(data, MAX_VALUES)
+    values, memory_bytes, text_bytes = _count(data, MAX_VALUES)
     if values > MAX_VALUES:
         raise CodecError(
             f"expected at most {MAX_VALUES} values in a message, got more: "
             "send many numbers as one array"
+        )
+    if text_bytes > MAX_TEXT_BYTES:
+        raise CodecError(
+            f"expected at most {MAX_TEXT_BYTES} bytes of long strings in a message, "
+            f"got {text_bytes}: send them as binary"
         )
     most = max(_FREE_BYTES, _MAX_GROWTH * len(data))
     if memory_bytes > most:
@@ -52,14 +59,14 @@ def has_few_values(data: bytes | memoryview, few: int) -> bool:
     return len(data) <= few or _count(data, few)[0] <= few
 
 
-def _count(data: bytes | memoryview, most: int) -> tuple[int, int]:
-    """Return values and bytes of memory of a message; stops at more than `most` values.
+def _count(data: bytes | memoryview, most: int) -> tuple[int, int, int]:
+    """Return values, bytes of memory and bytes of text of a message; stops at more than `most` values.
 
     The nesting is not followed: it changes neither, and bytes that are no message are refused by
     the decoder itself.
     """
     memory, steps, end = _MEMORY, _STEPS, len(data)
-    at = values = total = 0
+    at = values = total = text = 0
     while at < end and values <= most:
         head = data[at]
         values += 1
@@ -71,8 +78,10 @@ def _count(data: bytes | memoryview, most: int) -> tuple[int, int]:
         width, skip, per_item, is_map = _VARIABLE[head]
         length = int.from_bytes(data[at + 1 : at + 1 + width], "big")
         total += per_item * length
+        if per_item == _CHARACTER_BYTES:
+            text += length
         at += 1 + width + skip + (0 if is_map else length)
-    return values, total
+    return values, total, text
 
 
 def _tables() -> tuple[list[int], list[int], dict[int, tuple[int, int, int, bool]]]:

@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import make_dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,17 +38,21 @@ _STOP_S = 5.0
 _MAX_WEIGHTS_BYTES = 4 * 1024**3
 _LIMITS: Mapping[str, tuple[float, str]] = {
     "max_body_bytes": (16 * 1024**2, "of one request's body"),
+    "max_header_bytes": (16 * 1024, "of an HTTP request's line and headers"),
+    "max_session_bytes": (256, "of a session's id"),
+    "max_bytes_in_flight": (256 * 1024**2, "of all large requests and replies at a time"),
     "max_requests": (10_000, "requests under way at a time"),
+    "max_requests_per_connection": (1_024, "of them on one connection, which then is not read"),
     "max_connections": (10_000, "connections open at a time"),
     "max_sessions": (10_000, "sessions open at a time, and sequences of each model"),
-    "max_bytes_in_flight": (256 * 1024**2, "of all bodies and replies on their way"),
-    "max_client_share": (0.9, "part of the sessions and connections that one address may have"),
+    "max_delta_sessions": (1_000, "of them with delta encoding"),
+    "max_client_share": (0.9, "part of sessions and connections for one address; 1 behind a proxy"),
     "tick_timeout_s": (60.0, "the deadline: how long one request may take"),
     "idle_timeout_s": (60.0, "a session or HTTP connection at rest for so long is ended"),
     "receive_timeout_s": (20.0, "from a request's first byte to its last"),
     "send_timeout_s": (20.0, "a client that reads no reply for so long is cut off"),
 }
-"""Settings of `bray_server.Limits` that are options: default, help."""
+"""The fields of `bray_server.Limits`, all of which are options: default, help."""
 _OTHER_LIMITS: Mapping[str, tuple[float, str]] = {
     "max_queue_rows": (16_384, "rows that wait for one model, and rows of one request"),
     "max_reply_bytes": (64 * 1024**2, "of one reply of the Open Inference Protocol"),
@@ -80,6 +85,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("--tls-key", metavar="FILE", help="PEM file of its private key")
     add("--drain-s", type=float, default=3.0, help="how long sessions may go on after a signal")
     add(
+        "--lame-duck-s",
+        type=float,
+        default=2.0,
+        help="how long, of --drain-s, at least all but new sessions is answered after SIGTERM, "
+        "while /ready says no and new connections are taken",
+    )
+    add(
         "--max-batch-size",
         type=int,
         help=f"rows of one forward; by default what `bray bench` recommended, else {_BATCH_SIZE}",
@@ -97,18 +109,25 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("--device", default="cpu", help="cpu or cuda")
     add("--max-wait-us", type=int, default=0, help="how long a row waits for company")
     limits = parser.add_argument_group("limits", "bounds of what clients may use")
+    limits.add_argument(
+        "--limits",
+        metavar="FILE",
+        type=Path,
+        help="YAML file that sets any of those below by name, such as max_sessions: 500; "
+        "what the command line says goes before it",
+    )
     for name, (default, text) in {**_LIMITS, **_OTHER_LIMITS}.items():
         limits.add_argument(
             f"--{name.replace('_', '-')}",
-            type=int if isinstance(default, int) else float,
-            metavar="SECONDS" if name.endswith("_s") else "N",
-            default=default,
-            help=text,
+            type=type(default),
+            metavar="N" if isinstance(default, int) else "X",
+            help=f"{text} (default: {default})",
         )
     add("--group", type=Path, help=argparse.SUPPRESS)  # says to a worker where the others are
 
 
 def _serve(options: argparse.Namespace) -> int:
+    _fill_limits(options)
     _check(options)
     if options.path.suffix in (".yaml", ".yml"):
         options.path = trial_of(options.path)
@@ -119,6 +138,19 @@ def _serve(options: argparse.Namespace) -> int:
     return 0
 
 
+def _fill_limits(options: argparse.Namespace) -> None:
+    """Set the limits that the command line left open: by the file, or as they are by default."""
+    from bray_core.config import load_yaml
+
+    every = {**_LIMITS, **_OTHER_LIMITS}
+    fields = [(name, type(default), default) for name, (default, _) in every.items()]
+    schema = make_dataclass("ServeLimits", fields, frozen=True, kw_only=True)
+    limits = schema() if options.limits is None else load_yaml(options.limits, schema)
+    for name in every:
+        if getattr(options, name) is None:
+            setattr(options, name, getattr(limits, name))
+
+
 def _check(options: argparse.Namespace) -> None:
     for option in _PORTS:
         port = getattr(options, option)
@@ -126,14 +158,17 @@ def _check(options: argparse.Namespace) -> None:
             raise ConfigError(f"--{option.replace('_', '-')}: expected 0 to 65535, got {port}")
     if options.workers < 1:
         raise ConfigError(f"--workers: expected 1 or more, got {options.workers}")
-    if not options.drain_s >= 0:
-        raise ConfigError(f"--drain-s: expected 0 or more, got {options.drain_s}")
+    for name in ("drain_s", "lame_duck_s"):
+        if not getattr(options, name) >= 0:
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{option}: expected 0 or more, got {getattr(options, name)}")
     if (options.tls_certificate is None) != (options.tls_key is None):
         raise ConfigError("--tls-certificate and --tls-key: expected both or none")
     for name in (*_LIMITS, *_OTHER_LIMITS):
         if not getattr(options, name) > 0:
             option = f"--{name.replace('_', '-')}"
             raise ConfigError(f"{option}: expected more than 0, got {getattr(options, name)}")
+    _limits(options)
     _check_host(options)
 
 
@@ -164,6 +199,7 @@ def _serve_here(options: argparse.Namespace) -> None:
     from bray_server.server_thread import until_signal
 
     security = _security(options)
+    servers: list[ServerThread] = []
 
     def start() -> Callable[[], None]:
         with contextlib.ExitStack() as started:
@@ -181,6 +217,7 @@ def _serve_here(options: argparse.Namespace) -> None:
                 group=options.group,
                 **security,
             )
+            servers.append(server)
             started.callback(server.close, options.drain_s)
             repository.follow()
             if options.group is not None:
@@ -193,7 +230,7 @@ def _serve_here(options: argparse.Namespace) -> None:
             return started.pop_all().close
 
     with _ports_named(options):
-        until_signal(start)
+        until_signal(start, lambda: servers[0].lame_duck(min(options.lame_duck_s, options.drain_s)))
     if options.group is None:
         _say("stopped")
 
@@ -235,7 +272,7 @@ def _serve_by_workers(options: argparse.Namespace) -> None:
 
 _FORWARDED = (
     "host", "tcp_port", "http_port", "model", "token_env", "tls_certificate", "tls_key", "drain_s",
-    "max_batch_size", "threads", "backend", "device", "max_wait_us", "group",
+    "lame_duck_s",    "max_batch_size", "threads", "backend", "device", "max_wait_us", "group",
     *_LIMITS, *_OTHER_LIMITS,
 )  # fmt: skip
 

@@ -54,7 +54,7 @@ class ModelService:
                 rows.append(await self._row(body))
                 replies.append(None)
             except ServiceError as error:
-                replies.append(error)
+                replies.append(error.with_traceback(None))  # which would hold on to the bodies
         columns = [np.stack(column) for column in zip(*rows, strict=True)]
         answers = iter(await self._answer_rows(codec, columns) if rows else [])
         return [next(answers) if reply is None else reply for reply in replies]
@@ -108,7 +108,7 @@ class ModelService:
         try:
             return await self._answer(row)
         except ServiceError as error:
-            return error
+            return error.with_traceback(None)
         except Exception as error:  # a request boundary: it becomes a reply
             logger.exception("a call failed")
             return ServiceError("service_error", f"{type(error).__name__}: {error}")

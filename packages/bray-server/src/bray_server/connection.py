@@ -21,6 +21,9 @@ from bray_server.sessions import Sessions
 _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 """A peer that vanished without a word is noticed within a minute."""
 
+_LINGER_S = 1.0
+_MAX_LINGER_BYTES = 1024 * 1024
+
 
 class Host(Protocol):
     """The server, as its connections see it."""
@@ -72,6 +75,10 @@ class Connection(asyncio.Protocol, ABC):
         self.client = ""
         """The client's address, by which its share is counted; empty: another worker."""
         self.is_lost = False
+        self.is_lingering = False
+        """Whether it was refused, and is open only until the client has read so."""
+        self._closing: asyncio.TimerHandle | None = None
+        self._num_dropped_bytes = 0
         self.is_paused = False
         self.is_blocked = False
         """Whether the client does not read its replies."""
@@ -117,6 +124,8 @@ class Connection(asyncio.Protocol, ABC):
         """The connection is gone, for whatever reason."""
         self._transport = None
         self.is_lost = True
+        if self._closing is not None:
+            self._closing.cancel()
         self.host.connections.discard(self)
         if self._is_counted:
             self.host.shares.give(self.client)
@@ -198,7 +207,7 @@ class Connection(asyncio.Protocol, ABC):
     @property
     def is_closing(self) -> bool:
         """Whether nothing more can be answered."""
-        return self._transport is None or self._transport.is_closing()
+        return self._transport is None or self.is_lingering or self._transport.is_closing()
 
     def session_ended(self, session: bytes) -> None:
         """Forget a session that was started here; by default there is nothing to forget."""
@@ -217,6 +226,28 @@ class Connection(asyncio.Protocol, ABC):
         """Close the connection after what was written has been sent."""
         if self._transport is not None:
             self._transport.close()
+
+    def linger(self) -> None:
+        """Close the connection once the client had time to read what it was answered.
+
+        A client may still be sending a request that was refused by its head: closed at once, the
+        connection would be reset, and the client would lose the answer.
+        """
+        transport = self._transport
+        if transport is None or self.is_closing:
+            return
+        if not transport.can_write_eof():
+            transport.close()
+            return
+        self.is_lingering = True
+        transport.write_eof()
+        self._closing = asyncio.get_running_loop().call_later(_LINGER_S, self.close)
+
+    def _drop(self, data: bytes) -> None:
+        """Throw away what a client sends that was refused."""
+        self._num_dropped_bytes += len(data)
+        if self._num_dropped_bytes > _MAX_LINGER_BYTES and self._transport is not None:
+            self._transport.pause_reading()
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -265,7 +296,7 @@ class Connection(asyncio.Protocol, ABC):
     def set_reading(self) -> None:
         """Read, or stop reading, as the state asks for."""
         pause = self.is_blocked or self.is_too_busy
-        if self._transport is None or self._transport.is_closing() or pause == self.is_paused:
+        if self._transport is None or self.is_closing or pause == self.is_paused:
             return
         self.is_paused = pause
         if pause:

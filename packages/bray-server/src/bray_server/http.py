@@ -100,7 +100,8 @@ class HttpConnection(Connection):
 
     def data_received(self, data: bytes) -> None:
         """Parse, and start what is whole."""
-        if self._error is not None:  # what follows a refused request is not read
+        if self._error is not None:  # what follows a refused request means nothing
+            self._drop(data)
             return
         self.last_received = time.monotonic()
         if len(data) <= _SLICE_BYTES and not self._rest:
@@ -306,10 +307,10 @@ class HttpConnection(Connection):
             self._request = None
             request.error = error
             request.keep_alive = False
-            self._drop(request)
+            self._free(request)
             self._queue.append(request)
 
-    def _drop(self, request: _Request) -> None:
+    def _free(self, request: _Request) -> None:
         """Free the body of a request that is not answered by it."""
         if request.counted_bytes and self.waits_for_room:
             self._stop_waiting()
@@ -474,7 +475,9 @@ class HttpConnection(Connection):
             self._give(request.counted_bytes)
             request.counted_bytes = 0
         self._answering = None
-        if not request.keep_alive or self._is_done:
+        if self._error is not None and not self._queue:
+            self.linger()
+        elif not request.keep_alive or self._is_done:
             self.close()
 
     def refuse_slow(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ class ServerThread:
 
     def __init__(self, service: Service, **options: Any) -> None:
         self.loop = EventLoopThread("server")
+        self._drained_s = 0.0
         try:
             self._server = self.loop.run(_make(service, options))
         except BaseException:
@@ -60,13 +62,21 @@ class ServerThread:
 
     def lame_duck(self, duration_s: float) -> None:
         """Say at `/ready` that no more is wanted, and go on answering for that long; then close."""
-        if duration_s and not self.loop.loop.is_closed():
-            self.loop.run(self._server.lame_duck(duration_s), timeout_s=duration_s + _STOP_S)
+        if duration_s <= 0 or self.loop.loop.is_closed():
+            return
+        began = time.monotonic()
+        self.loop.run(self._server.lame_duck(duration_s), timeout_s=duration_s + _STOP_S)
+        self._drained_s = time.monotonic() - began
 
     def close(self, drain_s: float = 1.0) -> None:
-        """Drain, close all connections, end the thread; again is harmless."""
+        """Drain, close all connections, end the thread; again is harmless.
+
+        Args:
+            drain_s: how long open sessions may go on, a `lame_duck` before it included.
+        """
         if self.loop.loop.is_closed():
             return
+        drain_s = max(0.0, drain_s - self._drained_s)
         try:
             self.loop.run(self._server.stop(drain_s), timeout_s=drain_s + _STOP_S)
         finally:
@@ -92,9 +102,9 @@ def serve(
     Args:
         service: as for `Server`.
         **options: as for `Server`.
-        drain_s: how long open sessions may go on after that; a second signal ends it at once.
-        lame_duck_s: how long all but new sessions is answered after SIGTERM while `/ready` says
-            no, so that a balancer can tell; Ctrl-C skips it.
+        drain_s: how long open sessions may go on after the signal; a second one ends it at once.
+        lame_duck_s: how long at least all but new sessions is answered after SIGTERM while `/ready`
+            says no, so that a balancer can tell; `drain_s` at most. Ctrl-C skips it.
         on_start: called once the server listens, to tell its addresses for example.
 
     Raises:
@@ -110,7 +120,7 @@ def serve(
         return partial(server.close, drain_s)
 
     servers: list[ServerThread] = []
-    until_signal(start, lambda: servers[0].lame_duck(lame_duck_s))
+    until_signal(start, lambda: servers[0].lame_duck(min(lame_duck_s, drain_s)))
 
 
 def until_signal(

@@ -64,6 +64,9 @@ class TcpConnection(Connection):
 
     def data_received(self, data: bytes) -> None:
         """Start what the frames ask for; a bad one is answered, then the connection closes."""
+        if self.is_lingering:
+            self._drop(data)
+            return
         parser = self._parser
         self.last_received = now = time.monotonic()
         if not self._trusted:
@@ -278,7 +281,7 @@ class TcpConnection(Connection):
         elif not self.is_closing:
             self.host.sessions.figures.count_error(code)
             self.write(pack_error(request_id, b"", code, message))
-            self.close()
+            self.linger()
 
     def refuse_slow(self) -> None:
         """A request has been under way to us for too long."""
