@@ -66,8 +66,8 @@ REQUESTS = [
         lambda: post(message(array(b" " * 254 + b"0")[: 256 * 4 * 16_384 - 4096 - 200 - 256])),
     ),
     row(
-        "16,384 rows that fit",
-        lambda: post(message(b"[" + b",".join([b" " * 250 + b"0"] * 65_536) + b"]", "[16384,4]")),
+        "16,000 rows that fit",
+        lambda: post(message(b"[" + b",".join([b" " * 250 + b"0"] * 64_000) + b"]", "[16000,4]")),
         "200",
     ),
     row("16 MiB of empty lists as data", lambda: post(message(array(b"[]")))),

@@ -294,6 +294,24 @@ def test_no_request_costs_many_times_its_size(exported):
         assert peak < 4 * len(body)
 
 
+def test_long_arrays_are_read_wherever_they_stand(exported):
+    signature = exported[2].signature
+    tree, rows = signature.input_tree, 9000
+    leaves = [np.resize(np.arange(97), (rows, *s.shape)).astype(s.dtype) for s in tree.specs]
+    kinds = {"float32": "FP32", "bool": "BOOL"}
+    fields = [
+        {"data": leaf.tolist(), "name": path, "datatype": kinds[s.dtype.name], "shape": leaf.shape}
+        for path, s, leaf in zip(tree.paths, tree.specs, leaves, strict=True)
+    ]
+    turned = [dict(reversed(list(tensor.items()))) for tensor in fields]
+    for inputs in (fields, fields[::-1], turned):
+        for indent in (None, 1):
+            body = json.dumps({"id": "x", "inputs": inputs, "outputs": None}, indent=indent)
+            got = tree.leaves(InferRequest(body.encode(), None, signature).inputs)
+            for leaf, wanted in zip(got, leaves, strict=True):
+                np.testing.assert_array_equal(leaf, wanted)
+
+
 def test_a_reply_is_bounded(exported):
     signature = exported[2].signature
     body = message()
@@ -371,11 +389,13 @@ def test_a_request_by_hand(address):
         (message(), {"Inference_Header_Content_Length": "9" * 30}, "expected 0 to"),
         (message(), {"Content_Encoding": "gzip"}, "expected a body as it is"),
         (message(data=["a" * 200_000] + ["b"] * 5000), {}, "quotation marks"),
-        (message(data=["a" * 200_000]), {}, "data: expected 1 BOOL values: got text"),
+        (message(data=["a" * 200_000]), {}, "200000 bytes are no array of numbers"),
         (message(data=[None]), {}, "data: expected 1 BOOL values: got null"),
         (message(data=[float("nan")]), {}, "NaN or Infinity: send them with the binary"),
         (message(shape=[10**400]), {}, "expected a number of more than 30 digits rows as in"),
-        (message(shape=[1] * 5000), {}, "of B ≥ 1 rows, got BOOL [1"),
+        (message(shape=[1] * 2000), {}, "of B ≥ 1 rows, got BOOL [1"),
+        (message(shape=[1] * 5000), {}, "15004 bytes are no array of numbers"),
+        (message(data=[float("inf")] * 2000), {}, "NaN or Infinity: send them with the binary"),
         (message(shape=[1.0]), {}, "of B ≥ 1 rows, got BOOL [1.0]"),
         (message(shape=None), {}, "of B ≥ 1 rows, got BOOL null"),
         (message(name="x" * 5000), {}, "once, got 'xxx"),

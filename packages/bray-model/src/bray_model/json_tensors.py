@@ -90,6 +90,8 @@ def _misfit(text: bytes, between: bytes, count: int) -> str:
     """Say what is wrong with a text whose form is not that of the shape."""
     if not text.lstrip(_SPACE).startswith(b"["):
         return "got no array"
+    if b'"' not in text and (b"N" in text or b"I" in text):
+        return "got NaN or Infinity: send them with the binary tensor extension"
     for sign, what in ((b'"', "text"), (b"{", "an object"), (b"n", "null")):
         if sign in text:
             return f"got {what} among them"

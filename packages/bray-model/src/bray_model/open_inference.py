@@ -23,6 +23,7 @@ from bray_core.errors import CapacityError, SpecError
 from bray_core.nested import ArraySpec, Nested
 from bray_core.protocols import Answer
 from bray_model.json_tensors import read_tensor, text_bytes, write_tensor
+from bray_model.long_arrays import Cuts
 from bray_model.model_description import datatype
 from bray_model.signature import Signature
 from bray_model.tree_spec import Leaf, Leaves, TreeSpec
@@ -113,7 +114,7 @@ class InferRequest:
         max_reply_bytes: int = MAX_REPLY_BYTES,
     ) -> None:
         size = message_bytes(body, json_bytes)
-        message = _read_message(body, size, signature)
+        message, cuts = _read_message(body, size, signature)
         parameters = message.parameters or _Parameters()
         self.id = _read_id(message.id)
         self._signature = signature
@@ -126,7 +127,7 @@ class InferRequest:
         shapes = _shapes(message.inputs, tree.paths, tree.specs)
         self.num_rows: int = shapes[tree.paths[0]][0]
         self._check_size(tree.paths[0], max_rows, max_reply_bytes)
-        leaves = _read_inputs(message.inputs, shapes, body, size, tree)
+        leaves = _read_inputs(message.inputs, cuts, shapes, body, size, tree)
         if self.sequence is not None:
             leaves = [_only_row(path, leaf) for path, leaf in zip(tree.paths, leaves, strict=True)]
         self.inputs: tuple[Nested, ...] = tree.build(leaves)
@@ -210,8 +211,8 @@ def message_bytes(body: bytes, json_bytes: bytes | None) -> int:
     return size
 
 
-def _read_message(body: bytes, size: int, signature: Signature) -> _Message:
-    """Read all but the tensors' numbers, which stay text.
+def _read_message(body: bytes, size: int, signature: Signature) -> tuple[_Message, Cuts]:
+    """Read all but the tensors' numbers, which stay text: in the message, or cut out of it.
 
     Keys are all that could make many objects of few bytes here, so their quotation marks are
     counted first: tensors of text are not offered, so a proper message has few.
@@ -223,8 +224,9 @@ def _read_message(body: bytes, size: int, signature: Signature) -> _Message:
             f"request: expected at most {most} quotation marks in the JSON of a message about "
             f"{tensors} tensors, none of which is of text, got {quotes}"
         )
+    cuts = Cuts(body, size)
     try:
-        return _decoder.decode(memoryview(body)[:size])
+        return _decoder.decode(cuts.rest), cuts
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         cure = ""
         if any(body.find(word, 0, size) >= 0 for word in (b"NaN", b"Infinity")):
@@ -343,6 +345,7 @@ def _shape(tensor: _Input, spec: ArraySpec) -> tuple[int, ...]:
 
 def _read_inputs(
     inputs: Sequence[_Input],
+    cuts: Cuts,
     shapes: Mapping[str, tuple[int, ...]],
     body: bytes,
     start: int,
@@ -355,7 +358,7 @@ def _read_inputs(
         spec, shape = specs[tensor.name], shapes[tensor.name]
         nbytes = (tensor.parameters or _NO_PARAMETERS).binary_data_size
         if nbytes is None:
-            leaf = _from_json(tensor, shape, spec.dtype)
+            leaf = _from_json(tensor, cuts, shape, spec.dtype)
         else:
             leaf = _from_binary(tensor, shape, spec.dtype, body, start, nbytes)
             start += nbytes
@@ -394,8 +397,8 @@ def _from_binary(
     return values.reshape(shape)
 
 
-def _from_json(tensor: _Input, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Leaf:
-    text = bytes(tensor.data)
+def _from_json(tensor: _Input, cuts: Cuts, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Leaf:
+    text = cuts.restored(bytes(tensor.data))
     if text in _NULL:
         raise SpecError(f"{tensor.name}: expected data, or binary_data_size and the bytes")
     try:
