@@ -40,6 +40,7 @@ _SLICE_BYTES = 68 * 1024
 _MAX_DROPPED_BYTES = 64 * 1024
 """Of a body that nobody wants: it is read, so that the connection goes on; a longer one ends it."""
 _MAX_DIGITS = 20
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _RETRY_LATER = ("too_many_sessions", "overloaded", "draining")
 _UNAUTHORIZED = ServiceError("unauthorized", "expected 'Authorization: Bearer TOKEN'")
 
@@ -96,6 +97,8 @@ class HttpConnection(Connection):
         self._counts_headers = False
         self._is_half_closed = False
         """Whether the client sends no more."""
+        self._takes_interim = False
+        """Whether the client may be sent an interim reply."""
         self._error: ServiceError | None = None
 
     def data_received(self, data: bytes) -> None:
@@ -154,9 +157,20 @@ class HttpConnection(Connection):
         """The client sends no more: answer what is whole, then close."""
         self._is_half_closed = True
         self.partial_since = None
+        self._takes_interim = self._parser.get_http_version() == "1.1"
         if self._transport is None or self._transport.get_extra_info("sslcontext") is not None:
             return False  # TLS cannot be closed by half
         return not self._is_done
+
+    def check_time(self, now: float) -> None:
+        """End the connection if it stalls, or if the client only seemed to be half closed.
+
+        One that closed its side and one that is gone look alike, until they are sent something: an
+        interim reply, which every client of HTTP/1.1 reads over.
+        """
+        super().check_time(now)
+        if self._is_half_closed and self._takes_interim and self._answering is not None:
+            self.write(_CONTINUE)
 
     @property
     def _is_done(self) -> bool:
@@ -248,7 +262,7 @@ class HttpConnection(Connection):
             request.counted_bytes = request.length
         expects = request.headers.get(b"expect", b"").lower() == b"100-continue"
         if expects and self.is_idle and request.error is None:
-            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.write(_CONTINUE)
 
     def on_body(self, data: bytes) -> None:
         """Part of the body."""
