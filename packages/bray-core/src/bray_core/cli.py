@@ -18,6 +18,7 @@ from types import FrameType
 from typing import NoReturn
 
 from bray_core.errors import BrayError
+from bray_core.printable import printable_lines
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrayError as error:
         if os.environ.get("BRAY_DEBUG"):
             raise
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {printable_lines(str(error))}\n")
         return EXIT_ERROR
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
