@@ -73,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace) -> int:
     from bray_core.command import EXIT_ERROR
     from bray_core.errors import BrayError
+    from bray_core.printable import printable_lines
 
     try:
         _handle(_interrupt)
@@ -90,7 +91,7 @@ def _run(options: Namespace) -> int:
             _stop()
         if not isinstance(error, BrayError):
             raise
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {printable_lines(str(error))}\n")
         return EXIT_ERROR
     return code
 
