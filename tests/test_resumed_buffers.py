@@ -14,6 +14,7 @@ from torch import nn
 from bray_buffer import Buffer, BufferConfig, ReplayBuffer, ReplayConfig
 from bray_buffer.sources import SourceBuffer, SourceConfig
 from bray_core import nested
+from bray_core.errors import FormatError
 from bray_core.layout import Packed
 from bray_trainer import Trainer, TrainerConfig
 
@@ -112,3 +113,15 @@ def test_exact_resume(make: Callable[[], Any], prefetch: int, tmp_path: Path) ->
             cut.run(REPLAYS)
         written = cut_at >= 2
         assert finished(trainer(make() if written else full(), directory, prefetch)) == whole
+
+
+def test_a_buffer_of_a_newer_format_is_refused_with_its_checkpoint(tmp_path: Path) -> None:
+    """The checkpoint before would be read, and what was trained since be lost without a word."""
+    full = queue()
+    full.push(*SAMPLES, *SAMPLES)
+    trainer(full, tmp_path, 0).run(4)
+    newest = max(tmp_path.glob("*.pt")).stem
+    (file,) = tmp_path.glob(f"{newest}-*/buffer-0")
+    file.write_bytes(file.read_bytes().replace(b'"format": 2', b'"format": 9', 1))
+    with pytest.raises(FormatError, match="has format 9, this version reads up to 2"):
+        trainer(queue(), tmp_path, 0).run(1)

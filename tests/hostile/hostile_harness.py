@@ -20,12 +20,15 @@ from bray_server.frames import FrameParser, Kind, unpack_error
 WITNESS = Path(__file__).with_name("hostile_witness.py")
 TABLE_VARIABLE = "HOSTILE_TABLE"
 """Environment variable: a file to which each request's row is appended."""
+WITNESS_TOKEN_VARIABLE = "HOSTILE_WITNESS_TOKEN"
+"""Environment variable: the token that the witness says, if it is set."""
 MAX_STALL_S = 0.1
 MAX_GROWTH = 8
 """Bytes of memory that one byte of a request may cost."""
 SLACK_BYTES = 8 * 1024**2
 """Growth of a process that says nothing: an arena, a pool's first thread."""
 _DEADLINE_S = 60.0
+_GIVEN_BACK_S, _LOOK_S = 10.0, 0.1
 _MIB = 1024**2
 
 
@@ -55,7 +58,7 @@ class Cost:
     added_bytes: int
     """Peak of resident memory above that before the attack."""
     kept_bytes: int
-    """Resident memory after the attack above that before it."""
+    """Resident memory above that before, some seconds after the attack: memory is given back."""
     answers: tuple[str, ...]
 
     def row(self, name: str) -> str:
@@ -110,7 +113,7 @@ class Target:
             stall_s=cpu,
             stall_wall_s=longest,
             added_bytes=self._memory("VmHWM") - before,
-            kept_bytes=self._memory("VmRSS") - before,
+            kept_bytes=self._kept(before, enough=len(data) * request.connections),
             answers=tuple(answers),
         )
         if table := os.environ.get(TABLE_VARIABLE):
@@ -118,6 +121,13 @@ class Target:
                 file.write(cost.row(request.name))
         assert self.process.poll() is None, "the server has ended"
         return cost
+
+    def _kept(self, before: int, enough: int) -> int:
+        """Wait until the server has given memory back, or its time for that is over."""
+        deadline = time.monotonic() + _GIVEN_BACK_S
+        while (kept := self._memory("VmRSS") - before) > enough and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)  # nothing tells when pages go back to the system
+        return kept
 
     def _longest_stall(self) -> tuple[float, float]:
         assert self._witness.stdin is not None

@@ -8,6 +8,7 @@ because other programs keep this machine busy.
 from __future__ import annotations
 
 import json
+import os
 import select
 import sys
 import time
@@ -29,7 +30,7 @@ def main() -> None:
     address, pid = sys.argv[1], int(sys.argv[2])
     clock = cpu_clock(pid)
     body = codec.encode({"observation": np.zeros(4, np.float32), "reward": 0.0})
-    with Client(address, timeout_s=120) as client:
+    with Client(address, token=os.environ.get("HOSTILE_WITNESS_TOKEN"), timeout_s=120) as client:
         client.start("witness")
         longest, cpu, wall = [0.0, 0.0], time.clock_gettime(clock), time.monotonic()
         while True:

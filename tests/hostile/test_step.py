@@ -1,7 +1,10 @@
-"""Hostile ticks and calls, over TCP and HTTP."""
+"""Hostile bodies of ticks and calls, over TCP and HTTP."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import msgspec
 import pytest
 from hostile_harness import HostileRequest, Target, check
 
@@ -10,27 +13,99 @@ from bray_server.frames import Kind, pack
 
 MIB = 1024**2
 _START = pack(Kind.START, 1, "hostile", codec.encode({}))
-_END = pack(Kind.END, 3, "hostile", b"")
+_LARGEST = 16 * MIB
 
 
 def tick(body: bytes) -> bytes:
-    """Return a session's start, one tick, and a ping: the last answer is the pong."""
+    """Return a session's start and one tick."""
     return _START + pack(Kind.TICK, 2, "hostile", body)
 
 
-def empty_maps(size: int) -> bytes:
-    """Return a body of the codec: a list of `size` empty maps, a byte each."""
-    return b"\xdd" + size.to_bytes(4, "big") + b"\x80" * size
+def post(kind: str, body: bytes) -> bytes:
+    """Return an HTTP request of the session `hostile` that closes its connection."""
+    lines = ("POST /step HTTP/1.1", "session: hostile", f"step_kind: {kind}", "Connection: close")
+    return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body
+
+
+def full_of(item: bytes, size: int = _LARGEST) -> bytes:
+    """Return a body of the codec: a list full of one item."""
+    count = (size - 5) // len(item)
+    return b"\xdd" + count.to_bytes(4, "big") + item * count
+
+
+def array(payload: bytes) -> bytes:
+    """Return an array's extension."""
+    return msgspec.msgpack.encode(msgspec.msgpack.Ext(codec.ARRAY_EXTENSION, payload))
+
+
+def seen(observation: bytes) -> bytes:
+    """Return the body of a tick whose observation is given in bytes of the codec."""
+    return b"\x81" + msgspec.msgpack.encode("observation") + observation
+
+
+BODIES: dict[str, Callable[[], bytes]] = {
+    "empty maps": lambda: full_of(b"\x80"),
+    "empty lists": lambda: full_of(b"\x90"),
+    "maps of one": lambda: full_of(b"\x81\xa1a\x01"),
+    "lists of one": lambda: full_of(b"\x91\x01"),
+    "nested lists": lambda: b"\x91" * (_LARGEST - 1) + b"\x01",
+    "small integers": lambda: full_of(b"\x01"),
+    "floats": lambda: full_of(b"\xcb" + b"\x3f" * 8),
+    "short strings": lambda: full_of(b"\xa2ab"),
+    "long strings": lambda: full_of(b"\xda\x01\x00" + b"x" * 256),
+    "empty binaries": lambda: full_of(b"\xc4\x00"),
+    "arrays without dimensions": lambda: full_of(array(b"\x03|i1\x00a")),
+    "arrays of 32 dimensions": lambda: full_of(array(b"\x03|i1\x20" + b"\1\0\0\0" * 32 + b"a" * 9)),
+    "as many arrays as are taken": lambda: full_of(
+        array(b"\x03|i1\x01" + (200).to_bytes(4, "little") + b"a" * 200)
+    ),
+    "maps that claim to be long": lambda: full_of(b"\xdf\xff\xff\xff\xff"),
+    "a wide string": lambda: seen(msgspec.msgpack.encode("\N{PILE OF POO}" * (4 * MIB - 50))),
+    "one wide character": lambda: seen(
+        msgspec.msgpack.encode("x" * (_LARGEST - 50) + "\N{PILE OF POO}")
+    ),
+    "a bool array": lambda: seen(bools(_LARGEST - 50)),
+    "a bool array that is none": lambda: seen(bools(_LARGEST - 50)[:-1] + b"\2"),
+    "an array of another shape": lambda: seen(
+        array(b"\x03<f8\x01" + (2 * MIB - 8).to_bytes(4, "little") + bytes(16 * MIB - 64))
+    ),
+    "a list of long and short strings": lambda: seen(
+        b"\xdd" + (5001).to_bytes(4, "big") + b"\xdb\x00\x03\x0d\x40" + b"a" * 200_000
+        + b"\xa1b" * 5000
+    ),
+    "many unknown keys": lambda: (
+        b"\xdf" + (30_000).to_bytes(4, "big")
+        + b"".join(b"\xd9\x64" + b"%0100d" % number + b"\x01" for number in range(30_000))
+    ),
+    "one huge key": lambda: b"\x81\xc6\x00\xf0\x00\x00" + b"\xff" * (15 * MIB) + b"\x01",
+    "one key twice and again": lambda: (
+        b"\xdf" + (30_000).to_bytes(4, "big") + b"\xabobservation\x01" * 30_000
+    ),
+}  # fmt: skip
+
+
+def bools(size: int) -> bytes:
+    """Return an array of bools in the codec."""
+    return array(b"\x03|b1\x01" + size.to_bytes(4, "little") + b"\1" * size)
 
 
 REQUESTS = [
     HostileRequest(
-        name="16 MiB of empty maps in a tick",
+        name=f"a tick of {what}",
         port="tcp",
-        data=lambda: tick(empty_maps(16 * MIB - 5)),
+        data=lambda make=make: tick(make()),  # type: ignore[misc]
         answer="error bad_request",
         num_answers=2,
-    ),
+    )
+    for what, make in BODIES.items()
+] + [
+    HostileRequest(
+        name=f"a start over HTTP of {what}",
+        port="http",
+        data=lambda make=BODIES[what]: post("start", make()),  # type: ignore[misc]
+        answer="400 bad_request",
+    )
+    for what in ("empty maps", "as many arrays as are taken", "one huge key")
 ]
 
 

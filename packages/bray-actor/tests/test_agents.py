@@ -10,7 +10,14 @@ from bray_actor import Agent, AgentActor, State
 from bray_actor.agent_actor import AgentError
 from bray_actor.state import WaitCycleError
 from bray_core import codec, metrics
-from bray_core.errors import AlreadyExistsError, ConfigError, DeadlineError, NotFoundError
+from bray_core.errors import (
+    AlreadyExistsError,
+    ConfigError,
+    DeadlineError,
+    NotFoundError,
+    ServiceError,
+    SpecError,
+)
 
 
 class Doubler(Agent):
@@ -215,3 +222,16 @@ def test_nonsense_is_refused() -> None:
         AgentActor({"a": Doubler()}, max_waiting=0)
     with pytest.raises(ConfigError, match="timeout_s: expected more than 0, got 0"):
         AgentActor({"a": Doubler()}, timeout_s=0)
+
+
+async def test_a_body_that_cannot_be_parsed_is_the_clients_fault() -> None:
+    class Checked(AgentActor):
+        def parse(self, body: bytes) -> Any:
+            raise SpecError("board: expected 9 fields, got 8")
+
+    for actor, message in (
+        (AgentActor({"doubler": Doubler()}), "bad_request: decode"),
+        (Checked({"doubler": Doubler()}), "bad_request: board: expected 9 fields"),
+    ):
+        with pytest.raises(ServiceError, match=message):
+            await actor.tick(b"\xc1")

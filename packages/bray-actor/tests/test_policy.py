@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ import pytest
 
 from bray_actor import GamecoreFleet, PolicyActor, PolicyConfig, Runner, StepBudget, segment_spec
 from bray_actor.gamecore import play
-from bray_core import codec, metrics
+from bray_core import codec, metrics, nested
 from bray_core.errors import (
     BrayError,
     ConfigError,
@@ -240,13 +241,59 @@ def test_bad_bodies_are_answered(server: ServerThread) -> None:
             (codec.encode([1]), "expected a dict in bray's codec, got list"),
             (codec.encode({}), "expected the key 'observation'"),
         ):
-            with pytest.raises(ServiceError, match=message):
+            with pytest.raises(ServiceError, match=f"bad_request: .*{message}"):
                 client.tick("s", body)
         client.tick("s", codec.encode({"observation": observation}))
         with pytest.raises(ServiceError, match="reward: expected a number, got NoneType"):
             client.tick("s", codec.encode({"observation": observation}))
-        with pytest.raises(ServiceError, match="expected the key 'observation'"):
+        with pytest.raises(ServiceError, match="reward: expected a finite number, got inf"):
+            client.tick("s", codec.encode({"observation": observation, "reward": math.inf}))
+        with pytest.raises(ServiceError, match=r"bad_request: .*expected the key 'observation'"):
             client.end("s", codec.encode({"reward": 1.0}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "text"),
+    [
+        ("start", [1], "expected a dict"),
+        ("tick", {"observation": np.zeros(5, np.float32), "reward": 1.0}, "observation"),
+        ("tick", {"observation": ["a" * 1000, "b"], "reward": 1.0}, "observation"),
+        ("tick", {f"key {n}": n for n in range(5000)}, "expected the key 'observation'"),
+        ("end", {"terminated": np.zeros(2, bool)}, "terminated: expected true or false, got nda"),
+        ("end", {"terminated": "yes"}, "terminated: expected true or false, got str"),
+        ("end", {"observation": np.zeros(5), "reward": 1.0, "truncated": True}, "observation"),
+    ],
+)
+def test_what_a_client_got_wrong_is_a_bad_request(kind: str, message: Any, text: str) -> None:
+    """Its own fault, with a name: never `service_error`, which is ours."""
+
+    class Picky(Balance):
+        async def infer(self, observation: Any, batch: bool = False) -> Answer:
+            nested.check(observation, ArraySpec(np.dtype(np.float32), (4,)), (), "observation")
+            return await super().infer(observation, batch)
+
+    factory = PolicyActor.factory(Picky(), PolicyConfig(), buffer=Collector())
+    thread = ServerThread(factory, http_port=0)
+    try:
+        for address in thread.addresses:
+            with Client(address) as client:
+                if kind != "start":
+                    client.start("s", b"")
+                    seen = {"observation": np.zeros(4, np.float32), "reward": 1.0}
+                    client.tick("s", codec.encode(seen))
+                with pytest.raises(ServiceError, match=text) as caught:
+                    getattr(client, kind)("s", codec.encode(message))
+                assert caught.value.code == "bad_request"
+                assert len(caught.value.message) < 500
+    finally:
+        thread.close(0)
+
+
+async def test_a_numpy_bool_may_say_that_an_episode_ended() -> None:
+    actor = PolicyActor("s", Balance(), PolicyConfig())
+    await actor.start(b"")
+    await actor.tick(codec.encode({"observation": np.zeros(4, np.float32)}))
+    await actor.end(codec.encode({"reward": 1.0, "terminated": np.bool_(True)}))
 
 
 async def test_a_tick_that_failed_can_be_sent_again() -> None:

@@ -118,7 +118,7 @@ def test_logits_of_half_precision_give_whole_targets() -> None:
     target = c51.target(logits, *columns)
     assert target.dtype == torch.float32
     assert torch.allclose(target, c51.target(logits.float(), *columns))
-    assert torch.isfinite(c51.loss(logits, torch.zeros(N), target)[0])
+    assert torch.isfinite(c51.loss(logits, torch.zeros(N, dtype=torch.int64), target)[0])
 
 
 def test_atoms_are_evenly_spaced() -> None:
@@ -141,7 +141,7 @@ def test_sure_distributions_stay_finite() -> None:
     logits[0, 0, 0] = 1e4
     logits.requires_grad_()
     target = torch.tensor([[0.0, 1.0]])
-    loss, terms = c51.loss(logits, torch.zeros(1), target)
+    loss, terms = c51.loss(logits, torch.zeros(1, dtype=torch.int64), target)
     loss.backward()
     assert loss.item() == pytest.approx(1e4)
     assert terms["kl"].item() == pytest.approx(1e4)
@@ -174,6 +174,6 @@ def test_nonsense_is_refused() -> None:
     with pytest.raises(ValueError, match=r"next_online_logits: expected shape \(5, 3, 7\)"):
         c51.target(logits, column, column, z, next_online_logits=logits[:, :1])
     with pytest.raises(ValueError, match=r"target: expected shape \(5, 7\), got \(5, 1\)"):
-        c51.loss(torch.zeros(N, A, K), column, p[:, :1])
+        c51.loss(torch.zeros(N, A, K), column.long(), p[:, :1])
     with pytest.raises(ValueError, match=r"logits: expected \[N, A, K\], not empty"):
-        c51.loss(p, column, p)
+        c51.loss(p, column.long(), p)

@@ -130,8 +130,8 @@ def test_nonsense_is_refused() -> None:
     with pytest.raises(ValueError, match=r"demonstrated: expected shape \(6, 4\), got \(6, 1\)"):
         cloning.regression_loss(rows, rows[:, :1])
     with pytest.raises(ValueError, match="smoothing: expected 0 to below 1, got 1"):
-        cloning.smoothed_loss(rows, rows[:, 0], legal, smoothing=1)
+        cloning.smoothed_loss(rows, rows[:, 0].long(), legal, smoothing=1)
     with pytest.raises(ValueError, match="expected each demonstrated action to be legal"):
-        cloning.smoothed_loss(rows, rows[:, 0], ~legal)
+        cloning.smoothed_loss(rows, rows[:, 0].long(), ~legal)
     with pytest.raises(ValueError, match="temperature: expected a positive number, got 0"):
         cloning.advantage_weight(rows[:, 0], temperature=0)

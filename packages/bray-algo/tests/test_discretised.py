@@ -85,7 +85,7 @@ def test_infinite_logits_are_safe() -> None:
 def test_shapes_are_checked() -> None:
     with pytest.raises(ValueError, match=r"action: expected shape \(4, 2\), got \(2,\)"):
         discretised.log_prob(torch.zeros(4, 2, 3), torch.zeros(2))
-    with pytest.raises(ValueError, match="expected two points or more in the last axis, got 1"):
+    with pytest.raises(ValueError, match="the last axis of logits: expected 2 or more, got 1"):
         discretised.mode(torch.zeros(4, 2, 1))
     with pytest.raises(ValueError, match="logits_q: expected shape"):
         discretised.kl(torch.zeros(4, 2, 3), torch.zeros(4, 2, 4))

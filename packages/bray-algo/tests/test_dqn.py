@@ -88,7 +88,7 @@ def test_gradients_agree_with_finite_differences(huber: float | None) -> None:
 
 def test_great_errors_pull_no_more_than_delta() -> None:
     q = torch.tensor([[1e30, 0.0], [-1e30, 0.0]], requires_grad=True)
-    loss, _ = dqn.loss(q, torch.zeros(2), torch.zeros(2))
+    loss, _ = dqn.loss(q, torch.zeros(2, dtype=torch.int64), torch.zeros(2))
     loss.backward()
     assert torch.isfinite(loss)
     assert q.grad.tolist() == [[0.5, 0.0], [-0.5, 0.0]]  # type: ignore[union-attr]
@@ -139,7 +139,8 @@ def test_epsilon_greedy_takes_the_best_and_sometimes_any() -> None:
 
 
 def test_nonsense_is_refused() -> None:
-    q, action, target = torch.zeros(N, A), torch.zeros(N), torch.zeros(N)
+    q, target = torch.zeros(N, A), torch.zeros(N)
+    action = torch.zeros(N, dtype=torch.int64)
     with pytest.raises(ValueError, match=r"action: expected shape \(6,\), got \(6, 1\)"):
         dqn.loss(q, action[:, None], target)
     with pytest.raises(ValueError, match=r"target: expected shape \(6,\), got \(6, 1\)"):

@@ -47,22 +47,22 @@ def flags(*shape: int) -> Tensor:
 
 
 def dqn_step() -> Tensor:
-    discount = targets.discount(0.9, flags(N), torch.zeros(N))
+    discount = targets.discount(0.9, flags(N), torch.zeros(N, dtype=torch.int64))
     next_q = value_rescaling.unrescale(rows(N, A))
     target = dqn.target(next_q, rows(N), discount, next_online_q=rows(N, A), next_legal=flags(N, A))
-    return dqn.loss(rows(N, A), torch.zeros(N), target, weight=rows(N))[0]
+    return dqn.loss(rows(N, A), torch.zeros(N, dtype=torch.int64), target, weight=rows(N))[0]
 
 
 def c51_step() -> Tensor:
     support = c51.atoms(-1, 1, K)
     target = c51.target(rows(N, A, K), rows(N), rows(N), support, next_legal=flags(N, A))
-    c51.divergence(rows(N, A, K), torch.zeros(N), target)
-    return c51.loss(rows(N, A, K), torch.zeros(N), target)[0]
+    c51.divergence(rows(N, A, K), torch.zeros(N, dtype=torch.int64), target)
+    return c51.loss(rows(N, A, K), torch.zeros(N, dtype=torch.int64), target)[0]
 
 
 def qr_dqn_step() -> Tensor:
     target = qr_dqn.target(rows(N, A, K), rows(N), rows(N), next_legal=flags(N, A))
-    return qr_dqn.loss(rows(N, A, K), torch.zeros(N), target)[0]
+    return qr_dqn.loss(rows(N, A, K), torch.zeros(N, dtype=torch.int64), target)[0]
 
 
 def sac_step() -> Tensor:
@@ -77,7 +77,7 @@ def sac_step() -> Tensor:
 def sac_discrete_step() -> Tensor:
     alpha = rows().exp()
     target = sac_discrete.target(rows(C, N, A), rows(N, A), rows(N), rows(N), alpha=alpha)
-    q = sac_discrete.chosen(rows(C, N, A), torch.zeros(N))
+    q = sac_discrete.chosen(rows(C, N, A), torch.zeros(N, dtype=torch.int64))
     loss = sac.critic_loss(q, target)[0]
     loss = loss + sac_discrete.actor_loss(rows(C, N, A), rows(N, A), alpha=alpha)[0]
     return loss + sac_discrete.temperature_loss(rows(), rows(N, A), target_entropy=1)[0]
@@ -93,7 +93,9 @@ def imitation_step() -> Tensor:
     weight = cloning.advantage_weight(rows(N), temperature=1.0)
     loss = cloning.likelihood_loss(rows(N), weight=weight)[0]
     loss = loss + cloning.regression_loss(rows(N, A), rows(N, A), huber=1.0)[0]
-    loss = loss + cloning.smoothed_loss(rows(N, A), torch.zeros(N), flags(N, A))[0]
+    loss = (
+        loss + cloning.smoothed_loss(rows(N, A), torch.zeros(N, dtype=torch.int64), flags(N, A))[0]
+    )
     logit = adversarial.airl_logit(
         adversarial.airl_advantage(rows(N), rows(N), rows(N), rows(N)), rows(N)
     )
@@ -104,7 +106,7 @@ def imitation_step() -> Tensor:
 def curiosity_step() -> Tensor:
     module = rnd.RandomNetworkDistillation(nn.Linear(A, K), nn.Linear(A, K), (A,))
     module.observations.update(rows(N, A))
-    rnd.discounted_sums(rows(K, N), torch.zeros(N), gamma=0.9)
+    rnd.discounted_sums(rows(K, N), torch.zeros(N, dtype=torch.int64), gamma=0.9)
     return rnd.loss(module(rows(N, A)), flags(N))[0]
 
 

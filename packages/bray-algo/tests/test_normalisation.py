@@ -88,13 +88,16 @@ def test_what_is_denormalised_has_its_scale_again() -> None:
 
 
 def test_statistics_are_frozen_in_eval_and_untouched_by_forward() -> None:
-    norm = RunningNorm([1])
+    norm, rows = RunningNorm([1]), torch.randn(5, 1)
     norm.update(torch.tensor([[1.0], [3.0]]))
     before = {name: value.clone() for name, value in norm.state_dict().items()}
     norm(torch.randn(5, 1))
     norm.eval()
-    norm.update(torch.randn(5, 1))
-    norm.update_with(moments(torch.randn(5, 1)))
+    for update in (lambda: norm.update(rows), lambda: norm.update_with(moments(rows))):
+        with pytest.raises(
+            ValueError, match=r"expected a module in training mode, got one in eval"
+        ):
+            update()
     assert before.keys() == {"num_rows", "mean", "variance"}
     assert all(torch.equal(norm.state_dict()[name], value) for name, value in before.items())
     other = RunningNorm([1])
@@ -124,5 +127,5 @@ def test_bad_input_is_refused() -> None:
         norm.update_with(moments(torch.zeros(5, 3)))
     with pytest.raises(ValueError, match="num_axes: expected 0 to 2, got 3"):
         moments(torch.zeros(5, 3), 3)
-    with pytest.raises(ValueError, match="clip, epsilon: expected positive numbers, got 0"):
+    with pytest.raises(ValueError, match="clip: expected a positive number, got 0"):
         RunningNorm([2], clip=0)

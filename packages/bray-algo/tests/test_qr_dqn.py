@@ -61,7 +61,7 @@ def test_quantile_regression_finds_the_quantiles() -> None:
     optimizer = torch.optim.Adam([theta], lr=0.02)
     for _ in range(200):
         optimizer.zero_grad()
-        qr_dqn.loss(theta, torch.zeros(1), target, huber=0.01)[0].backward()
+        qr_dqn.loss(theta, torch.zeros(1, dtype=torch.int64), target, huber=0.01)[0].backward()
         optimizer.step()
     assert theta.flatten().tolist() == pytest.approx([0.125, 0.375, 0.625, 0.875], abs=0.03)
 
@@ -80,7 +80,7 @@ def test_gradients_agree_with_finite_differences() -> None:
 
 def test_extremes_and_terminal_rows() -> None:
     theta = torch.tensor([[[1e30, -1e30]]], requires_grad=True)
-    loss, _ = qr_dqn.loss(theta, torch.zeros(1), torch.zeros(1, 2))
+    loss, _ = qr_dqn.loss(theta, torch.zeros(1, dtype=torch.int64), torch.zeros(1, 2))
     loss.backward()
     assert torch.isfinite(loss)
     assert theta.grad is not None
@@ -91,16 +91,16 @@ def test_extremes_and_terminal_rows() -> None:
 
 def test_nonsense_is_refused() -> None:
     theta, column = torch.zeros(N, A, K), torch.zeros(N)
-    with pytest.raises(ValueError, match="num_quantiles: expected one or more, got 0"):
+    with pytest.raises(ValueError, match="num_quantiles: expected 1 or more, got 0"):
         qr_dqn.midpoints(0)
     with pytest.raises(ValueError, match=r"quantiles: expected \[N, A, K\], not empty"):
-        qr_dqn.loss(theta[0], column, torch.zeros(N, K))
+        qr_dqn.loss(theta[0], column.long(), torch.zeros(N, K))
     with pytest.raises(ValueError, match=r"target: expected \[N, K\], not empty"):
-        qr_dqn.loss(theta, column, column)
+        qr_dqn.loss(theta, column.long(), column)
     with pytest.raises(ValueError, match=r"target: expected shape \(4, 5\), got \(3, 5\)"):
-        qr_dqn.loss(theta, column, torch.zeros(N - 1, K))
+        qr_dqn.loss(theta, column.long(), torch.zeros(N - 1, K))
     with pytest.raises(ValueError, match="huber: expected a positive number, got -1"):
-        qr_dqn.loss(theta, column, torch.zeros(N, K), huber=-1)
+        qr_dqn.loss(theta, column.long(), torch.zeros(N, K), huber=-1)
     with pytest.raises(ValueError, match=r"discount: expected shape \(4,\), got \(1,\)"):
         qr_dqn.target(theta, column, column[:1])
     with pytest.raises(ValueError, match=r"next_online_quantiles: expected shape \(4, 3, 5\)"):

@@ -205,7 +205,7 @@ def test_numbers_are_checked() -> None:
         gae(**p, gamma=0.9, lambda_=float("nan"))
     with pytest.raises(ValueError, match=r"gamma: expected 0 to 1, got -0\.1"):
         vtrace(log_ratio, **p, gamma=-0.1)
-    with pytest.raises(ValueError, match="rho_bar, c_bar: expected positive clips, got 0"):
+    with pytest.raises(ValueError, match="rho_bar: expected a positive number, got 0"):
         vtrace(log_ratio, **p, gamma=0.9, rho_bar=0)
     with pytest.raises(ValueError, match=r"log_ratio: expected shape \(7, 5\), got \(5,\)"):
         vtrace(log_ratio[0], **p, gamma=0.9)

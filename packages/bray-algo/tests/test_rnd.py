@@ -107,11 +107,11 @@ def test_nonsense_is_refused() -> None:
     with pytest.raises(ValueError, match=r"mask: expected bool \(4,\)"):
         module.observations.update(torch.zeros(4, 2), torch.ones(1, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"length: expected shape \(3,\), got \(2,\)"):
-        module.bonus(torch.zeros(T, B, 2), torch.ones(2))
+        module.bonus(torch.zeros(T, B, 2), torch.ones(2, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"carry: expected shape \(3,\), got \(1,\)"):
-        module.bonus(torch.zeros(T, B, 2), torch.ones(3), carry=torch.zeros(1))
+        module.bonus(torch.zeros(T, B, 2), torch.ones(3, dtype=torch.int64), carry=torch.zeros(1))
     with pytest.raises(ValueError, match="gamma: expected 0 to 1, got 2"):
-        module.bonus(torch.zeros(T, B, 2), torch.ones(3), gamma=2)
+        module.bonus(torch.zeros(T, B, 2), torch.ones(3, dtype=torch.int64), gamma=2)
     with pytest.raises(ValueError, match=r"keep: expected bool \(3,\), got torch.bool \(2,\)"):
         rnd.loss(torch.zeros(3), torch.ones(2, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"error: expected \[N\], not empty"):

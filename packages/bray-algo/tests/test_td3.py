@@ -85,5 +85,5 @@ def test_nonsense_is_refused() -> None:
         td3.target(action.T, torch.zeros(N), torch.zeros(2))
     with pytest.raises(ValueError, match=r"q: expected \[N\], not empty, got shape \(5, 2\)"):
         td3.actor_loss(action)
-    with pytest.raises(ValueError, match="delay: expected a positive number, got 0"):
+    with pytest.raises(ValueError, match="delay: expected 1 or more, got 0"):
         td3.is_actor_step(1, 0)

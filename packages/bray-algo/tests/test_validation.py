@@ -204,8 +204,8 @@ def test_a_mix_names_the_loss_that_is_not_finite() -> None:
 def test_a_row_of_no_legal_action_is_refused() -> None:
     logits = torch.tensor([[0.0, -torch.inf], [-torch.inf, -torch.inf]])
     with pytest.raises(ValueError, match=r"^logits: expected rows with a legal action.*\[1\]"):
-        losses.behaviour_cloning_loss(logits, torch.zeros(2))
-    losses.behaviour_cloning_loss(logits[:1], torch.zeros(1))
+        losses.behaviour_cloning_loss(logits, torch.zeros(2, dtype=torch.int64))
+    losses.behaviour_cloning_loss(logits[:1], torch.zeros(1, dtype=torch.int64))
     legal = torch.tensor([[True, False], [False, False]])
     with pytest.raises(ValueError, match="one legal action or more"):
         categorical.mask(logits, legal)

@@ -13,7 +13,7 @@ import pytest
 
 from bray_buffer import Buffer, BufferConfig, ReplayBuffer, ReplayConfig, ring, storage
 from bray_core import nested
-from bray_core.errors import CapacityError, CodecError, NotFoundError, SpecError
+from bray_core.errors import CapacityError, CodecError, FormatError, NotFoundError, SpecError
 
 
 @pytest.fixture
@@ -159,7 +159,10 @@ def test_what_is_broken_or_absent_is_named(queue, segment, tmp_path):
         with pytest.raises(SpecError, match=rf"{path}: not a saved buffer"):
             buffer.load(path)
     path.write_bytes(whole.replace(b'"format": 2', b'"format": 9'))
-    with pytest.raises(SpecError, match="has format 9, this version reads 2"):
+    with pytest.raises(FormatError, match="has format 9, this version reads up to 2: a newer"):
+        buffer.load(path)
+    path.write_bytes(whole.replace(b'"format": 2', b'"format": 1'))
+    with pytest.raises(SpecError, match="has format 1, this version reads 2"):
         buffer.load(path)
 
 

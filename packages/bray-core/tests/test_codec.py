@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import datetime
 import json
 import tracemalloc
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bray_core import codec, nested
+from bray_core import async_codec, codec, nested
 from bray_core.errors import CodecError
 
 VECTORS = Path(__file__).parents[3] / "tests" / "vectors"
@@ -163,22 +164,97 @@ def test_bounds() -> None:
         codec.decode(b"\x91" * 100_000)
 
 
-def test_memory_is_bounded_by_the_size_of_the_data() -> None:
-    hostile = [
-        b"\xdd\x00\x0f\xff\xf0" + b"\x80" * 0xFFFF0,  # a list of empty dicts: the worst there is
-        b"\xdd\x00\xff\xff\xff" * 30,  # lists that claim to be long, in each other
-        ext(b"\x03<f8\x02" + b"\xff" * 8),
-    ]
-    for data in hostile:
-        tracemalloc.start()
-        try:
-            codec.decode(data)
-        except CodecError:
-            pass
-        finally:
-            _, peak = tracemalloc.get_traced_memory()
-            tracemalloc.stop()
-        assert peak < 80 * len(data) + 100_000
+def repeated(item: bytes, size: int) -> bytes:
+    """Return a list of about `size` bytes, full of one item."""
+    count = (size - 5) // len(item)
+    return b"\xdd" + count.to_bytes(4, "big") + item * count
+
+
+HOSTILE_ITEMS = {
+    "empty map": b"\x80",
+    "empty list": b"\x90",
+    "map of one": b"\x81\xa1a\x01",
+    "list of one": b"\x91\x01",
+    "map that claims to be long": b"\xdf\xff\xff\xff\xff",
+    "list that claims to be long": b"\xdd\x00\xff\xff\xff",
+    "small integer": b"\x01",
+    "float": b"\xcb" + b"\x3f" * 8,
+    "short string": b"\xa2ab",
+    "binary": b"\xc4\x02ab",
+    "array without dimensions": ext(b"\x03|i1\x00a"),
+    "array without elements": ext(b"\x03<f8\x02" + b"\0\0\0\0\xff\xff\xff\xff"),
+    "array of 32 dimensions": ext(b"\x03|i1\x20" + b"\1\0\0\0" * 32 + b"a"),
+}
+
+
+@pytest.mark.parametrize("item", HOSTILE_ITEMS.values(), ids=HOSTILE_ITEMS)
+@pytest.mark.parametrize("size", [4_000, 30_000, 2**20, codec.MAX_BYTES])
+def test_no_message_takes_much_more_memory_than_its_size(item: bytes, size: int) -> None:
+    data = repeated(item, size)
+    tracemalloc.start()
+    try:
+        codec.decode(data)
+    except CodecError:
+        pass
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 8 * len(data) + 4 * 2**20
+
+
+def test_a_message_of_very_many_values_is_refused_by_the_bound() -> None:
+    with pytest.raises(CodecError, match="decode: expected at most 65536 values in a message"):
+        codec.decode(repeated(b"\x01", 70_000))
+    with pytest.raises(CodecError, match="takes at most 4194304 bytes in memory, 8 times its"):
+        codec.decode(repeated(b"\x80", 50_000))
+    with pytest.raises(CodecError, match="at most 4194304 bytes of long strings"):
+        codec.decode(codec.encode(["x" * 3_000_000] * 2))
+    assert len(codec.decode(codec.encode("x" * 4_000_000))) == 4_000_000
+    assert len(codec.decode(repeated(b"\x80", 70_000), trusted=True)) == 69_995
+
+
+@given(TREES, st.sampled_from([(), b"", ""]))
+def test_what_encode_makes_of_few_values_is_never_refused(tree: Any, empty: Any) -> None:
+    padding = [np.zeros(5_000, np.uint8), b"\xdf" * 5_000, "\u00e4" * 2_500, empty]
+    assert same([tree, padding[0]], codec.decode(codec.encode([tree, *padding]))[:2])
+
+
+def test_ordinary_lists_of_numbers_are_taken() -> None:
+    for numbers in ([0.5] * 60_000, list(range(-30_000, 30_000)), [[0.5] * 8] * 7_000):
+        assert codec.decode(codec.encode(numbers)) == numbers
+
+
+def test_a_huge_key_is_not_repeated_in_the_error() -> None:
+    for key in (
+        b"\xc6\x00\xa0\x00\x00" + b"\xff" * 0xA00000,
+        b"\x92" + b"\x01\xd9\xc8" + b"x" * 200,
+    ):
+        with pytest.raises(CodecError, match="dict keys must be str, got") as caught:
+            codec.decode(b"\x81" + key + b"\x01")
+        assert len(str(caught.value)) < 200
+
+
+def test_large_bool_arrays_are_looked_at() -> None:
+    good = np.arange(10_000) % 3 == 0
+    data = codec.encode([good])
+    assert codec.decode(data)[0].tolist() == good.tolist()
+    with pytest.raises(CodecError, match="neither 0 nor 1"):
+        codec.decode(data[:-5_000] + b"\2" + data[-4_999:])
+
+
+async def test_a_message_of_many_values_is_decoded_beside_the_event_loop() -> None:
+    numbers = [0.5] * 50_000
+    ran = asyncio.Event()
+    asyncio.get_running_loop().call_soon(ran.set)
+    assert await async_codec.decode(codec.encode(numbers)) == numbers
+    assert ran.is_set(), "the loop went on meanwhile"
+    with pytest.raises(CodecError, match="65536 values"):
+        await async_codec.decode(repeated(b"\x01", 2**20))
+    with pytest.raises(CodecError, match="exceed max_bytes=10"):
+        await async_codec.decode(repeated(b"\x01", 2**20), max_bytes=10)
+    with pytest.raises(CodecError, match="truncated"):
+        await async_codec.decode(b"")
+    assert await async_codec.decode(codec.encode({"a": 1})) == {"a": 1}
 
 
 def test_what_is_no_bytes_is_refused() -> None:

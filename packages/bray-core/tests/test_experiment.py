@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bray_core import runtime
+from bray_core import metrics, runtime
 from bray_core.errors import AlreadyExistsError, ConfigError, MissingExtraError, NotFoundError
 from bray_core.experiment import Experiment, write_atomic
 
@@ -55,6 +55,53 @@ def test_a_project_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot write"):
         Experiment.open(tmp_path / "file", "trial")
+
+
+def settings(folder: Path) -> Any:
+    return yaml.safe_load((folder / "config.yaml").read_text())
+
+
+def test_other_settings_are_the_trials_once_the_launch_goes_on(tmp_path: Path) -> None:
+    Experiment.open(tmp_path, "trial", {"rate": 1}).close()
+    trial = tmp_path / "trial"
+    failed = Experiment.open(tmp_path, "trial", {"rate": 2})
+    assert (settings(trial), settings(failed.launch)) == ({"rate": 1}, {"rate": 2})
+    failed.close(ValueError("the network has another shape"))
+    assert settings(trial) == {"rate": 1}
+    assert not (failed.launch / "config.before.yaml").exists()
+    going = Experiment.open(tmp_path, "trial", {"rate": 3})
+    going.settle()
+    going.settle()
+    assert settings(trial) == {"rate": 3}
+    assert yaml.safe_load((going.launch / "config.before.yaml").read_text()) == {"rate": 1}
+    going.close(ValueError("later"))
+    going.settle()
+    assert settings(trial) == {"rate": 3}
+    same = Experiment.open(tmp_path, "trial", {"rate": 3})
+    same.close()
+    assert not (same.launch / "config.before.yaml").exists()
+    Experiment.open(tmp_path, "trial").close()
+    assert settings(trial) == {"rate": 3}
+
+
+@pytest.mark.parametrize("ending", [None, ValueError("no"), KeyboardInterrupt()])
+def test_a_launch_that_comes_to_its_end_goes_on(
+    tmp_path: Path, ending: BaseException | None
+) -> None:
+    Experiment.open(tmp_path, "trial", {"rate": 1}).close()
+    Experiment.open(tmp_path, "trial", {"rate": 2}).close(ending)
+    assert settings(tmp_path / "trial") == {"rate": 2 if ending is None else 1}
+
+
+def test_the_first_replay_that_was_trained_on_settles_it(tmp_path: Path) -> None:
+    runtime.init(tmp_path, "trial", config={"rate": 1}).close()
+    with runtime.init(tmp_path, "trial", config={"rate": 2}) as launched:
+        metrics.record("actor/steps", 5, kind="count")
+        launched.hub.gather()
+        assert settings(tmp_path / "trial") == {"rate": 1}
+        metrics.record("trainer/train_s", 0.1)
+        launched.hub.gather()
+        assert settings(tmp_path / "trial") == {"rate": 2}
 
 
 @pytest.mark.parametrize("broken", ["config.yaml", "bray.log"])

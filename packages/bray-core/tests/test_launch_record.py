@@ -90,6 +90,9 @@ def test_nothing_of_the_environment_is_recorded(
     [
         ("e.close(ValueError('no'))", "failed", "ValueError: no"),
         ("e.close(KeyboardInterrupt())", "interrupted", None),
+        ("e.close(SystemExit(128 + 15))", "interrupted", None),  # told to end by SIGTERM
+        ("e.close(SystemExit(0))", "finished", None),
+        ("e.close(SystemExit(3))", "failed", "SystemExit: 3"),
         ("e.close(ValueError('x' * 9999))", "failed", "ValueError: " + "x" * 1988),
     ],
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import logging
 import os
 import pickle
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -285,10 +286,64 @@ def test_without_restart_a_dead_worker_stays_dead() -> None:
     made = WorkerPool("frail", Adder, args=(0,), restart=False)
     try:
         os.kill(made.pids()[0], signal.SIGKILL)
-        with pytest.raises(DeadlineError, match="not ready in 1"):
-            made.wait_ready(1.0)
+        with pytest.raises(WorkerLostError, match="the worker died"):  # at once, not in an hour
+            until_it_raises(lambda: made.wait_ready(3600))
     finally:
         made.close()
+
+
+def until_it_raises(look: Callable[[], None]) -> None:
+    while True:
+        look()
+
+
+class Mortal:
+    """Dies while it is made, except for the first time."""
+
+    def __init__(self, mark: Path) -> None:
+        if mark.exists():
+            self.die()
+        mark.touch()
+
+    def die(self) -> None:
+        print("no memory is left on the device", file=sys.stderr, flush=True)
+        os._exit(1)
+
+
+def test_a_worker_that_dies_again_and_again_ends_the_run(tmp_path: Path) -> None:
+    """Whatever the program does meanwhile: it may wait for another pool's worker."""
+    from bray_core import remote
+    from bray_core.restart_limit import RestartLimit
+
+    limit = RestartLimit(max_restarts=2)
+    made = remote.WorkerPool("mortals", Mortal, args=(tmp_path / "mark",), limit=limit)
+    why = (
+        r"pool mortals, worker 0: the worker died: 3 times within 300 s, so it is not started "
+        r"again; its last words: .*no memory is left on the device$"
+    )
+    try:
+        remote.check_workers(5.0)
+        with pytest.raises(WorkerLostError):
+            made.call("die")
+        with pytest.raises(WorkerLostError, match=why):
+            until_it_raises(lambda: remote.check_workers(1.0))
+        with pytest.raises(WorkerLostError, match=why), remote.telling_what_died():
+            raise ClosedError("model: closed")  # what follows from it
+        with pytest.raises(WorkerLostError, match="3 times within 300 s"):
+            made.wait_ready(3600)
+        with pytest.raises(WorkerLostError, match="3 times within 300 s"):
+            made.call("die", again=True, timeout_s=3600)
+    finally:
+        made.close()
+    remote.check_workers(1.0)  # it is closed: no longer anybody's
+
+
+def test_workers_that_are_killed_now_and_then_are_no_crash_loop(pool: Any) -> None:
+    from bray_core import remote
+
+    os.kill(pool.pids()[1], signal.SIGKILL)
+    pool.wait_ready(60)
+    remote.check_workers(1.0)
 
 
 def run(script: str, *arguments: str, environment: dict[str, str] | None = None) -> str:
@@ -352,6 +407,127 @@ def test_a_cluster_of_ours_has_a_token_and_leaves_nothing_behind(tmp_path: Path)
     mark = str(uuid4())
     done = run(LIFE, mark, environment={**environment, "BRAY_MARK": mark, "HOME": str(tmp_path)})
     assert done.strip() == "done"
+
+
+def test_every_listener_of_a_cluster_of_ours_is_on_loopback(pool: Any) -> None:
+    """Daemons, workers and the driver; of all protocols."""
+    pool.pids()  # its workers are up
+    found = listeners(family_of(os.getpid()))
+    assert len(found) >= 6, found  # Ray's daemons, this process, two workers
+    assert not {name: address for name, address in found if not address.is_loopback}
+
+
+def family_of(pid: int) -> list[int]:
+    """Return a process and all that descend from it."""
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            with contextlib.suppress(OSError):  # it has ended
+                found += family_of(int(child))
+    return found
+
+
+def listeners(pids: list[int]) -> list[tuple[str, ipaddress.IPv4Address]]:
+    """Return who listens where."""
+    owners = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            name = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    owners[os.readlink(descriptor)] = f"{pid} {name[:200]}"
+    found = []
+    for protocol in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"/proc/net/{protocol}").read_text().splitlines()[1:]:
+            fields = line.split()
+            owner = owners.get(f"socket:[{fields[9]}]")
+            host = bytes.fromhex(fields[1].partition(":")[0])[-4:]
+            is_open = fields[3] == "0A" or protocol.startswith("udp")
+            if owner is not None and is_open:  # IPv6: the last four bytes, of ::ffff:127.0.0.1
+                found.append((f"{owner} {protocol}", ipaddress.IPv4Address(host[::-1])))
+    return found
+
+
+def test_a_cluster_on_loopback_is_joined_by_its_address() -> None:
+    """Ray itself takes 127.0.0.1 for the address at which other machines reach this one."""
+    import ray
+
+    script = """
+import os, sys
+from bray_core import remote
+remote.init_ray(sys.argv[1])
+pool = remote.WorkerPool("joined", dict)
+assert pool.pids()
+pool.close()
+remote.shutdown_ray()
+assert "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER" not in os.environ
+print("alive")
+"""
+    address = ray.get_runtime_context().gcs_address
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith("RAY_ENABLE_WIN")
+    }
+    assert run(script, address, environment=environment).strip() == "alive"
+
+
+@pytest.mark.parametrize(("version", "is_new"), [("2.58.3", False), ("2.59.0", True)])
+def test_a_ray_without_tokens_is_refused(version: str, is_new: bool) -> None:
+    from bray_core import remote
+
+    if is_new:
+        remote._check_version(version)
+    else:
+        with pytest.raises(ConfigError, match=r"ray: expected version 2\.59 or later.*got 2\.58"):
+            remote._check_version(version)
+
+
+TERMINATED = """
+import sys
+from bray_core import runtime
+with runtime.init(sys.argv[1], "trial", "ray"):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_sigterm_interrupts_a_launch_on_ray(tmp_path: Path) -> None:
+    """Ray's own handler would drain its node for half a minute, then exit with 1: a failure."""
+    from bray_core.launch_record import LaunchRecord
+
+    with subprocess.Popen(
+        [sys.executable, "-c", TERMINATED, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    (launch,) = (tmp_path / "trial" / "launches").iterdir()
+    record = LaunchRecord.read(launch)
+    assert record is not None
+    assert (record.ending, record.error) == ("interrupted", None)
+
+
+def test_a_programs_own_handler_of_sigterm_stays() -> None:
+    script = """
+import signal
+from bray_core import remote
+seen = []
+handler = lambda number, frame: seen.append(number)
+signal.signal(signal.SIGTERM, handler)
+def start(**options):
+    remote.ray_utils.set_sigterm_handler(lambda number, frame: None)  # as Ray does
+    signal.raise_signal(signal.SIGTERM)
+    raise Exception("too busy")
+remote.ray.init = start
+try:
+    remote.init_ray()
+except remote.DeadlineError:
+    pass
+print(seen == [signal.SIGTERM], signal.getsignal(signal.SIGTERM) is handler)
+"""
+    assert run(script).strip() == "True True"
 
 
 def test_a_cluster_of_the_users_is_used_and_left_alone() -> None:

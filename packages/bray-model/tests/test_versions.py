@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from bray_core.errors import CodecError, VersionNotFoundError
+from bray_core.errors import CodecError, FormatError, VersionNotFoundError
 from bray_model import Retention
 from bray_model.versions import VersionStore
 
@@ -103,10 +103,10 @@ def test_a_broken_index_is_told(store, content):
         store.versions()
 
 
-def test_an_index_of_another_format_is_told(store):
+def test_an_index_of_a_newer_format_is_told(store):
     store.save(3, weights(3))
     (store.path / "index.json").write_text(json.dumps({"format": 2, "versions": [3]}))
-    with pytest.raises(CodecError, match=r"expected format 1, got 2: it was written by another"):
+    with pytest.raises(FormatError, match=r"has format 2, this version reads up to 1: a newer"):
         store.versions()
 
 

@@ -31,9 +31,12 @@ def test_a_signal_drains(launch: Launch, number: signal.Signals) -> None:
         wait_until_draining(pages)
         with pytest.raises(ServiceError, match="draining"):
             web.start("new")
-        with pytest.raises(ServiceError, match="unreachable"):
-            Client(addresses[0])
-        assert web.tick("web", b"") == b"1", "open sessions go on"
+        with closing(connected(addresses[1])) as balancer:
+            wait_until_draining(balancer)
+        with Client(addresses[1]) as stranger:
+            assert stranger.tick("web", b"") == b"1", (
+                "open sessions go on, over new connections too"
+            )
         tick.join()
         assert slow == [b"1"], "what runs is finished"
         player.end("running")
@@ -44,7 +47,6 @@ def test_a_signal_drains(launch: Launch, number: signal.Signals) -> None:
 
 
 def wait_until_draining(open_connection: HTTPConnection) -> None:
-    """Ask on a connection that was there before: new ones are not accepted."""
     deadline = time.monotonic() + 5
     while True:
         open_connection.request("GET", "/ready")
@@ -83,3 +85,29 @@ def test_a_second_signal_ends_it_at_once(launch: Launch) -> None:
         wait_until_draining(pages)
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize("service", ["Echo", "Counter"])
+def test_who_asks_anew_after_sigterm_is_told_to_go_elsewhere(launch: Launch, service: str) -> None:
+    """A lame duck: nothing is under way, and still a balancer finds a `/ready` that says no."""
+    process, addresses = launch(service, http_port=0, lame_duck_s=60.0, drain_s=60.0)
+    with closing(connected(addresses[1])) as before:
+        before.request("GET", "/ready")
+        assert before.getresponse().read() == b"ready\n"
+        process.send_signal(signal.SIGTERM)
+        wait_until_draining(before)
+    with closing(connected(addresses[1])) as balancer, Client(addresses[0]) as client:
+        wait_until_draining(balancer)
+        if service == "Echo":
+            assert client.call(b"late") == b"late", "what a balancer still sends is answered"
+        else:
+            with pytest.raises(ServiceError, match="draining"):
+                client.start("late")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+
+
+def test_nobody_waits_for_a_lame_duck_at_a_terminal(launch: Launch) -> None:
+    process, _ = launch("Echo", lame_duck_s=60.0, drain_s=60.0)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 0

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import urllib.error
 import urllib.request
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -390,3 +392,40 @@ async def test_a_client_that_does_not_read_is_not_read_either() -> None:
     writer.transport.abort()
     del reader
     await server.stop(0)
+
+
+class _Marker:
+    pass
+
+
+@pytest.mark.parametrize("request_", [Request("call", "", b""), Request("tick", "a", b"")])
+def test_a_failed_request_is_not_kept_by_its_error(request_: Request) -> None:
+    """Without the garbage collector: a frame in a traceback would hold a body of megabytes."""
+    marks: list[weakref.ref[_Marker]] = []
+
+    def fail(marker: _Marker) -> None:
+        raise ServiceError("bad_request", "no")
+
+    class Failing:
+        async def start(self, body: bytes) -> bytes:
+            return b""
+
+        async def tick(self, body: bytes) -> bytes:
+            marker = _Marker()
+            marks.append(weakref.ref(marker))
+            await asyncio.to_thread(fail, marker)
+            return b""
+
+    gc.collect()
+    gc.disable()
+    server = ServerThread((lambda session: Failing()) if request_.session else Failing())
+    try:
+        with Client(server.addresses[0]) as client:
+            if request_.session:
+                client.start(request_.session)
+            for _ in range(2):  # the second finds that the first is done with
+                assert isinstance(client.exchange([request_])[0], ServiceError)
+            assert marks[0]() is None
+    finally:
+        gc.enable()
+        server.close()

@@ -205,6 +205,34 @@ def check_training(own: ranks.Ranks) -> Any:
     return [error, flat(trainer.module), figures]
 
 
+class Segmented(Regression):
+    """A replay's rows, padded, as one batch of segments of at most three steps, `[T, B, …]`."""
+
+    def handle(self, replay: Any) -> Any:
+        (tensors,) = Trainer.handle(self, replay)
+        parts = list(zip(tensors["x"].split(3), tensors["y"].split(3), strict=True))
+        columns = torch.zeros((3, len(parts), 4))
+        for at, (x, y) in enumerate(parts):
+            columns[: len(y), at] = torch.cat([x, y[:, None]], 1)
+            columns[len(y) :, at] = torch.nan
+        yield {"columns": columns, "length": torch.tensor([len(y) for _, y in parts])}
+
+    def loss(self, batch: Any, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        valid = torch.arange(3)[:, None] < batch["length"]
+        steps = batch["columns"][valid]
+        error = (self.module(steps[:, :3])[:, 0] - steps[:, 3]).square().mean()
+        return error, {"error": error}
+
+
+def check_segments(own: ranks.Ranks) -> Any:
+    """Ranks of as many segments, and of very unequal valid steps."""
+    sizes = (9, 8) if own.is_first else (7, 7)
+    replays = [rows(10 * i + own.rank, n) for i, n in enumerate(sizes)]
+    trainer = make(replays, Segmented)
+    error = run(trainer, 2)
+    return [error, flat(trainer.module), trainer.progress()["error"]]
+
+
 def check_skip(own: ranks.Ranks) -> Any:
     """The second replay of rank 1 is no number."""
     replays = [rows(own.rank, 4), rows(own.rank, 4), rows(own.rank, 4)]

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from bray_core import nested
-from bray_core.errors import BrayError, SpecError
+from bray_core.errors import BrayError, FormatError, SpecError
 from bray_core.layout import Layout, Packed
 from bray_trainer import Trainer, TrainerConfig, checkpoint
 
@@ -55,6 +55,46 @@ def make(directory, width=3, **settings):
     module = nn.Sequential(nn.Linear(2, width), nn.BatchNorm1d(width), nn.Dropout(0.5))
     config = TrainerConfig(**{"seed": 7, **settings})
     return Noisy(module, Endless(), config=config, directory=directory)
+
+
+def rewrite(path, change):
+    """Write a checkpoint again, changed."""
+    state = torch.load(path, weights_only=True)
+    change(state)
+    torch.save(state, path)
+
+
+def test_a_checkpoint_has_a_format_and_one_without_is_read(tmp_path):
+    make(tmp_path).run(2)
+    (path,) = tmp_path.glob("*.pt")
+    assert torch.load(path, weights_only=True)["format"] == checkpoint.FORMAT
+    rewrite(path, lambda state: state.pop("format"))
+    trainer = make(tmp_path)
+    trainer.run(1)
+    assert trainer.replays == 3
+    assert len(trainer.seen) == 3
+
+
+def test_a_checkpoint_of_a_newer_format_is_refused_and_stays(tmp_path):
+    make(tmp_path, checkpoint_every=1).run(2)
+    newest = max(tmp_path.glob("*.pt"))
+    rewrite(newest, lambda state: state.update(format=99))
+    before = newest.read_bytes()
+    trainer = make(tmp_path)
+    words = rf"{newest}: has format 99, this version reads up to 1: a newer version of bray wrote"
+    with pytest.raises(FormatError, match=words):
+        trainer.run(1)  # the checkpoint before is whole, and not what the user means
+    assert newest.read_bytes() == before
+    assert len(list(tmp_path.glob("*.pt"))) == 2
+
+
+def test_a_file_that_is_no_checkpoint_is_passed_over(tmp_path, caplog):
+    make(tmp_path, checkpoint_every=1).run(2)
+    torch.save([1, 2], max(tmp_path.glob("*.pt")))
+    trainer = make(tmp_path)
+    trainer.run(0)
+    assert trainer.replays == 1
+    assert "expected a checkpoint's dict, got list" in caplog.text
 
 
 def test_an_interrupted_run_has_the_losses_of_a_whole_one(tmp_path):

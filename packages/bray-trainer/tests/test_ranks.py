@@ -144,6 +144,17 @@ def test_training_equals_that_of_one_with_the_large_batches(found: list[dict[str
     assert found[0]["training"] == found[1]["training"], "figures too: of all ranks' samples"
 
 
+def test_segments_count_by_their_valid_steps(found: list[dict[str, Any]]) -> None:
+    pairs = ((9, 7), (8, 7))
+    replays = [[checks.rows(10 * i + r, n) for r, n in enumerate(p)] for i, p in enumerate(pairs)]
+    expected = of_one([joined(*pair) for pair in replays])
+    for rank in range(2):
+        error, weights, _ = found[rank]["segments"]
+        assert error == "none"
+        assert weights == pytest.approx(expected, abs=1e-6)
+    assert found[0]["segments"] == found[1]["segments"], "figures too"
+
+
 def test_a_step_is_skipped_by_all_or_none(found: list[dict[str, Any]]) -> None:
     assert found[0]["skip"] == found[1]["skip"]
     error, weights, steps = found[0]["skip"]

@@ -53,6 +53,56 @@ def test_a_trainer_on_ray_has_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert made == [("ppo", Handle, 2, 0.5, 0.0), ("stop",), ("close",)]
 
 
+def test_a_failed_start_leaves_the_trial_as_it_was(tmp_path: Path) -> None:
+    """Such as one with a network of another shape, and with less room for what is kept."""
+    few = Keep(checkpoints=1, versions=1)
+    segment = {"x": np.zeros((4, 3), np.float32)}
+    layout = Layout(nested.spec(segment))
+    example = np.zeros((1, 4), np.float32)
+    with bray.init(tmp_path, "trial", config={"size": 4}) as run:
+        model = run.model("policy", torch.nn.Linear(4, 2), example)
+        buffer = run.buffer("memory", layout, ReplayConfig(batch_size=2, capacity=8))
+        buffer.push(*[segment] * 4)
+        for _ in range(3):
+            model.publish(model.weights()[1])
+            model.checkpoint()
+    trial = tmp_path / "trial"
+
+    def content() -> dict[str, bytes]:
+        return {
+            str(path.relative_to(trial)): path.read_bytes()
+            for path in sorted(trial.rglob("*"))
+            if path.is_file() and path.parts[len(trial.parts)] not in ("launches", "bray.log")
+        }
+
+    before = content()
+    assert len(before) > 4
+    failing = bray.init(tmp_path, "trial", config={"size": 8}, keep=few)
+    failing.buffer("memory", layout, ReplayConfig(batch_size=2, capacity=2))
+    failing.close(ValueError("no such device"))
+    assert content() == before
+    with bray.init(tmp_path, "trial", config={"size": 8}, keep=few) as run:
+        run.report({"frames": 1}, lambda: None)
+    assert "size: 8" in (trial / "config.yaml").read_text()
+    assert len(list(trial.glob("models/policy/versions/*.safetensors"))) == 1
+
+
+def test_what_ends_a_run_is_not_hidden_by_what_fails_then(tmp_path: Path) -> None:
+    class Component:
+        def close(self) -> None:
+            raise RuntimeError("cannot be closed")
+
+    failed = bray.init(tmp_path, "trial")
+    failed.keep(Component())
+    why = ValueError("why it ends")
+    failed.close(why)
+    assert "RuntimeError: cannot be closed" in why.__notes__[0]
+    finished = bray.init(tmp_path, "trial")
+    finished.keep(Component())
+    with pytest.raises(RuntimeError, match="cannot be closed"):
+        finished.close()
+
+
 def test_one_run_a_process(tmp_path: Path) -> None:
     with bray.init(tmp_path, "one"), pytest.raises(AlreadyExistsError):
         bray.init(tmp_path, "two")

@@ -11,8 +11,8 @@ from bray_actor.actor import Actor
 from bray_actor.agent import Agent
 from bray_actor.handover import EpisodeHandover
 from bray_actor.state import State
-from bray_core import codec
-from bray_core.errors import BrayError, ConfigError
+from bray_core import async_codec, codec
+from bray_core.errors import BrayError, CodecError, ConfigError, ServiceError, SpecError
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,12 @@ class AgentActor(Actor):
         }
 
     def parse(self, body: bytes) -> Any:
-        """Return what the agents see as `state.observation`."""
+        """Return what the agents see as `state.observation`.
+
+        Raises:
+            CodecError: the body is not in the codec; the client is answered `bad_request`, as it
+                is for a SpecError that an override raises.
+        """
         return codec.decode(body)
 
     def reply(self, state: State, results: dict[str, Any]) -> bytes:
@@ -78,8 +83,9 @@ class AgentActor(Actor):
 
         Raises:
             AgentError: one or more failed; names each with its error.
+            ServiceError: `bad_request`: the body cannot be parsed.
         """
-        state = State(self.parse(body), self._timeout_s)
+        state = State(await self._parsed(body), self._timeout_s)
         outcomes = await asyncio.gather(
             *(self._run(name, agent, state) for name, agent in self._agents.items()),
             return_exceptions=True,
@@ -98,6 +104,14 @@ class AgentActor(Actor):
         if failures:
             raise self._explain(failures)
         return self.reply(state, results)
+
+    async def _parsed(self, body: bytes) -> Any:
+        try:
+            if type(self).parse is AgentActor.parse:
+                return await async_codec.decode(body, max_bytes=len(body))
+            return self.parse(body)
+        except (CodecError, SpecError) as error:
+            raise ServiceError("bad_request", str(error)) from error
 
     async def _run(self, name: str, agent: Agent, state: State) -> Any:
         view = state.of(name)

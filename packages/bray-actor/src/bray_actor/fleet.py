@@ -24,6 +24,26 @@ _ADDRESS_TIMEOUT_S = 60.0
 """Actor workers that were lost are back by then, or will not come."""
 
 
+def lanes_at(
+    address: int, num_addresses: int, num_processes: int, envs_per_process: int
+) -> list[str]:
+    """Return the lanes that a `GamecoreFleet` plays at one of its addresses, in order.
+
+    Their sessions are named `lane/episode`.
+
+    Args:
+        address: number of the address, from 0.
+        num_addresses: how many the fleet has.
+        num_processes: as for the fleet.
+        envs_per_process: likewise.
+    """
+    return [
+        str(process * envs_per_process + environment)
+        for process in range(address, num_processes, num_addresses)
+        for environment in range(envs_per_process)
+    ]
+
+
 class GamecoreFleet:
     """Processes that each play `envs_per_process` environments of one kind.
 

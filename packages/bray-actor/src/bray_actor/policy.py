@@ -7,23 +7,27 @@ the action before (absent in the first tick); reply `{"action"}`. end: `{"observ
 
 from __future__ import annotations
 
+import math
 import random
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bray_actor.actor import Actor
 from bray_actor.decoder import Decision, Decoder, check_outputs, decoder_for
+from bray_actor.lane_barrier import LaneBarrier
 from bray_actor.segment import SegmentWriter
 from bray_actor.step_budget import StepBudget
-from bray_core import codec, metrics
+from bray_core import async_codec, codec, metrics
 from bray_core.config import from_mapping
-from bray_core.errors import ConfigError, SpecError
+from bray_core.errors import CodecError, ConfigError, ServiceError, SpecError
 from bray_core.layout import Packed
 from bray_core.nested import Nested
-from bray_core.protocols import Buffer, Model
+from bray_core.protocols import Answer, Buffer, Model
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +69,12 @@ class PolicyActor(Actor):
         config: how to act.
         buffer: where finished segments go; None records nothing.
         budget: steps per policy version; None lets every tick through.
+        lanes: answers the ticks of a fixed set of sessions together, so that a run repeats; it
+            has a budget of its own. None asks the model for each tick by itself.
+
+    Raises:
+        ConfigError: both a budget and lanes.
+        SpecError: the session belongs to none of the lanes.
     """
 
     def __init__(
@@ -74,12 +84,17 @@ class PolicyActor(Actor):
         config: PolicyConfig,
         buffer: Buffer | None = None,
         budget: StepBudget | None = None,
+        lanes: LaneBarrier | None = None,
     ) -> None:
+        if budget is not None and lanes is not None:
+            raise ConfigError("budget: expected None beside lanes, which take steps= themselves")
         self._model = model
         self._config = config
         self._labels = {"phase": config.phase} if config.phase else {}
         self._buffer = buffer
-        self._budget = budget
+        self._budget = lanes if budget is None else budget
+        self._pace = budget
+        self._seat = None if lanes is None else lanes.join(session)
         self._writer = SegmentWriter(buffer.layout) if buffer is not None else None
         self._state = np.zeros(config.state_size, np.float32)
         self._random = random.Random(f"{config.seed}/{session}")
@@ -96,9 +111,10 @@ class PolicyActor(Actor):
         *,
         buffer: Buffer | None = None,
         budget: StepBudget | None = None,
+        lanes: LaneBarrier | None = None,
     ) -> Callable[[str], PolicyActor]:
         """Return what a server calls with each session's id."""
-        return lambda session: cls(session, model, config, buffer, budget)
+        return lambda session: cls(session, model, config, buffer, budget, lanes)
 
     @classmethod
     def from_export(cls, config: Mapping[str, Any], model: Model) -> Callable[[str], PolicyActor]:
@@ -111,41 +127,56 @@ class PolicyActor(Actor):
 
     async def start(self, body: bytes) -> bytes:
         """Begin an episode."""
-        _message(body or _EMPTY)
+        await _message(body or _EMPTY)
         return _EMPTY
 
     async def tick(self, body: bytes) -> bytes:
         """Take the last action's reward and the new observation; return the next action."""
-        message = _message(body)
+        message = await _message(body)
         observation = _required(message, "observation")
         self._finish_step(message)
         if self._writer is not None and self._writer.is_full:
-            self._push(self._writer.finish(observation))
-        await self._admit(observation)
+            self._push(self._finish_segment(observation))
+        answer = await self._ask(observation)
         try:
-            if self._config.state_size:
-                answer = await self._model.infer(observation, self._state)
-            else:
-                answer = await self._model.infer(observation)
             decision = self._decide(answer.outputs)
             self._begin_step(observation, decision, answer.outputs, answer.version)
-        except BaseException:  # also a client that went away: the step was not taken
-            if self._budget is not None:
-                self._budget.refund(1)
+        except BaseException:
+            self._refund(1)
             raise
         return codec.encode({"action": decision.action})
 
+    async def _ask(self, observation: Nested) -> Answer:
+        """Return the policy's outputs; the step counts in the budget.
+
+        Raises:
+            ServiceError: `bad_request`: the observation does not fit the model.
+        """
+        inputs = (observation, self._state) if self._config.state_size else (observation,)
+        try:
+            if self._seat is not None:
+                return await self._seat.ask(*inputs, on_held=partial(self._cut, observation))
+            await self._admit(observation)
+            return await self._infer(*inputs)
+        except SpecError as error:
+            raise ServiceError("bad_request", f"observation: {error}") from error
+
     async def end(self, body: bytes) -> bytes:
         """Take the last outcome and push the episode's last segment."""
-        message = _message(body)
-        terminated = bool(message.get("terminated", False))
+        try:
+            return self._end(await _message(body))
+        finally:
+            self._drop_segment()  # empty, unless the end was refused: then nobody can repeat it
+            if self._seat is not None:
+                self._seat.end()
+
+    def _end(self, message: dict[str, Any]) -> bytes:
+        terminated, truncated = _flag(message, "terminated"), _flag(message, "truncated")
         observation = None if terminated else _required(message, "observation")
-        self._finish_step(message, terminated, bool(message.get("truncated", False)))
+        self._finish_step(message, terminated, truncated)
         writer = self._writer
         if writer is not None and len(writer):
-            self._push(
-                writer.finish(observation, episode_return=self._return, episode_length=self._length)
-            )
+            self._push(self._finish_segment(observation, self._return, self._length))
         metrics.record("actor/episode_return", self._return, kind="mean", **self._labels)
         metrics.record("actor/episode_length", self._length, kind="mean", **self._labels)
         metrics.record("actor/episodes", 1, kind="count", **self._labels)
@@ -153,6 +184,11 @@ class PolicyActor(Actor):
 
     async def abort(self, reason: str) -> None:
         """Drop the open segment and refund its steps."""
+        self._drop_segment()
+        if self._seat is not None:
+            self._seat.lose()
+
+    def _drop_segment(self) -> None:
         if self._writer is not None:
             self._lose(self._writer.discard())
 
@@ -164,7 +200,10 @@ class PolicyActor(Actor):
             return
         reward = message.get("reward")
         if not isinstance(reward, int | float):
-            raise SpecError(f"reward: expected a number, got {type(reward).__name__}")
+            got = type(reward).__name__
+            raise ServiceError("bad_request", f"reward: expected a number, got {got}")
+        if not math.isfinite(reward):
+            raise ServiceError("bad_request", f"reward: expected a finite number, got {reward}")
         self._has_acted = False
         self._return += reward
         if self._writer is not None and self._writer.has_open_step:
@@ -174,12 +213,27 @@ class PolicyActor(Actor):
 
     async def _admit(self, observation: Nested) -> None:
         """Wait for the budget; a segment that is open meanwhile is cut here and pushed."""
-        if self._budget is None:
+        if self._pace is None:
             return
-        while not self._budget.try_acquire():
-            if self._writer is not None and len(self._writer):
-                self._push(self._writer.finish(observation))
-            await self._budget.wait()
+        while not self._pace.try_acquire():
+            self._cut(observation)
+            await self._pace.wait()
+
+    def _cut(self, observation: Nested) -> None:
+        """Push the open segment, which `observation` follows, if there is one."""
+        if self._writer is not None and len(self._writer):
+            self._push(self._finish_segment(observation))
+
+    def _refund(self, steps: int) -> None:
+        if self._budget is not None:
+            self._budget.refund(steps)
+
+    async def _infer(self, *inputs: Nested) -> Answer:
+        try:
+            return await self._model.infer(*inputs)
+        except BaseException:  # also a client that went away: the step was not taken
+            self._refund(1)
+            raise
 
     def _decide(self, outputs: Nested) -> Decision:
         if self._decoder is None:
@@ -213,6 +267,18 @@ class PolicyActor(Actor):
         self._length += 1
         metrics.record("actor/steps", 1, kind="count", **self._labels)
 
+    def _finish_segment(
+        self, final_observation: Nested, whole_return: float = math.nan, whole_length: int = 0
+    ) -> Packed:
+        """Finish the segment. Raises ServiceError: `bad_request`: the observation does not fit."""
+        assert self._writer is not None
+        try:
+            return self._writer.finish(
+                final_observation, episode_return=whole_return, episode_length=whole_length
+            )
+        except SpecError as error:
+            raise ServiceError("bad_request", str(error)) from error
+
     def _push(self, segment: Packed) -> None:
         assert self._buffer is not None
         if not self._buffer.push(segment):
@@ -221,21 +287,37 @@ class PolicyActor(Actor):
     def _lose(self, steps: int) -> None:
         if steps:
             metrics.record("actor/steps_lost", steps, kind="count")
-            if self._budget is not None:
-                self._budget.refund(steps)
+            self._refund(steps)
 
 
 _EMPTY = codec.encode({})
 
 
-def _message(body: bytes) -> dict[str, Any]:
-    message = codec.decode(body)
+async def _message(body: bytes) -> dict[str, Any]:
+    """Return the dict that a request holds. Raises ServiceError: `bad_request`."""
+    try:
+        message = await async_codec.decode(body, max_bytes=len(body))
+    except CodecError as error:
+        message = f"body: expected bray's codec: {type(error).__name__}: {error}"
+        raise ServiceError("bad_request", message) from error
     if not isinstance(message, dict):
-        raise SpecError(f"body: expected a dict in bray's codec, got {type(message).__name__}")
+        got = type(message).__name__
+        raise ServiceError("bad_request", f"body: expected a dict in bray's codec, got {got}")
     return message
 
 
 def _required(message: dict[str, Any], name: str) -> Nested:
     if name not in message:
-        raise SpecError(f"body: expected the key {name!r}, got {sorted(message)}")
+        got = reprlib.repr(sorted(message))
+        raise ServiceError("bad_request", f"body: expected the key {name!r}, got {got}")
     return message[name]
+
+
+def _flag(message: dict[str, Any], name: str) -> bool:
+    value = message.get(name, False)
+    if isinstance(value, np.ndarray) and value.ndim == 0:  # a numpy bool, as the codec brings it
+        value = value.item()
+    if not isinstance(value, int | float):
+        got = type(value).__name__
+        raise ServiceError("bad_request", f"{name}: expected true or false, got {got}")
+    return bool(value)

@@ -15,7 +15,7 @@ from bray_actor.rollouts import AnyRunner, Played
 from bray_core import metrics
 from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
 from bray_core.protocols import Actor
-from bray_core.remote import WorkerPool, worker_index
+from bray_core.remote import WorkerPool, gave_up, telling_what_died, worker_index
 from bray_server import Limits, Tls
 from bray_server.remote import RemoteServer
 
@@ -127,7 +127,13 @@ class RemoteRollouts:
 
         Raises:
             Exception: what environment, model or buffer of one failed with.
+            WorkerLostError: a worker died too often, of these or of any other pool that this
+                process made; quotes its last words.
         """
+        with telling_what_died():
+            return self._poll()
+
+    def _poll(self) -> Played:
         played = Played(0, [])
         now = time.monotonic()
         for worker in range(self._pool.size):
@@ -141,6 +147,8 @@ class RemoteRollouts:
                 self._note_silent(worker, since)
                 continue
             except WorkerLostError as error:
+                if gave_up(error):
+                    raise
                 self._note_lost(worker, error)
                 part = Played(0, [])
             else:

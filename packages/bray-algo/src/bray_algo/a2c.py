@@ -30,7 +30,7 @@ def loss(
         The loss, and `policy_loss`, `value_loss` and `entropy`.
 
     Raises:
-        ValueError: shapes do not agree.
+        ValueError: shapes do not agree, or a number is out of its range.
     """
     check_columns(log_prob, entropy=entropy, value=value, advantage=advantage, target=target)
     check_flags("valid", valid, log_prob.shape)

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bray_algo.columns import Terms, check_rank, check_shape
+from bray_algo.columns import Terms, check_floats, check_numbers, check_rank, check_shape
+from bray_algo.precision import alike, wide
 from bray_algo.validation import check_finite
 
 
@@ -35,6 +36,9 @@ def discriminator_loss(expert_logit: Tensor, policy_logit: Tensor) -> tuple[Tens
     check_rank("expert_logit", expert_logit, "N")
     check_rank("policy_logit", policy_logit, "N")
     check_finite(expert_logit=expert_logit, policy_logit=policy_logit)
+    check_numbers("expert_logit", expert_logit)
+    check_numbers("policy_logit", policy_logit)
+    expert_logit, policy_logit = wide(expert_logit), wide(policy_logit)
     loss = F.softplus(-expert_logit).mean() + F.softplus(policy_logit).mean()
     with torch.no_grad():
         terms = {
@@ -50,10 +54,11 @@ def gradient_penalty(discriminator: nn.Module, inputs: Tensor) -> Tensor:
     Mescheder et al. 2018, "Which training methods for GANs do actually converge?", equation 9 (R1,
     at the expert's inputs): without it a discriminator soon tells all apart and teaches nothing.
     """
+    check_floats("inputs", inputs)
     inputs = inputs.detach().requires_grad_()
     logit = discriminator(inputs)
     (gradient,) = torch.autograd.grad(logit.sum(), inputs, create_graph=True)
-    return gradient.flatten(1).square().sum(-1).mean()
+    return wide(gradient).flatten(1).square().sum(-1).mean()
 
 
 def gail_reward(
@@ -69,7 +74,8 @@ def gail_reward(
         kind: `positive`: −log(1 − D), above 0, which favours long episodes; `negative`: log D,
             below 0, which favours short ones; `log_odds`: log D − log(1 − D), either sign.
     """
-    logit = logit.detach()
+    check_numbers("logit", logit)
+    logit = wide(logit).detach()
     if kind == "positive":
         return F.softplus(logit)
     if kind == "negative":
@@ -90,8 +96,9 @@ def airl_logit(advantage: Tensor, log_prob: Tensor) -> Tensor:
         advantage: f, with gradient, `[N]`.
         log_prob: log π of the actions under the current policy, `[N]`, a constant.
     """
+    check_numbers("advantage", advantage)
     check_shape("log_prob", log_prob, advantage.shape)
-    return advantage - log_prob.detach()
+    return wide(advantage) - wide(log_prob).detach()
 
 
 def airl_advantage(
@@ -107,10 +114,13 @@ def airl_advantage(
         next_potential: h at the next one, `[N]`; not read where the discount is 0.
         discount: γ, or 0 where the episode terminated, `[N]`.
     """
+    check_numbers("reward", reward)
     for name, column in (
         ("potential", potential),
         ("next_potential", next_potential),
         ("discount", discount),
     ):
         check_shape(name, column, reward.shape)
+    columns = alike(reward, potential, next_potential, discount)
+    reward, potential, next_potential, discount = columns
     return reward + discount * next_potential.masked_fill(discount == 0, 0.0) - potential

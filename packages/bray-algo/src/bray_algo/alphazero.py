@@ -7,6 +7,7 @@ positions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,12 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from bray_algo import categorical
-from bray_algo.columns import Terms, check_rank, check_shape
+from bray_algo.columns import Terms, check_floats, check_numbers, check_rank, check_shape
 from bray_algo.games.batch_game import BatchGame
 from bray_algo.intervals import Floats
 from bray_algo.mcts import Evaluate, Ints, SearchConfig, search
 from bray_algo.ppo import value_error
-from bray_algo.validation import check_finite, check_logits
+from bray_algo.precision import wide
+from bray_algo.scalars import check_count, check_not_negative
+from bray_algo.validation import check_finite, check_logits, check_within
 
 
 class Episode(NamedTuple):
@@ -60,8 +63,8 @@ class SelfPlay:
         rng: np.random.Generator,
         num_random_moves: int = 30,
     ) -> None:
-        if num_games < 1:
-            raise ValueError(f"num_games: expected 1 or more, got {num_games}")
+        check_count("num_games", num_games)
+        check_not_negative("num_random_moves", num_random_moves)
         self.game = game
         self.games_ended = 0
         self._config = config
@@ -139,11 +142,15 @@ def alphazero_loss(
         ValueError: shapes do not agree.
     """
     check_rank("logits", logits, "N, A")
+    check_floats("logits", logits)
     check_shape("policy", policy, logits.shape)
     check_shape("value", value, logits.shape[:1])
     check_logits(logits=logits)
     check_finite(policy=policy, outcome=outcome)
-    policy = policy.detach()
+    check_numbers("policy", policy)
+    check_within(0.0, math.inf, policy=policy)
+    check_not_negative("value_coefficient", value_coefficient)
+    policy = wide(policy).detach()
     policy_loss = -(policy * categorical.log_probs(logits)).sum(-1).mean()
     value_loss = value_error(value, outcome)
     entropy = torch.special.entr(policy).sum(-1).mean()

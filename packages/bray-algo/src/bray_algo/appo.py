@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from bray_algo import ppo, segments
-from bray_algo.columns import Terms, check_columns, check_positive, mean
+from bray_algo.columns import Terms, check_columns, mean, standardised
+from bray_algo.precision import alike
 from bray_algo.returns import vtrace
+from bray_algo.scalars import check_limit
 from bray_algo.validation import check_finite
 from bray_algo.vtrace_actor_critic import lag_terms
 
@@ -73,6 +75,7 @@ def loss(
     )
     valid = None if padding is None else ~padding
     check_finite(valid, entropy=entropy, target_log_prob=target_log_prob)
+    log_prob, behaviour_log_prob, reward, value = alike(log_prob, behaviour_log_prob, reward, value)
     followed = log_prob if target_log_prob is None else target_log_prob
     log_ratio = (followed - behaviour_log_prob).detach()
     columns = (reward, value.detach(), *ends)
@@ -83,13 +86,12 @@ def loss(
         following = segments.following(targets.target, *ends)
         advantage = reward + discount * following - value.detach()
     else:
-        check_positive("max_behaviour_ratio", max_behaviour_ratio)
+        check_limit("max_behaviour_ratio", max_behaviour_ratio)
         # min(μ/π', ρ̂) π/μ is π over the greater of π' and μ/ρ̂.
         near = torch.maximum(target_log_prob, behaviour_log_prob - math.log(max_behaviour_ratio))
         advantage = targets.advantage
     if normalize_advantage:
-        centred = advantage - mean(advantage, valid)
-        advantage = centred / (mean(centred.square(), valid).sqrt() + 1e-8)
+        advantage = standardised(advantage, valid)
     policy_loss, terms = ppo.clipped_surrogate(
         log_prob, near, advantage, clip=clip, dual_clip=dual_clip, valid=valid
     )

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from bray_algo.validation import check_tensor
+
 
 class Attention(nn.Module):
     """Multi-head attention (Vaswani et al. 2017, §3.2) with a mask of who is there.
@@ -134,6 +136,8 @@ def check_present(present: Tensor, entities: Tensor) -> None:
     Raises:
         ValueError: it is not.
     """
+    check_tensor("entities", entities)
+    check_tensor("present", present)
     wanted = tuple(entities.shape[:-1])
     if entities.ndim < 2 or present.shape != wanted or present.dtype != torch.bool:
         raise ValueError(

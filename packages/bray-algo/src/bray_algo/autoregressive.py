@@ -19,7 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from bray_algo import categorical, multi_categorical
+from bray_algo.columns import check_floats, check_shape
 from bray_algo.networks import mlp
+from bray_algo.validation import check_index
 
 Legal = Sequence[Tensor | None]
 """For each part: bool `[B, A_k]`, bool `[B, A_1, A_k]` where it depends on the first, or None."""
@@ -46,6 +48,7 @@ class AutoRegressiveHead(nn.Module):
         super().__init__()
         if min(num_actions, default=0) < 1:
             raise ValueError(f"num_actions: expected positive numbers, got {list(num_actions)}")
+        self.num_actions = tuple(num_actions)
         self.parts = nn.ModuleList(
             mlp([num_features, hidden, num], nn.ReLU, output_gain=0.01) for num in num_actions
         )
@@ -71,11 +74,13 @@ class AutoRegressiveHead(nn.Module):
         """Return the K logits `[B, A_k]` along the path of these actions `[B, K]`.
 
         Raises:
-            ValueError: shapes do not agree, or a mask has a row of no legal action.
+            ValueError: shapes do not agree, an action does not exist, or a mask has a row of no
+                legal action.
         """
-        wanted = (features.shape[0], len(self.parts))
-        if action.shape != wanted:
-            raise ValueError(f"action: expected shape {wanted}, got {tuple(action.shape)}")
+        check_floats("features", features)
+        check_shape("action", action, (features.shape[0], len(self.parts)))
+        for k, num in enumerate(self.num_actions):
+            check_index(f"action[:, {k}]", action[:, k], num)
         return self._walk(features, legal, lambda k, logits: action[:, k])[1]
 
     def log_prob(self, features: Tensor, action: Tensor, legal: Legal | None = None) -> Tensor:

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from bray_algo.columns import check_shape
+from bray_algo.columns import check_floats, check_numbers, check_shape
+from bray_algo.precision import wide
+from bray_algo.validation import check_within
 
 _LOWEST, _HIGHEST = 1e-3, 1e6
 
@@ -25,9 +27,10 @@ def parameters(raw: Tensor) -> tuple[Tensor, Tensor]:
     Raises:
         ValueError: the last axis is not even.
     """
+    check_floats("raw", raw)
     if raw.ndim < 1 or raw.shape[-1] % 2 or not raw.shape[-1]:
         raise ValueError(f"raw: expected [..., 2D], got shape {tuple(raw.shape)}")
-    alpha, beta = (1.0 + softplus(raw)).chunk(2, -1)
+    alpha, beta = (1.0 + softplus(wide(raw))).chunk(2, -1)
     return alpha, beta
 
 
@@ -37,13 +40,17 @@ def log_prob(alpha: Tensor, beta: Tensor, action: Tensor) -> Tensor:
     Actions at 0 and 1 count as the first numbers inside: the density is finite there.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file.
+        ValueError: shapes do not agree; so in all of this file. Or an action is NaN, below 0 or
+            above 1.
     """
-    check_shape("action", action, alpha.shape)
     a, b = _held(alpha, beta)
+    check_numbers("action", action)
+    check_shape("action", action, alpha.shape)
+    check_within(0.0, 1.0, action=action)
+    action = wide(action) if not action.dtype.is_floating_point else action
     x = _inside(action, action.dtype).double()
     density = (a - 1.0) * torch.log(x) + (b - 1.0) * torch.log1p(-x) - _log_normaliser(a, b)
-    return density.sum(-1).to(alpha.dtype)
+    return density.sum(-1).to(wide(alpha).dtype)
 
 
 def entropy(alpha: Tensor, beta: Tensor) -> Tensor:
@@ -55,11 +62,12 @@ def entropy(alpha: Tensor, beta: Tensor) -> Tensor:
         - (b - 1.0) * torch.digamma(b)
         + (a + b - 2.0) * torch.digamma(a + b)
     )
-    return each.sum(-1).to(alpha.dtype)
+    return each.sum(-1).to(wide(alpha).dtype)
 
 
 def kl(alpha_p: Tensor, beta_p: Tensor, alpha_q: Tensor, beta_q: Tensor) -> Tensor:
     """Return KL(p ‖ q), `[…]`, in nats."""
+    check_floats("alpha_p", alpha_p)
     check_shape("alpha_q", alpha_q, alpha_p.shape)
     (a, b), (c, d) = _held(alpha_p, beta_p), _held(alpha_q, beta_q)
     each = (
@@ -69,7 +77,7 @@ def kl(alpha_p: Tensor, beta_p: Tensor, alpha_q: Tensor, beta_q: Tensor) -> Tens
         + (b - d) * torch.digamma(b)
         + (c - a + d - b) * torch.digamma(a + b)
     )
-    return each.sum(-1).to(alpha_p.dtype)
+    return each.sum(-1).to(wide(alpha_p).dtype)
 
 
 def sample(alpha: Tensor, beta: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -84,7 +92,7 @@ def mode(alpha: Tensor, beta: Tensor) -> Tensor:
 
     An end where only one is; and the mean where neither is, as both ends are likely there.
     """
-    check_shape("beta", beta, alpha.shape)
+    _check(alpha, beta)
     peaked = (alpha > 1.0) & (beta > 1.0)
     peak = (alpha - 1.0) / (alpha + beta - 2.0).masked_fill(~peaked, 1.0)
     flat = alpha / (alpha + beta)
@@ -110,5 +118,11 @@ def _inside(action: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _held(alpha: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    check_shape("beta", beta, alpha.shape)
+    _check(alpha, beta)
     return alpha.double().clamp(_LOWEST, _HIGHEST), beta.double().clamp(_LOWEST, _HIGHEST)
+
+
+def _check(alpha: Tensor, beta: Tensor) -> None:
+    check_floats("alpha", alpha)
+    check_floats("beta", beta)
+    check_shape("beta", beta, alpha.shape)

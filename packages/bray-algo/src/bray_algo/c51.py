@@ -6,11 +6,14 @@ logits `[N, A, K]`; the atoms' values are a support `[K]`, evenly spaced.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_rank, check_shape, weighted_mean
+from bray_algo.columns import Terms, check_floats, check_rank, check_shape, weighted_mean
 from bray_algo.dqn import chosen, greedy
+from bray_algo.precision import alike, wide
 from bray_algo.targets import check_legal
 from bray_algo.validation import check_finite
 
@@ -19,9 +22,9 @@ def atoms(low: float, high: float, num_atoms: int = 51) -> Tensor:
     """Return the support z `[K]`: evenly spaced values from `low` to `high`.
 
     Raises:
-        ValueError: fewer than two atoms, or `high` is not above `low`.
+        ValueError: fewer than two atoms, or `high` is not above `low`, or one is not finite.
     """
-    if num_atoms < 2 or not low < high:
+    if not (num_atoms >= 2 and -math.inf < low < high < math.inf):
         raise ValueError(
             f"num_atoms, low, high: expected two atoms or more from low to a higher value, "
             f"got {num_atoms}, {low}, {high}"
@@ -35,6 +38,7 @@ def q_values(logits: Tensor, support: Tensor) -> Tensor:
     Raises:
         ValueError: shapes do not agree; so in all of this file.
     """
+    check_floats("logits", logits)
     check_shape("support", support, logits.shape[-1:])
     probability = _softmax(logits)
     return probability @ support.to(probability.dtype)
@@ -61,8 +65,9 @@ def project(probability: Tensor, reward: Tensor, discount: Tensor, support: Tens
     over = (discount == 0)[:, None]
     check_finite(reward=reward, discount=discount)
     check_finite(~over, probability=probability)
+    probability, reward, discount, support = alike(probability, reward, discount, support)
     probability = probability.masked_fill(over, 1 / len(support))
-    place = _place(reward[:, None] + discount[:, None] * support, support).to(probability.dtype)
+    place = _place(reward[:, None] + discount[:, None] * support, support)
     # The lower neighbour stops before the last atom: then both exist, and no mass gets lost there.
     # A NaN reward gives a NaN distribution, not an index that kills a GPU's context.
     lower = place.floor().clamp(max=len(support) - 2).nan_to_num(0.0)
@@ -135,7 +140,7 @@ def divergence(logits: Tensor, action: Tensor, target: Tensor) -> Tensor:
 
 def _softmax(logits: Tensor) -> Tensor:
     """Return probabilities in float32 at least: bfloat16 cannot tell 51 atoms' places apart."""
-    return torch.softmax(logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    return torch.softmax(wide(logits), -1)
 
 
 def _place(value: Tensor, support: Tensor) -> Tensor:
@@ -149,7 +154,7 @@ def _chosen_log_p(logits: Tensor, action: Tensor, target: Tensor) -> Tensor:
     check_shape("target", target, logits.shape[:1] + logits.shape[2:])
     taken = chosen(logits, action)
     check_finite(logits=taken, target=target)
-    return torch.log_softmax(taken, -1)
+    return torch.log_softmax(wide(taken), -1)
 
 
 @torch.no_grad()

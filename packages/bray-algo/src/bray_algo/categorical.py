@@ -2,6 +2,7 @@
 
 An illegal action's logit is −inf, or what `mask` puts in: both give it probability 0, finite log
 probabilities and no gradient. So KL from a distribution that allows more is great, not infinite.
+Logits of half precision give results in float32 (`precision`).
 """
 
 from __future__ import annotations
@@ -9,46 +10,55 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_flags, check_shape
-from bray_algo.validation import is_validated
+from bray_algo.columns import check_action, check_flags, check_floats, check_shape
+from bray_algo.precision import wide
+from bray_algo.validation import check_logits, is_validated
 
-_FLOOR = -1e9
-"""Finite stand-in for −inf, so that gradients of illegal actions are zero, not NaN."""
-
-
-def _floor(logits: Tensor) -> float:
-    return max(_FLOOR, torch.finfo(logits.dtype).min / 2)  # float16 ends at -65504
+_LEAST_LOG_P = -1e9
+"""Log probability of what has no chance: finite, so that sums and gradients stay so."""
 
 
 def mask(logits: Tensor, legal: Tensor) -> Tensor:
     """Return logits in which actions that are not `legal` (bool, same shape) have no chance.
 
+    An illegal action gets the least number of its type, which JSON and every export can hold; legal
+    ones are held above half of that, and so beat it whatever a network gives them.
+
     Args:
-        logits: `[…, A]`.
+        logits: floats `[…, A]`.
         legal: bool `[…, A]`.
 
     Raises:
         ValueError: the shapes differ, or a row has no legal action. Unseen, where values are not
             checked (`validation`), such a row becomes uniform.
     """
+    check_floats("logits", logits)
     check_flags("legal", legal, logits.shape)
     if is_validated(legal) and not bool(legal.any(-1).all()):
         raise ValueError("legal: expected one legal action or more in each row, got a row of none")
-    return logits.masked_fill(~legal, _floor(logits))
+    least = torch.finfo(logits.dtype).min
+    return logits.clamp(min=least / 2).masked_fill(~legal, least)
 
 
 def log_probs(logits: Tensor) -> Tensor:
-    """Return log p of every action `[…, A]`."""
-    return torch.log_softmax(logits.clamp(min=_floor(logits)), -1)
+    """Return log p of every action `[…, A]`, −1e9 at the least."""
+    check_floats("logits", logits)
+    logits = wide(logits)
+    # −inf becomes finite first, so that a row of nothing else is uniform; what is far below the
+    # others is held after the softmax, so that how far a row lies below 0 does not matter.
+    logits = logits.clamp(min=torch.finfo(logits.dtype).min)
+    return torch.log_softmax(logits, -1).clamp(min=_LEAST_LOG_P)
 
 
 def log_prob(logits: Tensor, action: Tensor) -> Tensor:
     """Return log p of the given actions (integers `[…]`).
 
     Raises:
-        ValueError: there is not one action for each row of logits.
+        ValueError: there is not one action for each row of logits, actions are no integers, or one
+            is not within 0 to A − 1.
     """
-    check_shape("action", action, logits.shape[:-1])
+    check_floats("logits", logits)
+    check_action("action", action, logits.shape[:-1], logits.shape[-1])
     return log_probs(logits).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
 
 
@@ -59,17 +69,30 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 def kl(logits_p: Tensor, logits_q: Tensor) -> Tensor:
-    """Return KL(p ‖ q) = Σ p (log p − log q), `[…]`, in nats."""
+    """Return KL(p ‖ q) = Σ p (log p − log q), `[…]`, in nats.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    check_floats("logits_p", logits_p)
+    check_shape("logits_q", logits_q, logits_p.shape)
     log_p = log_probs(logits_p)
     return (log_p.exp() * (log_p - log_probs(logits_q))).sum(-1)
 
 
 def sample(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Draw actions `[…]`."""
+    """Draw actions `[…]`.
+
+    Raises:
+        ValueError: a row has no legal action, NaN or +inf.
+    """
+    check_floats("logits", logits)
+    check_logits(logits=logits)
     flat = log_probs(logits).exp().reshape(-1, logits.shape[-1])
     return torch.multinomial(flat, 1, generator=generator).reshape(logits.shape[:-1])
 
 
 def mode(logits: Tensor) -> Tensor:
     """Return the most likely actions `[…]`."""
+    check_floats("logits", logits)
     return logits.argmax(-1)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from bray_algo.scalars import check_fraction
 from bray_algo.selfplay import Verdict, gate
 
 
@@ -64,8 +65,7 @@ class Champion:
         """
         if self.challenger is None:
             raise ValueError("challenger: expected one: call challenge(name) first")
-        if not 0 <= score <= 1:
-            raise ValueError(f"score: expected 0 to 1, got {score}")
+        check_fraction("score", score)
         self.score += score
         self.games += 1
         if self.games % self.look_every and self.games < self.max_games:

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from bray_algo.columns import (
     Terms,
+    check_action,
     check_columns,
     check_flags,
-    check_positive,
+    check_floats,
+    check_numbers,
     check_rank,
     check_shape,
     keep,
@@ -21,7 +23,9 @@ from bray_algo.columns import (
     weighted_mean,
 )
 from bray_algo.dqn import huber_error
-from bray_algo.validation import check_finite, is_validated
+from bray_algo.precision import wide
+from bray_algo.scalars import check_positive
+from bray_algo.validation import check_finite, check_tensor, is_validated
 
 
 def likelihood_loss(
@@ -71,9 +75,11 @@ def regression_loss(
         The loss, and `absolute_error`, the mean of |a_d − a*_d|.
     """
     check_rank("action", action, "N, D")
+    check_numbers("action", action)
+    check_numbers("demonstrated", demonstrated)
     check_shape("demonstrated", demonstrated, action.shape)
     check_finite(action=action, demonstrated=demonstrated)
-    error = action - demonstrated.detach()
+    error = wide(action) - wide(demonstrated).detach()
     rows = error.square() if huber is None else 2 * huber_error(error, huber)
     return weighted_mean(rows.sum(-1), weight), {"absolute_error": error.detach().abs().mean()}
 
@@ -88,7 +94,7 @@ def smoothed_loss(
 
     Args:
         log_probs: of every action, `[N, A]` (`categorical.log_probs`).
-        action: demonstrated, `[N]`.
+        action: demonstrated, integers `[N]`.
         legal: bool `[N, A]`; a demonstrated action must be legal.
         smoothing: ε, 0 to below 1.
 
@@ -96,14 +102,17 @@ def smoothed_loss(
         The loss, and `accuracy` of the most likely action.
     """
     check_rank("log_probs", log_probs, "N, A")
-    check_shape("action", action, log_probs.shape[:1])
-    check_shape("legal", legal, log_probs.shape)
+    check_floats("log_probs", log_probs)
+    check_action("action", action, log_probs.shape[:1], log_probs.shape[1])
+    check_tensor("legal", legal)
+    check_flags("legal", legal, log_probs.shape)
     if not 0.0 <= smoothing < 1.0:
         raise ValueError(f"smoothing: expected 0 to below 1, got {smoothing}")
     index = action.long()[:, None]
     if is_validated(legal) and not bool(legal.gather(1, index).all()):
         raise ValueError("legal: expected each demonstrated action to be legal, got one that isn't")
     check_finite(legal, log_probs=log_probs)
+    log_probs = wide(log_probs)
     shared = log_probs.masked_fill(~legal, 0.0).sum(-1) / legal.sum(-1)
     rows = -(1 - smoothing) * log_probs.gather(1, index).squeeze(1) - smoothing * shared
     accuracy = (log_probs.argmax(-1) == action).to(rows.dtype).mean()
@@ -126,6 +135,8 @@ def advantage_weight(advantage: Tensor, *, temperature: float, maximum: float = 
     """
     check_positive("temperature", temperature)
     check_positive("maximum", maximum)
+    check_numbers("advantage", advantage)
+    advantage = wide(advantage)
     limit = torch.tensor(maximum, dtype=advantage.dtype, device=advantage.device)
     return torch.minimum(advantage.detach() / temperature, limit.log()).exp()
 
@@ -141,4 +152,5 @@ def advantage_filter(advantage: Tensor) -> Tensor:
         advantage: demonstrated return less V, or Q of the demonstrated action less Q of the
             policy's, `[N]`.
     """
-    return (advantage > 0).to(advantage.dtype)
+    check_numbers("advantage", advantage)
+    return (advantage > 0).to(wide(advantage).dtype)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_rank, check_shape, weighted_mean
+from bray_algo.columns import Terms, check_numbers, check_rank, check_shape, weighted_mean
+from bray_algo.precision import wide
 from bray_algo.validation import check_finite
 
 
@@ -38,6 +39,7 @@ def td_error(q: Tensor, target: Tensor) -> Tensor:
 
 def lowest(q: Tensor) -> Tensor:
     """Return min_k Q_k `[N, …]` of `[K, N, …]`: clipped double Q (Fujimoto et al. 2018, eq. 10)."""
+    check_numbers("q", q)
     if q.ndim < 2 or not q.numel():
         raise ValueError(f"q: expected [K, N, …], not empty, got shape {tuple(q.shape)}")
     return q.amin(0)
@@ -45,6 +47,8 @@ def lowest(q: Tensor) -> Tensor:
 
 def _error(q: Tensor, target: Tensor) -> Tensor:
     check_rank("q", q, "K, N")
+    check_numbers("q", q)
+    check_numbers("target", target)
     check_shape("target", target, q.shape[1:])
     check_finite(q=q, target=target)
-    return target.detach() - q
+    return wide(target).detach() - wide(q)

@@ -12,7 +12,10 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from bray_algo import categorical
-from bray_algo.columns import check_shape
+from bray_algo.columns import check_floats, check_numbers, check_shape
+from bray_algo.precision import wide
+from bray_algo.scalars import check_count
+from bray_algo.validation import check_bounds, check_finite, check_index
 
 Bound = float | Tensor
 
@@ -22,6 +25,8 @@ def ordinal(raw: Tensor) -> Tensor:
 
     Tang & Agrawal 2020, §4.2: logit_i = Σ_{j≤i} log σ(s_j) + Σ_{j>i} log(1 − σ(s_j)).
     """
+    check_floats("raw", raw)
+    raw = wide(raw)
     upward, downward = logsigmoid(raw), logsigmoid(-raw)
     after = downward.flip(-1).cumsum(-1).flip(-1) - downward
     return upward.cumsum(-1) + after
@@ -31,9 +36,10 @@ def values(index: Tensor, num_points: int, low: Bound = -1.0, high: Bound = 1.0)
     """Return the actions `[…, D]` of grid points 0 to K − 1 `[…, D]`, as float32.
 
     Raises:
-        ValueError: fewer than two points.
+        ValueError: fewer than two points, low is not below high, or an index is no point's.
     """
-    _check_points(num_points)
+    _check_points(num_points, low, high)
+    check_index("index", index, num_points)
     return low + index.to(torch.float32) * ((high - low) / (num_points - 1))
 
 
@@ -41,9 +47,11 @@ def nearest(action: Tensor, num_points: int, low: Bound = -1.0, high: Bound = 1.
     """Return the grid points `[…, D]` next to actions `[…, D]`; those outside get the ends.
 
     Raises:
-        ValueError: fewer than two points.
+        ValueError: fewer than two points, low is not below high, or an action is not finite.
     """
-    _check_points(num_points)
+    _check_points(num_points, low, high)
+    check_numbers("action", action)
+    check_finite(action=action)
     action = action.to(torch.promote_types(action.dtype, torch.float32))  # half lacks the digits
     place = (action - low) / (high - low) * (num_points - 1)
     return place.round().clamp(0, num_points - 1).long()
@@ -55,6 +63,7 @@ def log_prob(logits: Tensor, action: Tensor, low: Bound = -1.0, high: Bound = 1.
     Raises:
         ValueError: shapes do not agree; so in all of this file.
     """
+    check_floats("logits", logits)
     check_shape("action", action, logits.shape[:-1])
     index = nearest(action, logits.shape[-1], low, high)
     return categorical.log_prob(logits, index).sum(-1)
@@ -67,6 +76,7 @@ def entropy(logits: Tensor) -> Tensor:
 
 def kl(logits_p: Tensor, logits_q: Tensor) -> Tensor:
     """Return KL(p ‖ q), `[…]`, in nats."""
+    check_floats("logits_p", logits_p)
     check_shape("logits_q", logits_q, logits_p.shape)
     return categorical.kl(logits_p, logits_q).sum(-1)
 
@@ -86,6 +96,6 @@ def mode(logits: Tensor, low: Bound = -1.0, high: Bound = 1.0) -> Tensor:
     return values(categorical.mode(logits), logits.shape[-1], low, high)
 
 
-def _check_points(num_points: int) -> None:
-    if num_points < 2:
-        raise ValueError(f"logits: expected two points or more in the last axis, got {num_points}")
+def _check_points(num_points: int, low: Bound, high: Bound) -> None:
+    check_count("num_points, the last axis of logits", num_points, 2)
+    check_bounds(low, high)

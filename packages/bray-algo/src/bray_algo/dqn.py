@@ -16,9 +16,20 @@ import torch
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
-from bray_algo.columns import Terms, check_positive, check_rank, check_shape, weighted_mean
+from bray_algo.columns import (
+    Terms,
+    check_action,
+    check_flags,
+    check_floats,
+    check_numbers,
+    check_rank,
+    check_shape,
+    weighted_mean,
+)
+from bray_algo.precision import wide
+from bray_algo.scalars import check_fraction, check_positive
 from bray_algo.targets import bootstrap, check_legal
-from bray_algo.validation import check_finite
+from bray_algo.validation import check_finite, check_within
 
 
 def duelling(value: Tensor, advantage: Tensor) -> Tensor:
@@ -33,6 +44,7 @@ def duelling(value: Tensor, advantage: Tensor) -> Tensor:
     Raises:
         ValueError: shapes do not agree; so in all of this file.
     """
+    check_numbers("advantage", advantage)
     if advantage.ndim < 2:
         raise ValueError(f"advantage: expected [N, A, …], got shape {tuple(advantage.shape)}")
     check_shape("value", value, advantage.shape[:1] + advantage.shape[2:])
@@ -40,10 +52,11 @@ def duelling(value: Tensor, advantage: Tensor) -> Tensor:
 
 
 def chosen(q: Tensor, action: Tensor) -> Tensor:
-    """Return the entries of `[N, A, …]` at the actions `[N]`: `[N, …]`."""
+    """Return the entries of `[N, A, …]` at the actions (integers `[N]`): `[N, …]`."""
+    check_numbers("q", q)
     if q.ndim < 2 or not q.numel():
         raise ValueError(f"q: expected [N, A, …], not empty, got shape {tuple(q.shape)}")
-    check_shape("action", action, q.shape[:1])
+    check_action("action", action, q.shape[:1], q.shape[1])
     index = action.long().reshape(-1, *[1] * (q.ndim - 1))
     return q.gather(1, index.expand(-1, 1, *q.shape[2:])).squeeze(1)
 
@@ -53,8 +66,11 @@ def greedy(q: Tensor, legal: Tensor | None = None) -> Tensor:
 
     A row of no legal action gives 0.
     """
+    check_numbers("q", q)
     if legal is not None:
         check_shape("legal", legal, q.shape)
+        check_flags("legal", legal, q.shape)
+        q = wide(q)
         q = q.masked_fill(~legal, -torch.inf)
     return q.argmax(-1)
 
@@ -66,8 +82,17 @@ def epsilon_greedy(q: Tensor, epsilon: Tensor | float) -> Tensor:
 
     Args:
         q: action values, `[…, A]`.
-        epsilon: ε, 0 to 1.
+        epsilon: ε, 0 to 1, a number or a tensor that broadcasts to `[…, 1]`.
+
+    Raises:
+        ValueError: ε is not within 0 to 1.
     """
+    check_floats("q", q)
+    if isinstance(epsilon, Tensor):
+        check_within(0.0, 1.0, epsilon=epsilon)
+    else:
+        check_fraction("epsilon", epsilon)
+    q = wide(q)  # 1e-9 is 0 in half precision
     best = torch.nn.functional.one_hot(q.argmax(-1), q.shape[-1])
     probability = (1 - epsilon) * best + epsilon / q.shape[-1]
     return probability.clamp(min=1e-9).log()
@@ -95,6 +120,7 @@ def target(
         next_legal: actions to choose among, bool `[N, A]`; a row of none needs discount 0.
     """
     check_rank("next_q", next_q, "N, A")
+    check_numbers("next_q", next_q)
     check_shape("reward", reward, next_q.shape[:1])
     check_shape("discount", discount, next_q.shape[:1])
     if next_legal is not None:
@@ -107,8 +133,9 @@ def target(
 
 def td_error(q: Tensor, action: Tensor, target: Tensor) -> Tensor:
     """Return y − Q(s, a), `[N]`."""
-    check_shape("target", target, q.shape[:1])
-    taken = chosen(q, action)
+    taken = wide(chosen(q, action))
+    check_numbers("target", target)
+    check_shape("target", target, taken.shape)
     check_finite(q=taken, target=target)
     return target.detach() - taken
 
@@ -128,7 +155,7 @@ def loss(
 
     Args:
         q: of the online network, `[N, A]`.
-        action: taken, `[N]`.
+        action: taken, integers `[N]`.
         target: y of `target`, `[N]`, a constant.
         weight: importance weights, `[N]`; None is 1.
         huber: where the loss goes from ½ error² to linear; None: ½ error² everywhere.
@@ -137,7 +164,8 @@ def loss(
         The loss, and `td_error` (mean of absolute values) and `q` (mean over the actions taken).
     """
     check_rank("q", q, "N, A")
-    taken = chosen(q, action)
+    taken = wide(chosen(q, action))
+    check_numbers("target", target)
     check_shape("target", target, taken.shape)
     check_finite(q=taken, target=target)
     error = target.detach() - taken
@@ -153,4 +181,6 @@ def huber_error(error: Tensor, delta: float) -> Tensor:
     Huber 1964, "Robust estimation of a location parameter".
     """
     check_positive("huber", delta)
+    check_numbers("error", error)
+    error = wide(error)
     return huber_loss(error, torch.zeros_like(error), reduction="none", delta=delta)

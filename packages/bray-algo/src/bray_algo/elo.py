@@ -11,6 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from bray_algo.intervals import Floats, Interval
+from bray_algo.scalars import (
+    check_confidence,
+    check_fraction,
+    check_not_negative,
+    check_number,
+    check_positive,
+)
 
 _SCALE = 400 / math.log(10)
 """Elo points of one natural-log unit of odds."""
@@ -21,8 +28,14 @@ def elo_expected(rating: float, opponent: float) -> float:
     """Return the expected score of a player, 0 to 1: 1 / (1 + 10^((R_b − R_a) / 400)).
 
     Elo 1978, "The rating of chessplayers, past and present", with the logistic curve.
+
+    Raises:
+        ValueError: a rating is not finite.
     """
-    return float(1.0 / (1.0 + 10.0 ** ((opponent - rating) / 400.0)))
+    check_number("rating", rating)
+    check_number("opponent", opponent)
+    distance = min((opponent - rating) / 400.0, 300.0)  # 10^309 is beyond a float
+    return float(1.0 / (1.0 + 10.0**distance))
 
 
 def elo_update(
@@ -33,10 +46,10 @@ def elo_update(
     R' = R + k (score − expected), the opponent's the other way.
 
     Raises:
-        ValueError: the score is not within 0 and 1.
+        ValueError: the score is not within 0 and 1, k negative, or a rating not finite.
     """
-    if not 0.0 <= score <= 1.0:
-        raise ValueError(f"score: expected 0 to 1, got {score}")
+    check_fraction("score", score)
+    check_not_negative("k", k)
     change = k * (score - elo_expected(rating, opponent))
     return rating + change, opponent - change
 
@@ -52,7 +65,12 @@ class EloFit(NamedTuple):
     """Of the ratings, `[N, N]`: the variance of i − j is C_ii + C_jj − 2 C_ij."""
 
     def interval(self, confidence: float = 0.95) -> Interval:
-        """Return the bounds of each rating, `[N]` each."""
+        """Return the bounds of each rating, `[N]` each.
+
+        Raises:
+            ValueError: the confidence is not between 0 and 1.
+        """
+        check_confidence("confidence", confidence)
         reach = NormalDist().inv_cdf((1 + confidence) / 2) * self.sigma
         return Interval(self.rating - reach, self.rating + reach)
 
@@ -82,8 +100,8 @@ def fit_elo(
         ValueError: shapes are not `[N, N]`, or the scores of a pair do not add up to its games.
     """
     score, games = _checked(score, games)
-    if not 0 < prior_sigma < math.inf:
-        raise ValueError(f"prior_sigma: expected a positive number, got {prior_sigma}")
+    check_positive("prior_sigma", prior_sigma)
+    check_number("mean", mean)
     precision = (_SCALE / prior_sigma) ** 2
     theta = np.zeros(len(score))
     for _ in range(_STEPS):

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from bray_algo.validation import is_validated
+from bray_algo.scalars import check_positive
+from bray_algo.validation import check_tensor, is_validated
 
 
 def one_hot(index: Tensor, num_classes: int) -> Tensor:
@@ -67,8 +68,10 @@ def sinusoidal(position: Tensor, size: int, longest: float = 10_000.0) -> Tensor
         longest: the longest wave is 2π times this.
 
     Raises:
-        ValueError: the size is not even and positive.
+        ValueError: the size is not even and positive, or the longest wave not positive.
     """
+    check_tensor("position", position)
+    check_positive("longest", longest)
     if size < 2 or size % 2:
         raise ValueError(f"size: expected an even positive number, got {size}")
     steps = torch.arange(0, size, 2, device=position.device, dtype=torch.float32)
@@ -113,6 +116,7 @@ class Embeddings(nn.Module):
 
 
 def _check_integers(name: str, tensor: Tensor) -> None:
+    check_tensor(name, tensor)
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
         raise ValueError(f"{name}: expected integers, got {tensor.dtype}")
 

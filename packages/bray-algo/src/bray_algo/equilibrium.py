@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bray_algo.intervals import Floats
+from bray_algo.scalars import check_count
 
 
 class Equilibrium(NamedTuple):
@@ -62,8 +63,7 @@ def fictitious_play(payoff: npt.ArrayLike, num_steps: int = 10_000) -> Equilibri
         ValueError: not a finite `[M, N]`, or no step.
     """
     payoff = _matrix(payoff)
-    if num_steps < 1:
-        raise ValueError(f"num_steps: expected 1 or more, got {num_steps}")
+    check_count("num_steps", num_steps)
     row, column = np.zeros(payoff.shape[0]), np.zeros(payoff.shape[1])
     against_column, against_row = np.zeros(len(row)), np.zeros(len(column))
     for _ in range(num_steps):

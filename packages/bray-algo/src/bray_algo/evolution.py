@@ -8,6 +8,8 @@ number: `candidate(parameters, key, index, sigma=…)` makes the same one anywhe
 from __future__ import annotations
 
 import copy
+import hashlib
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,20 +18,58 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_positive, check_rank, check_shape
+from bray_algo.columns import check_floats, check_numbers, check_rank, check_shape
+from bray_algo.precision import wide
+from bray_algo.scalars import check_count, check_not_negative, check_positive
+from bray_algo.validation import check_finite
 
 Key = Sequence[int]
-"""What noise is drawn by, such as (seed, generation): whole numbers from 0."""
+"""What noise is drawn by, such as (seed, generation): whole numbers from 0, of any size."""
+
+_WORD = 2**32
+
+
+def pair_seed(key: Key, pair: int) -> np.random.SeedSequence:
+    """Return what a pair's noise comes from: different keys and pairs give different ones.
+
+    numpy splits numbers into words of 32 bits and puts them in a row, in which (2³², 0) and (0, 1)
+    are the same, as are rows of zeros of any length. Only a key of two words and a pair of one are
+    taken as they are; of all others the digest of what they say.
+
+    Raises:
+        ValueError: a number is not whole, or negative.
+    """
+    numbers = [*key, pair]
+    for number in numbers:
+        check_count("key, pair", number, 0)
+    numbers = [operator.index(number) for number in numbers]
+    if len(numbers) == 3 and max(numbers) < _WORD:
+        return np.random.SeedSequence(numbers)
+    digest = hashlib.sha256(repr(numbers).encode()).digest()
+    return np.random.SeedSequence(int.from_bytes(digest, "little"))
 
 
 def perturbation(key: Key, pair: int, size: int) -> Tensor:
-    """Return ε of one pair, `[D]`, standard normal: the same for the same key and pair."""
-    rng = np.random.default_rng([*key, pair])
+    """Return ε of one pair, `[D]`, standard normal: the same for the same key and pair.
+
+    Raises:
+        ValueError: as in `pair_seed`, or the size is not positive.
+    """
+    check_count("size", size)
+    rng = np.random.default_rng(pair_seed(key, pair))
     return torch.from_numpy(rng.standard_normal(size, dtype=np.float32))
 
 
 def candidate(parameters: Tensor, key: Key, index: int, *, sigma: float) -> Tensor:
-    """Return θ + σ ε for even indices and θ − σ ε for odd ones, `[D]` (antithetic, §2.1)."""
+    """Return θ + σ ε for even indices and θ − σ ε for odd ones, `[D]` (antithetic, §2.1).
+
+    Raises:
+        ValueError: as in `perturbation`, or σ is not positive.
+    """
+    check_rank("parameters", parameters, "D")
+    check_floats("parameters", parameters)
+    check_positive("sigma", sigma)
+    check_count("index", index, 0)
     noise = perturbation(key, index // 2, len(parameters)).to(parameters)
     return parameters + (sigma if index % 2 == 0 else -sigma) * noise
 
@@ -42,6 +82,8 @@ def centred_ranks(fitness: Tensor) -> Tensor:
     Raises:
         ValueError: fewer than two.
     """
+    check_numbers("fitness", fitness)
+    fitness = wide(fitness)
     if fitness.ndim != 1 or len(fitness) < 2:
         raise ValueError(f"fitness: expected [P] of two or more, got shape {tuple(fitness.shape)}")
     fitness = fitness.nan_to_num(-torch.inf, torch.inf, -torch.inf)
@@ -64,9 +106,12 @@ def gradient(key: Key, weight: Tensor, *, size: int, sigma: float) -> Tensor:
         sigma: σ.
 
     Raises:
-        ValueError: an odd number of weights, or σ is not positive.
+        ValueError: an odd number of weights, one that is not finite, or σ is not positive.
     """
     check_rank("weight", weight, "P")
+    check_numbers("weight", weight)
+    check_finite(weight=weight)
+    weight = wide(weight)
     check_positive("sigma", sigma)
     if len(weight) % 2:
         raise ValueError(f"weight: expected an even number, of pairs, got {len(weight)}")
@@ -112,6 +157,10 @@ class EvolutionStrategy:
         check_rank("parameters", self.parameters, "D")
         check_positive("sigma", self.sigma)
         check_positive("learning_rate", self.learning_rate)
+        check_not_negative("weight_decay", self.weight_decay)
+        check_count("seed", self.seed, 0)
+        check_floats("parameters", self.parameters)
+        check_finite(parameters=self.parameters)
         if self.population < 2 or self.population % 2:
             raise ValueError(
                 f"population: expected an even number, two or more, got {self.population}"

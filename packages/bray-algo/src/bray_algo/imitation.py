@@ -10,7 +10,8 @@ from typing import Literal
 from torch import Tensor
 
 from bray_algo import categorical
-from bray_algo.columns import Terms, check_flags, check_shape, keep, mean
+from bray_algo.columns import Terms, check_flags, check_floats, check_shape, keep, mean
+from bray_algo.scalars import check_not_negative
 from bray_algo.validation import check_finite, check_logits
 
 
@@ -41,6 +42,8 @@ def teacher_loss(
     Raises:
         ValueError: shapes do not agree, or there is no such direction.
     """
+    check_floats("logits", logits)
+    check_floats("teacher_logits", teacher_logits)
     check_shape("teacher_logits", teacher_logits, logits.shape)
     if not logits.numel():
         raise ValueError(f"logits: expected […, A], not empty, got shape {tuple(logits.shape)}")
@@ -83,8 +86,7 @@ def mixed_loss(
     """
     weights = {"reinforcement_weight": reinforcement_weight, "imitation_weight": imitation_weight}
     for name, weight in weights.items():
-        if not weight >= 0:
-            raise ValueError(f"{name}: expected 0 or more, got {weight}")
+        check_not_negative(name, weight)
     (loss, terms), (other_loss, other_terms) = reinforcement, imitation
     if shared := terms.keys() & other_terms.keys():
         raise ValueError(f"expected terms of different names, got {sorted(shared)} in both")

@@ -8,6 +8,8 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
+from bray_algo.scalars import check_number
+
 Initialisation = Literal[
     "orthogonal",
     "xavier_uniform",
@@ -33,13 +35,14 @@ def initialise_(module: nn.Module, name: Initialisation, gain: float = 1.0) -> n
             policy's last layer. `kaiming_*` have their √2 already.
 
     Raises:
-        ValueError: an unknown name, or a module without such a layer.
+        ValueError: an unknown name, a module without such a layer, or a gain that is not finite.
 
     Examples:
         >>> layer = initialise_(nn.Linear(4, 2), "orthogonal", 0.01)
         >>> bool(layer.weight.abs().max() <= 0.01)
         True
     """
+    check_number("gain", gain)
     if name not in get_args(Initialisation):
         raise ValueError(f"name: expected one of {get_args(Initialisation)}, got {name!r}")
     layers = [layer for layer in module.modules() if isinstance(layer, _LAYERS)]

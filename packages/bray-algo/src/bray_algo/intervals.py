@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bray_algo.scalars import check_confidence, check_fraction, check_positive
+
 Floats = npt.NDArray[np.float64]
 
 _TINY = 1e-300
@@ -58,16 +60,20 @@ def beta_interval(
     200 × 200 take seconds, Wilson's a millisecond. Arguments and errors as in `wilson_interval`.
     """
     score, games = _counts(score, games, confidence)
-    if not prior_games > 0:
-        raise ValueError(f"prior_games: expected a positive number, got {prior_games}")
+    check_positive("prior_games", prior_games)
     a, b = score + prior_games / 2, games - score + prior_games / 2
     tail = (1 - confidence) / 2
     return Interval(beta_quantile(a, b, tail), beta_quantile(a, b, 1 - tail))
 
 
 def beta_quantile(a: npt.ArrayLike, b: npt.ArrayLike, probability: float) -> Floats:
-    """Return x of I_x(a, b) = probability: Newton's steps, halving where one leaves the bracket."""
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    """Return x of I_x(a, b) = probability: Newton's steps, halving where one leaves the bracket.
+
+    Raises:
+        ValueError: a or b is not positive and finite, or the probability not 0 to 1.
+    """
+    check_fraction("probability", probability)
+    a, b = _parameters(a, b)
     low, high = np.zeros(a.shape), np.ones(a.shape)
     x: Floats = a / (a + b)
     log_beta = _log_beta(a, b)
@@ -90,8 +96,14 @@ def beta_cdf(a: npt.ArrayLike, b: npt.ArrayLike, x: npt.ArrayLike) -> Floats:
 
     The continued fraction of DLMF 8.17.22, where it converges fast, and I_x(a, b) =
     1 − I_{1−x}(b, a) elsewhere.
+
+    Raises:
+        ValueError: a or b is not positive and finite, or x not within 0 and 1.
     """
-    a, b, x = np.broadcast_arrays(*(np.asarray(number, np.float64) for number in (a, b, x)))
+    a, b = _parameters(a, b)
+    a, b, x = np.broadcast_arrays(a, b, np.asarray(x, np.float64))
+    if not ((x >= 0) & (x <= 1)).all():  # NaN too
+        raise ValueError("x: expected 0 to 1, got one outside")
     swapped = x > (a + 1) / (a + b + 2)
     p, q, y = np.where(swapped, b, a), np.where(swapped, a, b), np.where(swapped, 1 - x, x)
     with np.errstate(divide="ignore"):
@@ -99,6 +111,14 @@ def beta_cdf(a: npt.ArrayLike, b: npt.ArrayLike, x: npt.ArrayLike) -> Floats:
     part = np.exp(log_front) / _continued_fraction(p, q, y)
     chance: Floats = np.where(swapped, 1 - part, part)
     return chance
+
+
+def _parameters(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[Floats, Floats]:
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    for name, numbers in (("a", a), ("b", b)):
+        if not ((numbers > 0) & np.isfinite(numbers)).all():
+            raise ValueError(f"{name}: expected positive numbers, got one that is not")
+    return a, b
 
 
 def _continued_fraction(a: Floats, b: Floats, x: Floats) -> Floats:
@@ -147,6 +167,5 @@ def _counts(score: npt.ArrayLike, games: npt.ArrayLike, confidence: float) -> tu
         raise ValueError(f"games: expected shape {score.shape}, got {games.shape}")
     if not ((score >= 0) & (score <= games) & np.isfinite(games)).all():  # NaN too
         raise ValueError("score: expected 0 to the finite number of games, got one outside")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence: expected between 0 and 1, got {confidence}")
+    check_confidence("confidence", confidence)
     return score, games

@@ -17,6 +17,7 @@ import numpy as np
 from bray_algo.elo import elo_expected, elo_update
 from bray_algo.league_rules import LeagueRules, Role
 from bray_algo.payoff import PayoffTable
+from bray_algo.scalars import check_not_negative
 from bray_algo.selfplay import pfsp_weights
 
 __all__ = [
@@ -110,8 +111,7 @@ class League:
             ValueError: an unknown learner, or a negative number of steps.
         """
         role = self._role(learner)
-        if num_steps < 0:
-            raise ValueError(f"num_steps: expected 0 or more, got {num_steps}")
+        check_not_negative("num_steps", num_steps)
         self._steps[learner] += num_steps
         return self.freeze(learner) if self._is_due(learner, role) else None
 

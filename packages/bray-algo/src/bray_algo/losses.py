@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from bray_algo import a2c, categorical, cloning, ppo
-from bray_algo.columns import Terms, check_rank, check_shape
+from bray_algo.columns import Terms, check_action, check_floats, check_rank
 from bray_algo.ppo import clipped_surrogate, value_error
 from bray_algo.validation import check_logits
 
@@ -45,7 +45,7 @@ def ppo_loss(
     Args:
         logits: of the current policy, `[N, A]`.
         value: of the current value function, `[N]`.
-        action: taken, `[N]`.
+        action: taken, integers `[N]`.
         old_log_prob: of those actions when they were taken, `[N]`.
         advantage: `[N]`, a constant; normalise it before, if you want to.
         target: what the value is regressed to, `[N]`, a constant.
@@ -120,6 +120,7 @@ def behaviour_cloning_loss(logits: Tensor, action: Tensor) -> tuple[Tensor, Term
 
 def _check_logits(logits: Tensor, action: Tensor) -> None:
     check_rank("logits", logits, "N, A")
+    check_floats("logits", logits)
     hint = ": flatten time and batch to one dimension N"
-    check_shape("action", action, logits.shape[:1], hint)
+    check_action("action", action, logits.shape[:1], logits.shape[1], hint)
     check_logits(logits=logits)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from torch import Tensor
 
 from bray_algo import ppo
-from bray_algo.columns import Terms, check_columns, check_flags, check_rank, check_shape, mean
+from bray_algo.columns import (
+    Terms,
+    check_columns,
+    check_flags,
+    check_numbers,
+    check_rank,
+    check_shape,
+    mean,
+)
 from bray_algo.validation import check_finite
 
 
@@ -49,6 +57,8 @@ def loss(
         ValueError: shapes do not agree, or as `ppo.loss`.
     """
     check_rank("log_prob", log_prob, "N, M")
+    check_numbers("value", value)
+    check_numbers("advantage", advantage)
     check_columns(log_prob, old_log_prob=old_log_prob, entropy=entropy)
     check_flags("alive", alive, log_prob.shape)
     check_finite(alive, entropy=entropy)

@@ -10,7 +10,6 @@ S numbers of a state.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -20,6 +19,7 @@ import numpy.typing as npt
 
 from bray_algo.games.batch_game import BatchGame, States
 from bray_algo.intervals import Floats
+from bray_algo.scalars import check_count, check_fraction, check_not_negative, check_positive
 
 Ints = npt.NDArray[np.int64]
 
@@ -44,15 +44,11 @@ class SearchConfig:
     """Concentration of the noise, about 10 / (legal moves): chess 0.3, Go 0.03."""
 
     def __post_init__(self) -> None:
-        if self.num_simulations < 1:
-            raise ValueError(f"num_simulations: expected 1 or more, got {self.num_simulations}")
-        if not 0 <= self.c_init < math.inf:
-            raise ValueError(f"c_init: expected 0 or more, got {self.c_init}")
-        for name in ("c_base", "noise_alpha"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name}: expected a positive number, got {getattr(self, name)}")
-        if not 0 <= self.noise_fraction <= 1:
-            raise ValueError(f"noise_fraction: expected 0 to 1, got {self.noise_fraction}")
+        check_count("num_simulations", self.num_simulations)
+        check_not_negative("c_init", self.c_init)
+        check_positive("c_base", self.c_base)
+        check_positive("noise_alpha", self.noise_alpha)
+        check_fraction("noise_fraction", self.noise_fraction)
 
 
 class Trees:

@@ -10,7 +10,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bray_algo import dqn
-from bray_algo.columns import Terms, check_flags, check_rank, check_shape, keep, mean
+from bray_algo.columns import (
+    Terms,
+    check_action,
+    check_flags,
+    check_numbers,
+    check_rank,
+    check_shape,
+    keep,
+    mean,
+)
+from bray_algo.precision import wide
 from bray_algo.validation import check_finite
 
 
@@ -74,7 +84,7 @@ def chosen(q: Tensor, action: Tensor) -> Tensor:
         ValueError: shapes do not agree; so in all of this file.
     """
     check_rank("q", q, "M, N, A")
-    check_shape("action", action, q.shape[:2])
+    check_action("action", action, q.shape[:2], q.shape[2])
     return dqn.chosen(q.flatten(0, 1), action.flatten()).reshape(action.shape)
 
 
@@ -104,10 +114,12 @@ def joint_loss(
         The loss, and `td_error` (mean of absolute values) and `q`.
     """
     check_rank("joint_q", joint_q, "M")
+    check_numbers("joint_q", joint_q)
+    check_numbers("target", target)
     check_shape("target", target, joint_q.shape)
     check_flags("valid", valid, joint_q.shape)
     check_finite(valid, joint_q=joint_q, target=target)
-    error = target.detach() - joint_q
+    error = wide(target).detach() - wide(joint_q)
     terms = {"td_error": mean(error.detach().abs(), valid), "q": mean(joint_q.detach(), valid)}
     (error,) = keep(valid, error)
     return mean(error.square(), valid), terms

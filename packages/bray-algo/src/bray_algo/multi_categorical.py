@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from bray_algo import categorical
-from bray_algo.columns import check_flags, check_shape
+from bray_algo.columns import check_flags, check_floats, check_shape
+from bray_algo.validation import check_tensor
 
 
 def split(logits: Tensor, num_actions: Sequence[int]) -> list[Tensor]:
@@ -22,6 +23,7 @@ def split(logits: Tensor, num_actions: Sequence[int]) -> list[Tensor]:
     Raises:
         ValueError: the numbers do not add up to the last axis.
     """
+    check_floats("logits", logits)
     if sum(num_actions) != logits.shape[-1] or min(num_actions, default=0) < 1:
         raise ValueError(
             f"num_actions: expected positive numbers that add up to {logits.shape[-1]}, "
@@ -84,12 +86,16 @@ def _sum(parts: Sequence[Tensor], logits: Sequence[Tensor], active: Tensor | Non
 
 
 def _check_parts(name: str, parts: Sequence[Tensor], like: Sequence[Tensor]) -> None:
+    for k, part in enumerate([*like, *parts]):
+        check_tensor(f"{name}[{k % max(len(like), 1)}]", part)
     shapes, wanted = [tuple(p.shape) for p in parts], [tuple(p.shape) for p in like]
     if shapes != wanted:
         raise ValueError(f"{name}: expected shapes {wanted}, got {shapes}")
 
 
 def _check_columns(name: str, columns: Tensor, logits: Sequence[Tensor]) -> None:
-    if not logits:
+    if not len(logits):
         raise ValueError("logits: expected one part or more, got none")
+    for k, part in enumerate(logits):
+        check_floats(f"logits[{k}]", part)
     check_shape(name, columns, (*logits[0].shape[:-1], len(logits)))

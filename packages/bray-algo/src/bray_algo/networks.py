@@ -9,13 +9,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bray_algo.scalars import check_number
+
 
 def orthogonal_(layer: nn.Linear | nn.Conv2d, gain: float) -> nn.Linear | nn.Conv2d:
     """Initialise a layer's weight orthogonally with this gain, its bias with zeros.
 
     Saxe et al. 2014, "Exact solutions to the nonlinear dynamics of learning in deep linear neural
     networks".
+
+    Raises:
+        ValueError: the gain is not finite.
     """
+    check_number("gain", gain)
     nn.init.orthogonal_(layer.weight, gain)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)

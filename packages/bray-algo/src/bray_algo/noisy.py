@@ -36,7 +36,7 @@ class NoisyLinear(nn.Module):
 
     def __init__(self, in_features: int, out_features: int, sigma: float = 0.5) -> None:
         super().__init__()
-        if in_features < 1 or out_features < 1 or not sigma > 0:
+        if in_features < 1 or out_features < 1 or not 0 < sigma < math.inf:
             raise ValueError(
                 "in_features, out_features, sigma: expected positive numbers, "
                 f"got {in_features}, {out_features}, {sigma}"

@@ -6,14 +6,16 @@ are joined as in Chan, Golub & LeVeque 1979, "Updating formulae and a pairwise a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from bray_algo.columns import check_flags
-from bray_algo.validation import is_validated
+from bray_algo.precision import wide
+from bray_algo.scalars import check_limit, check_positive
+from bray_algo.validation import check_tensor, is_validated
 
 
 class Moments(NamedTuple):
@@ -41,6 +43,7 @@ def moments(x: Tensor, num_axes: int = 1, mask: Tensor | None = None) -> Moments
     Raises:
         ValueError: shapes do not agree.
     """
+    check_tensor("x", x)
     if not 0 <= num_axes <= x.ndim:
         raise ValueError(f"num_axes: expected 0 to {x.ndim}, got {num_axes}")
     rows = tuple(x.shape[: x.ndim - num_axes])
@@ -75,9 +78,13 @@ class RunningNorm(nn.Module):
     """Normalises by the mean and deviation of all rows seen: clip((x − mean) / √(variance + ε)).
 
     The statistics are buffers: published, saved and exported with the model. `forward` never
-    changes them; `update` does, and in `eval()` not even that. Workers that see different rows send
-    `moments(…)` of these to one place, which merges them: `norm.update_with(theirs)`. So do the
-    ranks of DDP, which copies rank 0's buffers over all others.
+    changes them; `update` does, and in `eval()`, where they are frozen, it is refused. Workers that
+    see different rows send `moments(…)` of these to one place, which merges them:
+    `norm.update_with(theirs)`. So do the ranks of DDP, which copies rank 0's buffers over all
+    others.
+
+    They stay float64, also when the module around them goes to half precision, and the mean is
+    taken off in float64: of clocks near 1.7e9, float32 cannot tell two minutes apart.
 
     Args:
         shape: of one row's features.
@@ -97,8 +104,8 @@ class RunningNorm(nn.Module):
 
     def __init__(self, shape: Sequence[int], clip: float = 10.0, epsilon: float = 1e-8) -> None:
         super().__init__()
-        if clip <= 0 or epsilon <= 0:
-            raise ValueError(f"clip, epsilon: expected positive numbers, got {clip}, {epsilon}")
+        check_limit("clip", clip)
+        check_positive("epsilon", epsilon)
         self.clip, self.epsilon = clip, epsilon
         self.register_buffer("num_rows", torch.zeros((), dtype=torch.int64))
         self.register_buffer("mean", torch.zeros(tuple(shape), dtype=torch.float64))
@@ -113,11 +120,10 @@ class RunningNorm(nn.Module):
             mask: None is all.
 
         Raises:
-            ValueError: shapes do not agree, or a number is not finite. Unseen, where values are
-                not checked (`validation`), it would stay for ever.
+            ValueError: the module is in `eval()`, shapes do not agree, or a number is not finite.
+                Unseen, where values are not checked (`validation`), it would stay for ever.
         """
-        if not self.training:
-            return
+        self._check_training()
         self._check(x)
         seen = moments(x, self.mean.ndim, mask)
         if is_validated(x) and not bool((seen.mean.isfinite() & seen.variance.isfinite()).all()):
@@ -126,9 +132,12 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def update_with(self, seen: Moments) -> None:
-        """Take in the statistics of rows seen elsewhere; not in `eval()`."""
-        if not self.training:
-            return
+        """Take in the statistics of rows seen elsewhere.
+
+        Raises:
+            ValueError: the module is in `eval()`.
+        """
+        self._check_training()
         for name, value in merge(self.moments, seen)._asdict().items():
             getattr(self, name).copy_(value)
 
@@ -144,13 +153,14 @@ class RunningNorm(nn.Module):
             ValueError: the features' shape differs.
         """
         self._check(x)
-        x = x if x.dtype.is_floating_point else x.to(torch.float32)
-        scale = torch.rsqrt(self.variance + self.epsilon)
-        normed = (x - self.mean.to(x.dtype)) * scale.to(x.dtype)
-        return normed.clamp(-self.clip, self.clip)
+        kind = x.dtype if x.dtype.is_floating_point else torch.float32
+        normed = (x.double() - self.mean) * torch.rsqrt(self.variance + self.epsilon)
+        return normed.clamp(-self.clip, self.clip).to(kind)
 
     def denormalise(self, x: Tensor) -> Tensor:
         """Return rows `[…, *shape]` of normalised numbers in their own scale again.
+
+        Their type is float32 at least: a great mean does not fit into half precision.
 
         So a value function may be trained on normalised targets: Yu et al. 2022, "The surprising
         effectiveness of PPO in cooperative multi-agent games", §5.1.
@@ -160,9 +170,27 @@ class RunningNorm(nn.Module):
         """
         self._check(x)
         scale = torch.sqrt(self.variance + self.epsilon)
-        return x * scale.to(x.dtype) + self.mean.to(x.dtype)
+        return (x.double() * scale + self.mean).to(wide(x).dtype)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RunningNorm:
+        """Let the statistics follow to another device, but to no other type."""
+        before = {name: getattr(self, name) for name in Moments._fields}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, exact in before.items():
+            moved: Tensor = getattr(self, name)
+            if moved.dtype != exact.dtype:
+                setattr(self, name, exact.to(moved.device))
+        return self
+
+    def _check_training(self) -> None:
+        if not self.training:
+            raise ValueError(
+                "update: expected a module in training mode, got one in eval(), whose statistics "
+                "are frozen: call train() before, or do not update"
+            )
 
     def _check(self, x: Tensor) -> None:
+        check_tensor("x", x)
         wanted = tuple(self.mean.shape)
         if tuple(x.shape[max(0, x.ndim - len(wanted)) :]) != wanted:
             raise ValueError(f"x: expected shape [..., {wanted}], got {tuple(x.shape)}")

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bray_algo.intervals import Floats, Interval, beta_interval, wilson_interval
+from bray_algo.scalars import check_count, check_fraction, check_not_negative
 
 _SCORES = {1.0: 0, 0.5: 1, 0.0: 2}
 _WON, _DRAWN, _LOST = range(3)
@@ -36,8 +37,7 @@ class PayoffTable:
     """
 
     def __init__(self, players: Iterable[str] = (), *, decay: float = 1.0) -> None:
-        if not 0.0 <= decay <= 1.0:
-            raise ValueError(f"decay: expected 0 to 1, got {decay}")
+        check_fraction("decay", decay)
         self.decay = decay
         self._index: dict[str, int] = {}
         self._counts = np.zeros((3, 8, 8))  # won, drawn, lost; room for more than there are
@@ -183,12 +183,16 @@ class PayoffTable:
         Args:
             num_pairs: at most so many, 0 or more.
             names: to pair; None: all players.
+
+        Raises:
+            ValueError: a negative number of pairs, or an unknown name.
         """
+        check_count("num_pairs", num_pairs, 0)
         names = list(self.players) if names is None else list(names)
         at = [self._at(name) for name in names]
         one, other = np.triu_indices(len(names), 1)
         games = self.games[np.ix_(at, at)][one, other]
-        order = np.argsort(games, kind="stable")[: max(num_pairs, 0)]
+        order = np.argsort(games, kind="stable")[:num_pairs]
         return [(names[one[i]], names[other[i]]) for i in order]
 
     def state(self) -> dict[str, Any]:
@@ -233,8 +237,7 @@ class PayoffTable:
 
 
 def _rate(score: Floats, games: Floats, prior_games: float) -> Floats:
-    if not prior_games >= 0:
-        raise ValueError(f"prior_games: expected 0 or more, got {prior_games}")
+    check_not_negative("prior_games", prior_games)
     score, games = score + 0.5 * prior_games, games + prior_games
     rate = np.full(games.shape, 0.5)
     np.divide(score, games, out=rate, where=games > 0)

@@ -14,6 +14,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from bray_algo.scalars import check_fraction, check_number
+
 Hyperparameters = Mapping[str, float]
 
 
@@ -33,6 +35,10 @@ class Range:
     """How new values are drawn: evenly over the logarithm, or over the value."""
 
     def __post_init__(self) -> None:
+        if self.scale not in ("log", "linear"):
+            raise ValueError(f"scale: expected 'log' or 'linear', got {self.scale!r}")
+        check_number("low", self.low)
+        check_number("high", self.high)
         if not self.low < self.high or (self.scale == "log" and not self.low > 0):
             raise ValueError(
                 f"low, high: expected low < high, positive if scale='log', "
@@ -128,10 +134,9 @@ def explore(
     unknown = sorted(ranges.keys() - hyperparameters.keys())
     if unknown:
         raise ValueError(f"ranges: expected names of {sorted(hyperparameters)}, got {unknown}")
-    if not factors or not min(factors) > 0:
+    if not factors or not all(0 < factor < math.inf for factor in factors):
         raise ValueError(f"factors: expected positive numbers, got {list(factors)}")
-    if not 0.0 <= resample <= 1.0:
-        raise ValueError(f"resample: expected 0 to 1, got {resample}")
+    check_fraction("resample", resample)
     changed = dict(hyperparameters)
     for name, allowed in ranges.items():
         if rng.random() < resample:

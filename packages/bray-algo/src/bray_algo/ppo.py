@@ -10,18 +10,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo.columns import (
-    Terms,
-    check_columns,
-    check_flags,
-    check_positive,
-    keep,
-    mean,
-)
+from bray_algo.columns import Terms, check_columns, check_flags, keep, mean
+from bray_algo.ratios import MAX_LOG_RATIO
+from bray_algo.scalars import check_limit, check_not_negative, check_positive
 from bray_algo.validation import check_finite
-
-_MAX_LOG_RATIO = 20.0
-"""Where the ratio stops: finite in float32 (e^89 is not), far beyond any ε. No gradient there."""
 
 
 def loss(
@@ -87,7 +79,13 @@ def actor_critic(
     entropy_coefficient: float,
     terms: Terms | None = None,
 ) -> tuple[Tensor, Terms]:
-    """Return policy_loss + c₁ value_loss − c₂ entropy of three scalars, and their terms."""
+    """Return policy_loss + c₁ value_loss − c₂ entropy of three scalars, and their terms.
+
+    Raises:
+        ValueError: a coefficient is negative or not finite.
+    """
+    check_not_negative("value_coefficient", value_coefficient)
+    check_not_negative("entropy_coefficient", entropy_coefficient)
     total = policy_loss + value_coefficient * value_loss - entropy_coefficient * entropy
     parts = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
     return total, {**{name: part.detach() for name, part in parts.items()}, **(terms or {})}
@@ -114,13 +112,13 @@ def clipped_surrogate(
     check_columns(log_prob, old_log_prob=old_log_prob, advantage=advantage)
     check_flags("valid", valid, log_prob.shape)
     check_finite(valid, log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage)
-    check_positive("clip", clip)
+    check_limit("clip", clip)
+    if dual_clip is not None and not dual_clip > 1:
+        raise ValueError(f"dual_clip: expected more than 1, got {dual_clip}")
     log_ratio, advantage = _log_ratio(log_prob, old_log_prob, advantage, valid)
     ratio = log_ratio.exp()
     objective = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
     if dual_clip is not None:
-        if not dual_clip > 1:
-            raise ValueError(f"dual_clip: expected more than 1, got {dual_clip}")
         bound = torch.maximum(objective, dual_clip * advantage)
         objective = torch.where(advantage < 0, bound, objective)
     clipped = ((ratio.detach() - 1).abs() > clip).to(ratio.dtype)
@@ -152,8 +150,7 @@ def kl_penalised_surrogate(
     check_columns(log_prob, old_log_prob=old_log_prob, advantage=advantage, kl=kl)
     check_flags("valid", valid, log_prob.shape)
     check_finite(valid, log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage, kl=kl)
-    if not kl_coefficient >= 0:
-        raise ValueError(f"kl_coefficient: expected 0 or more, got {kl_coefficient}")
+    check_not_negative("kl_coefficient", kl_coefficient)
     log_ratio, advantage = _log_ratio(log_prob, old_log_prob, advantage, valid)
     mean_kl = mean(kl, valid)
     policy_loss = -mean(log_ratio.exp() * advantage, valid) + kl_coefficient * mean_kl
@@ -174,9 +171,13 @@ def next_kl_coefficient(
     from `minimum` to `maximum`, so that it can come back.
 
     Raises:
-        ValueError: the KL is NaN, or the target not positive.
+        ValueError: the KL is NaN, β negative, or the target not positive.
     """
+    check_not_negative("kl_coefficient", kl_coefficient)
     check_positive("target_kl", target_kl)
+    check_positive("minimum", minimum)
+    if not maximum >= minimum:
+        raise ValueError(f"maximum: expected minimum={minimum} or more, got {maximum}")
     if kl != kl:
         raise ValueError("kl: expected a number, got nan: the policy has diverged")
     if kl < target_kl / 1.5:
@@ -211,7 +212,7 @@ def value_error(
     value, target = keep(valid, value, target.detach())
     error = (value - target).square()
     if value_clip is not None and old_value is not None:
-        check_positive("value_clip", value_clip)
+        check_limit("value_clip", value_clip)
         (old_value,) = keep(valid, old_value.detach())
         held = old_value + (value - old_value).clamp(-value_clip, value_clip)
         error = torch.maximum(error, (held - target).square())
@@ -224,7 +225,7 @@ def _log_ratio(
     """Return log π − log π_old, bounded above, and the advantage, a constant."""
     columns = (log_prob, old_log_prob.detach(), advantage.detach())
     log_prob, old_log_prob, advantage = keep(valid, *columns)
-    return (log_prob - old_log_prob).clamp(max=_MAX_LOG_RATIO), advantage
+    return (log_prob - old_log_prob).clamp(max=MAX_LOG_RATIO), advantage
 
 
 def _approx_kl(log_ratio: Tensor, valid: Tensor | None) -> Tensor:

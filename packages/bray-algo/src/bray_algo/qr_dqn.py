@@ -9,8 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_rank, check_shape, weighted_mean
+from bray_algo.columns import Terms, check_floats, check_rank, check_shape, weighted_mean
 from bray_algo.dqn import chosen, greedy, huber_error
+from bray_algo.precision import wide
+from bray_algo.scalars import check_count
 from bray_algo.targets import bootstrap, check_legal
 from bray_algo.validation import check_finite
 
@@ -19,10 +21,9 @@ def midpoints(num_quantiles: int) -> Tensor:
     """Return τ̂ `[K]`, the quantiles' levels: (2i + 1) / 2K (Dabney et al. 2018, lemma 2).
 
     Raises:
-        ValueError: no quantiles.
+        ValueError: no quantiles, or no whole number of them.
     """
-    if num_quantiles < 1:
-        raise ValueError(f"num_quantiles: expected one or more, got {num_quantiles}")
+    check_count("num_quantiles", num_quantiles)
     return (torch.arange(num_quantiles) + 0.5) / num_quantiles
 
 
@@ -49,6 +50,7 @@ def target(
         ValueError: shapes do not agree; so in all of this file.
     """
     check_rank("next_quantiles", next_quantiles, "N, A, K")
+    check_floats("next_quantiles", next_quantiles)
     check_shape("reward", reward, next_quantiles.shape[:1])
     check_shape("discount", discount, next_quantiles.shape[:1])
     if next_legal is not None:
@@ -56,7 +58,7 @@ def target(
     if next_online_quantiles is not None:
         check_shape("next_online_quantiles", next_online_quantiles, next_quantiles.shape)
     chooser = next_quantiles if next_online_quantiles is None else next_online_quantiles
-    following = chosen(next_quantiles, greedy(chooser.mean(-1), next_legal))
+    following = chosen(next_quantiles, greedy(wide(chooser).mean(-1), next_legal))
     return bootstrap(
         reward[:, None].expand_as(following),
         discount[:, None].expand_as(following),
@@ -90,7 +92,7 @@ def loss(
     """
     rows, theta = _rows(quantiles, action, target, huber)
     with torch.no_grad():
-        error = (target.mean(-1) - theta.mean(-1)).abs().mean()
+        error = (wide(target).mean(-1) - theta.mean(-1)).abs().mean()
         terms = {"td_error": error, "q": theta.mean()}
     return weighted_mean(rows, weight), terms
 
@@ -105,7 +107,8 @@ def _rows(quantiles: Tensor, action: Tensor, target: Tensor, huber: float) -> tu
     check_rank("quantiles", quantiles, "N, A, K")
     check_rank("target", target, "N, K")
     check_shape("target", target, (len(quantiles), target.shape[1]))
-    theta = chosen(quantiles, action)
+    check_floats("quantiles", quantiles)
+    theta = wide(chosen(quantiles, action))
     check_finite(quantiles=theta, target=target)
     error = target.detach()[:, None, :] - theta[:, :, None]  # [N, K, K']
     level = midpoints(theta.shape[1]).to(theta)[:, None]

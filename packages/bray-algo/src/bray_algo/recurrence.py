@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from bray_algo.columns import check_rank, check_shape
+
 _SHORT = 16
 """Up to here a row after the other is as quick."""
 
@@ -22,7 +24,12 @@ def discounted_sum(delta: Tensor, carry: Tensor) -> Tensor:
     Args:
         delta: `[T, B]`.
         carry: `[T, B]`; finite.
+
+    Raises:
+        ValueError: shapes do not agree, or there is no step.
     """
+    check_rank("delta", delta, "T, B")
+    check_shape("carry", carry, delta.shape)
     num_steps = len(delta)
     if num_steps <= _SHORT:
         return _by_row(delta, carry, torch.zeros_like(delta[0]))

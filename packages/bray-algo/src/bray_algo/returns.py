@@ -6,6 +6,8 @@ gives zeros, whatever it holds. A step that terminated has no future; a segment 
 step. So a segment must end where its episode is truncated: the value to go on with is that of the
 episode's own last observation, not of the next episode's first.
 
+Results are float32 at least, whatever the type of rewards and values (`precision`).
+
 On policy: `gae`, `n_step`, `td_lambda`, `upgo`. Off policy: `vtrace` (of state values), `retrace`
 (of action values). All are one `recurrence.discounted_sum` over whole rows.
 """
@@ -18,8 +20,11 @@ import torch
 from torch import Tensor
 
 from bray_algo import segments
-from bray_algo.columns import check_fraction, check_shape
+from bray_algo.columns import check_numbers, check_shape
+from bray_algo.precision import alike, wide
+from bray_algo.ratios import ratio
 from bray_algo.recurrence import discounted_sum
+from bray_algo.scalars import check_count, check_fraction, check_limit
 from bray_algo.validation import check_finite, is_suspect
 
 
@@ -53,6 +58,7 @@ def gae(
     padding = segments.padding(reward, final_value, terminated, length, value=value)
     check_fraction("gamma", gamma)
     check_fraction("lambda_", lambda_)
+    reward, value, final_value = alike(reward, value, final_value)
     discount = segments.discount(gamma, terminated, reward.dtype)
     following = segments.following(value, final_value, terminated, length)
     delta = torch.addcmul(reward - value, discount, following)
@@ -77,7 +83,7 @@ def td_lambda(
     """
     columns = (reward, value, final_value, terminated, length)
     advantage = gae(*columns, gamma=gamma, lambda_=lambda_)
-    return advantage + segments.blank(value, segments.after_end(reward, length))
+    return advantage + segments.blank(wide(value), segments.after_end(reward, length))
 
 
 def n_step(
@@ -102,8 +108,8 @@ def n_step(
         return td_lambda(*columns, gamma=gamma, lambda_=1.0)
     padding = segments.padding(reward, final_value, terminated, length, value=value)
     check_fraction("gamma", gamma)
-    if num_steps < 1:
-        raise ValueError(f"num_steps: expected 1 or more, got {num_steps}")
+    check_count("num_steps", num_steps)
+    reward, value, final_value = alike(reward, value, final_value)
     returns, discount = value, segments.discount(gamma, terminated, reward.dtype)
     for _ in range(min(num_steps, len(reward))):
         following = segments.following(returns, final_value, terminated, length)
@@ -128,6 +134,7 @@ def upgo(
     """
     padding = segments.padding(reward, final_value, terminated, length, value=value)
     check_fraction("gamma", gamma)
+    reward, value, final_value = alike(reward, value, final_value)
     discount = segments.discount(gamma, terminated, reward.dtype)
     following = segments.following(value, final_value, terminated, length)
     delta = segments.blank(torch.addcmul(reward - value, discount, following), padding)
@@ -163,18 +170,19 @@ def vtrace(
 
     Args:
         log_ratio: log π(a|x) − log μ(a|x) of the actions taken, `[T, B]`.
-        rho_bar: clip ρ̄ of the weights in δ.
-        c_bar: clip c̄ of the traces.
+        rho_bar: clip ρ̄ of the weights in δ; `math.inf` is none (but see `ratios.MAX_LOG_RATIO`).
+        c_bar: clip c̄ of the traces; above 1 their product may grow over all bounds.
 
     Other arguments and errors as in `gae`.
     """
     padding = segments.padding(reward, final_value, terminated, length, value=value)
     _check_log_ratio(log_ratio, padding, reward)
     check_fraction("gamma", gamma)
-    if not (rho_bar > 0 and c_bar > 0):
-        raise ValueError(f"rho_bar, c_bar: expected positive clips, got {rho_bar}, {c_bar}")
-    ratio = segments.blank(log_ratio, padding).exp()
-    rho, trace = ratio.clamp(max=rho_bar), ratio.clamp(max=c_bar)
+    check_limit("rho_bar", rho_bar)
+    check_limit("c_bar", c_bar)
+    log_ratio, reward, value, final_value = alike(log_ratio, reward, value, final_value)
+    weight = ratio(segments.blank(log_ratio, padding))
+    rho, trace = weight.clamp(max=rho_bar), weight.clamp(max=c_bar)
     ends = (final_value, terminated, length)
     discount, gain = segments.discount(gamma, terminated, reward.dtype), reward - value
     delta = rho * torch.addcmul(gain, discount, segments.following(value, *ends))
@@ -215,6 +223,8 @@ def retrace(
     _check_log_ratio(log_ratio, padding, reward)
     check_fraction("gamma", gamma)
     check_fraction("lambda_", lambda_)
+    columns_ = alike(log_ratio, reward, action_value, value, final_value)
+    log_ratio, reward, action_value, value, final_value = columns_
     discount = segments.discount(gamma, terminated, reward.dtype)
     following = segments.following(value, final_value, terminated, length)
     delta = torch.addcmul(reward - action_value, discount, following)
@@ -226,7 +236,8 @@ def retrace(
 
 def _check_log_ratio(log_ratio: Tensor, padding: Tensor | None, reward: Tensor) -> None:
     """Refuse another shape, NaN and +inf; −inf is an action that π never takes."""
+    check_numbers("log_ratio", log_ratio)
     check_shape("log_ratio", log_ratio, reward.shape)
     if is_suspect(log_ratio):
         valid = None if padding is None else ~padding
-        check_finite(valid, log_ratio=log_ratio.clamp(min=torch.finfo(log_ratio.dtype).min))
+        check_finite(valid, log_ratio=wide(log_ratio).clamp(min=torch.finfo(torch.float32).min))

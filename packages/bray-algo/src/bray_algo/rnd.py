@@ -12,16 +12,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from bray_algo.columns import (
-    Terms,
-    check_flags,
-    check_fraction,
-    check_rank,
-    check_shape,
-    mean,
-)
+from bray_algo.columns import Terms, check_flags, check_numbers, check_rank, check_shape, mean
 from bray_algo.normalisation import RunningNorm
-from bray_algo.validation import check_finite
+from bray_algo.precision import wide
+from bray_algo.scalars import check_fraction
+from bray_algo.validation import check_finite, check_integers, check_tensor
 
 
 class RandomNetworkDistillation(nn.Module):
@@ -61,7 +56,7 @@ class RandomNetworkDistillation(nn.Module):
             features: Tensor = self.target(normal)
         predicted: Tensor = self.predictor(normal)
         check_shape("predictor's features", predicted, features.shape)
-        return (predicted - features).square().flatten(1).mean(1)
+        return (wide(predicted) - wide(features)).square().flatten(1).mean(1)
 
     @torch.no_grad()
     def bonus(
@@ -86,6 +81,8 @@ class RandomNetworkDistillation(nn.Module):
         Raises:
             ValueError: shapes do not agree.
         """
+        check_tensor("next_observation", next_observation)
+        check_integers("length", length)
         steps = next_observation.shape[:2]
         check_shape("length", length, steps[1:])
         valid = torch.arange(steps[0], device=length.device)[:, None] < length
@@ -94,9 +91,10 @@ class RandomNetworkDistillation(nn.Module):
         )
         error = self(safe.flatten(0, 1)).reshape(steps).masked_fill(~valid, 0.0)
         sums, carry = discounted_sums(error, length, gamma=gamma, carry=carry)
-        self.sums.update(sums, valid)
+        if self.training:
+            self.sums.update(sums, valid)
         std = (self.sums.variance + self.sums.epsilon).sqrt()
-        return error / std.to(error.dtype), carry
+        return wide(error) / std.to(sums.dtype), carry
 
 
 def discounted_sums(
@@ -107,12 +105,14 @@ def discounted_sums(
     The past's sum stands for the future's, which is not known yet. After the end, x stays.
 
     Raises:
-        ValueError: shapes do not agree, or γ is out of range.
+        ValueError: shapes or types do not agree, or γ is out of range.
     """
     check_rank("error", error, "T, B")
     check_shape("length", length, error.shape[1:])
     check_fraction("gamma", gamma)
-    last = torch.zeros_like(error[0]) if carry is None else carry
+    check_integers("length", length)
+    error = wide(error)
+    last = torch.zeros_like(error[0]) if carry is None else wide(carry)
     check_shape("carry", last, error.shape[1:])
     sums = torch.empty_like(error)
     for t in range(len(error)):
@@ -138,6 +138,7 @@ def loss(error: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Terms]:
         ValueError: shapes do not agree.
     """
     check_rank("error", error, "N")
+    check_numbers("error", error)
     check_flags("keep", keep, error.shape)
     check_finite(error=error)
-    return mean(error, keep), {"error": error.detach().mean()}
+    return mean(error, keep), {"error": wide(error).detach().mean()}

@@ -8,12 +8,16 @@ discrete actions see `sac_discrete`.
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 from bray_algo import critics
-from bray_algo.columns import Terms, check_rank, check_shape
+from bray_algo.columns import Terms, check_numbers, check_rank, check_shape
+from bray_algo.precision import wide
+from bray_algo.scalars import check_not_negative, check_number
 from bray_algo.targets import bootstrap
-from bray_algo.validation import check_finite
+from bray_algo.validation import check_finite, check_within
 
 
 def target(
@@ -43,7 +47,8 @@ def target(
     check_shape("next_log_prob", next_log_prob, next_q.shape[1:])
     check_shape("discount", discount, next_log_prob.shape)
     check_finite(discount != 0, next_q=next_q, next_log_prob=next_log_prob)
-    return bootstrap(reward, discount, critics.lowest(next_q) - constant(alpha) * next_log_prob)
+    entropy = -constant(alpha) * wide(next_log_prob)
+    return bootstrap(reward, discount, wide(critics.lowest(next_q)) + entropy)
 
 
 def critic_loss(q: Tensor, target: Tensor, *, weight: Tensor | None = None) -> tuple[Tensor, Terms]:
@@ -70,7 +75,7 @@ def actor_loss(q: Tensor, log_prob: Tensor, *, alpha: Tensor | float) -> tuple[T
     check_rank("q", q, "K, N")
     check_shape("log_prob", log_prob, q.shape[1:])
     check_finite(q=q, log_prob=log_prob)
-    low = critics.lowest(q)
+    low, log_prob = wide(critics.lowest(q)), wide(log_prob)
     loss = (constant(alpha) * log_prob - low).mean()
     return loss, {"entropy": -log_prob.detach().mean(), "q": low.detach().mean()}
 
@@ -90,17 +95,28 @@ def temperature_loss(
     Returns:
         The loss, and `alpha`.
     """
+    check_numbers("log_alpha", log_alpha)
+    check_number("target_entropy", target_entropy)
     if log_alpha.numel() != 1:
         raise ValueError(f"log_alpha: expected a scalar, got shape {tuple(log_alpha.shape)}")
     check_rank("log_prob", log_prob, "N")
     check_finite(log_alpha=log_alpha, log_prob=log_prob)
-    alpha = log_alpha.exp().squeeze()
-    loss = -(alpha * (log_prob.detach() + target_entropy)).mean()
+    alpha = wide(log_alpha).exp().squeeze()
+    loss = -(alpha * (wide(log_prob).detach() + target_entropy)).mean()
     return loss, {"alpha": alpha.detach()}
 
 
 def constant(alpha: Tensor | float) -> Tensor | float:
-    """Return the temperature without gradient."""
-    if isinstance(alpha, Tensor):
-        check_finite(alpha=alpha)
-    return alpha.detach() if isinstance(alpha, Tensor) else alpha
+    """Return the temperature without gradient.
+
+    Raises:
+        ValueError: it is negative, not finite, or not one number.
+    """
+    if not isinstance(alpha, Tensor):
+        check_not_negative("alpha", alpha)
+        return alpha
+    if alpha.numel() != 1:
+        raise ValueError(f"alpha: expected one number, got shape {tuple(alpha.shape)}")
+    check_finite(alpha=alpha)
+    check_within(0.0, math.inf, alpha=alpha)
+    return alpha.detach().squeeze()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bray_algo import categorical, critics, dqn, sac
 from bray_algo.columns import Terms, check_rank, check_shape
+from bray_algo.precision import wide
 from bray_algo.targets import bootstrap
 from bray_algo.validation import check_finite, check_logits
 
@@ -22,7 +23,6 @@ def chosen(q: Tensor, action: Tensor) -> Tensor:
         ValueError: shapes do not agree; so in all of this file.
     """
     check_rank("q", q, "K, N, A")
-    check_shape("action", action, q.shape[1:2])
     return dqn.chosen(q.transpose(0, 1).transpose(1, 2), action).T
 
 
@@ -104,6 +104,6 @@ def _expectations(
     met = probability != 0 if valid is None else (probability != 0) & valid[:, None]
     check_finite(met, **{f"{prefix}q": q})
     # An action without a chance may have a value of −inf or NaN: 0 times that is NaN.
-    value = critics.lowest(q).masked_fill(probability == 0, 0.0)
+    value = wide(critics.lowest(q)).masked_fill(probability == 0, 0.0)
     entropy = categorical.entropy(logits)
     return (probability * value).sum(-1) + sac.constant(alpha) * entropy, entropy

@@ -12,13 +12,17 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Literal
 
+from bray_algo.scalars import check_not_negative, check_number, check_positive
+
 
 def linear(step: float, *, start: float, end: float, num_steps: float, begin: float = 0) -> float:
     """Return a number that goes from `start` to `end` on a straight line.
 
     Raises:
-        ValueError: `num_steps` is not positive; so in all of this file.
+        ValueError: a number is not finite, the step is negative, or `num_steps` is not positive; so
+            in all of this file.
     """
+    _check_ends(start, end)
     return start + (end - start) * _progress(step, num_steps, begin)
 
 
@@ -27,6 +31,7 @@ def cosine(step: float, *, start: float, end: float, num_steps: float, begin: fl
 
     Loshchilov & Hutter 2017, "SGDR: stochastic gradient descent with warm restarts", equation 5.
     """
+    _check_ends(start, end)
     progress = _progress(step, num_steps, begin)
     return end + (start - end) * (1 + math.cos(math.pi * progress)) / 2
 
@@ -39,7 +44,8 @@ def exponential(
     Raises:
         ValueError: also where `start` or `end` is zero, or they differ in sign.
     """
-    if not start * end > 0:
+    _check_ends(start, end)
+    if not (start > 0 < end or start < 0 > end):
         raise ValueError(
             f"start, end: expected two numbers of one sign, not zero, got {start}, {end}"
         )
@@ -60,7 +66,10 @@ def piecewise(
     Raises:
         ValueError: there is no point, their steps do not increase, or `between` is neither.
     """
+    check_not_negative("step", step)
     steps = [at for at, _ in points]
+    for number in itertools.chain(*points):
+        check_number("points", number)
     if not steps or any(a >= b for a, b in itertools.pairwise(steps)):
         raise ValueError(f"points: expected one or more at increasing steps, got steps {steps}")
     if between not in ("linear", "constant"):
@@ -72,8 +81,14 @@ def piecewise(
     return linear(step, start=start, end=end, num_steps=finish - begin, begin=begin)
 
 
+def _check_ends(start: float, end: float) -> None:
+    check_number("start", start)
+    check_number("end", end)
+
+
 def _progress(step: float, num_steps: float, begin: float) -> float:
     """Return how far the step is from `begin` on, 0 to 1."""
-    if not num_steps > 0:
-        raise ValueError(f"num_steps: expected a positive number, got {num_steps}")
+    check_not_negative("step", step)
+    check_positive("num_steps", num_steps)
+    check_number("begin", begin)
     return min(max((step - begin) / num_steps, 0.0), 1.0)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_flags, check_rank, check_shape
-from bray_algo.validation import check_finite, is_suspect
+from bray_algo.columns import check_flags, check_numbers, check_rank, check_shape
+from bray_algo.validation import check_finite, check_integers, is_readable, is_suspect
 
 
 def padding(
@@ -22,12 +22,14 @@ def padding(
     """Check the arguments and return which steps are not valid, bool `[T, B]`.
 
     None where every segment is known to be full: filling what is not there costs a third of GAE.
-    On a GPU that is never known, because reading a length would make it wait.
+    On a GPU and in compiled code that is never known, because no length is read there.
     """
     check_rank("reward", reward, "T, B")
     for name, column in columns.items():
+        check_numbers(name, column)
         check_shape(name, column, reward.shape)
     check_flags("terminated", terminated, reward.shape)
+    check_numbers("final_value", final_value)
     check_shape("final_value", final_value, reward.shape[1:])
     check_shape("length", length, reward.shape[1:])
     absent = after_end(reward, length)
@@ -74,10 +76,9 @@ def later(column: Tensor) -> Tensor:
 
 
 def _shortest(length: Tensor, num_steps: int) -> int | None:
-    """Return the least length, None where reading it would make a GPU wait."""
-    if length.dtype.is_floating_point or length.dtype == torch.bool:
-        raise ValueError(f"length: expected integers, got {length.dtype}")
-    if length.device.type != "cpu":  # there the scatter in `following` asserts the range
+    """Return the least length, None where it must not be read (`validation.is_readable`)."""
+    check_integers("length", length)
+    if not is_readable(length):  # on a GPU the scatter in `following` asserts the range
         return None
     shortest, longest = (int(end) for end in length.aminmax())
     if shortest < 1 or longest > num_steps:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bray_algo.intervals import Floats, wilson_interval
+from bray_algo.scalars import check_count, check_fraction, check_limit, check_not_negative
 
 Verdict = Literal["promote", "reject", "play"]
 
@@ -57,10 +58,8 @@ def past_weights(num_versions: int, *, latest: float = 0.0, window: float = 1.0)
     Raises:
         ValueError: a number is out of its range.
     """
-    if num_versions < 1:
-        raise ValueError(f"num_versions: expected 1 or more, got {num_versions}")
-    if not 0 <= latest <= 1:
-        raise ValueError(f"latest: expected 0 to 1, got {latest}")
+    check_count("num_versions", num_versions)
+    check_fraction("latest", latest)
     if not 0 < window <= 1:
         raise ValueError(f"window: expected above 0 to 1, got {window}")
     num_past = int(np.ceil(window * (num_versions - 1)))
@@ -90,11 +89,9 @@ def wanted_weights(
         ValueError: no opponents, or a number is out of its range.
     """
     rates = _rates(win_rates)
-    for name, number in (("wanted", wanted), ("exploration", exploration)):
-        if not 0 <= number <= 1:
-            raise ValueError(f"{name}: expected 0 to 1, got {number}")
-    if not width >= 0:
-        raise ValueError(f"width: expected 0 or more, got {width}")
+    check_fraction("wanted", wanted)
+    check_fraction("exploration", exploration)
+    check_not_negative("width", width)
     distance = np.abs(rates - wanted)
     beyond = (distance**2 - distance.min() ** 2) / max(2 * width**2, 1e-12)
     near = _normalised(np.exp(-beyond))
@@ -128,10 +125,9 @@ def gate(
     Raises:
         ValueError: a number is out of its range.
     """
-    if not 0 <= threshold <= 1:
-        raise ValueError(f"threshold: expected 0 to 1, got {threshold}")
-    if num_looks < 1:
-        raise ValueError(f"num_looks: expected 1 or more, got {num_looks}")
+    check_fraction("threshold", threshold)
+    check_count("num_looks", num_looks)
+    check_limit("max_games", max_games)
     if not 0.5 < confidence < 1:
         raise ValueError(f"confidence: expected above 0.5, below 1, got {confidence}")
     two_sided = 1 - 2 * (1 - confidence) / num_looks

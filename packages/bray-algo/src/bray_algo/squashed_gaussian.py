@@ -16,6 +16,9 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from bray_algo import gaussian
+from bray_algo.columns import check_floats, check_shape
+from bray_algo.precision import alike, wide
+from bray_algo.validation import check_finite
 
 _NUM_NODES = 48
 _HERMITE = np.polynomial.hermite_e.hermegauss(_NUM_NODES)
@@ -46,10 +49,14 @@ def log_prob(mean: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
     Actions at or beyond ±1 count as the last number before: the density is finite there.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file.
+        ValueError: shapes do not agree; so in all of this file. Or an action is not finite.
     """
+    check_floats("mean", mean)
+    check_floats("action", action)
+    check_shape("action", action, mean.shape)
+    check_finite(action=action)
     inside = 1.0 - torch.finfo(action.dtype).eps
-    return _log_density(mean, log_std, torch.atanh(action.clamp(-inside, inside)))
+    return _log_density(mean, log_std, torch.atanh(wide(action).clamp(-inside, inside)))
 
 
 def entropy(mean: Tensor, log_std: Tensor) -> Tensor:
@@ -58,7 +65,7 @@ def entropy(mean: Tensor, log_std: Tensor) -> Tensor:
     H[tanh u] = H[u] + E log(1 − tanh² u), of which there is no closed form. A narrow Gaussian
     takes Gauss-Hermite nodes; a wide one E|u| exactly, and Gauss-Legendre nodes for the rest.
     """
-    log_std = gaussian.held(mean, log_std)
+    mean, log_std = alike(mean, gaussian.held(mean, log_std))
     std = log_std.exp()
     narrow = std < 1.0
     slope = torch.where(
@@ -83,7 +90,7 @@ def mode(mean: Tensor, log_std: Tensor) -> Tensor:
 
 
 def _log_density(mean: Tensor, log_std: Tensor, before: Tensor) -> Tensor:
-    return gaussian.log_prob(mean, log_std, before) - _log_slope(before).sum(-1)
+    return gaussian.log_prob(mean, log_std, before) - _log_slope(wide(before)).sum(-1)
 
 
 def _log_slope(before: Tensor) -> Tensor:

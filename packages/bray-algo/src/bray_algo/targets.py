@@ -7,11 +7,15 @@ discount, and its next observation is its own episode's last.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_flags, check_fraction, check_shape
-from bray_algo.validation import check_finite, is_validated
+from bray_algo.columns import check_flags, check_numbers, check_shape
+from bray_algo.precision import alike
+from bray_algo.scalars import check_fraction, check_not_negative
+from bray_algo.validation import check_finite, check_tensor, check_within, is_validated
 
 
 def discount(gamma: float, terminated: Tensor, steps: Tensor | int = 1) -> Tensor:
@@ -23,13 +27,18 @@ def discount(gamma: float, terminated: Tensor, steps: Tensor | int = 1) -> Tenso
         steps: n, how many rewards each transition sums, one number or `[N]`.
 
     Raises:
-        ValueError: γ is out of range, or shapes or types do not agree.
+        ValueError: γ or n is out of range, or shapes or types do not agree.
     """
     check_fraction("gamma", gamma)
+    check_tensor("terminated", terminated)
     if terminated.dtype != torch.bool:
         raise ValueError(f"terminated: expected bool, got {terminated.dtype}")
     if isinstance(steps, Tensor):
+        check_numbers("steps", steps)
         check_shape("steps", steps, terminated.shape)
+        check_within(0, math.inf, steps=steps)
+    else:
+        check_not_negative("steps", steps)
     base = torch.tensor(gamma, dtype=torch.float32, device=terminated.device)
     return base.pow(steps).expand_as(terminated).masked_fill(terminated, 0.0)
 
@@ -48,16 +57,20 @@ def bootstrap(
     Raises:
         ValueError: shapes do not agree, or a number is not finite.
     """
+    check_tensor("reward", reward)
     check_shape("discount", discount, reward.shape)
+    check_numbers(name, next_value)
     check_shape(name, next_value, reward.shape)
     check_finite(reward=reward, discount=discount)
     check_finite(discount != 0, **{name: next_value})
+    reward, discount, next_value = alike(reward, discount, next_value)
     following = (discount * next_value).masked_fill(discount == 0, 0.0)
     return (reward + following).detach()
 
 
 def check_legal(legal: Tensor, like: Tensor, discount: Tensor) -> None:
     """Refuse masks `[N, A]` of wrong shape, and rows of none where the value counts."""
+    check_tensor("next_legal", legal)
     check_flags("next_legal", legal, like.shape[:2])
     if is_validated(legal) and bool((~legal.any(-1) & (discount != 0)).any()):
         raise ValueError("next_legal: got a row of no legal action whose discount is not 0")

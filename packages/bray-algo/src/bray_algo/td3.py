@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from bray_algo import critics
-from bray_algo.columns import Terms, check_positive, check_rank, check_shape
+from bray_algo.columns import Terms, check_floats, check_rank, check_shape
+from bray_algo.precision import wide
+from bray_algo.scalars import check_count, check_limit, check_not_negative, check_positive
 from bray_algo.targets import bootstrap
-from bray_algo.validation import check_finite
+from bray_algo.validation import check_bounds, check_finite
 
 
 def smoothed(
@@ -35,11 +37,13 @@ def smoothed(
         generator: source of the noise.
 
     Raises:
-        ValueError: shapes do not agree, or a noise is not positive.
+        ValueError: shapes do not agree, a noise is not positive, or low is not below high.
     """
     check_rank("action", action, "N, D")
+    check_floats("action", action)
     check_positive("noise", noise)
-    check_positive("noise_clip", noise_clip)
+    check_limit("noise_clip", noise_clip)
+    check_bounds(low, high)
     low, high = (torch.as_tensor(bound).to(action) for bound in (low, high))
     for name, bound in (("low", low), ("high", high)):
         if bound.shape not in (torch.Size([]), action.shape[1:]):
@@ -81,6 +85,7 @@ def actor_loss(q: Tensor) -> tuple[Tensor, Terms]:
     """
     check_rank("q", q, "N")
     check_finite(q=q)
+    q = wide(q)
     return -q.mean(), {"q": q.detach().mean()}
 
 
@@ -88,7 +93,8 @@ def is_actor_step(step: int, delay: int = 2) -> bool:
     """Return whether the actor and the targets learn in this step (0, 1, …): each `delay`-th.
 
     Raises:
-        ValueError: the delay is not positive.
+        ValueError: the delay is not positive, or the step negative.
     """
-    check_positive("delay", delay)
+    check_not_negative("step", step)
+    check_count("delay", delay)
     return step % delay == delay - 1

@@ -12,6 +12,8 @@ import math
 from statistics import NormalDist
 from typing import NamedTuple
 
+from bray_algo.scalars import check_confidence, check_not_negative, check_number, check_positive
+
 _NORMAL = NormalDist()
 
 
@@ -29,7 +31,12 @@ class Rating(NamedTuple):
         return self.mu - 3 * self.sigma
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Return the bounds of the skill."""
+        """Return the bounds of the skill.
+
+        Raises:
+            ValueError: the confidence is not between 0 and 1.
+        """
+        check_confidence("confidence", confidence)
         reach = _NORMAL.inv_cdf((1 + confidence) / 2) * self.sigma
         return self.mu - reach, self.mu + reach
 
@@ -75,8 +82,8 @@ def update(
     margin = _margin(beta, draw_probability)
     if score == 0.5 and not draw_probability:
         raise ValueError("draw_probability: expected more than 0 with a draw, got 0")
-    if not tau >= 0:
-        raise ValueError(f"tau: expected 0 or more, got {tau}")
+    check_not_negative("tau", tau)
+    _check_ratings(one, other)
     sign = -1.0 if score == 0.0 else 1.0
     variances = one.sigma**2 + tau**2, other.sigma**2 + tau**2
     c = math.sqrt(2 * beta**2 + sum(variances))
@@ -94,6 +101,7 @@ def chances(
     one: Rating, other: Rating, *, beta: float = 25.0 / 6, draw_probability: float = 0.1
 ) -> Chances:
     """Return how likely the first player is to win, draw and lose; arguments as in `update`."""
+    _check_ratings(one, other)
     margin = _margin(beta, draw_probability)
     c = math.sqrt(2 * beta**2 + one.sigma**2 + other.sigma**2)
     win = _NORMAL.cdf((one.mu - other.mu - margin) / c)
@@ -101,10 +109,15 @@ def chances(
     return Chances(win, max(0.0, 1 - win - loss), loss)
 
 
+def _check_ratings(*ratings: Rating) -> None:
+    for rating in ratings:
+        check_number("mu", rating.mu)
+        check_not_negative("sigma", rating.sigma)
+
+
 def _margin(beta: float, draw_probability: float) -> float:
     """Return ε: two equal skills draw with this probability, 2 Φ(ε / (√2 β)) − 1."""
-    if not 0 < beta < math.inf:
-        raise ValueError(f"beta: expected a positive number, got {beta}")
+    check_positive("beta", beta)
     if not 0 <= draw_probability < 1:
         raise ValueError(f"draw_probability: expected 0 to below 1, got {draw_probability}")
     return _NORMAL.inv_cdf((draw_probability + 1) / 2) * math.sqrt(2) * beta

@@ -1,8 +1,16 @@
-"""The switch of the checks that read values: numbers that are not finite, rows of no legal action.
+"""What functions check, and the switch of the checks that read the values of tensors.
 
-Ranks, shapes and types are always checked, for that costs nothing. Values are read while the switch
-is on, as it is unless Python runs with -O; never on a GPU, which would have to wait, nor while
-compiling or exporting. Padding, and what else a function does not read, may hold anything.
+The rule of the whole package, in two halves:
+
+- always: that tensors are tensors, their ranks, shapes and types (actions are integers, flags are
+  bool), and that plain numbers (γ, ε, clips, coefficients, temperatures) lie in their range. That
+  costs less than a microsecond each;
+- while the switch is on, as it is unless Python runs with -O, and on a CPU alone, outside of
+  `torch.compile` and exports: the values of tensors. Numbers that count are finite, rows have a
+  legal action, actions exist, a Beta's lie within 0 and 1. On a GPU the host would have to wait,
+  and compiled code cannot branch on a value.
+
+Padding, and what else a function does not read, may hold anything.
 """
 
 from __future__ import annotations
@@ -55,6 +63,74 @@ def is_readable(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
+def check_tensor(name: str, value: object) -> None:
+    """Refuse arrays, lists and numbers in the place of a tensor.
+
+    Raises:
+        ValueError: with the name of the argument and what it is.
+    """
+    if not isinstance(value, Tensor):
+        kind = type(value)
+        raise ValueError(
+            f"{name}: expected a torch tensor, got {kind.__module__}.{kind.__qualname__}: "
+            "convert it by torch.as_tensor"
+        )
+
+
+def check_integers(name: str, tensor: Tensor) -> None:
+    """Refuse what is no tensor of integers; flags are none.
+
+    Raises:
+        ValueError: with the name of the argument and its type.
+    """
+    check_tensor(name, tensor)
+    if tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.dtype == torch.bool:
+        raise ValueError(f"{name}: expected integers, got {tensor.dtype}")
+
+
+def check_index(name: str, index: Tensor, end: int) -> None:
+    """Refuse what are no integers, or not within 0 to end − 1.
+
+    Raises:
+        ValueError: with the name of the argument, and its type or its range.
+    """
+    check_integers(name, index)
+    if is_validated(index) and index.numel():
+        least, greatest = (int(bound) for bound in index.long().aminmax())
+        if least < 0 or greatest >= end:
+            raise ValueError(f"{name}: expected 0 to {end - 1}, got {least} to {greatest}")
+
+
+def check_within(least: float, greatest: float, **columns: Tensor) -> None:
+    """Refuse numbers below `least` or above `greatest`, and NaN.
+
+    Raises:
+        ValueError: with the name of the column and its range.
+    """
+    for name, column in columns.items():
+        if not is_validated(column) or not column.numel():
+            continue
+        low, high = (float(bound) for bound in column.detach().aminmax())
+        if not (least <= low and high <= greatest):
+            raise ValueError(f"{name}: expected {least} to {greatest}, got {low} to {high}")
+
+
+def check_bounds(low: Tensor | float, high: Tensor | float) -> None:
+    """Refuse bounds, numbers or tensors, of which low is not below high, or one is not finite.
+
+    Raises:
+        ValueError: with both.
+    """
+    for bound in (low, high):
+        if isinstance(bound, Tensor) and not is_validated(bound):
+            return
+    ordered = (low > -math.inf) & (low < high) & (high < math.inf)
+    if not (bool(ordered.all()) if isinstance(ordered, Tensor) else ordered):
+        raise ValueError(
+            f"low, high: expected finite numbers, low below high, got {_told(low)}, {_told(high)}"
+        )
+
+
 def check_finite(valid: Tensor | None = None, /, **columns: Tensor | None) -> None:
     """Refuse numbers that are not finite where `valid` (bool; it broadcasts) says that they count.
 
@@ -94,10 +170,14 @@ def is_suspect(column: Tensor) -> bool:
 
 def _first_bad(column: Tensor, valid: Tensor | None) -> str:
     """Return the first number that is not finite and its place, empty if there is none."""
-    if not is_suspect(column):
+    if not column.dtype.is_floating_point or not is_suspect(column):
         return ""
     bad = ~column.isfinite() if valid is None else ~column.isfinite() & valid
     if not bad.any():
         return ""
     place = bad.nonzero()[0]
     return f"{column.expand_as(bad)[tuple(place)].item()} at {place.tolist()}"
+
+
+def _told(bound: Tensor | float) -> object:
+    return bound.tolist() if isinstance(bound, Tensor) else bound

@@ -7,9 +7,11 @@ composes with any target: `rescale(dqn.target(unrescale(next_q), reward, discoun
 
 from __future__ import annotations
 
-import math
-
 from torch import Tensor
+
+from bray_algo.columns import check_numbers
+from bray_algo.precision import wide
+from bray_algo.scalars import check_not_negative
 
 
 def rescale(value: Tensor, epsilon: float = 1e-3) -> Tensor:
@@ -20,7 +22,7 @@ def rescale(value: Tensor, epsilon: float = 1e-3) -> Tensor:
     Raises:
         ValueError: ε is negative.
     """
-    _check_epsilon(epsilon)
+    value = _checked(value, epsilon)
     return value / ((value.abs() + 1).sqrt() + 1) + epsilon * value
 
 
@@ -33,12 +35,14 @@ def unrescale(value: Tensor, epsilon: float = 1e-3) -> Tensor:
     Raises:
         ValueError: ε is negative.
     """
-    _check_epsilon(epsilon)
+    value = _checked(value, epsilon)
     size, b = value.abs(), 1 + 2 * epsilon
     u = 2 * size / (b + (b * b + 4 * epsilon * size).sqrt())
     return value.sign() * u * (u + 2)
 
 
-def _check_epsilon(epsilon: float) -> None:
-    if not (epsilon >= 0 and math.isfinite(epsilon)):
-        raise ValueError(f"epsilon: expected 0 or more, got {epsilon}")
+def _checked(value: Tensor, epsilon: float) -> Tensor:
+    """Return the value in float32 at least."""
+    check_numbers("value", value)
+    check_not_negative("epsilon", epsilon)
+    return wide(value)

@@ -6,6 +6,8 @@ from torch import Tensor
 
 from bray_algo import a2c, segments
 from bray_algo.columns import Terms, check_columns, mean
+from bray_algo.precision import alike
+from bray_algo.ratios import ratio
 from bray_algo.returns import vtrace
 
 
@@ -52,6 +54,7 @@ def loss(
         reward, *ends, log_prob=log_prob, behaviour_log_prob=behaviour_log_prob
     )
     valid = None if padding is None else ~padding
+    log_prob, behaviour_log_prob, value = alike(log_prob, behaviour_log_prob, value)
     log_ratio = (log_prob - behaviour_log_prob).detach()
     columns = (reward, value.detach(), *ends)
     targets = vtrace(log_ratio, *columns, gamma=gamma, rho_bar=rho_bar, c_bar=c_bar)
@@ -70,9 +73,9 @@ def loss(
 
 def lag_terms(log_ratio: Tensor, rho_bar: float, valid: Tensor | None) -> Terms:
     """Return how far π is from μ: `approx_kl` and `rho_clip_fraction`, of log π − log μ."""
-    ratio = log_ratio.exp()
-    clipped = (ratio > rho_bar).to(ratio.dtype)
+    weight = ratio(log_ratio)
+    clipped = (weight > rho_bar).to(weight.dtype)
     return {
-        "approx_kl": mean(ratio - 1 - log_ratio, valid),
+        "approx_kl": mean(weight - 1 - log_ratio, valid),
         "rho_clip_fraction": mean(clipped, valid),
     }

@@ -38,7 +38,7 @@ from bray_core.errors import (
 )
 from bray_core.layout import Block, Layout, Packed
 from bray_core.nested import Nested
-from bray_core.remote import WorkerPool, worker_index
+from bray_core.remote import WorkerPool, gave_up, worker_index
 
 logger = logging.getLogger(__name__)
 
@@ -395,7 +395,12 @@ class RemoteBuffer:
             return CallLink(self._pool, worker, self._layout)
 
     def _disconnect(self, worker: int, error: Exception) -> None:
-        """Forget a link that failed, or raise ClosedError if its worker does not come back."""
+        """Forget a link that failed, or raise ClosedError if its worker does not come back.
+
+        One that died too often is no closed buffer: its error says of what.
+        """
+        if isinstance(error, WorkerLostError) and gave_up(error):
+            raise error
         if isinstance(error.__cause__, ray.exceptions.ActorDiedError):
             raise self._closed() from error
         logger.warning("buffer %s: worker %d is lost: %s", self._pool.name, worker, error)

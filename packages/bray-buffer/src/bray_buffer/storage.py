@@ -28,8 +28,15 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from bray_core import codec
-from bray_core.errors import CapacityError, CodecError, NotFoundError, SpecError
+from bray_core.errors import (
+    CapacityError,
+    CodecError,
+    FormatError,
+    NotFoundError,
+    SpecError,
+)
 from bray_core.layout import Block, Layout
+from bray_core.saved_format import check_format
 
 _FORMAT = 2
 _MAGIC = b"BRAYBUF2"
@@ -135,6 +142,7 @@ def load(path: Path, layout: Layout) -> tuple[int, dict[str, Any], Iterator[Bloc
 
     Raises:
         NotFoundError: there is no such file.
+        FormatError: a newer version of bray wrote the file.
         SpecError: the file is cut off or damaged, no saved buffer, or holds another layout.
     """
     try:
@@ -186,7 +194,7 @@ def _check(path: Path, file: BinaryIO, layout: Layout) -> _Footer:
     if zlib.crc32(raw, zlib.crc32(line)) != crc:
         raise SpecError(f"{path}: damaged: its header or footer has another checksum than written")
     try:
-        tree: Any = codec.decode(raw, max_bytes=max(length, 1))
+        tree: Any = codec.decode(raw, max_bytes=max(length, 1), trusted=True)
         chunks = [(int(rows), int(crc)) for rows, crc in tree["chunks"]]
     except (CodecError, KeyError, ValueError, TypeError) as error:
         raise SpecError(f"{path}: damaged footer: {type(error).__name__}: {error}") from error
@@ -199,11 +207,13 @@ def _check(path: Path, file: BinaryIO, layout: Layout) -> _Footer:
 def _check_header(path: Path, line: bytes, layout: Layout) -> None:
     try:
         header = json.loads(line)
-        version = header["format"]
-        if version != _FORMAT:
+        if not isinstance(header, dict):
+            raise TypeError(f"expected a header, got {type(header).__name__}")
+        version = check_format(path, header, _FORMAT)
+        if version < _FORMAT:
             raise SpecError(f"{path}: has format {version}, this version reads {_FORMAT}")
         found, leaves = header["layout"], list(header["leaves"])
-    except SpecError:
+    except (SpecError, FormatError):
         raise
     except (ValueError, KeyError, TypeError) as error:
         raise SpecError(f"{path}: not a saved buffer: {type(error).__name__}: {error}") from error

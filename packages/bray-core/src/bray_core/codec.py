@@ -8,19 +8,21 @@ dimensions (u8), each dimension (u32, little-endian), then the raw little-endian
 from __future__ import annotations
 
 import functools
+import reprlib
 import struct
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from bray_core import nested
+from bray_core import codec_cost, nested
 from bray_core.errors import CodecError, SpecError
 from bray_core.nested import Nested
 
 ARRAY_EXTENSION = 1
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 32
+_SMALL_BYTES = codec_cost.SMALL_BYTES
 _MAX_NDIM = 32
 _MAX_SIZE = 0xFFFFFFFF
 _UNBOUNDED = 1 << 30  # Python's own limit on recursion is reached long before
@@ -44,16 +46,22 @@ def encode(tree: Nested) -> bytes:
 
 
 def decode(
-    data: bytes | bytearray | memoryview, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH
+    data: bytes | bytearray | memoryview,
+    *,
+    max_bytes: int = MAX_BYTES,
+    max_depth: int = MAX_DEPTH,
+    trusted: bool = False,
 ) -> Nested:
     """Decode what `encode` made. Arrays are read-only views into `data`, not always aligned.
 
-    Memory is bounded by the size of the data: at worst, a list of empty dicts, 75 times as much.
+    Time and memory are bounded by the size of the data: more than 65,536 values in a message are
+    refused, and what would take more than 8 times its size in memory, or 4 MiB if that is more.
 
     Args:
         data: the encoded bytes; nothing in them is trusted.
         max_bytes: longer data is refused before it is looked at.
         max_depth: deeper nesting of lists and dicts is refused.
+        trusted: whether we wrote the data ourselves: then any number of values is taken.
 
     Raises:
         CodecError: the data is malformed or exceeds a bound.
@@ -63,6 +71,8 @@ def decode(
     if len(data) > max_bytes:
         raise CodecError(f"decode: {len(data)} bytes exceed max_bytes={max_bytes}")
     try:
+        if len(data) > _SMALL_BYTES and not trusted:
+            codec_cost.check(data)
         tree = _DECODER.decode(data)
         _check(tree, max_depth)
     except CodecError as error:
@@ -86,7 +96,7 @@ def _check(tree: Nested, left: int) -> None:
             raise CodecError("nested deeper than max_depth")
         for key in tree if isinstance(tree, dict) else ():
             if type(key) is not str:
-                raise CodecError(f"dict keys must be str, got {key!r}")
+                raise CodecError(f"dict keys must be str, got {_BRIEF.repr(key)}")
         for child in tree.values() if isinstance(tree, dict) else tree:
             if type(child) not in _LEAVES:
                 _check(child, left - 1)
@@ -147,9 +157,15 @@ def _decode_array(code: int, data: memoryview) -> Any:
             f"an array {dtype} {shape} needs {count * dtype.itemsize} bytes, "
             f"got {len(data) - offset}"
         )
-    if dtype.kind == "b" and bytes(data[offset:]).strip(b"\0\1"):
+    if dtype.kind == "b" and not _are_bools(data[offset:]):
         raise CodecError("a bool array has bytes that are neither 0 nor 1")
     return np.frombuffer(data, dtype, count, offset).reshape(shape)
+
+
+def _are_bools(data: memoryview) -> bool:
+    if len(data) > _SMALL_BYTES:
+        return int(np.frombuffer(data, np.uint8).max()) <= 1
+    return not bytes(data).strip(b"\0\1")
 
 
 def _read_header(data: memoryview) -> tuple[np.dtype[Any], tuple[int, ...], int]:
@@ -176,5 +192,15 @@ _DTYPES = {
     np.dtype(name).newbyteorder("<").str.encode(): np.dtype(name).newbyteorder("<")
     for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
 }
+
+
+class _Brief(reprlib.Repr):
+    """Shows what came without writing all of it out."""
+
+    def repr_bytes(self, value: bytes, level: int) -> str:
+        return repr(value[: self.maxstring])
+
+
+_BRIEF = _Brief()
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_encode_array)
 _DECODER = msgspec.msgpack.Decoder(ext_hook=_decode_array)

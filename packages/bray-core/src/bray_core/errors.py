@@ -5,6 +5,7 @@
     │   └── SettingsError                all that is wrong with settings that were written
     ├── SpecError(ValueError)            an array does not fit the structure, dtype or shape
     ├── CodecError(ValueError)           bytes are not a valid encoding, or exceed a bound
+    │   └── FormatError                  a file was saved by a newer version of bray
     ├── ExportError                      an export is broken, or differs from its model
     ├── MissingExtraError(ImportError)   an optional dependency is absent; names the extra
     ├── AlreadyExistsError               a name is taken
@@ -67,6 +68,10 @@ class SpecError(BrayError, ValueError):
 
 class CodecError(BrayError, ValueError):
     """Bytes are not a valid encoding, or exceed a bound."""
+
+
+class FormatError(CodecError):
+    """A file was saved by a newer version of bray, in a format that this one does not know."""
 
 
 class ExportError(BrayError):

@@ -4,7 +4,8 @@
     launches/<time>/             one a launch: its record (`bray_core.launch_record`), its metrics
 
 A trial that exists is resumed; two launches of one trial at a time are refused by a lock that
-dies with its process.
+dies with its process. Other settings take the place of the trial's own once the launch goes on from
+what it resumed (`Experiment.settle`): one that fails before leaves the trial as it was.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 import os
 import re
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +27,7 @@ from bray_core.errors import AlreadyExistsError, CodecError, ConfigError
 from bray_core.launch_record import RECORD, LaunchRecord
 from bray_core.trial_lock import lock_trial
 from bray_core.trial_log import TrialLog
-from bray_core.trial_paths import CONFIG
+from bray_core.trial_paths import BEFORE, CONFIG
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +63,9 @@ class Experiment:
         self._lock = lock
         self.log = log
         """`bray.log`."""
+        self.is_settled = False
+        """Whether the trial's settings are this launch's."""
+        self._settling = threading.Lock()
 
     @classmethod
     def open(cls, project: Path, trial: str, config: Mapping[str, Any] | None = None) -> Experiment:
@@ -69,7 +74,8 @@ class Experiment:
         Args:
             project: folder of the project; made if it is absent.
             trial: one folder name: letters, digits, `.`, `_`, `-`.
-            config: written to `config.yaml`; None leaves the file as it is.
+            config: written to the launch's `config.yaml` now, and to the trial's by `settle`, or
+                now if it has none; None leaves the trial's as it is.
 
         Raises:
             ConfigError: the name is not one folder name, or the folder cannot be made.
@@ -93,7 +99,8 @@ class Experiment:
             before = newest_launch(path)
             launch = _new_launch(path / "launches")
             if config is not None:
-                for folder in (path, launch):
+                has_one = (path / CONFIG).is_file()
+                for folder in (launch,) if has_one else (path, launch):
                     write_atomic(folder / CONFIG, config.encode())
             record = LaunchRecord.begin(launch, seed)
             write_atomic(launch / RECORD, record.to_json())
@@ -106,6 +113,34 @@ class Experiment:
         logger.info("launch %s begins in process %d: %s", launch.name, record.pid, words)
         return made
 
+    def settle(self) -> None:
+        """Make the launch's settings the trial's; again is harmless.
+
+        For when the launch goes on: all its parts are made, or a step is. Settings that differed
+        stay beside the launch's, as `config.before.yaml`. What cannot be written is logged.
+        """
+        with self._settling:
+            if self.is_settled or self._lock < 0:
+                return
+            self.is_settled = True
+            try:
+                self._settle()
+            except OSError as failure:  # a full disk ends the run, if at all, where it hurts
+                logger.warning("%s: cannot be written: %s", self.path / CONFIG, failure)
+
+    def _settle(self) -> None:
+        own, trials = self.launch / CONFIG, self.path / CONFIG
+        if not own.exists():  # none were given
+            return
+        settings = own.read_bytes()
+        before = trials.read_bytes() if trials.exists() else None
+        if before == settings:
+            return
+        if before is not None:
+            write_atomic(self.launch / BEFORE, before)
+            logger.info("settings: those of the launches before are in %s", self.launch / BEFORE)
+        write_atomic(trials, settings)
+
     def close(self, error: BaseException | None = None) -> None:
         """Release the trial; again is harmless.
 
@@ -114,6 +149,8 @@ class Experiment:
         """
         if self._lock < 0:
             return
+        if error is None:
+            self.settle()
         try:
             self.record = self.record.ended(error)
             why = f": {self.record.error}" if self.record.error else ""

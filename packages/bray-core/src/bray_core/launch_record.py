@@ -2,6 +2,7 @@
 
     launches/<time>/launch.json     this record
     launches/<time>/config.yaml     its settings
+    launches/<time>/config.before.yaml  those of the trial before, where they were others
     launches/<time>/changes.diff    what git had not committed of the working directory
 
 Nothing of the environment is recorded; in the command line the values of options that are named
@@ -15,6 +16,7 @@ import json
 import os
 import platform
 import re
+import signal
 import socket
 import sys
 import time
@@ -42,6 +44,8 @@ _YEAR_9999_S = 2.5e11
 _MAX_SHOWN = 1000
 """Characters of what is told of a broken record."""
 _INSTALLED = ".dist-info"
+_BY_SIGNAL = tuple(128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+"""Exit codes of a process that a signal told to end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,11 +96,7 @@ class LaunchRecord:
 
     def ended(self, error: BaseException | None) -> LaunchRecord:
         """Return the record of a launch that ends now, by an error or without."""
-        ending: Ending = "finished"
-        if isinstance(error, KeyboardInterrupt):
-            ending = "interrupted"
-        elif error is not None:
-            ending = "failed"
+        ending = _ending(error)
         text = f"{type(error).__name__}: {error}"[:_MAX_ERROR_CHARS] if ending == "failed" else None
         return replace(self, ended_s=time.time(), ending=ending, error=text)
 
@@ -128,6 +128,15 @@ class LaunchRecord:
                 f"{path}: not the record of a launch: {error!r}"[:_MAX_SHOWN]
             ) from error
         return made
+
+
+def _ending(error: BaseException | None) -> Ending:
+    code = error.code if isinstance(error, SystemExit) else None
+    if isinstance(error, KeyboardInterrupt) or code in _BY_SIGNAL:
+        return "interrupted"
+    if error is None or (isinstance(error, SystemExit) and code in (None, 0)):
+        return "finished"
+    return "failed"
 
 
 def _without_secrets(command: Sequence[str]) -> tuple[str, ...]:

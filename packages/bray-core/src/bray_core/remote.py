@@ -2,27 +2,38 @@
 
 A pool is N Ray actors, each holding one plain instance made by a factory. Calls carry whole
 segments, batches or weights, never one step. A worker that dies is started again by Ray, with
-the same factory; calls under way to it fail with WorkerLostError.
+the same factory; calls under way to it fail with WorkerLostError. One that dies again and again
+stays dead (`bray_core.restart_limit`), and `check_workers` says of what.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import logging
 import os
+import signal
 import socket
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import ray
 import ray.exceptions
 import ray.util
 from ray import cloudpickle
+from ray._private import ray_constants
+from ray._private import utils as ray_utils
+from ray.experimental import internal_kv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from bray_core import metrics, orphans, uplink
+from bray_core import metrics, orphans, ray_secrets, uplink
 from bray_core.balance import Balance, Strategy
 from bray_core.errors import (
     AlreadyExistsError,
@@ -33,14 +44,23 @@ from bray_core.errors import (
     WorkerLostError,
 )
 from bray_core.placement import share_out
+from bray_core.restart_limit import RestartLimit, WorkerHistory
 
 logger = logging.getLogger(__name__)
 
 _NAMESPACE = "bray"
+_KEPT = b"bray"
+"""Namespace of what Ray's head keeps for workers."""
 _OBJECT_STORE_BYTES = 256 * 1024 * 1024
 _START_TIMEOUT_S = 120.0
 _CONNECT_TIMEOUT_S = 30.0
 _LOOK_S = 0.05
+_CHECK_S = 1.0
+"""How often `check_workers` asks each worker at most."""
+_OLDEST_RAY = (2, 59)
+"""Since then a cluster that a driver starts asks for a token by default."""
+_ONE_MACHINE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""At 0 Ray takes loopback for a node's address, and its daemons listen there alone."""
 _INLINE_BYTES = 64 * 1024
 """So much Ray keeps with a worker's description; what is larger than 100 KB it keeps apart."""
 _LOST = (
@@ -50,11 +70,16 @@ _LOST = (
     ray.exceptions.NodeDiedError,
     ray.exceptions.OwnerDiedError,
 )
+_OWN_ERROR = f"{WorkerLostError.__module__}.{WorkerLostError.__name__}: "
 _FOR_GOOD = (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnschedulableError)
+_LOOPBACK_GIVEN = not ray_constants.ENABLE_RAY_CLUSTER
+"""Whether the environment says so, as it does in what a cluster of ours starts."""
 _started_here = False
 _is_own_cluster = False
 """Whether all nodes are on this machine: nobody else knows of the cluster."""
 _index = 0
+_limit = RestartLimit()
+"""Of the pools that this process makes."""
 
 
 def worker_index() -> int:
@@ -62,7 +87,11 @@ def worker_index() -> int:
     return _index
 
 
-def init_ray(address: str | None = None, num_cpus: int | None = None) -> bool:
+def init_ray(
+    address: str | None = None,
+    num_cpus: int | None = None,
+    restarts: RestartLimit | None = None,
+) -> bool:
     """Connect to Ray, or start it on this machine; harmless where that is done already.
 
     Returns whether it did either: who did ends it by `shutdown_ray`.
@@ -71,14 +100,18 @@ def init_ray(address: str | None = None, num_cpus: int | None = None) -> bool:
         address: `host:port` or `auto` of a running cluster; None starts one here.
         num_cpus: CPUs of a cluster started here; None counts the machine's. Workers of bray claim
             few, so that a small machine is not refused.
+        restarts: how often a worker of this process's pools may die; None takes the default.
 
     Raises:
         ConfigError: `address` is of another form.
+            Or the Ray that is installed is too old.
         NotFoundError: nothing answers there.
         DeadlineError: what listens there does not let us in within half a minute, or a cluster
             here does not start.
     """
-    global _started_here, _is_own_cluster
+    global _started_here, _is_own_cluster, _limit
+    _check_version(ray.__version__)
+    _limit = restarts or RestartLimit()
     if ray.is_initialized():
         return False
     options: dict[str, Any] = {
@@ -94,26 +127,99 @@ def init_ray(address: str | None = None, num_cpus: int | None = None) -> bool:
         }
     _started_here, _is_own_cluster = True, address is None
     try:
-        if address is None:
-            orphans.adopt()
-            _start(options)
-        else:
-            _connect(address, options)
+        with _signals_kept():
+            if address is None:
+                orphans.adopt()
+                _start(options)
+            else:
+                _connect(address, options)
     except BaseException:  # also Ctrl-C half-way: what was started must not stay
         shutdown_ray()
         raise
     return True
 
 
-def _start(options: dict[str, Any]) -> None:
+def _check_version(version: str) -> None:
+    found = tuple(int(part) for part in version.split(".")[:2])
+    if found < _OLDEST_RAY:
+        wanted = ".".join(map(str, _OLDEST_RAY))
+        raise ConfigError(
+            f"ray: expected version {wanted} or later, whose clusters ask for a token, got "
+            f"{version}: install bray-core[ray] anew"
+        )
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Keep Ray from its own SIGTERM handlers, which drain nodes and then exit: a run cleans up.
+
+    Where the program has none either, one that exits lets it, until `shutdown_ray`.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _exit_by_signal)
+    handler = signal.getsignal(signal.SIGTERM)
+    ray_utils.set_sigterm_handler, before = lambda handler: None, ray_utils.set_sigterm_handler
     try:
-        ray.init(address="local", **options)
+        yield
+    finally:
+        ray_utils.set_sigterm_handler = before
+        if handler is not None and signal.getsignal(signal.SIGTERM) is not handler:
+            signal.signal(signal.SIGTERM, handler)
+
+
+def _exit_by_signal(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+def _let_go_of_signals() -> None:
+    if (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) is _exit_by_signal
+    ):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _stay_on_loopback(stays: bool = True) -> None:
+    """Let Ray take loopback for this machine's address, or no longer.
+
+    Ray turns `_node_ip_address="127.0.0.1"` into the address that others reach, unless it believes
+    that no other machine can join; then its daemons and workers listen on loopback alone.
+    """
+    if stays:
+        os.environ[_ONE_MACHINE] = "0"  # for workers, and what they start
+    else:
+        os.environ.pop(_ONE_MACHINE, None)
+    ray_constants.ENABLE_RAY_CLUSTER = not stays
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _start(options: dict[str, Any]) -> None:
+    ray_secrets.secure_token(create=True)
+    _stay_on_loopback()
+    folder = ray_secrets.session_folder()
+    try:
+        ray.init(address="local", **options, **({"_temp_dir": folder} if folder else {}))
     except Exception as error:
         if type(error) is not Exception:  # Ray's own, when one of its processes is not up in time
             raise
         raise DeadlineError(
             f"ray: no cluster started on this machine, it may be too busy: {_first_line(error)}"
         ) from error
+    if not _is_loopback(host := str(ray.util.get_node_ip_address())):
+        logger.warning(
+            "ray %s listens at %s, not on loopback: its token alone keeps others out",
+            ray.__version__,
+            host,
+        )
 
 
 def _connect(address: str, options: dict[str, Any]) -> None:
@@ -129,6 +235,7 @@ def _connect(address: str, options: dict[str, Any]) -> None:
         done.set()
 
     _check_reachable(address)
+    ray_secrets.secure_token(create=False)
     threading.Thread(target=connect, name="ray-connect", daemon=True).start()
     if not done.wait(_CONNECT_TIMEOUT_S):
         raise DeadlineError(
@@ -139,6 +246,10 @@ def _connect(address: str, options: dict[str, Any]) -> None:
         raise NotFoundError(
             f"address: no Ray cluster answers at {address!r}: {_first_line(failure[0])}"
         ) from failure[0]
+    if os.environ.get("RAY_AUTH_MODE", "").lower() != "token":
+        logger.warning(
+            "the Ray cluster at %s asks for no token: whoever reaches it runs code there", address
+        )
 
 
 def _check_reachable(address: str) -> None:
@@ -148,12 +259,22 @@ def _check_reachable(address: str) -> None:
     if not colon or not port.isdigit():
         raise ConfigError(f"address: expected host:port or auto, got {address!r}")
     try:
-        socket.create_connection((host, int(port)), 5.0).close()
+        _knock(host, int(port))
     except OSError as error:
         raise NotFoundError(
             f"address: nothing listens at {address!r} ({error.strerror or error}): "
             "start a cluster with `ray start --head`, or leave the address out"
         ) from error
+
+    if _is_loopback(host):  # Ray goes to the machine's other address, where ours do not listen
+        try:
+            _knock(str(ray.util.get_node_ip_address()), int(port))
+        except OSError:
+            _stay_on_loopback()
+
+
+def _knock(host: str, port: int) -> None:
+    socket.create_connection((host.strip("[]"), port), 5.0).close()
 
 
 def this_host() -> str:
@@ -178,6 +299,8 @@ def shutdown_ray() -> None:
         return
     _started_here = _is_own_cluster = False
     ray.shutdown()
+    _stay_on_loopback(_LOOPBACK_GIVEN)
+    _let_go_of_signals()
     orphans.end(_is_ray)
 
 
@@ -195,13 +318,14 @@ class _Worker:
         num_workers: int,
         pool: str,
         hub: str | None,
+        limit: RestartLimit | None,
     ) -> None:
         global _index
         _index = index
         if hub is not None:
             uplink.join(pool, index, hub)
-        if ray.get_runtime_context().was_current_actor_reconstructed:
-            metrics.record("worker/restarts", 1, kind="count")
+        if limit is not None:
+            _check_history(limit)
         self._num_workers = num_workers
         packed = making if isinstance(making, bytes) else ray.get(making[0])
         factory, args, kwargs = cloudpickle.loads(packed)
@@ -213,6 +337,33 @@ class _Worker:
     def describe(self) -> tuple[int, int, str]:
         """Return the pool's size, this process and its node."""
         return self._num_workers, os.getpid(), ray.get_runtime_context().get_node_id()
+
+
+def _check_history(limit: RestartLimit) -> None:
+    """Note this process, and the end of the one before; refuse to go on if it ends too often.
+
+    What is raised while a worker is made keeps Ray from starting it again.
+    """
+    key = f"worker/{ray.get_runtime_context().get_actor_id()}".encode()
+    kept = internal_kv._internal_kv_get(key, namespace=_KEPT)
+    history = WorkerHistory.decode(kept)
+    if kept is not None:
+        metrics.record("worker/restarts", 1, kind="count")
+        history = history.died(limit)
+        if limit.is_exceeded(history.deaths, history.deaths[-1]):
+            raise WorkerLostError(
+                f"{len(history.deaths)} times within {limit.window_s:g} s, so it is not started "
+                f"again; its last words: {history.last_words()}"
+            )
+    history = replace(history, stderr=_stderr_file())
+    internal_kv._internal_kv_put(key, history.encode(), overwrite=True, namespace=_KEPT)
+
+
+def _stderr_file() -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{sys.stderr.fileno()}")
+    except (OSError, ValueError):  # not Linux, or closed
+        return ""
 
 
 # It is answered while calls run.
@@ -236,6 +387,7 @@ class WorkerPool:
         num_gpus: GPUs that each worker claims from Ray, and then sees alone.
         max_concurrency: calls that one worker runs at a time, in threads.
         restart: whether a dead worker is started again.
+        limit: how often; None takes that of `init_ray`.
         node: id of the node that all workers run on; None leaves it to Ray.
         spread: whether they are shared out over the nodes in proportion to their CPUs; one whose
             node is lost starts again on another.
@@ -259,6 +411,7 @@ class WorkerPool:
         num_gpus: float = 0.0,
         max_concurrency: int = 1,
         restart: bool = True,
+        limit: RestartLimit | None = None,
         node: str | None = None,
         spread: bool = False,
     ) -> None:
@@ -296,10 +449,19 @@ class WorkerPool:
                     options["scheduling_strategy"] = _preferring(homes[i])
                     options["memory"] = 1  # bytes: Ray places what claims nothing anywhere
                 worker = _RemoteWorker.options(name=f"{name}/{i}", **options)
-                arguments = (self._making or making, i, num_workers, name, uplink.address())
+                arguments = (
+                    self._making or making,
+                    i,
+                    num_workers,
+                    name,
+                    uplink.address(),
+                    (limit or _limit) if restart else None,
+                )
                 self._workers.append(_create(name, worker, arguments))
             self._balance = Balance(num_workers, self.near)
             self._describe(_START_TIMEOUT_S)
+            if restart:
+                _watch.add(self)
         except BaseException:  # also Ctrl-C: no half pool stays
             self.close()
             raise
@@ -310,6 +472,8 @@ class WorkerPool:
         self._making: list[Any] = []
         self._balance = Balance(len(workers), self.near)
         self._nodes: list[str] | None = None
+        self._signs: dict[int, Any] = {}
+        """What workers were asked to see whether they live."""
 
     @classmethod
     def get(cls, name: str) -> WorkerPool:
@@ -403,7 +567,7 @@ class WorkerPool:
         try:
             results = _get(refs, timeout_s, f"pool {self.name}, {method}")
         except WorkerLostError as error:
-            if not again or not _comes_back(error):
+            if not again or not comes_back(error):
                 raise
             options = {"timeout_s": timeout_s, "again": True, **kwargs}
             results = [self.call(method, *args, worker=i, **options) for i in range(self.size)]
@@ -416,7 +580,7 @@ class WorkerPool:
             try:
                 return _get(submit(), max(0.0, deadline - time.monotonic()), what)
             except WorkerLostError as error:
-                if not _comes_back(error) or time.monotonic() >= deadline:
+                if not comes_back(error) or time.monotonic() >= deadline:
                     raise
             time.sleep(_LOOK_S)  # Ray has no event for an actor that is alive again
 
@@ -460,6 +624,7 @@ class WorkerPool:
 
         Raises:
             DeadlineError: one does not within `timeout_s`.
+            WorkerLostError: one is not started again.
         """
         self._check_open()
         deadline = time.monotonic() + timeout_s
@@ -469,12 +634,36 @@ class WorkerPool:
                 try:
                     _get(worker.describe.remote(), max(left, 0.1), f"pool {self.name}")
                     break
-                except WorkerLostError:
+                except WorkerLostError as error:
+                    if not comes_back(error):
+                        raise
                     if left <= 0:
                         raise DeadlineError(
                             f"pool {self.name}: not ready in {timeout_s} s"
                         ) from None
                     time.sleep(_LOOK_S)  # Ray has no event for an actor that is alive again
+
+    def check(self, timeout_s: float = 0.0) -> None:
+        """Ask the workers for a sign of life, and look at what they were asked before.
+
+        Args:
+            timeout_s: how long to wait for signs; those that come later are seen the next time.
+
+        Raises:
+            WorkerLostError: one is dead, and is not started again.
+        """
+        for index, worker in enumerate(self._workers):
+            if index not in self._signs:
+                self._signs[index] = worker.describe.remote()
+        asked = {ref: index for index, ref in self._signs.items()}
+        seen, _ = ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s)
+        for ref in seen:
+            del self._signs[asked[ref]]
+            try:
+                _get(ref, 0.0, f"pool {self.name}, worker {asked[ref]}")
+            except WorkerLostError as error:
+                if not comes_back(error):
+                    raise
 
     def restart(self, worker: int) -> None:
         """Kill one worker, so that Ray starts it again; calls under way to it fail."""
@@ -483,8 +672,64 @@ class WorkerPool:
     def close(self) -> None:
         """Kill the workers for good; again is harmless."""
         workers, self._workers, self._making = self._workers, [], []
+        self._signs = {}
         for worker in workers if ray.is_initialized() else ():  # with Ray they are gone
             ray.kill(worker, no_restart=True)
+
+
+class _Watch:
+    """The pools that this process made, as long as they are somebody's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
+        self._next_s = 0.0
+
+    def add(self, pool: WorkerPool) -> None:
+        with self._lock:
+            self._pools.add(pool)
+
+    def check(self, timeout_s: float) -> None:
+        if not self._lock.acquire(blocking=False):  # another thread looks
+            return
+        try:
+            if timeout_s or time.monotonic() >= self._next_s:
+                self._next_s = time.monotonic() + _CHECK_S
+                for pool in [pool for pool in self._pools if pool.size]:
+                    pool.check(timeout_s)
+        finally:
+            self._lock.release()
+
+
+_watch = _Watch()
+
+
+def check_workers(timeout_s: float = 0.0) -> None:
+    """Refuse to go on without a worker that died too often; for long loops, it is quick.
+
+    Args:
+        timeout_s: how long to wait for workers that do not say at once that they live.
+
+    Raises:
+        WorkerLostError: a worker of a pool that this process made is dead and is not started
+            again; quotes its last words.
+    """
+    if ray.is_initialized():
+        _watch.check(timeout_s)
+
+
+@contextlib.contextmanager
+def telling_what_died() -> Iterator[None]:
+    """Raise why a worker is not started again, in place of what follows from it."""
+    check_workers()
+    try:
+        yield
+    except Exception as error:
+        try:
+            check_workers(_CHECK_S)
+        except WorkerLostError as reason:
+            raise reason from error
+        raise
 
 
 def _need_ray() -> None:
@@ -538,14 +783,19 @@ def _get(refs: Any, timeout_s: float, what: str) -> Any:
         raise WorkerLostError(f"{what}: the worker died: {_reason(error)}") from error
 
 
-def _comes_back(error: WorkerLostError) -> bool:
-    """Whether Ray starts the lost worker again; not where a method raised the error itself."""
+def comes_back(error: WorkerLostError) -> bool:
+    """Return whether Ray starts the lost worker again; no where a method raised the error."""
     return isinstance(error.__cause__, _LOST) and not isinstance(error.__cause__, _FOR_GOOD)
+
+
+def gave_up(error: WorkerLostError) -> bool:
+    """Return whether the worker died too often, or could not be made; no where it was closed."""
+    return bool(getattr(error.__cause__, "actor_init_failed", False))
 
 
 def _reason(error: BaseException) -> str:
     if getattr(error, "actor_init_failed", False):  # the end of the factory's traceback
-        return str(error).strip().splitlines()[-1]
+        return str(error).strip().splitlines()[-1].removeprefix(_OWN_ERROR)
     return _first_line(error)
 
 

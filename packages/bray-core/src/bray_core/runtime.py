@@ -10,8 +10,12 @@ from bray_core import metrics
 from bray_core.choice import closest
 from bray_core.errors import AlreadyExistsError, ConfigError, MissingExtraError, NotFoundError
 from bray_core.experiment import Experiment
-from bray_core.hub import Hub
+from bray_core.hub import Gathered, Hub
+from bray_core.restart_limit import RestartLimit
 from bray_core.sinks import Sinks
+
+_TRAINED = "trainer/train_s"
+"""Recorded with each replay that a trainer was done with: from the first one the launch goes on."""
 
 RuntimeKind: TypeAlias = Literal["local", "ray"]
 
@@ -34,8 +38,13 @@ class Runtime:
         metrics.registry().clear()  # counts are a launch's own
         self.sinks = Sinks(experiment.launch, config)
         """Where metrics are written."""
-        self.hub = Hub(host=host, write=self.sinks.write, write_line=experiment.log.write_line)
+        self.hub = Hub(host=host, write=self._write, write_line=experiment.log.write_line)
         """Gathers what all processes record and log."""
+
+    def _write(self, gathered: Gathered) -> None:
+        if any(sample.name == _TRAINED for sample in gathered.samples):
+            self.experiment.settle()
+        self.sinks.write(gathered)
 
     def close(self, error: BaseException | None = None) -> None:
         """Leave Ray if `init` joined or started it, and release the trial.
@@ -74,6 +83,7 @@ def init(
     runtime: RuntimeKind = "local",
     address: str | None = None,
     config: Mapping[str, Any] | None = None,
+    restarts: RestartLimit | None = None,
 ) -> Runtime:
     """Open a trial and start its runtime.
 
@@ -82,7 +92,8 @@ def init(
         trial: name of the trial; an existing one is resumed.
         runtime: `local` or `ray`.
         address: of a running Ray cluster (`ray` only); None starts one on this machine.
-        config: written to the trial's `config.yaml`.
+        config: written to the trial's `config.yaml` once the launch goes on.
+        restarts: how often a worker on Ray may die before the run ends; None takes the default.
 
     Raises:
         ConfigError: an unknown runtime, or an address for `local`.
@@ -101,7 +112,7 @@ def init(
         )
     experiment = Experiment.open(Path(project), trial, config)
     try:
-        owns_ray, host = _start_ray(address) if runtime == "ray" else (False, "127.0.0.1")
+        owns_ray, host = _start_ray(address, restarts) if runtime == "ray" else (False, "127.0.0.1")
         _current = Runtime(experiment, runtime, owns_ray=owns_ray, config=config, host=host)
     except BaseException as error:
         experiment.close(error)
@@ -109,13 +120,15 @@ def init(
     return _current
 
 
-def _start_ray(address: str | None) -> tuple[bool, str]:
+def _start_ray(address: str | None, restarts: RestartLimit | None) -> tuple[bool, str]:
     """Return whether this process started or joined Ray, and which address workers reach it at."""
     try:
         from bray_core.remote import init_ray, this_host
     except ImportError:
         raise MissingExtraError("runtime 'ray'", "bray-core", "ray") from None
-    return init_ray(address), this_host()
+    if restarts is None:
+        return init_ray(address), this_host()
+    return init_ray(address, restarts=restarts), this_host()
 
 
 def current() -> Runtime:

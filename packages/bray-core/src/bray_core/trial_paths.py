@@ -8,6 +8,8 @@ PROJECT = Path("trials")
 """The folder of the trials where none is named."""
 CONFIG = "config.yaml"
 """Settings of a trial, and of each launch."""
+BEFORE = "config.before.yaml"
+"""In the folder of a launch that changed the trial's settings: what they were."""
 
 
 def trial_of(settings: Path) -> Path:

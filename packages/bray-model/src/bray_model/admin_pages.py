@@ -14,30 +14,49 @@ import safetensors.numpy
 from bray_core.errors import ConfigError, NotFoundError, ServiceError, SpecError
 from bray_core.protocols import Weights
 from bray_server import PageReply, PageRequest
+from bray_server.guard import LOOPBACK, is_own_name, is_same_origin
 
 Publish = Callable[[str, Weights], int]
 """Model name and weights → version."""
 
 _WEIGHTS = re.compile(r"/models/([^/]+)/weights")
+_TYPES = ("application/octet-stream", "application/vnd.safetensors", "application/x-safetensors")
+"""Content types of a safetensors file. A form of another site's page cannot send any of them."""
 
 
 class AdminPages:
     """`PUT /models/NAME/weights`, the body a safetensors file: makes them current.
 
+    A request that another site's page may have made a browser send is refused: one with a foreign
+    `Origin`, with a `Host` that is no name of this machine where there is no token, or with a
+    content type that needs no permission.
+
     Args:
-        publish: does it.
+        publish: makes weights current.
+        host: address that the port listens at.
+        has_token: whether the port asks for a token.
     """
 
-    def __init__(self, publish: Publish) -> None:
+    def __init__(
+        self, publish: Publish, *, host: str = "127.0.0.1", has_token: bool = False
+    ) -> None:
         self._publish = publish
+        self._host = host
+        self._has_token = has_token
 
     async def answer(self, request: PageRequest) -> PageReply:
         """Answer one request. Raises ServiceError."""
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return self.error(ServiceError("forbidden", refusal), 403)
         match = _WEIGHTS.fullmatch(request.path)
         if match is None:
             raise ServiceError("not_found", "expected /models/NAME/weights")
         if request.method not in ("PUT", "POST"):
             raise ServiceError("method_not_allowed", "/models/NAME/weights: expected PUT")
+        if not _is_weights_file(request):
+            expected = f"content-type: expected {_TYPES[0]}, and a safetensors file as the body"
+            return self.error(ServiceError("unsupported_media_type", expected), 415)
         try:
             weights = _read(request.body)
             version = await asyncio.to_thread(self._publish, unquote(match[1]), weights)
@@ -46,6 +65,18 @@ class AdminPages:
         except (SpecError, ConfigError) as error:
             raise ServiceError("bad_request", str(error)) from error
         return PageReply(msgspec.json.encode({"version": version}))
+
+    def _refusal(self, request: PageRequest) -> str | None:
+        """Return why a request may be another site's, or None."""
+        host, origin, site = (
+            request.headers.get(name, b"").decode("latin-1") or None
+            for name in (b"host", b"origin", b"sec-fetch-site")
+        )
+        if not self._has_token and not is_own_name(host or "", self._host):
+            return f"host: expected one of {', '.join(LOOPBACK)}, or start with --token-env"
+        if not is_same_origin(host or "", origin, site):
+            return "origin: expected a request of a program, got one of a page of another site"
+        return None
 
     def error(self, error: ServiceError, status: int) -> PageReply:
         """Return an error as the server's own pages do."""
@@ -62,6 +93,17 @@ class NoService:
     async def tick(self, body: bytes) -> bytes:
         """Refuse."""
         raise ServiceError("bad_request", self._why)
+
+
+def _is_weights_file(request: PageRequest) -> bool:
+    """Return whether the content type is one of a file of weights.
+
+    A PUT may leave it out, as `curl --upload-file` does: no browser sends one to another site
+    without asking first, which nothing here permits.
+    """
+    given = request.headers.get(b"content-type", b"").decode("latin-1")
+    kind = given.partition(";")[0].strip().lower()
+    return kind in _TYPES or (not given and request.method == "PUT")
 
 
 def _read(body: bytes) -> Weights:

@@ -115,7 +115,8 @@ class Batcher:
         if rows > self._config.max_queue_rows:
             raise CapacityError(
                 f"model {self._name!r}: {self._rows} rows wait and {request.rows} more exceed "
-                f"max_queue_rows={self._config.max_queue_rows}: send fewer at a time or raise it"
+                f"max_queue_rows={self._config.max_queue_rows}: send fewer at a time or raise it "
+                "(`bray serve --max-queue-rows`)"
             )
         waiter = _Waiter(request, self.loop.create_future(), self.loop.time())
         self._queue.append(waiter)
@@ -158,7 +159,8 @@ class Batcher:
             return
         batch = self._take()
         self._running = True
-        if self._run_us < self._config.inline_below_us:
+        is_oversized = batch[0].request.rows > self._config.max_batch_size  # several batches
+        if self._run_us < self._config.inline_below_us and not is_oversized:
             self._done(batch, *self._attempt(batch))
         else:
             try:

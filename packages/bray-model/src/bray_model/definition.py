@@ -6,13 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bray_core.errors import ConfigError, ExportError, MissingExtraError
+from bray_core.errors import ConfigError, ExportError, MissingExtraError, SpecError
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
 from bray_model.config import ModelConfig
 from bray_model.engine import Engine
+from bray_model.graph_files import external_files
 from bray_model.manifest import EXCHANGE, GRAPH, QUANTIZED, WEIGHTS, Manifest
 from bray_model.signature import Signature
+from bray_model.weights import refuse_nan
 
 if TYPE_CHECKING:
     import torch
@@ -73,21 +75,33 @@ def open_definition(
 def _open_export(path: Path, manifest: Manifest, config: ModelConfig) -> Engine:
     if config.backend in QUANTIZED:
         return _open_quantized(path, manifest, config)
-    graph = manifest.read_file(path, GRAPH)
+    graph = manifest.read_graph(path, GRAPH)
     exchange, weights = None, None
     if EXCHANGE in manifest.files:
-        exchange = manifest.read_file(path, EXCHANGE)
+        exchange = manifest.read_graph(path, EXCHANGE)
         weights = read_weights(path, manifest)
     if config.backend == "tensorrt":
         try:
             from bray_model.tensorrt_engine import TensorRTEngine
         except ImportError as error:
             raise MissingExtraError("backend='tensorrt'", "bray-model", "tensorrt") from error
+        for file, data in ((GRAPH, graph), (EXCHANGE, exchange or b"")):
+            if external_files(data, file):
+                raise ExportError(
+                    f"{path / file}: keeps data in other files, which backend='tensorrt' does not "
+                    "read here: take backend='auto'"
+                )
         return TensorRTEngine(graph, manifest.signature, exchange, weights, config.max_batch_size)
     from bray_model.onnx_engine import OnnxEngine
 
     return OnnxEngine(
-        graph, manifest.signature, exchange, weights, config.num_threads, device=config.device
+        graph,
+        manifest.signature,
+        exchange,
+        weights,
+        config.num_threads,
+        device=config.device,
+        folder=path,
     )
 
 
@@ -101,11 +115,12 @@ def _open_quantized(path: Path, manifest: Manifest, config: ModelConfig) -> Engi
     from bray_model.onnx_engine import OnnxEngine
 
     return OnnxEngine(
-        manifest.read_file(path, file),
+        manifest.read_graph(path, file),
         manifest.signature,
         num_threads=config.num_threads,
         device=config.device,
         file=file,
+        folder=path,
     )
 
 
@@ -113,7 +128,7 @@ def read_weights(path: Path, manifest: Manifest) -> Weights:
     """Read the weights that an export holds beside its graphs.
 
     Raises:
-        ExportError: its file is absent or broken.
+        ExportError: its file is absent or broken, or holds NaN.
     """
     import safetensors.numpy
 
@@ -121,6 +136,10 @@ def read_weights(path: Path, manifest: Manifest) -> Weights:
         weights: Weights = safetensors.numpy.load(manifest.read_file(path, WEIGHTS))
     except safetensors.SafetensorError as error:
         raise ExportError(f"{path / WEIGHTS}: not a safetensors file ({error})") from error
+    try:
+        refuse_nan(weights)
+    except SpecError as error:
+        raise ExportError(f"{path / WEIGHTS}: {error}") from None
     return weights
 
 

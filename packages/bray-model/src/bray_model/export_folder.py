@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from bray_core.errors import AlreadyExistsError, NotFoundError
+from bray_core.errors import AlreadyExistsError, ExportError, NotFoundError
+from bray_model.export_file import inside
 from bray_model.export_report import ExportReport
 from bray_model.manifest import MANIFEST, REPORT, Manifest, check_files
 
@@ -65,8 +66,8 @@ def copy_export(source: Path, target: Path) -> None:
     """
     check_target(target)
     manifest = check_files(source)
-    files = {name: manifest.read_file(source, name) for name in manifest.files}
-    write_export(target, {**files, MANIFEST: (source / MANIFEST).read_bytes()})
+    copies = {name: inside(source, name) for name in (*manifest.files, MANIFEST)}
+    write_export(target, {}, copies=copies)
 
 
 def read_report(export: Path) -> ExportReport:
@@ -95,13 +96,22 @@ def extend_export(path: Path, files: Mapping[str, bytes]) -> None:
     write_export(path, files, like=path)
 
 
-def write_export(path: Path, files: Mapping[str, bytes], like: Path | None = None) -> None:
+def write_export(
+    path: Path,
+    files: Mapping[str, bytes],
+    like: Path | None = None,
+    copies: Mapping[str, Path] | None = None,
+) -> None:
     """Fill a folder beside `path`, then rename it: a reader sees the old export or the new.
 
     Args:
         path: the folder to make or replace.
         files: file name → content.
         like: a folder that the new one is a copy of, before `files` are written; None: empty.
+        copies: file name → file to copy, for what need not be in memory.
+
+    Raises:
+        ExportError: what lies in `like` cannot be copied, such as a named pipe.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as temporary:
@@ -109,9 +119,16 @@ def write_export(path: Path, files: Mapping[str, bytes], like: Path | None = Non
         if like is None:
             new.mkdir()
         else:
-            shutil.copytree(like, new, symlinks=True)
+            try:
+                shutil.copytree(like, new, symlinks=True)
+            except shutil.Error as error:
+                raise ExportError(f"{like}: cannot be copied: {error}") from error
         for name, data in files.items():
             (new / name).write_bytes(data)
+        for name, source in (copies or {}).items():
+            shutil.copyfile(source, new / name)
+        if copies:
+            check_files(new)
         if path.exists():
             path.rename(old)
         new.rename(path)

@@ -56,7 +56,7 @@ class ExportReport:
 
     def table(self) -> str:
         """Return a line per output, then the latencies, then the quantised graphs, as text."""
-        width = max(len("output"), *map(len, (*self.random_outputs, *self._names())))
+        width = max(map(len, ("output", *self.random_outputs, *self._names())))
         lines = [f"{'output':<{width}}  max abs error  max rel error"]
         for output in self.outputs:
             lines.append(

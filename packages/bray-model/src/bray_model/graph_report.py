@@ -58,7 +58,7 @@ class GraphReport:
 
     def table(self) -> str:
         """Return a line per output, as text."""
-        width = max(len("output"), *(len(output.name) for output in self.outputs))
+        width = max(map(len, ("output", *(output.name for output in self.outputs))))
         lines = [
             f"{self.kind} beside model.onnx, on {self.num_rows} rows of {self.inputs} inputs:",
             f"{'output':<{width}}  max abs error  max rel error  same arg-max",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
+import time
+from collections.abc import AsyncIterator
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import unquote
@@ -18,16 +22,24 @@ from bray_core.errors import (
     ServiceError,
     SpecError,
 )
-from bray_core.protocols import Answer
 from bray_model.model import Model
-from bray_model.open_inference import HEADER, InferRequest, model_config, model_metadata
+from bray_model.model_description import model_config, model_metadata
+from bray_model.open_inference import HEADER, MAX_REPLY_BYTES, InferRequest, is_large
 from bray_model.repository import Repository
+from bray_model.sequences import Sequences
 from bray_model.served_model import ServedModel
 from bray_server import PageReply, PageRequest
 
 _MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?(?:/(infer|ready|config))?")
 _INDEX = "/v2/repository/index"
-_EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository(index)"]
+_LIVE, _READY = "/v2/health/live", "/v2/health/ready"
+_EXTENSIONS = [
+    "binary_tensor_data",
+    "model_configuration",
+    "model_repository(index)",
+    "schedule_policy",
+    "sequence",
+]
 _CODES: dict[type[BrayError], str] = {
     SpecError: "bad_request",
     ConfigError: "bad_request",
@@ -40,11 +52,18 @@ _CODES: dict[type[BrayError], str] = {
 class InferencePages:
     """Answers clients of the protocol, such as `tritonclient[http]`.
 
-    `ready` says nothing of a server that shuts down: it refuses all pages then.
+    Args:
+        repository: the models.
+        max_reply_bytes: how large the reply to one request may be.
     """
 
-    def __init__(self, repository: Repository) -> None:
+    public = frozenset({_LIVE, _READY})
+    """Answered without a token, and while the server shuts down."""
+
+    def __init__(self, repository: Repository, max_reply_bytes: int = MAX_REPLY_BYTES) -> None:
         self._repository = repository
+        self._max_reply_bytes = max_reply_bytes
+        self._sequences = Sequences(repository)
 
     async def answer(self, request: PageRequest) -> PageReply:
         """Answer one request. Raises ServiceError."""
@@ -58,7 +77,7 @@ class InferencePages:
             _expect(request, "POST" if action == "infer" else "GET")
             model = self._find(name, number)
             if action == "infer":
-                return await _infer(name, model, request)
+                return await self._infer(name, model, request)
             return self._about(name, model, action)
         except BrayError as error:
             if isinstance(error, ServiceError):
@@ -83,13 +102,15 @@ class InferencePages:
             return _json(self._index())
         known: dict[str, Any] = {
             "/v2": {"name": "bray", "version": version("bray-model"), "extensions": _EXTENSIONS},
-            "/v2/health/live": {"live": True},
-            "/v2/health/ready": {"ready": True},
+            _LIVE: {"live": True},
+            _READY: {"ready": True},
         }
         path = request.path.rstrip("/")
         if path not in known:
             raise ServiceError("not_found", f"expected /step or one of /v2, got {path[:100]!r}")
         _expect(request, "GET")
+        if path == _READY and request.is_draining:
+            raise ServiceError("draining", "the server is shutting down")
         return _json(known[path])
 
     def _index(self) -> list[dict[str, str]]:
@@ -103,35 +124,69 @@ class InferencePages:
         if action == "ready":
             return _json({"name": name, "ready": True})
         if action == "config":
-            size = (model.model if isinstance(model, ServedModel) else model).config.max_batch_size
+            size = _now(model).config.max_batch_size
             return _json(model_config(name, size, model.signature))
         versions = [model.version for model in self._repository.models(name)]
         return _json(model_metadata(name, versions, model.signature))
 
+    async def _infer(
+        self, name: str, model: Model | ServedModel, request: PageRequest
+    ) -> PageReply:
+        began_s = time.monotonic()
+        now = _now(model)  # one that takes its place while the request is read is not asked
+        asked = await self._read(request, now)
+        async with _deadline(asked.timeout_s, began_s):
+            if asked.sequence is None:
+                answer = await now.infer(*asked.inputs, batch=True)
+            else:
+                reply = await self._sequences.elsewhere(name, asked.sequence, request)
+                if reply is not None:
+                    return reply
+                answer = await self._sequences.answer(name, now, asked, request)
+        if asked.is_large:
+            body, json_bytes = await asyncio.to_thread(asked.reply, name, answer)
+        else:
+            body, json_bytes = asked.reply(name, answer)
+        if json_bytes is None:
+            return PageReply(body)
+        return PageReply(
+            body,
+            content_type=b"application/octet-stream",
+            headers={b"Inference-Header-Content-Length": b"%d" % json_bytes},
+        )
 
-async def _infer(name: str, model: Model | ServedModel, request: PageRequest) -> PageReply:
-    asked = InferRequest(request.body, request.headers.get(HEADER), model.signature)
-    body, json_bytes = asked.reply(name, await _answer(model, asked))
-    if json_bytes is None:
-        return PageReply(body)
-    size = b"%d" % json_bytes
-    return PageReply(
-        body,
-        content_type=b"application/octet-stream",
-        headers={b"Inference-Header-Content-Length": size},
-    )
+    async def _read(self, request: PageRequest, model: Model) -> InferRequest:
+        json_bytes = request.headers.get(HEADER)
+
+        def read() -> InferRequest:
+            return InferRequest(
+                request.body,
+                json_bytes,
+                model.signature,
+                max_rows=model.config.max_queue_rows,
+                max_reply_bytes=self._max_reply_bytes,
+            )
+
+        return await asyncio.to_thread(read) if is_large(request.body, json_bytes) else read()
 
 
-async def _answer(model: Model | ServedModel, asked: InferRequest) -> Answer:
-    sequence = asked.sequence
-    if sequence is None:
-        return await model.infer(*asked.inputs, batch=True)
-    if sequence.is_first:
-        model.end_session(sequence.name)
-    answer = await model.infer(*asked.inputs, session=sequence.name)
-    if sequence.is_last:
-        model.end_session(sequence.name)
-    return answer
+def _now(model: Model | ServedModel) -> Model:
+    return model.model if isinstance(model, ServedModel) else model
+
+
+@contextlib.asynccontextmanager
+async def _deadline(timeout_s: float | None, began_s: float) -> AsyncIterator[None]:
+    """Bound what the client asked to be bounded. Raises DeadlineError."""
+    if timeout_s is None:
+        yield
+        return
+    try:
+        async with asyncio.timeout(began_s + timeout_s - time.monotonic()):
+            yield
+    except TimeoutError as error:
+        if isinstance(error, DeadlineError):
+            raise
+        raise DeadlineError(f"no answer within the timeout of {timeout_s * 1e6:.0f} us") from None
 
 
 def _expect(request: PageRequest, method: str) -> None:

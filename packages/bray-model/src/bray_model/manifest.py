@@ -14,19 +14,22 @@ Everything in a manifest is checked when it is read, and nothing in it is evalua
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from bray_core.errors import ExportError, SpecError
 from bray_core.nested import ArraySpec, Nested
 from bray_model.config import Backend
+from bray_model.export_file import open_inside
+from bray_model.graph_files import external_files
 from bray_model.signature import Signature
 
 FORMAT = 1
@@ -39,6 +42,9 @@ QUANTIZED = {kind: f"{kind}.onnx" for kind in ("int8", "int8-dynamic", "float16"
 """Kind → file: graphs in fewer bits, with fixed weights, that an export may also hold."""
 
 _MAX_BYTES = 1024 * 1024
+_MAX_GRAPH_BYTES = 2**31
+"""What Protocol Buffers can hold: larger networks keep their weights in files beside the graph."""
+_MAX_FILE_BYTES = 2**36
 _MAX_RECOMMENDED = 4096
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _DTYPES = frozenset(
@@ -101,8 +107,10 @@ class Manifest:
             raise ExportError(f"{export}: not an export, it has no {MANIFEST}")
         if path.stat().st_size > _MAX_BYTES:
             raise ExportError(f"{path}: larger than {_MAX_BYTES} bytes: not a manifest")
+        with open_inside(export, MANIFEST, _MAX_BYTES) as file:
+            data = file.read(_MAX_BYTES)
         try:
-            content = json.loads(path.read_bytes())
+            content = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise ExportError(f"{path}: not JSON ({error}): export again") from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -143,25 +151,50 @@ class Manifest:
         """Read a file of the export and compare its checksum.
 
         Raises:
-            ExportError: the manifest does not list it, or it is absent or changed.
+            ExportError: the manifest does not list it, or it is absent, changed, no plain file or
+                outside the folder.
         """
+        with self._opened(export, name) as file:
+            return file.read()
+
+    def read_graph(self, export: Path, name: str) -> bytes:
+        """Read a graph of the export, and compare the checksums of all files that it names.
+
+        Raises:
+            ExportError: as for `read_file`; or it names a file that the manifest does not list.
+        """
+        graph = self.read_file(export, name)
+        for file in external_files(graph, str(export / name)):
+            if file not in self.files:
+                raise ExportError(
+                    f"{export / name}: keeps data in {file[:200]!r}, which is no file that "
+                    f"{MANIFEST} lists: a graph reads nothing but files of its export, whose "
+                    "checksums are compared"
+                )
+            self.check_file(export, file)
+        return graph
+
+    def check_file(self, export: Path, name: str) -> None:
+        """Compare the checksum of a file, however large; errors as for `read_file`."""
+        with self._opened(export, name):
+            pass
+
+    @contextlib.contextmanager
+    def _opened(self, export: Path, name: str) -> Iterator[BinaryIO]:
+        """Open a file whose checksum is right, at its beginning."""
         if name not in self.files:
             raise ExportError(
                 f"{export / MANIFEST}: files: expected {name}, got {list(self.files)}"
             )
-        path = export / name
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise ExportError(
-                f"{path}: cannot be read ({error.strerror}): copy it again"
-            ) from error
-        if sha256(data) != self.files[name]:
-            raise ExportError(
-                f"{path}: its {len(data)} bytes do not have the checksum of {MANIFEST}: "
-                "it is truncated or was changed; copy the export again"
-            )
-        return data
+        limit = _MAX_GRAPH_BYTES if name.endswith(".onnx") else _MAX_FILE_BYTES
+        with open_inside(export, name, limit) as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != self.files[name]:
+                raise ExportError(
+                    f"{export / name}: its {file.tell()} bytes do not have the checksum of "
+                    f"{MANIFEST}: it is truncated or was changed; copy the export again"
+                )
+            file.seek(0)
+            yield file
 
 
 def sha256(data: bytes) -> str:
@@ -173,7 +206,10 @@ def check_files(export: Path) -> Manifest:
     """Read a manifest and compare every file that it lists; return it."""
     manifest = Manifest.read(export)
     for name in manifest.files:
-        manifest.read_file(export, name)
+        if name.endswith(".onnx"):
+            manifest.read_graph(export, name)
+        else:
+            manifest.check_file(export, name)
     return manifest
 
 

@@ -93,7 +93,7 @@ class Model:
         self._directory = None if directory is None else Path(directory)
         store = self._store_below(self._directory)
         self._versions = ModelVersions(
-            name, executor, worker.weights_spec, store, self.config.backend
+            name, executor, worker.check_weights, store, self.config.backend
         )
         self._batchers = Batchers(executor.run, self.config, worker.pool, name)
         self._sessions = SessionStates(self.signature, self.config, name)
@@ -108,7 +108,11 @@ class Model:
         return self._versions.current.version
 
     async def infer(
-        self, *inputs: Nested, batch: bool = False, session: str | None = None
+        self,
+        *inputs: Nested,
+        batch: bool = False,
+        session: str | None = None,
+        must_exist: bool = False,
     ) -> Answer:
         """Answer one row, or with `batch` rows `[B, ...]`, in a batch with other callers' rows.
 
@@ -116,19 +120,22 @@ class Model:
         split, answered by one version, and joined.
 
         With `session` the inputs of the state are left out: zeros take their place in its first
-        call, then what its last answer brought. A failed call leaves the state as it was.
+        call, then what its last answer brought. A failed call leaves the state as it was. With
+        `must_exist` a session that is not known, for instance since it was idle for too long, is
+        an error instead of one that begins anew.
 
         Raises:
             SpecError: an input does not fit the signature; names its path.
             NonFiniteError: an output is not finite, and `reject_non_finite` is set; names it.
             CapacityError: too many rows or sessions, or the session has a request under way.
+            SessionLostError: the session is not known, and `must_exist` is set.
             DeadlineError: no answer within `timeout_s` of the config.
             ClosedError: the model was closed.
         """
         self._check_open()
         if session is None:
             return await self._batchers.answer(Request.of(self.signature, inputs, batch))
-        with self._sessions.turn(session, inputs, batch) as turn:
+        with self._sessions.turn(session, inputs, batch, must_exist) as turn:
             answer = await self._batchers.answer(turn.request)
             turn.keep(answer.outputs)
         return answer
@@ -155,6 +162,10 @@ class Model:
             turn.keep(outputs)
         return outputs
 
+    def has_session(self, session: str) -> bool:
+        """Return whether the model keeps state for a session."""
+        return session in self._sessions
+
     def end_session(self, session: str) -> None:
         """Drop the state of a session; one that is unknown is harmless."""
         self._sessions.end(session)
@@ -167,7 +178,8 @@ class Model:
             version: the number, for a copy of another model; by default the next one.
 
         Raises:
-            SpecError: a name, shape or dtype differs; names the parameter.
+            SpecError: a name, shape or dtype differs, or a number is not finite; names the
+                parameter. The version before goes on answering.
             ConfigError: the version is not newer, or the weights are fixed (an export).
         """
         return self._versions.publish(weights, version)
@@ -208,7 +220,7 @@ class Model:
 
         Raises:
             VersionNotFoundError: it is not on disk; names those that are.
-            SpecError: its weights are not this module's.
+            SpecError: its weights are not this module's, or not finite.
             CodecError: its file is broken.
         """
         return self._versions.load(version)
@@ -217,7 +229,8 @@ class Model:
         """Make a copy of another model's weights current under its number, older or newer.
 
         Raises:
-            SpecError: a name, shape or dtype differs; names the parameter.
+            SpecError: a name, shape or dtype differs, or a number is not finite; names the
+                parameter.
             ConfigError: the weights are fixed (an export).
         """
         self._versions.adopt(weights, version)

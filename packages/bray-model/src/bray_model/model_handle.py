@@ -100,7 +100,8 @@ class ModelHandle(Generic[H]):
         """Send new weights to all replicas and return their version.
 
         Raises:
-            SpecError: a name, shape or dtype differs; names the parameter.
+            SpecError: a name, shape or dtype differs, or a number is not finite; names the
+                parameter. All replicas go on with the version before.
             ConfigError: another process published meanwhile, or this is a clone.
             WorkerLostError: the store died and was not back in time.
         """

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from bray_core.errors import ClosedError, ConfigError, SpecError, VersionNotFoundError
-from bray_core.nested import Nested
 from bray_core.protocols import Weights
 from bray_model.config import Backend
 from bray_model.engine_cache import Current
@@ -19,7 +18,7 @@ from bray_model.executor import Executor
 from bray_model.manifest import QUANTIZED
 from bray_model.versions import VersionStore
 from bray_model.waiters import VersionWaiters
-from bray_model.weights import check_weights
+from bray_model.weights import WeightsCheck, check_weights
 
 
 class ModelVersions:
@@ -28,7 +27,7 @@ class ModelVersions:
     Args:
         name: of the model, for messages.
         executor: holds the current version.
-        spec: name → `ArraySpec` of its weights; None where they are fixed.
+        check: says what its weights must be like; None where they are fixed.
         store: the versions on disk; None where there is no directory for them.
         backend: of the config, which may be why the weights are fixed.
     """
@@ -37,7 +36,7 @@ class ModelVersions:
         self,
         name: str,
         executor: Executor,
-        spec: Nested | None,
+        check: WeightsCheck | None,
         store: VersionStore | None,
         backend: Backend,
     ) -> None:
@@ -45,7 +44,7 @@ class ModelVersions:
         self._backend = backend
         self._executor = executor
         self._store = store
-        self.spec = spec
+        self._weights_check = check
         self._newest = executor.current.version
         self._waiters = VersionWaiters()
         self._lock = threading.Lock()  # the newest number, closing
@@ -174,19 +173,27 @@ class ModelVersions:
 
     def _read(self, store: VersionStore, version: int) -> Weights:
         weights = store.load(version)
+        if self._weights_check is None:
+            raise self._fixed()
         try:
-            self._check(weights)
+            check_weights(weights, self._weights_check.spec)
         except SpecError as error:
             raise SpecError(
                 f"version {version} in {store.path} is of another module: {error}; "
                 "use another directory or trial"
             ) from None
+        try:
+            self._check(weights)
+        except SpecError as error:
+            raise SpecError(
+                f"version {version} in {store.path}: {error}; load another version"
+            ) from None
         return weights
 
     def _check(self, weights: Weights) -> None:
-        if self.spec is None:
+        if self._weights_check is None:
             raise self._fixed()
-        check_weights(weights, self.spec)
+        self._weights_check(weights)
 
     def _copied(self, weights: Weights) -> dict[str, np.ndarray[Any, Any]]:
         self._check(weights)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import onnxruntime
@@ -12,6 +14,7 @@ from bray_core.errors import ConfigError, ExportError
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
 from bray_model.config import Device
+from bray_model.graph_files import external_files
 from bray_model.manifest import EXCHANGE, GRAPH
 from bray_model.signature import Signature
 from bray_model.tree_spec import Leaf, TreeSpec
@@ -19,6 +22,7 @@ from bray_model.tree_spec import Leaf, TreeSpec
 WEIGHT_PREFIX = "weights/"
 """Of an input that takes a weight; inputs of the signature begin with `inputs`."""
 _ERROR_SEVERITY = 3
+_FOLDER = "session.model_external_initializers_file_folder_path"
 _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 _TYPES = {"float32": "float", "float64": "double"}
 
@@ -27,17 +31,20 @@ class OnnxEngine:
     """Runs an ONNX graph whose tensors are named by the leaf paths of a signature.
 
     Args:
-        graph: the serialised model. Bytes, not a path, so that it cannot name further files.
+        graph: the serialised model.
         signature: what it takes and gives.
         exchange: the same model with its weights as inputs; None: they are fixed.
         weights: those that the graph holds, for `exchange`.
         num_threads: threads of one forward; more than one only pays for large networks.
         device: where it runs.
         file: the graph's, for messages.
+        folder: where the files lie that hold data of the graph, checked by the caller
+            (`Manifest.read_graph`); None: the graph holds all its data.
 
     Raises:
         ConfigError: onnxruntime cannot use the device.
-        ExportError: onnxruntime refuses the graph, or it has other inputs or outputs.
+        ExportError: the graph names a file and there is no folder, onnxruntime refuses it, or it
+            has other inputs or outputs.
     """
 
     row_multiple = 1  # onnxruntime's kernels treat all rows alike: measured, and held by a test
@@ -52,11 +59,12 @@ class OnnxEngine:
         *,
         device: Device = "cpu",
         file: str = GRAPH,
+        folder: Path | None = None,
     ) -> None:
         self._signature = signature
         self._inputs = signature.input_tree.paths
         self._outputs = list(signature.output_tree.paths)
-        options = _Options(num_threads, device)
+        options = _Options(num_threads, device, folder)
         self._fixed = _session(graph, options, signature, file)
         self._exchange = None if exchange is None else _Exchange(exchange, signature, options)
         self._weights = None if exchange is None else weights
@@ -99,6 +107,7 @@ class _Options(NamedTuple):
 
     num_threads: int
     device: Device
+    folder: Path | None
 
 
 class _Exchange:
@@ -142,6 +151,7 @@ def _session(graph: bytes, where: _Options, signature: Signature, file: str) -> 
     options.intra_op_num_threads = where.num_threads
     options.inter_op_num_threads = 1
     options.log_severity_level = _ERROR_SEVERITY
+    _tell_folder(options, graph, where.folder, file)
     providers = _providers(where.device)
     try:
         session = onnxruntime.InferenceSession(graph, options, providers=providers)
@@ -154,6 +164,14 @@ def _session(graph: bytes, where: _Options, signature: Signature, file: str) -> 
     _check(file, "inputs", inputs, signature.input_tree)
     _check(file, "outputs", session.get_outputs(), signature.output_tree)
     return session
+
+
+def _tell_folder(options: Any, graph: bytes, folder: Path | None, file: str) -> None:
+    """Say where the graph's data lie; else onnxruntime would look in the working directory."""
+    if folder is not None:
+        options.add_session_config_entry(_FOLDER, os.path.realpath(folder))
+    elif named := external_files(graph, file):
+        raise ExportError(f"{file}: expected a graph that holds all its data, got one in {named}")
 
 
 def _providers(device: Device) -> list[str]:

@@ -16,6 +16,7 @@ from bray_model.bench import random_inputs
 from bray_model.engine import Engine
 from bray_model.export_folder import extend_export
 from bray_model.export_report import ExportReport
+from bray_model.graph_files import external_files
 from bray_model.graph_report import GraphReport, OutputAgreement
 from bray_model.manifest import GRAPH, MANIFEST, QUANTIZED, REPORT, Manifest, sha256
 from bray_model.onnx_engine import OnnxEngine
@@ -55,11 +56,11 @@ def quantize(
     _check_kind(kind, calibration)
     path = Path(export)
     manifest = Manifest.read(path)
-    graph, signature = manifest.read_file(path, GRAPH), manifest.signature
+    graph, signature = manifest.read_graph(path, GRAPH), manifest.signature
     report = ExportReport.from_json(path, manifest.read_file(path, REPORT))
-    whole = OnnxEngine(graph, signature)
+    whole = OnnxEngine(graph, signature, folder=path)
     batches = _random(whole, signature) if calibration is None else _checked(signature, calibration)
-    reduced = _reduced(graph, kind, signature, batches)
+    reduced = _reduced(graph, path, kind, signature, batches)
     if kind == "float16":
         batches = _first(signature, batches, _HALF_ROWS)
     runs = _runner(reduced, kind, signature), whole.run
@@ -127,13 +128,17 @@ def _first(signature: Signature, batches: Sequence[Batch], rows: int) -> list[Ba
     return kept
 
 
-def _reduced(graph: bytes, kind: str, signature: Signature, batches: Sequence[Batch]) -> bytes:
+def _reduced(
+    graph: bytes, folder: Path, kind: str, signature: Signature, batches: Sequence[Batch]
+) -> bytes:
     try:
         from bray_model import reduced_graph
     except ImportError as error:
         raise MissingExtraError("a quantised graph", "bray-model", "torch") from error
     tree = signature.input_tree
     try:
+        if external_files(graph, GRAPH):
+            graph = reduced_graph.whole(graph, folder)
         if kind == "float16":
             return reduced_graph.half(graph)
         if kind == "int8-dynamic":

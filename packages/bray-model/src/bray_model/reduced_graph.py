@@ -32,6 +32,14 @@ _DYNAMIC_OPERATORS = ["MatMul", "Gemm", "LSTM"]
 # eight bits overflow. The answers were a fifth beside the float graph's there.
 
 
+def whole(graph: bytes, folder: Path) -> bytes:
+    """Return the graph with the data in it that files of the folder hold, up to 2 GB."""
+    model = onnx.load_from_string(graph)
+    onnx.external_data_helper.load_external_data_for_model(model, str(folder))
+    joined: bytes = model.SerializeToString()
+    return joined
+
+
 def dynamic_int8(graph: bytes) -> bytes:
     """Return the graph with int8 weights; its activations are quantised while it runs."""
     with tempfile.TemporaryDirectory() as folder:

@@ -29,7 +29,7 @@ from bray_core.errors import (
 )
 from bray_core.layout import Layout
 from bray_core.nested import Nested
-from bray_core.remote import WorkerPool
+from bray_core.remote import WorkerPool, gave_up
 from bray_model.attachment import Attachment
 from bray_model.blueprint import Blueprint, Placement, check_placement
 from bray_model.config import ModelConfig
@@ -222,6 +222,8 @@ class _Link:
                     self._workers = WorkerPool.get(_workers_name(self._model))
                 return str(self._workers.call("address", worker=index, timeout_s=_CLOSE_S))
             except (WorkerLostError, DeadlineError) as error:
+                if isinstance(error, WorkerLostError) and gave_up(error):
+                    raise
                 self._workers = None
                 if time.monotonic() > deadline:
                     raise WorkerLostError(

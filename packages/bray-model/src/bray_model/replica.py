@@ -26,7 +26,7 @@ from bray_model.stamp import Stamp
 from bray_model.store_link import StoreLink
 from bray_model.waiters import VersionWaiters
 from bray_model.weight_feed import WeightFeed
-from bray_model.weights import check_weights, weights_spec
+from bray_model.weights import WeightsCheck
 
 _RETRY_S = 0.2
 _PUBLISH_S = 60.0
@@ -51,8 +51,8 @@ class Replica:
         self.blueprint = blueprint
         self.model = model
         self._link = link
-        self._spec = weights_spec(model.weights()[1])
-        self._layout = Layout(self._spec)
+        self._check = WeightsCheck(model.weights()[1])
+        self._layout = Layout(self._check.spec)
         self._id = uuid.uuid4().hex
         self._updating = threading.Lock()
         self._applying = threading.Lock()
@@ -119,11 +119,12 @@ class Replica:
         """Give new weights to the store and take them; return their stamp.
 
         Raises:
-            SpecError: a name, shape or dtype differs; names the parameter.
+            SpecError: a name, shape or dtype differs, or a number is not finite; names the
+                parameter.
             ConfigError: another process published meanwhile.
             WorkerLostError: the store died and was not back in time.
         """
-        check_weights(weights, self._spec)
+        self._check(weights)
         block = self._layout.pack(dict(weights))
         with self._updating:
             return self._update(self._stamp.after_publish(), block)
@@ -132,7 +133,7 @@ class Replica:
         """Make a version from disk current everywhere; errors as in `Model.load`, `publish`."""
         store = self.blueprint.versions()
         weights = store.load(version)
-        check_weights(weights, self._spec)
+        self._check(weights)
         block = self._layout.pack(dict(weights))
         with self._updating:
             return self._update(self._stamp.after_load(version, store.versions()[-1]), block)

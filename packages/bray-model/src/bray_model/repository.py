@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from bray_core.errors import BrayError, ConfigError, NotFoundError, VersionNotFoundError
+from bray_core import heap
+from bray_core.errors import (
+    BrayError,
+    ConfigError,
+    ExportError,
+    NotFoundError,
+    VersionNotFoundError,
+)
 from bray_model.bench import random_inputs
 from bray_model.config import ModelConfig
 from bray_model.export_folder import find_exports
@@ -19,6 +26,9 @@ from bray_model.served_model import ServedModel
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
+_STOP_S = 5.0
+_TRIMS = 2
+"""Scans that give memory back after a model went: the second finds what calls still held."""
 
 Stamp: TypeAlias = tuple[int, int, int]
 
@@ -53,6 +63,7 @@ class Repository:
         self._missed: set[Path] = set()
         self._failed: dict[Path, str] = {}
         self._served: dict[str, ServedModel] = {}
+        self._trims = 0
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._take({export: self._open(export) for export in find_exports(path)})
@@ -112,13 +123,26 @@ class Repository:
                 logger.exception("looking for exports below %s failed", self._path)
 
     def scan(self) -> None:
-        """Take up what changed since."""
+        """Take up what changed since, and give back the memory of models that went."""
+        before = self._stamps()
+        self._look()
+        if before - self._stamps():
+            self._trims = _TRIMS
+        if self._trims:
+            self._trims -= 1
+            heap.give_back()
+
+    def _stamps(self) -> set[tuple[Path, Stamp]]:
+        return {(export, entry.stamp) for export, entry in self._entries.items()}
+
+    def _look(self) -> None:
         entries: dict[Path, _Entry] = {}
         for export in _found(self._path):
             held = self._entries.get(export)
             entry = self._opened(export, held)
             if entry is not None:
                 entries[export] = entry
+        self._failed = {path: why for path, why in self._failed.items() if path.exists()}
         self._keep_missed(entries)
         if entries != self._entries:
             try:
@@ -162,7 +186,11 @@ class Repository:
         stamp = _stamp(export)
         manifest = Manifest.read(export)
         model = Model(export, name=manifest.name, config=self._config(manifest))
-        model(*random_inputs(model.signature, 1), batch=True)  # allocates, and shows that it runs
+        try:
+            model(*random_inputs(model.signature, 1), batch=True)  # allocates
+        except Exception as error:  # the boundary to a graph that others made
+            model.close()
+            raise ExportError(f"{export}: it does not run: {error}") from error
         return _Entry(stamp, manifest, model)
 
     def _take(self, entries: Mapping[Path, _Entry]) -> None:
@@ -192,7 +220,7 @@ class Repository:
         """Stop looking, and close the models."""
         self._stopped.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(_STOP_S)  # one that opens a large export may take longer
         for entry in self._entries.values():
             entry.model.close()
 

@@ -6,6 +6,7 @@ they lie is found out once, and a batch of requests becomes arrays by joining sl
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -29,6 +30,8 @@ class RowCodec:
     def __init__(self, signature: Signature) -> None:
         self.signature = signature
         self._request = _layout(signature.input_tree, list)
+        self.max_bytes = _most_bytes(signature.input_tree)
+        """A longer body cannot hold a row, whatever dtype its client took by mistake."""
         self._reply: _Layout | None = None
         self._version = -1
 
@@ -81,6 +84,13 @@ class RowCodec:
                 self.signature.output_tree, lambda tree: {"outputs": tree, "version": version}
             )
         return self._reply
+
+
+def _most_bytes(tree: TreeSpec) -> int:
+    """Return what a row may take: elements of 16 bytes, and names and headers beside them."""
+    names = sum(map(len, tree.paths))
+    elements = sum(math.prod(spec.shape) for spec in tree.specs)
+    return 16 * elements + 512 * len(tree.specs) + 2 * names + 4096
 
 
 class _Layout(NamedTuple):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import make_dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 from bray_core.cli import Command
 from bray_core.errors import ConfigError, PortInUseError
 from bray_core.trial_paths import trial_of
+from bray_model.serve_example import example as _example
 
 if TYPE_CHECKING:
-    from bray_core.nested import ArraySpec, Nested
     from bray_core.protocols import Actor, Weights
     from bray_model.admin_pages import Publish
     from bray_model.config import ModelConfig
     from bray_model.manifest import Manifest
     from bray_model.repository import Repository
     from bray_model.served_model import ServedModel
+    from bray_server import Limits
     from bray_server.sessions import Service
 
 TCP_PORT = 7300
@@ -35,7 +36,28 @@ _BATCH_SIZE = 64
 _STOP_S = 5.0
 """What ending the workers may take beyond the drain."""
 _MAX_WEIGHTS_BYTES = 4 * 1024**3
-_HARMLESS = re.compile(r"[A-Za-z0-9_.\[\](){},: '-]*")
+_LIMITS: Mapping[str, tuple[float, str]] = {
+    "max_body_bytes": (16 * 1024**2, "of one request's body"),
+    "max_header_bytes": (16 * 1024, "of an HTTP request's line and headers"),
+    "max_session_bytes": (256, "of a session's id"),
+    "max_bytes_in_flight": (256 * 1024**2, "of all large requests and replies at a time"),
+    "max_requests": (10_000, "requests under way at a time"),
+    "max_requests_per_connection": (1_024, "of them on one connection, which then is not read"),
+    "max_connections": (10_000, "connections open at a time"),
+    "max_sessions": (10_000, "sessions open at a time, and sequences of each model"),
+    "max_delta_sessions": (1_000, "of them with delta encoding"),
+    "max_client_share": (0.9, "part of sessions and connections for one address; 1 behind a proxy"),
+    "tick_timeout_s": (60.0, "the deadline: how long one request may take"),
+    "idle_timeout_s": (60.0, "a session or HTTP connection at rest for so long is ended"),
+    "receive_timeout_s": (20.0, "from a request's first byte to its last"),
+    "send_timeout_s": (20.0, "a client that reads no reply for so long is cut off"),
+}
+"""The fields of `bray_server.Limits`, all of which are options: default, help."""
+_OTHER_LIMITS: Mapping[str, tuple[float, str]] = {
+    "max_queue_rows": (16_384, "rows that wait for one model, and rows of one request"),
+    "max_reply_bytes": (64 * 1024**2, "of one reply of the Open Inference Protocol"),
+    "sequence_idle_s": (600.0, "a sequence at rest for so long is ended"),
+}
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,9 +76,21 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", metavar="NAME", help="which of several models answers the sessions")
     add("--workers", type=int, default=1, help="processes that share the ports")
     add("--token-env", metavar="NAME", help="environment variable with the token to ask for")
+    add(
+        "--without-token",
+        action="store_true",
+        help="listen beyond this machine although nobody is asked for a token",
+    )
     add("--tls-certificate", metavar="FILE", help="PEM file: turns all ports to TLS")
     add("--tls-key", metavar="FILE", help="PEM file of its private key")
     add("--drain-s", type=float, default=3.0, help="how long sessions may go on after a signal")
+    add(
+        "--lame-duck-s",
+        type=float,
+        default=2.0,
+        help="how long, of --drain-s, at least all but new sessions is answered after SIGTERM, "
+        "while /ready says no and new connections are taken",
+    )
     add(
         "--max-batch-size",
         type=int,
@@ -74,10 +108,26 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--device", default="cpu", help="cpu or cuda")
     add("--max-wait-us", type=int, default=0, help="how long a row waits for company")
+    limits = parser.add_argument_group("limits", "bounds of what clients may use")
+    limits.add_argument(
+        "--limits",
+        metavar="FILE",
+        type=Path,
+        help="YAML file that sets any of those below by name, such as max_sessions: 500; "
+        "what the command line says goes before it",
+    )
+    for name, (default, text) in {**_LIMITS, **_OTHER_LIMITS}.items():
+        limits.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=type(default),
+            metavar="N" if isinstance(default, int) else "X",
+            help=f"{text} (default: {default})",
+        )
     add("--group", type=Path, help=argparse.SUPPRESS)  # says to a worker where the others are
 
 
 def _serve(options: argparse.Namespace) -> int:
+    _fill_limits(options)
     _check(options)
     if options.path.suffix in (".yaml", ".yml"):
         options.path = trial_of(options.path)
@@ -88,6 +138,19 @@ def _serve(options: argparse.Namespace) -> int:
     return 0
 
 
+def _fill_limits(options: argparse.Namespace) -> None:
+    """Set the limits that the command line left open: by the file, or as they are by default."""
+    from bray_core.config import load_yaml
+
+    every = {**_LIMITS, **_OTHER_LIMITS}
+    fields = [(name, type(default), default) for name, (default, _) in every.items()]
+    schema = make_dataclass("ServeLimits", fields, frozen=True, kw_only=True)
+    limits = schema() if options.limits is None else load_yaml(options.limits, schema)
+    for name in every:
+        if getattr(options, name) is None:
+            setattr(options, name, getattr(limits, name))
+
+
 def _check(options: argparse.Namespace) -> None:
     for option in _PORTS:
         port = getattr(options, option)
@@ -95,10 +158,34 @@ def _check(options: argparse.Namespace) -> None:
             raise ConfigError(f"--{option.replace('_', '-')}: expected 0 to 65535, got {port}")
     if options.workers < 1:
         raise ConfigError(f"--workers: expected 1 or more, got {options.workers}")
-    if not options.drain_s >= 0:
-        raise ConfigError(f"--drain-s: expected 0 or more, got {options.drain_s}")
+    for name in ("drain_s", "lame_duck_s"):
+        if not getattr(options, name) >= 0:
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{option}: expected 0 or more, got {getattr(options, name)}")
     if (options.tls_certificate is None) != (options.tls_key is None):
         raise ConfigError("--tls-certificate and --tls-key: expected both or none")
+    for name in (*_LIMITS, *_OTHER_LIMITS):
+        if not getattr(options, name) > 0:
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{option}: expected more than 0, got {getattr(options, name)}")
+    _limits(options)
+    _check_host(options)
+
+
+def _check_host(options: argparse.Namespace) -> None:
+    from bray_server.guard import check_bind, is_loopback
+
+    if options.group is not None:
+        return  # the process that started this one has checked it
+    check_bind(
+        options.host,
+        has_token=options.token_env is not None,
+        asked_for=options.without_token,
+        cure="add --token-env NAME, listen at 127.0.0.1, or say --without-token",
+    )
+    if options.token_env is None and not is_loopback(options.host):
+        what = "ask" if options.admin_port is None else "ask, and replace the weights"
+        sys.stderr.write(f"warning: without a token whoever reaches {options.host} may {what}\n")
 
 
 def _serve_here(options: argparse.Namespace) -> None:
@@ -112,6 +199,7 @@ def _serve_here(options: argparse.Namespace) -> None:
     from bray_server.server_thread import until_signal
 
     security = _security(options)
+    servers: list[ServerThread] = []
 
     def start() -> Callable[[], None]:
         with contextlib.ExitStack() as started:
@@ -124,10 +212,12 @@ def _serve_here(options: argparse.Namespace) -> None:
                 host=options.host,
                 tcp_port=options.tcp_port,
                 http_port=options.http_port,
-                pages=InferencePages(repository),
+                pages=InferencePages(repository, options.max_reply_bytes),
+                limits=_limits(options),
                 group=options.group,
                 **security,
             )
+            servers.append(server)
             started.callback(server.close, options.drain_s)
             repository.follow()
             if options.group is not None:
@@ -135,12 +225,12 @@ def _serve_here(options: argparse.Namespace) -> None:
             else:
                 publish = partial(_publish, repository)
                 admin = started.enter_context(_admin(options, publish, security))
-                _introduce(repository.exports(), server.addresses + admin)
+                _introduce(options, repository.exports(), server.addresses, admin)
             freeze_what_stays()
             return started.pop_all().close
 
     with _ports_named(options):
-        until_signal(start)
+        until_signal(start, lambda: servers[0].lame_duck(min(options.lame_duck_s, options.drain_s)))
     if options.group is None:
         _say("stopped")
 
@@ -172,7 +262,7 @@ def _serve_by_workers(options: argparse.Namespace) -> None:
             publisher = SharedPublisher(options.path, folder, partial(_config, options))
             started.callback(publisher.close)
             admin = started.enter_context(_admin(options, publisher.publish, security))
-            _introduce(exports, workers.addresses + admin)
+            _introduce(options, exports, workers.addresses, admin)
             return started.pop_all().close
 
     with _ports_named(options):
@@ -182,7 +272,8 @@ def _serve_by_workers(options: argparse.Namespace) -> None:
 
 _FORWARDED = (
     "host", "tcp_port", "http_port", "model", "token_env", "tls_certificate", "tls_key", "drain_s",
-    "max_batch_size", "threads", "backend", "device", "max_wait_us", "group",
+    "lame_duck_s",    "max_batch_size", "threads", "backend", "device", "max_wait_us", "group",
+    *_LIMITS, *_OTHER_LIMITS,
 )  # fmt: skip
 
 
@@ -209,7 +300,16 @@ def _config(options: argparse.Namespace, manifest: Manifest) -> ModelConfig:
         num_threads=found.num_threads if threads is None else threads,
         backend=found.backend if backend is None else backend,
         device=options.device,
+        max_queue_rows=options.max_queue_rows,
+        max_sessions=options.max_sessions,
+        session_idle_s=options.sequence_idle_s,
     )
+
+
+def _limits(options: argparse.Namespace) -> Limits:
+    from bray_server import Limits
+
+    return Limits(**{name: getattr(options, name) for name in _LIMITS})
 
 
 def _security(options: argparse.Namespace) -> dict[str, Any]:
@@ -288,7 +388,7 @@ def _admin(
         host=options.host,
         tcp_port=None,
         http_port=options.admin_port,
-        pages=AdminPages(publish),
+        pages=AdminPages(publish, host=options.host, has_token=bool(security["tokens"])),
         limits=Limits(max_body_bytes=_MAX_WEIGHTS_BYTES, max_connections=16),
         **security,
     )
@@ -309,34 +409,27 @@ def _ports_named(options: argparse.Namespace) -> Iterator[None]:
         raise PortInUseError(options.host, error.port, cure) from error
 
 
-def _introduce(exports: Mapping[Path, Manifest], addresses: Sequence[str]) -> None:
+def _introduce(
+    options: argparse.Namespace,
+    exports: Mapping[Path, Manifest],
+    addresses: Sequence[str],
+    admin: Sequence[str],
+) -> None:
     for export, manifest in exports.items():
         _say(f"serving {manifest.name} version {manifest.version} from {export}")
-    _say(f"listening on {' and '.join(addresses)}")
-    _say(f"try: {_example(next(iter(exports.values())), addresses[0])}")
-
-
-def _example(manifest: Manifest, address: str) -> str:
-    if manifest.actor is not None:
-        return f"bray play ENVIRONMENT --address {address}"
-    inputs = ", ".join(_zeros(tree) for tree in manifest.signature.inputs)
-    if not _HARMLESS.fullmatch(inputs):  # names from a file, and users paste what they read
-        inputs = "inputs"
-    return (
-        'python -c "import numpy as np; from bray_core.codec import decode, encode; '
-        f"from bray_server import Client; print(decode(Client('{address}')"
-        f'.call(encode([{inputs}]))))"'
+    _say(f"listening on {' and '.join([*addresses, *admin])}")
+    names = sorted({manifest.name for manifest in exports.values()})
+    name = options.model or names[0]
+    versions = [manifest for manifest in exports.values() if manifest.name == name]
+    of_several = options.model is None and len(names) > 1
+    line = _example(
+        max(versions, key=lambda manifest: manifest.version),
+        addresses[-1 if of_several else 0],
+        token_env=options.token_env,
+        certificate=options.tls_certificate,
+        of_several=of_several,
     )
-
-
-def _zeros(tree: Nested) -> str:
-    """Return a Python expression of zeros of a spec."""
-    if isinstance(tree, dict):
-        return "{" + ", ".join(f"{key!r}: {_zeros(child)}" for key, child in tree.items()) + "}"
-    if isinstance(tree, list | tuple):
-        return "[" + ", ".join(_zeros(child) for child in tree) + "]"
-    leaf: ArraySpec = tree
-    return f"np.zeros({leaf.shape}, {leaf.dtype.name!r})"
+    _say(f"try: {line}")
 
 
 def _say(text: str) -> None:

@@ -48,10 +48,15 @@ class ServedModel:
         return self.model.signature
 
     async def infer(
-        self, *inputs: Nested, batch: bool = False, session: str | None = None
+        self,
+        *inputs: Nested,
+        batch: bool = False,
+        session: str | None = None,
+        must_exist: bool = False,
     ) -> Answer:
         """As `Model.infer`; a session's state does not outlive the model that kept it."""
-        return await self.model.infer(*inputs, batch=batch, session=session)
+        model = self.model
+        return await model.infer(*inputs, batch=batch, session=session, must_exist=must_exist)
 
     def end_session(self, session: str) -> None:
         """As `Model.end_session`."""

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bray_core.codec import decode, encode
+from bray_core import async_codec
+from bray_core.codec import encode
 from bray_core.errors import CapacityError, CodecError, NotFoundError, ServiceError, SpecError
 from bray_core.protocols import Actor
 from bray_model.model import Model
@@ -38,31 +39,39 @@ class ModelService:
 
     async def tick(self, body: bytes) -> bytes:
         """Answer one call. Raises ServiceError."""
-        return await self._answer(self._row(body))
+        return await self._answer(await self._row(body))
 
     async def ticks(self, bodies: Sequence[bytes]) -> Sequence[bytes | ServiceError]:
         """Answer several calls in one batch, but those that do not fit."""
-        if self._codec.signature is not self._model.signature:  # another model took its place
-            self._codec = RowCodec(self._model.signature)
-        leaves = self._codec.read(bodies)
+        codec = self._current_codec()
+        leaves = codec.read(bodies)
         if leaves is not None:
-            return await self._answer_rows(self._codec, leaves)
+            return await self._answer_rows(codec, leaves)
         replies: list[bytes | ServiceError | None] = []
         rows: list[Leaves] = []
         for body in bodies:
             try:
-                rows.append(self._row(body))
+                rows.append(await self._row(body))
                 replies.append(None)
             except ServiceError as error:
-                replies.append(error)
+                replies.append(error.with_traceback(None))  # which would hold on to the bodies
         columns = [np.stack(column) for column in zip(*rows, strict=True)]
-        answers = iter(await self._answer_rows(self._codec, columns) if rows else [])
+        answers = iter(await self._answer_rows(codec, columns) if rows else [])
         return [next(answers) if reply is None else reply for reply in replies]
 
-    def _row(self, body: bytes) -> Leaves:
-        """Return the leaves of the row that a call holds."""
+    def _current_codec(self) -> RowCodec:
+        if self._codec.signature is not self._model.signature:  # another model took its place
+            self._codec = RowCodec(self._model.signature)
+        return self._codec
+
+    async def _row(self, body: bytes) -> Leaves:
+        """Return the leaves of the row that a call holds. Raises ServiceError: `bad_request`."""
+        most = self._current_codec().max_bytes
+        if len(body) > most:
+            text = f"body: expected at most {most} bytes for the model's inputs, got {len(body)}"
+            raise ServiceError("bad_request", text)
         try:
-            inputs = decode(body)
+            inputs = await async_codec.decode(body, max_bytes=most)
             if not isinstance(inputs, list):
                 got = type(inputs).__name__
                 raise SpecError(f"body: expected the list of the model's inputs, got {got}")
@@ -99,7 +108,7 @@ class ModelService:
         try:
             return await self._answer(row)
         except ServiceError as error:
-            return error
+            return error.with_traceback(None)
         except Exception as error:  # a request boundary: it becomes a reply
             logger.exception("a call failed")
             return ServiceError("service_error", f"{type(error).__name__}: {error}")

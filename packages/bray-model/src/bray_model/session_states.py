@@ -11,12 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bray_core.errors import CapacityError, ConfigError
+from bray_core.errors import CapacityError, ConfigError, NotFoundError
 from bray_core.nested import Nested
 from bray_model.config import ModelConfig
 from bray_model.executor import Request
 from bray_model.signature import Signature
 from bray_model.tree_spec import Leaves
+
+
+class SessionLostError(NotFoundError):
+    """A session that was to go on has no state here."""
 
 
 @dataclass(slots=True, eq=False)
@@ -67,23 +71,30 @@ class SessionStates:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def __contains__(self, session: str) -> bool:
+        return session in self._sessions
+
     @contextmanager
-    def turn(self, session: str, inputs: tuple[Nested, ...], batch: bool) -> Iterator[Turn]:
+    def turn(
+        self, session: str, inputs: tuple[Nested, ...], batch: bool, must_exist: bool = False
+    ) -> Iterator[Turn]:
         """Begin a request; a session that is new, or was dropped, begins with zeros.
 
         Args:
             session: its name.
             inputs: one row of all inputs but the state.
             batch: not for sessions.
+            must_exist: a session that is not known is an error.
 
         Raises:
             ConfigError: the model has no state, or `batch` is set.
+            SessionLostError: the session is not known, and `must_exist` is set.
             SpecError: an input does not fit.
             CapacityError: the session has a request under way, or there are too many sessions.
         """
         self._check(session, batch)
         leaves = self._given.row(inputs)
-        found = self._begin(session)
+        found = self._begin(session, must_exist)
         try:
             yield Turn(found, Request(self._join(leaves, found.state)), self._signature)
         finally:
@@ -105,11 +116,15 @@ class SessionStates:
         if batch:
             raise ConfigError(f"session={session!r}: a session asks one row at a time: no batch")
 
-    def _begin(self, name: str) -> _Session:
+    def _begin(self, name: str, must_exist: bool) -> _Session:
         with self._lock:
             now_s = time.monotonic()
             self._drop_idle(now_s)
-            session = self._sessions.get(name) or self._new(name, now_s)
+            session = self._sessions.get(name)
+            if session is None:
+                if must_exist:
+                    raise self._lost(name)
+                session = self._new(name, now_s)
             if session.busy:
                 raise CapacityError(
                     f"session {name!r}: has a request under way: await its answer first"
@@ -117,6 +132,13 @@ class SessionStates:
             session.busy = True
             self._sessions.move_to_end(name)
         return session
+
+    def _lost(self, name: str) -> SessionLostError:
+        return SessionLostError(
+            f"session {name!r}: model {self._name!r} does not know it: it was never begun, has "
+            f"ended, was idle for more than {self._config.session_idle_s:g} s, or another export "
+            "took the model's place: begin it anew"
+        )
 
     def _drop_idle(self, now_s: float) -> None:
         while self._sessions:
@@ -130,7 +152,7 @@ class SessionStates:
             raise CapacityError(
                 f"session {name!r}: model {self._name!r} keeps max_sessions="
                 f"{self._config.max_sessions} already: call end_session for those that are over, "
-                "or raise it"
+                "or raise it (`bray serve --max-sessions`)"
             )
         specs = self._signature.input_tree.specs
         state = [np.zeros(specs[i].shape, specs[i].dtype) for i, _ in self._signature.state_leaves]

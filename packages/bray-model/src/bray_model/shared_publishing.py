@@ -16,7 +16,6 @@ from pathlib import Path
 
 from bray_core.errors import BrayError, ConfigError, NotFoundError
 from bray_core.layout import Layout
-from bray_core.nested import Nested
 from bray_core.protocols import Weights
 from bray_model.config import ModelConfig
 from bray_model.definition import read_weights
@@ -25,7 +24,7 @@ from bray_model.manifest import EXCHANGE, QUANTIZED, Manifest
 from bray_model.repository import Repository
 from bray_model.shared_weights import WeightsReader, WeightsWriter
 from bray_model.stamp import Stamp
-from bray_model.weights import check_weights, weights_spec
+from bray_model.weights import WeightsCheck, weights_spec
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ class SharedPublisher:
         self._folder = folder
         self._config = config
         self._lock = threading.Lock()
-        self._open: dict[str, tuple[WeightsWriter, Nested, Layout]] = {}
+        self._open: dict[str, tuple[WeightsWriter, WeightsCheck, Layout]] = {}
         """By export: its file, and what its weights are like."""
 
     def publish(self, name: str, weights: Weights) -> int:
@@ -55,7 +54,8 @@ class SharedPublisher:
         Raises:
             NotFoundError: no model of that name is served.
             ConfigError: its weights are fixed.
-            SpecError: a name, shape or dtype differs; names the parameter.
+            SpecError: a name, shape or dtype differs, or a number is not finite; names the
+                parameter.
         """
         with self._lock:
             export, manifest = self._newest(name)
@@ -67,11 +67,11 @@ class SharedPublisher:
                 )
             key = _digest(manifest)
             if key not in self._open:
-                spec = weights_spec(read_weights(export, manifest))
-                layout = Layout(spec)
-                self._open[key] = WeightsWriter(layout.nbytes), spec, layout
-            writer, spec, layout = self._open[key]
-            check_weights(weights, spec)
+                check = WeightsCheck(read_weights(export, manifest))
+                layout = Layout(check.spec)
+                self._open[key] = WeightsWriter(layout.nbytes), check, layout
+            writer, check, layout = self._open[key]
+            check(weights)
             version = max(manifest.version, writer.version) + 1
             writer.publish(Stamp.of(version), layout.pack(dict(weights)))
             with contextlib.suppress(FileExistsError):
@@ -120,6 +120,15 @@ class SharedFollower:
                 self._look(name)
             except (BrayError, OSError) as error:
                 logger.warning("model %s: what was published was not taken: %s", name, error)
+        self._drop_gone()
+
+    def _drop_gone(self) -> None:
+        """Close what was published for exports that are served no longer."""
+        for name in set(self._digests).difference(self._repository.names):
+            del self._digests[name]
+        served = {digest for _, digest in self._digests.values()}
+        for digest in set(self._readers) - served:
+            self._readers.pop(digest)[0].close()
 
     def _look(self, name: str) -> None:
         model, manifest = self._repository.get(name).current

@@ -23,9 +23,11 @@ import safetensors.numpy
 from bray_core.errors import BrayError, CodecError, VersionNotFoundError
 from bray_core.experiment import write_atomic
 from bray_core.protocols import Weights
+from bray_core.saved_format import check_format
 from bray_model.retention import Retention
 
 _FORMAT = 1
+"""Of `index.json`."""
 _FILE = re.compile(r"(\d+)\.safetensors")
 _CURES = {
     errno.ENOSPC: "free space or keep fewer versions (retention)",
@@ -59,7 +61,7 @@ class VersionStore:
         """Return the numbers of the versions on disk, ascending.
 
         Raises:
-            CodecError: the index cannot be read.
+            CodecError: the index cannot be read, or a newer version of bray wrote it.
         """
         return sorted(self._read().saved_s)
 
@@ -201,11 +203,7 @@ class VersionStore:
             return self._rebuilt()
         try:
             content = json.loads(text)
-            if content["format"] != _FORMAT:
-                raise CodecError(
-                    f"{path}: expected format {_FORMAT}, got {content['format']!r}: "
-                    "it was written by another version of bray-model"
-                )
+            check_format(path, content, _FORMAT)
             named = {int(number): float(at) for number, at in content["versions"].items()}
             # A user may have deleted a file, as the message about a broken one says.
             saved_s = {number: at for number, at in named.items() if self._file(number).is_file()}

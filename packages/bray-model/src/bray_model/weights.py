@@ -1,13 +1,19 @@
-"""Checks of weights against the names, dtypes and shapes that a network has."""
+"""Checks of weights: names, dtypes and shapes as a network has them, and finite numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from bray_core import nested
 from bray_core.errors import SpecError
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
+
+_FLOATS = "fc"
 
 
 def weights_spec(weights: Weights) -> Nested:
@@ -24,3 +30,61 @@ def check_weights(weights: Weights, spec: Nested) -> None:
     if not isinstance(weights, Mapping):
         raise SpecError(f"weights: expected name → array, got {type(weights).__name__}")
     nested.check(dict(weights), spec, name="weights")
+
+
+class WeightsCheck:
+    """What weights must be like before a network may answer with them.
+
+    They have the names, dtypes and shapes of the network's own, and every number is finite. An
+    infinity that the network was made with, such as in a mask of attention, may stay in its place.
+
+    Args:
+        weights: the network's own.
+    """
+
+    def __init__(self, weights: Weights) -> None:
+        self.spec = weights_spec(weights)
+        """Name → `ArraySpec`."""
+        self._infinities = {
+            name: np.array(array) for name, array in weights.items() if not _is_finite(array)
+        }
+
+    def __call__(self, weights: Weights) -> None:
+        """Check weights.
+
+        Raises:
+            SpecError: a parameter is missing, unexpected, of another dtype or shape, or holds a
+                number that is not finite; names it and says how many.
+        """
+        check_weights(weights, self.spec)
+        for name, array in weights.items():
+            if not _is_finite(array):
+                self._check_infinities(name, np.asarray(array))
+
+    def _check_infinities(self, name: str, array: npt.NDArray[Any]) -> None:
+        wrong = ~np.isfinite(array)
+        known = self._infinities.get(name)
+        if known is not None:
+            wrong &= array != known  # NaN differs from itself, and so is never known
+        if count := int(np.count_nonzero(wrong)):
+            raise SpecError(
+                f"weights/{name}: expected finite numbers, got NaN or infinity in {count} of "
+                f"{array.size}: the training diverged (lower the learning rate, clip gradients), "
+                "or the file is broken"
+            )
+
+
+def refuse_nan(weights: Weights) -> None:
+    """Check weights that come with their network, which may hold infinities on purpose.
+
+    Raises:
+        SpecError: a parameter holds NaN; names it and says how many.
+    """
+    for name, array in weights.items():
+        if not _is_finite(array) and (count := int(np.count_nonzero(np.isnan(array)))):
+            raise SpecError(f"weights/{name}: expected numbers, got NaN in {count} of {array.size}")
+
+
+def _is_finite(array: npt.NDArray[Any]) -> bool:
+    """Return whether all numbers are finite: 0.13 ms for 6.7 MB, where a publish takes 0.8."""
+    return array.dtype.kind not in _FLOATS or bool(np.isfinite(array).all())

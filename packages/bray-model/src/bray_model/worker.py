@@ -9,7 +9,7 @@ from bray_model.config import ModelConfig
 from bray_model.definition import Definition
 from bray_model.engine_cache import Current
 from bray_model.executor import Executor
-from bray_model.weights import weights_spec
+from bray_model.weights import WeightsCheck
 
 
 class Worker:
@@ -33,8 +33,8 @@ class Worker:
             raise ConfigError("directory: the weights of an export are fixed: leave it out")
         self.definition = definition
         self.config = config
-        self.weights_spec = None if weights is None else weights_spec(weights)
-        """Name → `ArraySpec`; None where they are fixed."""
+        self.check_weights = None if weights is None else WeightsCheck(weights)
+        """What weights must be like; None where they are fixed."""
         current = Current(definition.version, weights)
         self.executor = Executor(definition.engine, definition.signature, config, current)
         """The root's; a clone has one made from it."""

@@ -37,4 +37,5 @@ def log_request(
     }
     if path:
         line["path"] = path
-    logger.info("%s", json.dumps(line, ensure_ascii=False))
+    text = json.dumps(line, ensure_ascii=False)
+    logger.info("%s", text if text.isprintable() else json.dumps(line))

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from bray_core.errors import ConfigError
 
+_MAX_TOKEN_BYTES = 4096
+
 
 class Tokens:
     """The tokens that a server accepts; several at once, so that they can be rotated."""
@@ -15,6 +17,11 @@ class Tokens:
         if isinstance(tokens, str) or not all(tokens):
             raise ConfigError("tokens: expected a list of non-empty strings")
         self._tokens = [token.encode() for token in tokens]
+
+    @property
+    def max_bytes(self) -> int:
+        """What a client may send before it is known: a token, though perhaps a wrong one."""
+        return max([_MAX_TOKEN_BYTES, *map(len, self._tokens)])
 
     @property
     def required(self) -> bool:

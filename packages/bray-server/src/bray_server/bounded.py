@@ -35,7 +35,9 @@ async def bounded(
         return result
     if waits is not None:
         waits()
-    return await go_on(work, wanted, timeout_s)
+    going = go_on(work, wanted, timeout_s)
+    del wanted  # it would hold its error, which holds this frame and so the request
+    return await going
 
 
 @types.coroutine
@@ -50,6 +52,7 @@ def go_on(work: Coroutine[Any, Any, T], wanted: Any, timeout_s: float) -> Genera
                 work.close()
                 raise
             except BaseException as error:  # noqa: BLE001  it belongs to the coroutine inside
+                wanted = None  # as in `bounded`
                 wanted = work.throw(error)
             else:
                 wanted = work.send(value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from typing import Any, Protocol, TypeAlias
 
@@ -19,6 +20,10 @@ from bray_server.sessions import Owner, Sessions
 logger = logging.getLogger(__name__)
 
 _CALL = int(Kind.CALL)
+_MAX_TURN_S = 0.01
+"""How long requests that need not wait are answered without a pause."""
+_LOOK_MASK = 63
+"""The clock is looked at for one request in 64."""
 _MAX_TOGETHER = 256
 """Calls that a service is given at once."""
 
@@ -71,7 +76,14 @@ class Dispatcher:
         queue, answer, step_aside = self._queue, self._sessions.answer, self._step_aside
         me = self._task
         assert me is not None
+        turn_ends_s = time.monotonic() + _MAX_TURN_S
+        num_answered = 0
         while queue:
+            num_answered += 1
+            if not num_answered & _LOOK_MASK and time.monotonic() > turn_ends_s:
+                await asyncio.sleep(0)  # others of the event loop have a turn
+                turn_ends_s = time.monotonic() + _MAX_TURN_S
+                continue
             item = queue.popleft()
             if item[1] == _CALL and self._sessions.answers_calls_together:
                 self._put_calls(item)
@@ -92,7 +104,7 @@ class Dispatcher:
             if self._task is not me:  # this one waited: others serve the queue
                 caller.waiting.discard(me)
                 return
-        self._task = None
+        self._task = self._item = None
 
     def _put_calls(self, first: Item) -> None:
         """Let the calls that wait be answered together, each connection's in their order."""
@@ -133,7 +145,7 @@ class Dispatcher:
         assert task is not None
         assert self._item is not None
         self._item[0].waiting.add(task)
-        self._task = None
+        self._task = self._item = None
         create_task = asyncio.get_running_loop().create_task
         while self._queue:
             create_task(self._serve_one(self._queue.popleft()))

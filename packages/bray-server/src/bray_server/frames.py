@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from bray_core.errors import BrayError
+from bray_server.pieces import Pieces
 
 MAGIC = b"BRY\x01"
 HEADER = struct.Struct("<4sBBHII")
@@ -39,7 +40,8 @@ class Kind(IntEnum):
 _MIN_KIND, _MAX_KIND = int(min(Kind)), int(max(Kind))
 _MAY_HAVE_FLAG = frozenset({int(Kind.START), int(Kind.TICK), int(Kind.REPLY)})
 
-_DELTA_HEADER_BYTES = 9
+_DELTA_HEADER = struct.Struct("<BII")
+_DELTA_HEADER_BYTES = _DELTA_HEADER.size
 """By which an encoded body may be longer than the body itself."""
 
 Frame: TypeAlias = tuple[int, int, int, bytes, bytes]
@@ -76,6 +78,14 @@ def unpack_error(body: bytes) -> tuple[str, str]:
         return "bad_frame", f"an error frame without code and message: {body[:100]!r}"
 
 
+def decoded_bytes(flags: int, body: bytes) -> int:
+    """Return the length that a body claims to have once it is decoded."""
+    if not flags & DELTA or len(body) < _DELTA_HEADER.size:
+        return len(body)
+    _, _, raw_bytes = _DELTA_HEADER.unpack_from(body)
+    return max(len(body), int(raw_bytes))
+
+
 class FrameParser:
     """Cuts a stream of bytes into frames, however it is split.
 
@@ -85,10 +95,9 @@ class FrameParser:
     """
 
     def __init__(self, max_body_bytes: int, max_session_bytes: int) -> None:
-        self._max_body = max_body_bytes
+        self.max_body_bytes = max_body_bytes
         self._max_session = max_session_bytes
-        self._parts: list[bytes] = []  # of the frame that is not whole yet
-        self._have = 0
+        self._pieces = Pieces()  # of the frame that is not whole yet
         self._need = HEADER.size
         self.error: FrameError | None = None
         """Why the stream cannot be read any further: answer what came before, then close."""
@@ -96,27 +105,36 @@ class FrameParser:
     @property
     def pending_bytes(self) -> int:
         """Bytes of a frame that is not whole yet."""
-        return self._have
+        return self._pieces.size
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """Take bytes and return the frames that are whole; look at `error` after it."""
-        if self._have:
-            self._parts.append(data)
-            self._have += len(data)
-            if self._have < self._need:
+    @property
+    def wanted_bytes(self) -> int:
+        """Length of the frame that is not whole yet, or of its header while that is not."""
+        return self._need if self._pieces.size else 0
+
+    def feed(self, data: bytes, most: int = 1 << 30) -> list[Frame]:
+        """Take bytes and return the frames that are whole; look at `error` after it.
+
+        Args:
+            data: what came.
+            most: frames to return; feed nothing to get those behind them.
+        """
+        pieces = self._pieces
+        if pieces.size:
+            pieces.add(data)
+            if pieces.size < self._need:
                 return []
-            data = b"".join(self._parts)
-            self._parts.clear()
+            data = pieces.take()
         frames: list[Frame] = []
         at, end = 0, len(data)
         self._need = HEADER.size
-        while self.error is None and end - at >= HEADER.size:
+        while self.error is None and end - at >= HEADER.size and len(frames) < most:
             magic, kind, flags, name_size, request_id, size = HEADER.unpack_from(data, at)
             if (
                 magic != MAGIC
                 or not _MIN_KIND <= kind <= _MAX_KIND
                 or (flags and (flags != DELTA or kind not in _MAY_HAVE_FLAG))
-                or size > self._max_body + (_DELTA_HEADER_BYTES if flags else 0)
+                or size > self.max_body_bytes + (_DELTA_HEADER_BYTES if flags else 0)
                 or name_size > self._max_session
             ):
                 self.error = self._explain(magic, kind, flags, size, name_size, request_id)
@@ -129,9 +147,8 @@ class FrameParser:
                 break
             frames.append((kind, flags, request_id, data[name_at:body_at], data[body_at:next_at]))
             at = next_at
-        self._have = end - at
-        if self._have:
-            self._parts.append(data[at:])
+        if end > at:
+            pieces.add(data[at:])
         return frames
 
     def _explain(
@@ -144,8 +161,8 @@ class FrameParser:
         if flags and (flags != DELTA or kind not in _MAY_HAVE_FLAG):
             message = f"expected flags 0, or 1 in start and tick, got {flags} in kind {kind}"
             return FrameError("bad_frame", message, request_id)
-        if size > self._max_body:
-            message = f"a body of {size} bytes exceeds the limit of {self._max_body}"
+        if size > self.max_body_bytes:
+            message = f"a body of {size} bytes exceeds the limit of {self.max_body_bytes}"
             return FrameError("body_too_large", message, request_id)
         message = f"a session id of {name_size} bytes exceeds the limit of {self._max_session}"
         return FrameError("bad_session", message, request_id)

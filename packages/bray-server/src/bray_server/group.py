@@ -27,12 +27,15 @@ from bray_core.errors import ConfigError, ServiceError
 from bray_server.client import Reply
 from bray_server.frame_transport import FrameTransport
 from bray_server.frames import Kind
+from bray_server.pages import PageReply, PageRequest
 
 logger = logging.getLogger(__name__)
 
 FIGURES = b"figures"
 """A ping of this session between workers asks for figures."""
 
+PAGE_KEY = b"page "
+"""A ping between workers whose session begins so has a page's request as its body."""
 _METRICS_TIMEOUT_S = 2.0
 _MAX_PATH_BYTES = 100
 """Of a Unix socket's path; the kernel takes 107."""
@@ -154,6 +157,10 @@ class Group:
         if isinstance(reply, ServiceError):
             raise reply
         return reply
+
+    async def forward_page(self, key: bytes, request: PageRequest) -> PageReply:
+        """See `bray_server.pages.Workers`; keys of pages begin with `PAGE_KEY`."""
+        return PageReply.from_bytes(await self.forward(Kind.PING, key, request.to_bytes()))
 
     async def _link(self, worker: str) -> FrameTransport:
         link = self._links.get(worker)

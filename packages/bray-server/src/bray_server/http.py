@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import time
@@ -13,10 +14,12 @@ import httptools
 
 from bray_core.errors import ServiceError
 from bray_server.access_log import log_request
+from bray_server.byte_budget import UNCOUNTED_BYTES
 from bray_server.connection import Connection, Host
 from bray_server.dispatcher import Item
 from bray_server.frames import Kind
 from bray_server.pages import HEADERS, PAGE, PageReply, PageRequest
+from bray_server.pieces import Pieces
 from bray_server.sessions import STATUS
 
 _KINDS = {
@@ -26,11 +29,17 @@ _KINDS = {
     b"stop": int(Kind.END),
 }
 _CALL = int(Kind.CALL)
-_WANTED = HEADERS | {b"session", b"step_kind", b"authorization", b"x-request-id"}
+_ONCE = HEADERS | {b"session", b"step_kind", b"authorization"}
+_WANTED = _ONCE | {b"x-request-id", b"expect"}
 _PAGES = (b"/health", b"/ready", b"/metrics")
 _MAX_PIPELINED = 64
 _MAX_REQUEST_ID_BYTES = 128
 _LARGE_BYTES = 16 * 1024
+_SLICE_BYTES = 68 * 1024
+"""Parsed at once: a body of 64 KiB with its headers, or some thousand small requests."""
+_MAX_DROPPED_BYTES = 64 * 1024
+"""Of a body that nobody wants: it is read, so that the connection goes on; a longer one ends it."""
+_MAX_DIGITS = 20
 _RETRY_LATER = ("too_many_sessions", "overloaded", "draining")
 _UNAUTHORIZED = ServiceError("unauthorized", "expected 'Authorization: Bearer TOKEN'")
 
@@ -39,14 +48,26 @@ class _Request:
     """One request, as it is put together."""
 
     __slots__ = (
-        "error", "headers", "is_page", "keep_alive", "method", "parts", "received_s", "size", "url",
+        "body", "counted_bytes", "error", "headers", "is_chunked", "is_headed", "is_kept",
+        "is_page", "keep_alive", "length", "method", "num_bytes", "num_head_bytes", "received_s",
+        "url",
     )  # fmt: skip
 
     def __init__(self, url: bytes) -> None:
         self.url = url
         self.headers: dict[bytes, bytes] = {}
-        self.parts: list[bytes] = []
-        self.size = 0
+        self.body = Pieces()
+        self.num_bytes = 0
+        """Of the body, as far as it has come."""
+        self.num_head_bytes = 0
+        self.length = 0
+        self.is_chunked = False
+        self.is_headed = False
+        """Whether the headers are whole: what looks like one after that is a trailer."""
+        self.is_kept = True
+        """Whether somebody wants the body."""
+        self.counted_bytes = 0
+        """What it has of the budget of bytes in flight."""
         self.keep_alive = False
         self.method = b""
         self.error: ServiceError | None = None
@@ -66,16 +87,47 @@ class HttpConnection(Connection):
         self._request: _Request | None = None  # that is being received
         self._answering: _Request | None = None
         self._queue: deque[_Request] = deque()
-        self._head_bytes = 0
+        self._rest = memoryview(b"")
+        """What was read and is not parsed before there is room for it."""
+        self._num_whole = 0
+        """Requests that have come so far."""
+        self._open_bytes = 0
+        """What has come of the request that is being received, and belongs to no other."""
         self._counts_headers = False
+        self._is_half_closed = False
+        """Whether the client sends no more."""
         self._error: ServiceError | None = None
 
     def data_received(self, data: bytes) -> None:
         """Parse, and start what is whole."""
-        if self._error is not None:  # what follows a refused request is not read
+        if self._error is not None:  # what follows a refused request means nothing
+            self._drop(data)
             return
-        self._head_bytes += len(data)
-        self._counts_headers = self._head_bytes > self.limits.max_header_bytes
+        self.last_received = time.monotonic()
+        if len(data) <= _SLICE_BYTES and not self._rest:
+            self._parse(data)
+        else:
+            self._rest = memoryview(bytes(self._rest) + data)
+            self._parse_rest()
+        if self._queue and self._answering is None:
+            self._next()
+        if self._is_full:
+            self.set_reading()
+
+    def _parse_rest(self) -> None:
+        """Parse what was read, as far as there is room for it."""
+        while self._rest and self._error is None and not self._is_full:
+            request = self._request
+            wanted = request.length - request.num_bytes if request is not None else 0
+            size = max(_SLICE_BYTES, wanted)
+            data, self._rest = self._rest[:size], self._rest[size:]
+            self._parse(data)
+        if self._error is not None or not self._rest:
+            self._rest = memoryview(b"")
+
+    def _parse(self, data: bytes | memoryview) -> None:
+        num_whole = self._num_whole
+        self._counts_headers = self._open_bytes + len(data) > self.limits.max_header_bytes
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -85,21 +137,34 @@ class HttpConnection(Connection):
             if not isinstance(cause, ServiceError):
                 cause = ServiceError("bad_request", f"not HTTP/1.1: {error}")
             self._refuse(cause)
-        now = time.monotonic()
-        self.last_received = now
         request = self._request
         if request is None:
             self.partial_since = None
-            self._head_bytes = 0
-        else:
-            if self.partial_since is None:
-                self.partial_since = now
-            if self._counts_headers and not request.parts:
-                self._refuse(self._too_long())
-        if self._queue and self._answering is None:
-            self._next()
-        if len(self._queue) >= _MAX_PIPELINED:
-            self.set_reading()
+        elif self.partial_since is None:
+            self.partial_since = self.last_received
+        if num_whole != self._num_whole:  # where the next one began is not told
+            self._open_bytes = 0
+            return
+        self._open_bytes += len(data)
+        size = request.num_bytes if request is not None else 0
+        if self._open_bytes > self.limits.max_header_bytes + size + size // 2:
+            self._refuse(self._too_long())
+
+    def eof_received(self) -> bool:
+        """The client sends no more: answer what is whole, then close."""
+        self._is_half_closed = True
+        self.partial_since = None
+        if self._transport is None or self._transport.get_extra_info("sslcontext") is not None:
+            return False  # TLS cannot be closed by half
+        return not self._is_done
+
+    @property
+    def _is_done(self) -> bool:
+        return self._is_half_closed and self.is_idle and not self._rest
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._queue) >= _MAX_PIPELINED or self.waits_for_room
 
     # What httptools calls. A ServiceError raised here ends the parsing of the connection.
 
@@ -113,42 +178,112 @@ class HttpConnection(Connection):
             raise self._too_long()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header; trailers after a body say nothing here."""
+        """One header, or a trailer, which is counted and means nothing here."""
         request = self._request
         if request is None:
             raise ServiceError("bad_request", "expected a request line before the headers")
-        if request.parts:
+        if self._counts_headers or request.is_headed:
+            request.num_head_bytes += len(name) + len(value) + len(b": \r\n")
+            if request.num_head_bytes > self.limits.max_header_bytes:
+                raise self._too_long()
+        if request.is_headed:
             return
         name = name.lower()
         if name in _WANTED:
+            if name in request.headers and name in _ONCE:
+                raise ServiceError("bad_request", f"header {name.decode()!r}: expected it once")
             request.headers[name] = value
         elif name == b"content-length":
-            if value.isdigit() and int(value) > self.limits.max_body_bytes:
-                raise self._too_large(int(value))
-        elif name == b"expect" and value.lower() == b"100-continue" and self.is_idle:
+            if value.isdigit() and len(value) < _MAX_DIGITS:
+                request.length = int(value)
+            elif value.isdigit():
+                raise self._too_large(value[:_MAX_DIGITS].decode() + "...")
+        elif name == b"transfer-encoding":
+            request.is_chunked = True
+
+    def on_headers_complete(self) -> None:
+        """All that decides whether the body is read at all is known."""
+        request = self._request
+        if request is None:
+            raise ServiceError("bad_request", "expected a request line before the headers")
+        request.is_headed = True
+        request.num_head_bytes = 0
+        if request.url != b"/step" or self.host.tokens.required:
+            self._check_before_body(request)
+        length = request.length
+        if length > self.limits.max_body_bytes:
+            raise self._too_large(length)
+        if request.is_chunked or length:
+            self._expect_body(request)
+
+    def _check_before_body(self, request: _Request) -> None:
+        """Find out whether the body is wanted."""
+        path = request.url.partition(b"?")[0]
+        is_own = path in _PAGES or self.host.pages is None
+        if path != b"/step" and is_own:
+            request.is_kept = False
+        if self.host.tokens.required and self._asks_for_token(path, is_own):
+            try:
+                self._check_token(request)
+            except ServiceError as error:
+                request.error = error
+                request.is_kept = False
+        is_long = request.length > _MAX_DROPPED_BYTES
+        if request.error is not None and (is_long or b"expect" in request.headers):
+            raise request.error
+        if not request.is_kept and is_long:
+            raise self._too_large(request.length, _MAX_DROPPED_BYTES)
+
+    def _asks_for_token(self, path: bytes, is_own: bool) -> bool:
+        if path == b"/step":
+            return True
+        if is_own:
+            return path == b"/metrics"
+        return path.decode("ascii", "replace").rstrip("/") not in self.host.public_pages
+
+    def _expect_body(self, request: _Request) -> None:
+        """Make room for a body. Raises ServiceError: `overloaded`."""
+        if request.is_kept and request.length > UNCOUNTED_BYTES:
+            self._begin_receiving(request.length)
+            request.counted_bytes = request.length
+        expects = request.headers.get(b"expect", b"").lower() == b"100-continue"
+        if expects and self.is_idle and request.error is None:
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if self._counts_headers:
-            request.size += len(name) + len(value) + len(b": \r\n")
-            if request.size > self.limits.max_header_bytes:
-                raise self._too_long()
 
     def on_body(self, data: bytes) -> None:
         """Part of the body."""
         request = self._request
         assert request is not None
-        if not request.parts:
-            request.size = 0
-        request.parts.append(data)
-        request.size += len(data)
-        if request.size > self.limits.max_body_bytes:
-            raise self._too_large(request.size)
+        request.num_bytes += len(data)
+        if not request.is_kept:
+            if request.num_bytes > _MAX_DROPPED_BYTES:
+                raise request.error or self._too_large(request.num_bytes, _MAX_DROPPED_BYTES)
+            return
+        request.body.add(data)
+        if request.is_chunked:
+            self._grow(request)
+
+    def _grow(self, request: _Request) -> None:
+        """Count more of a body of unknown length. Raises ServiceError."""
+        size = request.num_bytes
+        if size > self.limits.max_body_bytes:
+            raise self._too_large(size)
+        if size > UNCOUNTED_BYTES and size > request.counted_bytes:
+            more = min(2 * size, max(size, self.limits.max_body_bytes)) - request.counted_bytes
+            if not self._budget.fits(more, request.counted_bytes):
+                raise self._budget.overloaded(more)
+            self._count(more)
+            request.counted_bytes += more
 
     def on_message_complete(self) -> None:
         """The request is whole."""
         request, parser = self._request, self._parser
         assert request is not None
         self._request = None
-        self._head_bytes = 0
+        self._num_whole += 1
+        if request.counted_bytes and self.waits_for_room:  # it came with its head
+            self._stop_waiting()
+            self._count(request.counted_bytes)
         request.method = parser.get_method()
         request.keep_alive = parser.should_keep_alive()
         request.received_s = time.monotonic()
@@ -158,9 +293,11 @@ class HttpConnection(Connection):
         limit = self.limits.max_header_bytes
         return ServiceError("headers_too_large", f"the headers exceed the limit of {limit} bytes")
 
-    def _too_large(self, size: int) -> ServiceError:
-        message = f"a body of {size} bytes exceeds the limit of {self.limits.max_body_bytes}"
-        return ServiceError("body_too_large", message)
+    def _too_large(self, size: int | str, limit: int = 0) -> ServiceError:
+        limit = limit or self.limits.max_body_bytes
+        return ServiceError(
+            "body_too_large", f"a body of {size} bytes exceeds the limit of {limit}"
+        )
 
     def _refuse(self, error: ServiceError) -> None:
         """Answer after what is under way, then close: what follows cannot be read."""
@@ -169,11 +306,27 @@ class HttpConnection(Connection):
             request = self._request or _Request(b"")
             self._request = None
             request.error = error
+            request.keep_alive = False
+            self._free(request)
             self._queue.append(request)
+
+    def _free(self, request: _Request) -> None:
+        """Free the body of a request that is not answered by it."""
+        if request.counted_bytes and self.waits_for_room:
+            self._stop_waiting()
+            request.counted_bytes = 0
+        request.body.take()
+        self._give(request.counted_bytes)
+        request.counted_bytes = 0
 
     def _next(self) -> None:
         """Answer the oldest request, unless one is being answered."""
+        num_left = _MAX_PIPELINED
         while self._queue and self._answering is None and not self.is_closing:
+            if not num_left:  # others have a turn
+                asyncio.get_running_loop().call_soon(self._next)
+                return
+            num_left -= 1
             request = self._answering = self._queue.popleft()
             path = request.url if request.url == b"/step" else request.url.partition(b"?")[0]
             try:
@@ -195,9 +348,7 @@ class HttpConnection(Connection):
         """Hand a step to the dispatcher. Raises ServiceError: it is refused."""
         if request.method != b"POST":
             raise ServiceError("method_not_allowed", "/step: expected POST")
-        headers, parts = request.headers, request.parts
-        if self.host.tokens.required:
-            self._check_token(request)
+        headers = request.headers
         given = headers.get(b"step_kind")
         session = b""
         if given is None:
@@ -211,20 +362,19 @@ class HttpConnection(Connection):
             if not session:
                 missing = f"step_kind {_text(given)} needs the header 'session'"
                 raise ServiceError("bad_session", missing)
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
         self.num_under_way = 1
+        body = request.body.take()
         self.host.dispatcher.put((self, kind, session, body, request, request.received_s))
 
     def _put_page(self, request: _Request, path: bytes) -> None:
         """Hand a page of the service to the dispatcher. Raises ServiceError: it is refused."""
         request.is_page = True
-        if self.host.tokens.required:
-            self._check_token(request)
+        text = path.decode("ascii", "replace")
         page = PageRequest(
             request.method.decode("ascii", "replace"),
-            path.decode("ascii", "replace"),
+            text,
             {name: value for name, value in request.headers.items() if name in HEADERS},
-            b"".join(request.parts),
+            request.body.take(),
         )
         self.num_under_way = 1
         self.host.dispatcher.put((self, PAGE, b"", page, request, request.received_s))
@@ -239,7 +389,6 @@ class HttpConnection(Connection):
         if request.method not in (b"GET", b"HEAD"):
             raise ServiceError("method_not_allowed", f"{_text(path)}: expected GET")
         if path == b"/metrics":
-            self._check_token(request)
             self.host.spawn(self._metrics(request))
             return
         if path == b"/ready" and self.host.sessions.draining:
@@ -255,6 +404,10 @@ class HttpConnection(Connection):
         """Send the answer to a request that was put into the dispatcher."""
         request: _Request = item[4]
         self.num_under_way = 0
+        self._give(request.counted_bytes)
+        request.counted_bytes = 0
+        if not isinstance(reply, ServiceError) and len(reply) > UNCOUNTED_BYTES:
+            reply = self._sendable(reply)
         if isinstance(reply, ServiceError):
             self._reply_error(request, reply)
         elif isinstance(reply, PageReply):
@@ -291,11 +444,17 @@ class HttpConnection(Connection):
         elif error.code == "method_not_allowed":
             extra = b"Allow: POST\r\n" if b"/step" in request.url else b"Allow: GET, HEAD\r\n"
         request.headers.setdefault(b"x-request-id", secrets.token_hex(8).encode())
-        if request.is_page:
+        if self._is_page(request):
             assert self.host.pages is not None
             self._reply_page(request, self.host.pages.error(error, status), extra)
         else:
             self._reply(request, status, b"application/json", body, extra)
+
+    def _is_page(self, request: _Request) -> bool:
+        """Whether a request is for a page of the service, even if it could not be read whole."""
+        path = request.url.partition(b"?")[0]
+        own = not path or path == b"/step" or path in _PAGES
+        return request.is_page or (self.host.pages is not None and not own)
 
     def _reply(
         self, request: _Request, status: int, content_type: bytes, body: bytes, extra: bytes = b""
@@ -312,8 +471,13 @@ class HttpConnection(Connection):
             self.write(head + body)
         else:
             self.write_parts(head, body)
+        if request.counted_bytes:
+            self._give(request.counted_bytes)
+            request.counted_bytes = 0
         self._answering = None
-        if not request.keep_alive:
+        if self._error is not None and not self._queue:
+            self.linger()
+        elif not request.keep_alive or self._is_done:
             self.close()
 
     def refuse_slow(self) -> None:
@@ -325,7 +489,18 @@ class HttpConnection(Connection):
     @property
     def is_too_busy(self) -> bool:
         """Whether to read no more for now."""
-        return len(self._queue) >= _MAX_PIPELINED
+        return self._is_full or bool(self._rest)
+
+    def set_reading(self) -> None:
+        """Parse what was read already, then read, or stop reading, as the state asks for."""
+        if self._rest and not self.is_blocked and not self._is_full:
+            self._parse_rest()
+            if self._queue and self._answering is None:
+                asyncio.get_running_loop().call_soon(self._next)
+            elif self._is_done:
+                self.close()
+        if not self._is_half_closed:
+            super().set_reading()
 
     @property
     def is_idle(self) -> bool:
@@ -335,6 +510,8 @@ class HttpConnection(Connection):
     def ended(self) -> None:
         """Forget what was not answered."""
         self._queue.clear()
+        self._request = None
+        self._rest = memoryview(b"")
 
 
 def _request_id(request: _Request) -> bytes:

@@ -27,6 +27,12 @@ class Limits:
     """Beyond it the connection is not read until one is answered."""
     max_connections: int = 10_000
     """Clients' connections open at a time, over all ports."""
+    max_bytes_in_flight: int = 256 * 1024 * 1024
+    """Of all bodies above 64 KiB that are received or answered, and replies not yet sent. Beyond it
+    a body waits unread until there is room, or is refused as `overloaded`."""
+    max_client_share: float = 0.9
+    """Part of `max_sessions` and of `max_connections` (where they are 32 or more) that one client,
+    a peer address, may have: the rest is kept for others. 1: all, as behind a proxy."""
     idle_timeout_s: float = 60.0
     """A session without a request for so long is ended, as is an idle HTTP connection."""
     tick_timeout_s: float = 60.0
@@ -44,3 +50,7 @@ class Limits:
                 raise ConfigError(f"{field.name}: expected a number, got {value!r}")
             if not value > 0:
                 raise ConfigError(f"{field.name}: expected more than 0, got {value}")
+        if self.max_client_share > 1:
+            raise ConfigError(
+                f"max_client_share: expected more than 0, 1 at most, got {self.max_client_share}"
+            )

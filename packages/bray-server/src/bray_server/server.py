@@ -11,25 +11,31 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+from bray_core import heap
 from bray_core.errors import ConfigError, PortInUseError
 from bray_core.metrics import registry
 from bray_core.prometheus import rows
 from bray_server.auth import Tokens
+from bray_server.byte_budget import ByteBudget
+from bray_server.client_shares import ClientShares
 from bray_server.connection import Connection
 from bray_server.dispatcher import Dispatcher
 from bray_server.figures import prometheus
 from bray_server.group import Group
 from bray_server.http import HttpConnection
 from bray_server.limits import Limits
-from bray_server.memory import keep_freed_memory
-from bray_server.pages import Pages
+from bray_server.pages import Pages, public_paths
 from bray_server.sessions import Service, Sessions
 from bray_server.tcp import TcpConnection
 from bray_server.tls import Tls
+from bray_server.worker_connection import WorkerConnection
 
 _LAST_WORDS_S = 1.0
 """How long a stopping server waits until its clients have received their last replies."""
 _BACKLOG = 1024
+_TRIM_EVERY_S = 1.0
+_TRIM_BYTES = 4 * 1024 * 1024
+"""After so many bytes were in flight, and then no more, freed memory is given back."""
 
 
 class Server:
@@ -81,10 +87,15 @@ class Server:
         self._tls: ssl.SSLContext | None = tls.context() if tls is not None else None
         self._group = Group(group, self.limits.idle_timeout_s) if group is not None else None
         self.pages = pages
+        self.public_pages = public_paths(pages)
         self.sessions = Sessions(service, self.limits, self._group, pages)
         """The table of sessions with its figures."""
         self.dispatcher = Dispatcher(self.sessions)
         self.connections: set[Connection] = set()
+        self.shares = ClientShares(self.limits.max_connections, self.limits.max_client_share)
+        """Connections by client."""
+        self.budget = ByteBudget(self.limits.max_bytes_in_flight)
+        """Of bytes in flight, over all connections."""
         self._num_delta = 0
         self._listeners: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -121,11 +132,11 @@ class Server:
         Raises:
             PortInUseError: names the port.
         """
-        keep_freed_memory()
+        heap.keep_small_freed()
         reuse = self._group is not None
         try:
             if self._group is not None:
-                await self._group.start(lambda: TcpConnection(self, is_worker=True))
+                await self._group.start(lambda: WorkerConnection(self))
                 self.direct_port = await self._listen("direct port", 0, self._connect_tcp)
             tcp_port, http_port = self._ports
             self.tcp_port = await self._listen("tcp port", tcp_port, self._connect_tcp, reuse)
@@ -135,6 +146,7 @@ class Server:
             raise
         self.spawn(self._check_connections())
         self.spawn(self._reap())
+        self.spawn(self._give_memory_back())
 
     def _connect_tcp(self) -> Connection:
         return TcpConnection(self)
@@ -191,6 +203,7 @@ class Server:
             "sessions": len(self.sessions),
             "connections": len(self.connections),
             "requests_under_way": self.sessions.num_running,
+            "bytes_in_flight": self.budget.used_bytes,
         }
         return {**self.sessions.figures.snapshot(gauges), "recorded": rows(registry())}
 
@@ -209,6 +222,16 @@ class Server:
             for connection in list(self.connections):
                 connection.check_time(now)
 
+    async def _give_memory_back(self) -> None:
+        """Return the memory of large requests, once no more of them come."""
+        had_large = False
+        while True:
+            await asyncio.sleep(_TRIM_EVERY_S)
+            has_large = self.budget.take_peak() > _TRIM_BYTES
+            if had_large and not has_large:
+                await asyncio.to_thread(heap.give_back)
+            had_large = has_large
+
     async def _reap(self) -> None:
         while True:
             await asyncio.sleep(self.limits.idle_timeout_s / 4)
@@ -216,15 +239,25 @@ class Server:
             if self._group is not None:
                 await self._group.sweep()
 
+    async def lame_duck(self, duration_s: float) -> None:
+        """Say at `/ready` that no more is wanted and go on answering: balancers have time to tell.
+
+        New sessions are refused, for they would not be over soon; all else is answered as ever.
+        `stop` comes after it.
+        """
+        self.sessions.draining = True
+        await asyncio.sleep(duration_s)
+
     async def stop(self, drain_s: float = 5.0) -> None:
-        """Stop: accept nobody, refuse new sessions, let open ones end within `drain_s`, close.
+        """Stop: refuse new sessions and calls, let open ones end within `drain_s`, close.
 
         Sessions that are still open then are aborted. A session that waits for its client holds
-        the server up until then.
+        the server up until then. Until then it also takes connections: sessions over HTTP go on
+        over any of them, and `/ready` says what is going on.
         """
+        await self.sessions.drain(drain_s)
         for listener in self._listeners:
             listener.close()
-        await self.sessions.drain(drain_s)
         connections = list(self.connections)
         for connection in connections:
             connection.close()

@@ -22,10 +22,12 @@ from typing import Any, Protocol
 from bray_core.errors import BrayError, ConfigError, ServiceError
 from bray_core.protocols import Actor
 from bray_server.bounded import bounded, go_on
+from bray_server.bounded_log import BoundedLog
+from bray_server.client_shares import ClientShares
 from bray_server.figures import BUCKETS_S, Figures
 from bray_server.frames import Kind
 from bray_server.limits import Limits
-from bray_server.pages import PAGE, PageReply, PageRequest, Pages
+from bray_server.pages import PAGE, PageReply, PageRequest, Pages, Workers, public_paths
 
 logger = logging.getLogger(__name__)
 
@@ -84,13 +86,15 @@ class Owner(Protocol):
     """Whether another worker sent it on: it is not sent on to a third."""
     owns_sessions: bool
     """Whether sessions started on it end with it."""
+    client: str
+    """The client's address, by which its share of sessions is counted; empty: no share."""
 
     def session_ended(self, session: bytes) -> None:
         """Forget a session that was started on it."""
         ...
 
 
-class Others(Protocol):
+class Others(Workers, Protocol):
     """The other workers that share the port."""
 
     def claim(self, session: bytes) -> None:
@@ -107,11 +111,12 @@ class Others(Protocol):
 
 
 class _Session:
-    __slots__ = ("actor", "busy", "last_used", "owner")
+    __slots__ = ("actor", "busy", "client", "last_used", "owner")
 
-    def __init__(self, actor: Actor, owner: Owner | None) -> None:
+    def __init__(self, actor: Actor, owner: Owner | None, client: str) -> None:
         self.actor = actor
         self.owner = owner
+        self.client = client
         self.busy = True
         self.last_used = 0.0
 
@@ -145,10 +150,16 @@ class Sessions:
         self._max_requests = limits.max_requests
         self._others = others
         self._pages = pages
+        self._public = public_paths(pages)
         self._table: dict[bytes, _Session] = {}
+        self._shares = ClientShares(limits.max_sessions, limits.max_client_share)
+        self._log = BoundedLog(logger)
         self._running = 0
         self._changed = asyncio.Event()
         self.draining = False
+        """Whether no new session is taken; calls and open sessions go on."""
+        self.ends_calls = False
+        """Whether calls are refused too."""
         self.figures = Figures()
 
     def __len__(self) -> int:
@@ -202,7 +213,9 @@ class Sessions:
                     else:
                         if waits is not None:
                             waits()
-                        reply = await go_on(work, wanted, self._limits.tick_timeout_s)
+                        going = go_on(work, wanted, self._limits.tick_timeout_s)
+                        del wanted  # as in `bounded`
+                        reply = await going
                 finally:
                     entry.busy = False
                     entry.last_used = time.monotonic()
@@ -235,7 +248,7 @@ class Sessions:
     ) -> bytes | PageReply:
         """Answer all but the tick of a session that is here and free."""
         if kind == PAGE:
-            return await self._page(body, waits)
+            return await self._page(body, owner, waits)
         if kind == _CALL:
             return await self._call(body, waits)
         if kind == _START:
@@ -259,7 +272,7 @@ class Sessions:
             raise ServiceError(
                 "bad_request", "this service has sessions: a request needs a session and its kind"
             )
-        if self.draining:
+        if self.ends_calls:
             raise ServiceError("draining", "the server is shutting down")
         return await self._bounded(self._stateless.tick(body), waits)
 
@@ -301,7 +314,7 @@ class Sessions:
     async def _answer_calls(self, bodies: Sequence[bytes]) -> Sequence[bytes | ServiceError]:
         assert self._ticks is not None
         try:
-            if self.draining:
+            if self.ends_calls:
                 raise ServiceError("draining", "the server is shutting down")
             if not bodies:
                 return []
@@ -312,10 +325,15 @@ class Sessions:
         except Exception as error:  # noqa: BLE001  the requests' edge: it becomes their reply
             return [self._failed(error, b"")] * len(bodies)
 
-    async def _page(self, request: PageRequest, waits: Waits | None) -> PageReply:
+    async def _page(
+        self, request: PageRequest, owner: Owner | None, waits: Waits | None
+    ) -> PageReply:
         assert self._pages is not None
-        if self.draining:
+        if self.ends_calls and request.path.rstrip("/") not in self._public:
             raise ServiceError("draining", "the server is shutting down")
+        request.is_draining = self.draining
+        request.others = self._others
+        request.is_forwarded = owner is not None and owner.is_worker
         reply: PageReply = await bounded(
             self._pages.answer(request), self._limits.tick_timeout_s, waits
         )
@@ -326,12 +344,23 @@ class Sessions:
     ) -> bytes:
         name = self._check_start(session)
         assert self._factory is not None
-        if self._others is not None:
-            self._others.claim(session)
+        client = owner.client if owner is not None else ""
+        if not self._shares.take(client):
+            raise ServiceError(
+                "too_many_sessions",
+                f"{self._shares.max_places} sessions of {client} are open, a client's share",
+            )
+        try:
+            if self._others is not None:
+                self._others.claim(session)
+        except BaseException:
+            self._shares.give(client)
+            raise
         try:
             keeper = owner if owner is not None and owner.owns_sessions else None
-            entry = _Session(self._factory(name), keeper)
+            entry = _Session(self._factory(name), keeper, client)
         except BaseException:
+            self._shares.give(client)
             self._release(session)
             raise
         self._table[session] = entry
@@ -378,12 +407,18 @@ class Sessions:
         return bounded(work, self._limits.tick_timeout_s, waits)
 
     def _failed(self, error: Exception, session: bytes) -> ServiceError:
-        """Log the user's exception and turn it into an error reply."""
+        """Log the user's exception and turn it into an error reply.
+
+        The reply is an error of its own: one that was raised holds its frames, which hold the
+        request's body until the garbage collector comes.
+        """
         if isinstance(error, ServiceError):
-            return error
+            more = "..." if len(error.message) > _MAX_MESSAGE else ""
+            return ServiceError(error.code, error.message[:_MAX_MESSAGE] + more)
         expected = isinstance(error, BrayError)
-        logger.error("session %s: %s", _text(session), error, exc_info=None if expected else error)
-        return ServiceError("service_error", f"{type(error).__name__}: {error}")
+        text = str(error)[:_MAX_MESSAGE]
+        self._log.error(f"session {_text(session)!r}: {text}", None if expected else error)
+        return ServiceError("service_error", f"{type(error).__name__}: {text}")
 
     async def disconnect(self, owner: Owner) -> None:
         """Abort the sessions bound to a connection that is gone."""
@@ -392,13 +427,14 @@ class Sessions:
 
     async def reap_idle(self) -> None:
         """Abort sessions that have been idle for too long; call it now and then."""
+        self._log.flush()
         oldest = time.monotonic() - self._limits.idle_timeout_s
         idle = [(s, e) for s, e in self._table.items() if not e.busy and e.last_used < oldest]
         await self._abort(idle, "idle for too long")
 
     async def drain(self, timeout_s: float) -> None:
         """Refuse new sessions, let open ones and running requests end, then abort what is left."""
-        self.draining = True
+        self.draining = self.ends_calls = True
         try:
             async with asyncio.timeout(timeout_s):
                 while self._running or self._table:
@@ -419,6 +455,7 @@ class Sessions:
         if self._table.get(session) is not entry:
             return False
         del self._table[session]
+        self._shares.give(entry.client)
         if entry.owner is not None:
             entry.owner.session_ended(session)
         self._release(session)
@@ -439,8 +476,12 @@ class Sessions:
                 continue
             try:
                 await bounded(abort(reason), self._limits.tick_timeout_s)
-            except Exception:
-                logger.exception("session %s: abort failed", _text(session))
+            except Exception as error:  # noqa: BLE001  the user's code, of a session that is gone
+                self._log.error(f"session {_text(session)!r}: abort failed: {error}", error)
+
+
+_MAX_MESSAGE = 2_000
+"""Characters of an error's message that a client is sent."""
 
 
 def _text(session: bytes) -> str:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 from bray_core.errors import CodecError, ServiceError
 from bray_server.access_log import log_request
+from bray_server.byte_budget import UNCOUNTED_BYTES
 from bray_server.connection import Connection, Host
 from bray_server.dispatcher import Item
-from bray_server.frames import DELTA, HEADER, MAGIC, Frame, FrameParser, Kind, pack, pack_error
+from bray_server.frames import (
+    DELTA,
+    HEADER,
+    MAGIC,
+    Frame,
+    FrameParser,
+    Kind,
+    decoded_bytes,
+    pack,
+    pack_error,
+)  # fmt: skip
 from bray_server.group import FIGURES
 
 if TYPE_CHECKING:
@@ -21,6 +34,11 @@ _START, _TICK, _END, _CALL, _REPLY = map(
 )
 _LARGE_BYTES = 16 * 1024
 """A body of this size is cheaper to write apart from its header than to copy behind it."""
+_MAX_AT_ONCE = 512
+"""Frames of one connection that are started before others have a turn."""
+_BYTES_AT_ONCE = 8 * 1024
+"""A decoded body of so many bytes counts as one frame more."""
+_HELLO_FIRST = "the first frame must be hello with a token"
 
 
 class TcpConnection(Connection):
@@ -31,8 +49,13 @@ class TcpConnection(Connection):
     def __init__(self, host: Host, *, is_worker: bool = False) -> None:
         super().__init__(host, is_worker=is_worker)
         limits = host.limits
-        self._parser = FrameParser(limits.max_body_bytes, limits.max_session_bytes)
         self._trusted = is_worker or not host.tokens.required
+        most = limits.max_body_bytes if self._trusted else host.tokens.max_bytes
+        self._parser = FrameParser(most, limits.max_session_bytes)
+        self._later: deque[Frame] = deque()
+        """Frames that were read and wait for their turn on the event loop."""
+        self._reserved_bytes = 0
+        """What the budget holds for the frame that is not whole yet."""
         self._max_under_way = limits.max_requests_per_connection
         self._put = host.dispatcher.put
         self._decoders: dict[bytes, DeltaDecoder] = {}
@@ -41,27 +64,103 @@ class TcpConnection(Connection):
 
     def data_received(self, data: bytes) -> None:
         """Start what the frames ask for; a bad one is answered, then the connection closes."""
+        if self.is_lingering:
+            self._drop(data)
+            return
         parser = self._parser
-        now = time.monotonic()
-        for frame in parser.feed(data):
+        self.last_received = now = time.monotonic()
+        if not self._trusted:
+            data = self._greet(data)
+        frames = parser.feed(data)
+        if self._reserved_bytes and frames and not self._later:
+            self._start_large(frames.pop(0), now)
+        if self._later or len(frames) > _MAX_AT_ONCE:
+            self._later.extend(frames)
+            frames = []
+            self._go_on()
+        for frame in frames:
             kind, flags, request_id, session, body = frame
             if kind > _CALL or not self._trusted:
                 self._control(frame)
-            elif flags or self._decoders:
-                self._put_decoded(frame, now)
+            elif flags or self._decoders or len(body) > UNCOUNTED_BYTES:
+                self._put_counted(frame, now)
             else:
                 self.num_under_way += 1
                 self._put((self, kind, session, body, request_id, now))
-        if parser.error is not None:
-            self._refuse(parser.error.request_id, parser.error.code, str(parser.error))
-        self.last_received = now
+        if parser.error is not None and not self._later:
+            self._refuse_stream()
         if parser.pending_bytes:
             if self.partial_since is None:
                 self.partial_since = now
+            if parser.wanted_bytes > UNCOUNTED_BYTES:
+                self._receive_large(parser.wanted_bytes)
         else:
             self.partial_since = None
         if self.num_under_way >= self._max_under_way:
             self.set_reading()
+
+    def _greet(self, data: bytes) -> bytes:
+        """Read one frame of a client that has not said its token; return what follows it."""
+        frames = self._parser.feed(data, 1)
+        for frame in frames:
+            self._control(frame)
+        if self._trusted:
+            self._parser.max_body_bytes = self.limits.max_body_bytes
+        return b""
+
+    def _refuse_stream(self) -> None:
+        error = self._parser.error
+        assert error is not None
+        code, message = error.code, str(error)
+        if not self._trusted and code != "bad_frame":  # too long for a token
+            code, message = "unauthorized", _HELLO_FIRST
+        self._refuse(error.request_id, code, message)
+
+    def _receive_large(self, num_bytes: int) -> None:
+        """Make room for the frame that is not whole yet, before more of it is read."""
+        if self._reserved_bytes or self.is_worker:
+            return
+        try:
+            if not self._begin_receiving(num_bytes):
+                self.set_reading()
+            self._reserved_bytes = num_bytes
+        except ServiceError as error:
+            self._refuse(0, error.code, error.message)
+
+    def _start_large(self, frame: Frame, now: float) -> None:
+        """Start the frame that there was made room for."""
+        reserved, self._reserved_bytes = self._reserved_bytes, 0
+        if self.waits_for_room:  # the rest of it came all the same
+            self._stop_waiting()
+            reserved = 0
+        if frame[0] > _CALL:
+            self._control(frame)
+        else:
+            self._put_counted(frame, now, has_room=bool(reserved) and not frame[1])
+        self._give(reserved)
+
+    def _go_on(self) -> None:
+        """Start what waits for its turn, some of it now and the rest after others had theirs."""
+        now = time.monotonic()
+        cost = 0
+        while self._later and cost < _MAX_AT_ONCE and not self.is_closing:
+            frame = self._later.popleft()
+            kind, flags, request_id, session, body = frame
+            cost += 1
+            if kind > _CALL or not self._trusted:
+                self._control(frame)
+            elif flags or self._decoders or len(body) > UNCOUNTED_BYTES:
+                cost += self._put_counted(frame, now) // _BYTES_AT_ONCE
+            else:
+                self.num_under_way += 1
+                self._put((self, kind, session, body, request_id, now))
+        if self.is_closing:
+            self._later.clear()
+        elif self._later:
+            asyncio.get_running_loop().call_soon(self._go_on)
+        elif self._parser.error is not None:
+            self._refuse_stream()
+        self.set_reading()
 
     def _control(self, frame: Frame) -> None:
         """Answer what is no request."""
@@ -75,8 +174,7 @@ class TcpConnection(Connection):
             self._trusted = True
             self.write(pack(Kind.REPLY, request_id, b"", b""))
         elif not self._trusted:
-            message = "the first frame must be hello with a token"
-            self._refuse(request_id, "unauthorized", message)
+            self._refuse(request_id, "unauthorized", _HELLO_FIRST)
         elif kind == Kind.PING:
             if self.is_worker and session == FIGURES:
                 body = json.dumps(self.host.snapshot()).encode()
@@ -91,6 +189,10 @@ class TcpConnection(Connection):
         if self.is_paused:
             self.set_reading()
         flags, request_id = divmod(tag, 1 << 32)  # the flags of the reply lie above the id
+        if len(body) > UNCOUNTED_BYTES:
+            self._give(len(body))
+        if not isinstance(reply, ServiceError) and len(reply) > UNCOUNTED_BYTES:
+            reply = self._sendable(reply)
         if isinstance(reply, ServiceError):
             if flags or reply.code == "unknown_session":
                 self._forget(session)
@@ -101,6 +203,8 @@ class TcpConnection(Connection):
                 self.write(head + session + reply)
             else:
                 self.write_parts(head + session, reply)
+                if self.is_blocked:
+                    self._count_unsent()
         if self._refusal is not None and not self.num_under_way:
             self._refuse(*self._refusal)
         if self.host.access_log:
@@ -115,16 +219,34 @@ class TcpConnection(Connection):
                 elapsed_s=time.monotonic() - received_s,
             )
 
-    def _put_decoded(self, frame: Frame, now: float) -> None:
+    def _put_counted(self, frame: Frame, now: float, has_room: bool = False) -> int:
+        """Start a request that is large, or encoded; return the bytes of its body."""
         kind, flags, request_id, session, body = frame
         try:
+            if not has_room:
+                self._check_room(flags, body)
             body, granted = self._decode(kind, flags, session, body)
         except CodecError as error:
-            self.host.sessions.figures.count_error("bad_delta")
-            self.write(pack_error(request_id, session, "bad_delta", str(error)))
-            return
+            self._answer_error(request_id, session, "bad_delta", str(error))
+            return 0
+        except ServiceError as error:
+            self._answer_error(request_id, session, error.code, error.message)
+            return 0
+        if len(body) > UNCOUNTED_BYTES:
+            self._count(len(body))
         self.num_under_way += 1
         self._put((self, kind, session, body, granted << 32 | request_id, now))
+        return len(body)
+
+    def _check_room(self, flags: int, body: bytes) -> None:
+        """Raise ServiceError: `overloaded`: there is no room for a body, decoded if it is not."""
+        size = decoded_bytes(flags, body)
+        if size > UNCOUNTED_BYTES and not self.is_worker and not self._budget.fits(size):
+            raise self._budget.overloaded(size)
+
+    def _answer_error(self, request_id: int, session: bytes, code: str, message: str) -> None:
+        self.host.sessions.figures.count_error(code)
+        self.write(pack_error(request_id, session, code, message))
 
     def _decode(self, kind: int, flags: int, session: bytes, body: bytes) -> tuple[bytes, int]:
         """Return the body as the service sees it, and the flags of the reply."""
@@ -159,7 +281,7 @@ class TcpConnection(Connection):
         elif not self.is_closing:
             self.host.sessions.figures.count_error(code)
             self.write(pack_error(request_id, b"", code, message))
-            self.close()
+            self.linger()
 
     def refuse_slow(self) -> None:
         """A request has been under way to us for too long."""
@@ -169,7 +291,12 @@ class TcpConnection(Connection):
     @property
     def is_too_busy(self) -> bool:
         """Whether to read no more for now."""
-        return self.num_under_way >= self._max_under_way or self._refusal is not None
+        return (
+            self.num_under_way >= self._max_under_way
+            or self._refusal is not None
+            or self.waits_for_room
+            or bool(self._later)
+        )
 
     @property
     def is_idle(self) -> bool:
@@ -178,6 +305,7 @@ class TcpConnection(Connection):
 
     def ended(self) -> None:
         """Abort the client's sessions."""
+        self._later.clear()
         for session in list(self._decoders):
             self._forget(session)
         if not self.is_worker:

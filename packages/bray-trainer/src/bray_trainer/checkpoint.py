@@ -17,9 +17,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from bray_core.errors import SpecError
+from bray_core.errors import CodecError, SpecError
+from bray_core.saved_format import check_format
 
 logger = logging.getLogger(__name__)
+
+FORMAT = 1
+"""What `save` writes. Checkpoints of format 0 have no number, and the same content."""
 
 _NAME = re.compile(r"replay-(\d{9})\.pt")
 _CONTENT = re.compile(r"(?P<stem>replay-(?P<replays>\d{9}))-[0-9a-f]+")
@@ -53,7 +57,7 @@ def save(directory: Path, replays: int, state: Mapping[str, Any], keep: int) -> 
     path = directory / f"replay-{replays:09d}.pt"
     partial = directory / _PARTIAL  # one name: what a crash leaves is overwritten
     with partial.open("wb") as file:
-        torch.save(dict(state), file)
+        torch.save({"format": FORMAT, **state}, file)
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
@@ -109,18 +113,28 @@ def _check_plain(value: Any, path: str) -> None:
 
 
 def load_newest(directory: Path) -> dict[str, Any] | None:
-    """Return the newest checkpoint that can be read, or None; broken ones are logged."""
+    """Return the newest checkpoint that can be read, or None; broken ones are logged.
+
+    Raises:
+        FormatError: a newer version of bray wrote the newest one.
+    """
     return next(readable(directory), None)
 
 
 def readable(directory: Path) -> Iterator[dict[str, Any]]:
-    """Yield the checkpoints that can be read, the newest first; broken ones are logged."""
+    """Yield the checkpoints that can be read, the newest first; broken ones are logged.
+
+    Raises:
+        FormatError: a newer version of bray wrote one. The one before is not tried: what was
+            trained since would be lost without a word.
+    """
     for path in _newest_first(directory):
         try:
             state = _load(path)
         except _UNREADABLE as error:
             logger.warning("checkpoint %s cannot be read, trying the one before: %s", path, error)
         else:
+            check_format(path, state, FORMAT)
             yield state
 
 
@@ -133,7 +147,9 @@ def _load(path: Path) -> dict[str, Any]:
     with zipfile.ZipFile(path) as archive:  # torch writes checksums, but does not look at them
         if broken := archive.testzip():
             raise ValueError(f"{broken}: its checksum is wrong")
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    state: Any = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(state, dict):
+        raise CodecError(f"expected a checkpoint's dict, got {type(state).__name__}")
     return state
 
 

@@ -55,12 +55,17 @@ class Overrides:
     def batch_weight(self, batch: Any) -> float:
         """Return how much a batch counts in a mean over several: as many samples as it has.
 
-        By default the sum of its leaf `mask` if it has one, else the number of elements of its
-        first leaf. Asked only where gradients of several batches or ranks are averaged.
+        It must be what the loss is a mean over, so that the mean gradient of several batches or
+        ranks is that of all samples together: write it where that is something else, such as whole
+        segments. By default it is the sum of a leaf `mask`, or of an integer leaf `length`, the
+        valid steps of segments; where there is neither, the number of elements of the first leaf.
+        Asked only where gradients of several batches or ranks are averaged.
         """
         leaves = nested.flatten(batch)
         if "mask" in leaves:
             return float(leaves["mask"].sum())
+        if "length" in leaves and not leaves["length"].is_floating_point():
+            return float(leaves["length"].sum())
         return float(next(iter(leaves.values())).numel())
 
     def eval(self, batch: Any) -> dict[str, float]:

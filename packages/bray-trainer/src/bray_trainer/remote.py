@@ -13,7 +13,7 @@ import ray.util
 from bray_core import metrics
 from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
 from bray_core.protocols import Trainer
-from bray_core.remote import WorkerPool, worker_index
+from bray_core.remote import WorkerPool, telling_what_died, worker_index
 from bray_trainer.group import Backend, torchs_name
 from bray_trainer.rank_worker import RankWorker
 from bray_trainer.ranks import TIMEOUT_S
@@ -115,11 +115,15 @@ class RemoteTrainer:
 
         Raises:
             DeadlineError: a lost worker was not back within `restart_timeout_s`.
+            WorkerLostError: a worker died too often, of this trainer or of any other pool that
+                this process made; quotes its last words.
         """
         deadline = time.monotonic() + timeout_s
         while True:
             left_s = max(0.0, deadline - time.monotonic())
-            if self._wait_once(min(_SLICE_S, left_s)):
+            with telling_what_died():
+                is_over = self._wait_once(min(_SLICE_S, left_s))
+            if is_over:
                 self._is_started = False
                 self.progress()  # remembered, should the worker die while it stands still
                 return True

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 
-from bray_core.errors import BrayError
+from bray_core.errors import BrayError, FormatError
 from bray_trainer import checkpoint
 from bray_trainer.arguments import as_mapping
 
@@ -81,6 +81,7 @@ def resume(trainer: Trainer, directory: Path) -> bool:
     """Restore the newest readable checkpoint; return whether there was one.
 
     Raises:
+        FormatError: a newer version of bray wrote the newest one.
         BrayError: there are some, but none is readable, or it is of another trainer.
     """
     first = trainer.ranks.is_first
@@ -106,6 +107,7 @@ def _load_buffers(trainer: Trainer, directory: Path, state: dict[str, Any]) -> b
     One that has some is in another process, which has outlived the trainer's.
 
     Raises:
+        FormatError: a newer version of bray wrote it.
         BrayError: it can be read in part only, and that part is in the buffer now.
     """
     if state.get("content") is None or not trainer.config.checkpoint_buffers:
@@ -115,6 +117,8 @@ def _load_buffers(trainer: Trainer, directory: Path, state: dict[str, Any]) -> b
         try:
             if not _has_content(buffer):
                 buffer.load(file)
+        except FormatError:
+            raise  # the checkpoint before is no way out: what was trained since would be lost
         except (BrayError, OSError) as error:
             if _has_content(buffer):
                 raise BrayError(

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from bray.template import GoalPart
-from bray_actor import PolicyActor, PolicyConfig
+from bray_actor import LaneBarrier, PolicyActor, PolicyConfig
 from bray_actor.atari import is_atari
 from bray_core.errors import BrayError, DeadlineError
 from bray_core.protocols import Model
@@ -87,7 +87,8 @@ def evaluate(
     config = PolicyConfig(
         deterministic=not is_atari(environment), state_size=state_size, phase="evaluation"
     )
-    server = ServerThread(PolicyActor.factory(model, config))
+    lanes = LaneBarrier(model, map(str, range(min(NUM_ENVS, episodes))), plays_on=False)
+    server = ServerThread(PolicyActor.factory(model, config, lanes=lanes))
     command = [sys.executable, "-m", "bray_actor.gamecore", "--env", environment]
     command += ["--address", server.addresses[0], "--episodes", str(episodes), "--json"]
     command += ["--num-envs", str(NUM_ENVS), "--seed", str(seed)]

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from bray.checks import positive
-from bray_core.errors import BrayError, CodecError
+from bray_core.errors import BrayError, CodecError, FormatError
 from bray_core.experiment import write_atomic
 from bray_core.json_file import read_object
+from bray_core.saved_format import check_format
 
 if TYPE_CHECKING:
     from bray.run import Run
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BEST = "best.json"
+_FORMAT = 1
+"""Of `best.json`; format 0 is the same without the number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,12 +95,18 @@ class Best:
         """Read it; None where nothing was evaluated, or it is not kept.
 
         Raises:
-            CodecError: `best.json` cannot be read.
+            CodecError: `best.json` cannot be read, or a newer version of bray wrote it.
         """
         path = trial / BEST
         try:
             content = read_object(path)
-            return None if content is None else msgspec.convert(content, cls)
+            if content is None:
+                return None
+            check_format(path, content, _FORMAT)
+            content.pop("format", None)
+            return msgspec.convert(content, cls)
+        except FormatError:
+            raise
         except ValueError as error:
             raise CodecError(f"{path}: not a best version: {error}: delete it") from error
 
@@ -112,7 +121,8 @@ class Best:
         if before is not None and before.evaluation_return >= self.evaluation_return:
             return False
         model.pin(self.version)
-        write_atomic(trial / BEST, json.dumps(asdict(self)).encode())
+        content = {"format": _FORMAT, **asdict(self)}
+        write_atomic(trial / BEST, json.dumps(content).encode())
         if before is not None and before.version != self.version:
             model.pin(before.version, pinned=False)
         return True

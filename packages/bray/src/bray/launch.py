@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bray_core.errors import ConfigError
+from bray_core.restart_limit import RestartLimit
 from bray_core.trial_paths import PROJECT
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ class Launch:
     trial: str
     runtime: Literal["local", "ray"] = "local"
     address: str | None = None
+    max_restarts: int | None = None
+    """How often within five minutes a worker on Ray may die; None: the default."""
     metrics_port: int | None = None
     """Where Prometheus is answered, on loopback; None: nowhere."""
 
@@ -33,6 +36,8 @@ class Launch:
             raise ConfigError(
                 "--address: is for --runtime ray, got --runtime local: add --runtime ray"
             )
+        if self.max_restarts is not None and self.max_restarts < 0:
+            raise ConfigError(f"--max-restarts: expected 0 or more, got {self.max_restarts}")
         if self.metrics_port is not None and not 0 <= self.metrics_port <= 65535:
             raise ConfigError(f"--metrics-port: expected 0 to 65535, got {self.metrics_port}")
 
@@ -44,6 +49,7 @@ class Launch:
             trial=options.trial or trial,
             runtime=options.runtime,
             address=options.address,
+            max_restarts=options.max_restarts,
             metrics_port=options.metrics_port,
         )
 
@@ -51,7 +57,9 @@ class Launch:
         """Open the trial, with what is written to its `config.yaml`, and start the runtime."""
         from bray.run import init  # `bray --help` is to be quick
 
-        run = init(self.project, self.trial, self.runtime, self.address, config, keep)
+        most = self.max_restarts
+        limit = None if most is None else RestartLimit(max_restarts=most)
+        run = init(self.project, self.trial, self.runtime, self.address, config, keep, limit)
         if self.metrics_port is not None:
             try:
                 sys.stderr.write(f"metrics at {run.serve_metrics(self.metrics_port)}\n")
@@ -72,6 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser, trial: str) -> None:
         help="local: one process; ray: workers on a Ray cluster",
     )
     parser.add_argument("--address", help="of a running Ray cluster; by default one started here")
+    parser.add_argument(
+        "--max-restarts",
+        type=int,
+        help="a worker on Ray that dies more often within five minutes ends the run; "
+        f"by default {RestartLimit().max_restarts}",
+    )
     parser.add_argument(
         "--seed", type=int, help="of everything random; by default 1, or what the template says"
     )

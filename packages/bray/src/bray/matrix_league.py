@@ -21,6 +21,10 @@ from bray_algo.league import League
 from bray_algo.league_rules import LeagueRules, Role
 from bray_algo.payoff import PayoffTable
 from bray_core.experiment import write_atomic
+from bray_core.saved_format import check_format
+
+_FORMAT = 1
+"""Of the league's file; format 0 is the same without the number."""
 
 
 class Mixture(nn.Module):
@@ -44,6 +48,9 @@ class MatrixLeague:
         path: the file of the league's state; one that exists is taken up.
         rules: the numbers.
         seed: of the league's draws.
+
+    Raises:
+        FormatError: a newer version of bray wrote the file.
     """
 
     def __init__(
@@ -65,6 +72,7 @@ class MatrixLeague:
         self.rounds = 0
         if path.exists():
             state = json.loads(path.read_bytes())
+            check_format(path, state, _FORMAT)
             self.league = League.from_state(state["league"], rules=rules)
             self.ratings = PayoffTable.from_state(state["ratings"])
             self.versions, self.rounds = state["versions"], state["rounds"]
@@ -125,6 +133,7 @@ class MatrixLeague:
     def save(self) -> None:
         """Write the league: the whole file or nothing."""
         state = {
+            "format": _FORMAT,
             "league": self.league.state(),
             "ratings": self.ratings.state(),
             "versions": self.versions,

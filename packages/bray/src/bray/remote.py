@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from bray_core.errors import WorkerLostError
-from bray_core.remote import WorkerPool
+from bray_core.remote import WorkerPool, telling_what_died, worker_index
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 _CALL_TIMEOUT_S = 900.0
 _RESTART_TIMEOUT_S = 120.0
+
+
+def with_worker_index(make: Callable[..., T]) -> Callable[[], T]:
+    """Return a function that calls `make(worker=…)` with the number of the worker it runs in."""
+    return partial(_with_worker_index, make)
+
+
+def _with_worker_index(make: Callable[..., T]) -> T:
+    return make(worker=worker_index())
 
 
 class RemoteWorkers:
@@ -40,7 +52,13 @@ class RemoteWorkers:
             Exception: what the method raised.
             DeadlineError: a call takes a quarter of an hour, or a dead worker is not back after
                 two minutes.
+            WorkerLostError: a worker died too often, of these or of any other pool that this
+                process made; quotes its last words.
         """
+        with telling_what_died():
+            return self._map(method, calls)
+
+    def _map(self, method: str, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         refs = [self._pool.submit(method, *arguments) for arguments in calls]
         return [self._result(ref, method, calls[index]) for index, ref in enumerate(refs)]
 

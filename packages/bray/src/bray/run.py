@@ -17,6 +17,7 @@ from bray_core import runtime as core_runtime
 from bray_core.errors import ClosedError
 from bray_core.experiment import Experiment
 from bray_core.layout import Layout
+from bray_core.restart_limit import RestartLimit
 
 if TYPE_CHECKING:
     from bray.keep import Keep
@@ -77,8 +78,12 @@ class Run:
         self._open.callback(lambda: core_runtime.shutdown(self._error))
         self._error: BaseException | None = None
         if keep is not None:
-            self._open.callback(keep.apply, self.experiment.path)
+            self._open.callback(self._prune, keep)
         self._listeners: list[Listener] = []
+
+    def _prune(self, keep: Keep) -> None:
+        if self.experiment.is_settled:  # a failed start leaves the trial as it was
+            keep.apply(self.experiment.path)
 
     @property
     def experiment(self) -> Experiment:
@@ -167,6 +172,8 @@ class Run:
             logger.info("buffer: %d segments are restored from %s", buffer.load(content), path)
 
         def save() -> None:
+            if content.exists() and not self.experiment.is_settled:
+                return  # a failed start, perhaps with less room, leaves the trial as it was
             path.mkdir(parents=True, exist_ok=True)
             buffer.save(content)
 
@@ -325,7 +332,11 @@ class Run:
         self._listeners.append(listener)
 
     def report(self, figures: Mapping[str, float], save: Callable[[], None]) -> None:
-        """Give figures, and what writes a checkpoint, to all who listen: what a recipe calls."""
+        """Give figures, and what writes a checkpoint, to all who listen: what a recipe calls.
+
+        From the first time on the launch's settings are the trial's.
+        """
+        self.experiment.settle()
         for listener in self._listeners:
             listener(figures, save)
 
@@ -336,9 +347,16 @@ class Run:
             error: what ends the launch, for its record; None: it has finished.
         """
         self._error = error
+        if error is None:
+            self.experiment.settle()
         with suppress(ClosedError):  # closed before
             self._runtime.hub.gather()  # the last words of workers that end now
-        self._open.close()
+        try:
+            self._open.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(f"while the run was closed: {type(failure).__name__}: {failure}")
 
     def __enter__(self) -> Run:
         return self
@@ -354,6 +372,7 @@ def init(
     address: str | None = None,
     config: Mapping[str, Any] | None = None,
     keep: Keep | None = None,
+    restarts: RestartLimit | None = None,
 ) -> Run:
     """Open a trial and start the runtime.
 
@@ -362,11 +381,13 @@ def init(
         trial: name of the trial's folder inside it; an existing trial is resumed.
         runtime: `local` keeps all components in this process; `ray` spreads them over workers.
         address: of a running Ray cluster; by default one is started on this machine.
-        config: written to the trial's `config.yaml`.
+        config: written to the trial's `config.yaml` once the launch goes on: with the first replay
+            that a trainer is done with, the first `Run.report`, or a `close` without an error.
         keep: how much of the trial stays on disk; None leaves it to each model and trainer.
+        restarts: how often a worker on Ray may die before the run ends; None takes the default.
 
     Raises:
         ConfigError: a name or the runtime is not valid.
         AlreadyExistsError: this process has a run open, or another process runs this trial.
     """
-    return Run(core_runtime.init(project, trial, runtime, address, config), keep)
+    return Run(core_runtime.init(project, trial, runtime, address, config, restarts), keep)

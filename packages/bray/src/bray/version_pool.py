@@ -11,10 +11,14 @@ from bray import league_pictures
 from bray.frozen import freeze, frozen
 from bray_algo.elo import EloFit, fit_elo
 from bray_algo.payoff import PayoffTable
-from bray_core.errors import ConfigError
+from bray_core.errors import ConfigError, FormatError
 from bray_core.experiment import write_atomic
+from bray_core.saved_format import check_format
 
 logger = logging.getLogger(__name__)
+
+_FORMAT = 1
+"""Of the pool's file; format 0 is the same without the number."""
 
 
 class VersionPool:
@@ -26,6 +30,7 @@ class VersionPool:
 
     Raises:
         ConfigError: the file is no pool's.
+        FormatError: a newer version of bray wrote it.
         VersionNotFoundError: it names a version that the model's directory has no more.
 
     With a model of a run:
@@ -80,6 +85,7 @@ class VersionPool:
     def save(self) -> None:
         """Write names, results and notes: the whole file or nothing."""
         state = {
+            "format": _FORMAT,
             "versions": self._versions,
             "payoff": self.payoff.state(),
             "notes": self.notes,
@@ -98,12 +104,15 @@ class VersionPool:
 
     def _restore(self) -> None:
         try:
-            state = json.loads(self.path.read_bytes())
+            state = dict(json.loads(self.path.read_bytes()))
+            check_format(self.path, state, _FORMAT)
             self.payoff = PayoffTable.from_state(state["payoff"])
             self._versions = {str(name): int(v) for name, v in state["versions"].items()}
             self.notes = dict(state["notes"])
             if self.payoff.players != self.names:
                 raise ValueError("payoff: its players are not the versions")
+        except FormatError:
+            raise
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise ConfigError(
                 f"path: expected a pool's file at {self.path}, got {error}: move it away"

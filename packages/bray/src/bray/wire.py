@@ -2,8 +2,9 @@
 
 Gamecores → actor → model → buffer → trainer → model, in lockstep: each policy version answers
 exactly `steps_per_replay` ticks, the trainer takes them as one replay, publishes the next version,
-and the waiting ticks go on. So the same seed gives the same run although the gamecores are
-processes of their own.
+and the waiting ticks go on. Each environment has a fixed row in the model's batches
+(`bray_actor.LaneBarrier`). So the same seed gives the same run, on the same kind of CPU with the
+same versions installed, although the gamecores are processes of their own.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from bray.environments import Spaces
 from bray.policies import AnyPolicy, make_policy
 from bray.recipes.ppo import Config, PPOTrainer
 from bray.template import Template
-from bray_actor import PolicyActor, PolicyConfig, Recorder, StepBudget
+from bray_actor import LaneBarrier, PolicyActor, PolicyConfig, Recorder
 from bray_actor.atari import is_atari
+from bray_actor.fleet import lanes_at
 from bray_core.protocols import Actor, Buffer, Model
 
 
@@ -50,13 +52,26 @@ def make_trainer(
 
 
 def make_actors(
-    template: Template, seed: int, model: Model, buffer: Buffer, episodes: Path
+    template: Template, seed: int, model: Model, buffer: Buffer, episodes: Path, worker: int = 0
 ) -> Callable[[str], Actor]:
-    """Make the session factory of one actor worker, in the worker's process."""
-    steps = template.settings.steps_per_replay // template.settings.num_workers
-    budget = StepBudget(steps, model)
+    """Make the session factory of one actor worker, in the worker's process.
+
+    Args:
+        template: of the run.
+        seed: of the draws.
+        model: the policy.
+        buffer: where finished segments go.
+        episodes: folder of the recorded episodes.
+        worker: which of the workers this is, from 0: it answers its share of the gamecores.
+    """
+    settings = template.settings
+    lanes = LaneBarrier(
+        model,
+        lanes_at(worker, settings.num_workers, template.wire.num_processes, settings.num_envs),
+        steps=settings.steps_per_replay // settings.num_workers,
+    )
     config = PolicyConfig(seed=seed, clip_reward=is_atari(template.environment))
-    make = PolicyActor.factory(model, config, buffer=buffer, budget=budget)
+    make = PolicyActor.factory(model, config, buffer=buffer, lanes=lanes)
     every = template.wire.record_every
     if not every:
         return make

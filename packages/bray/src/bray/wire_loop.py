@@ -23,8 +23,6 @@ from bray_buffer import BufferConfig
 from bray_core.cli import check_interrupted
 from bray_model import ModelConfig
 
-_LOCKSTEP_WAIT_US = 10_000_000
-"""How long a batch waits for a late lane: longer than a gamecore takes to start or be replaced."""
 _POLL_S = 0.5
 
 
@@ -57,6 +55,7 @@ class Loop:
         config = chosen(template.settings, is_image=spaces.is_image, is_local=run.is_local)
         if run.is_local:
             torch.set_num_threads(config.trainer_threads)
+            config = replace(config, num_workers=1)  # one server answers all gamecores
         template, processes = replace(template, settings=config), template.wire.num_processes
         self._run = run
         self._template = template
@@ -68,12 +67,7 @@ class Loop:
             "policy",
             self._module,
             spaces.example,
-            ModelConfig(
-                max_batch_size=lanes,
-                max_wait_us=_LOCKSTEP_WAIT_US,
-                pad_to=(lanes,),
-                precision=config.precision,
-            ),
+            ModelConfig(max_batch_size=lanes, precision=config.precision),
         )
         self._buffer = run.buffer(
             "experience",
@@ -89,9 +83,14 @@ class Loop:
         self._trainer = run.trainer(
             "ppo", partial(wire.make_trainer, *parts, spaces, run.experiment.checkpoints)
         )
+        make_actors = partial(wire.make_actors, *parts, run.experiment.path / "episodes")
+        if not run.is_local:
+            from bray.remote import with_worker_index
+
+            make_actors = with_worker_index(make_actors)
         self._actors = run.actor(
             "actor",
-            partial(wire.make_actors, *parts, run.experiment.path / "episodes"),
+            make_actors,
             num_workers=config.num_workers,
             port=template.wire.port,
         )

@@ -26,7 +26,11 @@ from bray_algo import mlp
 from bray_algo.evolution import EvolutionStrategy, Key, candidate
 from bray_core.errors import ConfigError
 from bray_core.experiment import write_atomic
+from bray_core.saved_format import check_format
 from bray_model import ModelConfig
+
+_FORMAT = 1
+"""Of a checkpoint; format 0 is the same without the number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,7 +167,9 @@ class Evolution:
             seed=seed,
         )
         if self._file.exists():
-            self._strategy.load_state_dict(torch.load(self._file, weights_only=True))
+            state = torch.load(self._file, weights_only=True)
+            check_format(self._file, state, _FORMAT)
+            self._strategy.load_state_dict(state)
             self._publish()
         self._fitness: list[float] = []
         self._played = Played(0, [])
@@ -185,7 +191,7 @@ class Evolution:
             self._figures = self._strategy.tell(torch.tensor(self._fitness))
             self._publish()
         content = io.BytesIO()
-        torch.save(self._strategy.state_dict(), content)
+        torch.save({"format": _FORMAT, **self._strategy.state_dict()}, content)
         write_atomic(self._file, content.getvalue())
 
     def _publish(self) -> None:

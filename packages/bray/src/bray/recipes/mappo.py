@@ -28,6 +28,7 @@ from bray.template import GoalPart
 from bray_actor.team_environments import AgentEnvironment
 from bray_actor.teams import Teams
 from bray_algo import categorical, gae, mappo, mlp
+from bray_algo.columns import standardised
 from bray_algo.normalisation import RunningNorm
 from bray_buffer import BufferConfig
 from bray_core.errors import ConfigError
@@ -142,7 +143,7 @@ class MAPPOTrainer(KeepsGenerator, Trainer):
         count = len(steps["return"])
         for _ in range(self.settings.epochs):
             order = torch.randperm(count, generator=self.generator)
-            for index in order.chunk(self.settings.minibatches):
+            for index in order.tensor_split(min(self.settings.minibatches, count)):
                 yield select_steps(steps, index)
 
     def _steps(self, replay: Packed) -> Batch:
@@ -166,14 +167,12 @@ class MAPPOTrainer(KeepsGenerator, Trainer):
     def loss(self, batch: Batch, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return MAPPO's loss; each row is one agent, whose value is its own."""
         logits, value = self.module.parts(batch["observation"])
-        advantage = batch["advantage"]
-        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         columns = (
             categorical.log_prob(logits, batch["action"]),
             categorical.entropy(logits),
             value,
             batch["log_prob"],
-            advantage,
+            standardised(batch["advantage"]),
             self.module.scale(batch["return"]),
         )
         return mappo.loss(

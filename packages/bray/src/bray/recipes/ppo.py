@@ -24,6 +24,7 @@ from bray import atari, distribution
 from bray.checks import fraction, layers, positive
 from bray.compute import ComputeConfig
 from bray.learning import Outcome
+from bray.minibatches import minibatches
 from bray.on_policy import Flow, learn
 from bray.run import Run
 from bray.sequences import (
@@ -39,6 +40,7 @@ from bray.sequences import (
 from bray.stacks import tensors
 from bray.template import GoalPart
 from bray_algo import gae, ppo, schedules
+from bray_algo.columns import standardised
 from bray_core import metrics
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
@@ -60,7 +62,7 @@ class Config(ComputeConfig):
     epochs: int = 10
     """Passes over each replay."""
     minibatch_size: int = 128
-    """Steps of one optimiser step."""
+    """Steps of one optimiser step, at most; with memory, of whole segments that have so many."""
     learning_rate: float = 1e-3
     """Adam's step size at the start."""
     gamma: float = 0.99
@@ -164,19 +166,19 @@ class PPOTrainer(Trainer):
     def handle(self, replay: Packed) -> Iterator[Batch]:
         """Yield shuffled minibatches of one replay, its advantages computed once.
 
-        They are of steps; with memory, of whole segments.
+        They are of steps; with memory, of whole segments. Each is in one minibatch of an epoch.
         """
         segments = self._with_advantages(in_order(replay))
-        has_memory, length = "initial_state" in segments, len(segments["reward"])
+        has_memory = "initial_state" in segments
         rows = segments if has_memory else _flat(segments, "observation")
-        count = len(segments["length"] if has_memory else rows["advantage"])
-        size = self.part.minibatch_size // (length if has_memory else 1)
-        size = min(max(1, size), count)
         select = select_segments if has_memory else select_steps
+        steps = [1] * len(rows["advantage"])
+        if has_memory:
+            steps = segments["length"].tolist()
         for _ in range(self.part.epochs):
-            order = torch.randperm(count, generator=self.generator)
-            for start in range(0, count - size + 1, size):
-                yield select(rows, order[start : start + size])
+            order = torch.randperm(len(steps), generator=self.generator)
+            for index in minibatches(order, steps, self.part.minibatch_size):
+                yield select(rows, index)
 
     def _with_advantages(self, replay: Packed) -> Batch:
         """Return a replay's segments, time-major, with `advantage` and `return`."""
@@ -210,14 +212,12 @@ class PPOTrainer(Trainer):
             batch = _flat(batch)
         else:
             outputs = self.module(tensors(batch["observation"]))
-        advantage = batch["advantage"]
-        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         return ppo.loss(
             distribution.log_prob(outputs, batch["action"]),
             distribution.entropy(outputs),
             outputs["value"],
             batch["log_prob"],
-            advantage,
+            standardised(batch["advantage"]),
             batch["return"],
             clip=self.part.clip,
             value_coefficient=self.part.value_coefficient,

@@ -33,6 +33,7 @@ from bray.tic_tac_toe_report import Report, against_perfect, report
 from bray.tournament import complete
 from bray.version_pool import VersionPool
 from bray_algo import categorical, ppo
+from bray_algo.columns import standardised
 from bray_algo.games import Boards
 from bray_buffer import BufferConfig
 from bray_core.cli import check_interrupted
@@ -146,7 +147,7 @@ class SelfPlayTrainer(Trainer):
             categorical.entropy(logits),
             outputs["value"],
             batch["log_prob"],
-            (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8),
+            standardised(advantage),
             advantage + batch["value"],
             clip=self.part.clip,
             entropy_coefficient=self.part.entropy_coefficient,

@@ -14,10 +14,10 @@ from aiohttp import web
 
 from bray_core.errors import AlreadyExistsError, BrayError, NotFoundError
 from bray_server.auth import Tokens
+from bray_server.guard import LOOPBACK, is_own_name, is_same_origin
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _COOKIE = "bray-view"
 _MAX_TOKEN = 1000
 _MAX_FIELDS = 10
@@ -80,7 +80,7 @@ class Guard:
         return response
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not self._tokens.required and _host(request) not in LOOPBACK:
+        if not self._tokens.required and not is_own_name(request.headers.get("Host", "")):
             # Another site's name that resolves to this machine: its scripts would read along.
             known = ", ".join(LOOPBACK)
             return _error(403, f"host: expected one of {known}, or start with --token-env")
@@ -123,22 +123,16 @@ def _bytes(header: str) -> bytes:
 
 def _is_own(request: web.Request) -> bool:
     """Whether the page sent it, or a program: no other site's page can make a browser do so."""
-    origin = request.headers.get("Origin")
-    host = request.headers.get("Host", "").lower()
-    if origin is not None and not (host and origin.lower().partition("://")[2] == host):
+    headers = request.headers
+    if not is_same_origin(
+        headers.get("Host", ""), headers.get("Origin"), headers.get("Sec-Fetch-Site")
+    ):
         return False
-    site = request.headers.get("Sec-Fetch-Site", "same-origin")
-    return site == "same-origin" and request.headers.get(_MARK) == "1"
+    return headers.get(_MARK) == "1"
 
 
 def _key(token: str | None) -> bytes:
     return hashlib.blake2b((token or "").encode()).digest()
-
-
-def _host(request: web.Request) -> str:
-    host = request.headers.get("Host", "")
-    name, colon, port = host.rpartition(":")
-    return (name if colon and port.isdecimal() else host).strip("[]").lower()
 
 
 def _error(status: int, message: str) -> web.Response:

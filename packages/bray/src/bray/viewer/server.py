@@ -13,12 +13,13 @@ from pathlib import Path
 from aiohttp import web
 
 from bray.viewer.builder import Builder
-from bray.viewer.guard import LOOPBACK, Guard
+from bray.viewer.guard import Guard
 from bray.viewer.pages import Pages
 from bray.viewer.project import Project
 from bray.viewer.rendering import names_of
 from bray_core.errors import ConfigError, PortInUseError
 from bray_core.event_loop import EventLoopThread
+from bray_server.guard import is_loopback
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _STOP_S = 5.0
@@ -62,7 +63,7 @@ class Viewer:
         imports_renders: bool = False,
         builder: Path | None = None,
     ) -> None:
-        if token is None and host not in LOOPBACK:
+        if token is None and not is_loopback(host):
             raise ConfigError(
                 f"--host: whoever reaches {host} could read every trial: add --token-env, or "
                 "listen at 127.0.0.1"

@@ -1,0 +1,25 @@
+"""The precision of results: probabilities, losses and returns are float32 at least.
+
+float16 ends at 65,504, where a ratio of probabilities overflows, and bfloat16 has three digits, in
+which γ = 0.999 is 1. So what comes in half precision (or as integers) is computed and returned in
+float32, and its gradient goes back in its own type. Actions keep the type of what they come from.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """Return the tensor in float32 at least; float64 stays."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def alike(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return the tensors in one type: the widest of theirs, float32 at least."""
+    kinds = [tensor.dtype for tensor in tensors]
+    kind = reduce(torch.promote_types, kinds, torch.float32)
+    return tuple(tensor.to(kind) for tensor in tensors)

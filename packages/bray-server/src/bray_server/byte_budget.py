@@ -1,0 +1,93 @@
+"""One budget for the bytes of large requests and replies that a server holds at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Protocol
+
+from bray_core.errors import ServiceError
+
+UNCOUNTED_BYTES = 64 * 1024
+"""A body of this size or less is not counted: the limits of requests and connections bound it."""
+_MAX_WAITING = 64
+"""Connections that wait for room, each with what one read brought; others are refused."""
+
+
+class Receiver(Protocol):
+    """A connection that waits until its request may be received."""
+
+    def admitted(self) -> None:
+        """There is room now: read on."""
+        ...
+
+
+class ByteBudget:
+    """Counts bytes in flight: bodies on their way in or answered now, replies not yet sent.
+
+    A body is counted with its whole length before it is received, so what was admitted can always
+    end. Where nothing else is in flight one of any size is admitted: so all of them go, one after
+    the other where they must.
+
+    Args:
+        max_bytes: beyond it, large bodies wait, and large replies are not sent.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._waiting: deque[tuple[Receiver, int]] = deque()
+        self.used_bytes = 0
+        self._peak_bytes = 0
+
+    def begin(self, receiver: Receiver, num_bytes: int) -> bool:
+        """Count a body that is about to be received; False: stop reading until `admitted`.
+
+        Raises:
+            ServiceError: `overloaded`: too many wait already.
+        """
+        if not self._waiting and self.fits(num_bytes):
+            self.count(num_bytes)
+            return True
+        if len(self._waiting) >= _MAX_WAITING:
+            raise self.overloaded(num_bytes)
+        self._waiting.append((receiver, num_bytes))
+        return False
+
+    def leave(self, receiver: Receiver) -> None:
+        """A connection waits no longer."""
+        self._waiting = deque(entry for entry in self._waiting if entry[0] is not receiver)
+        self._admit_waiting()
+
+    def fits(self, num_bytes: int, own_bytes: int = 0) -> bool:
+        """Whether there is room for more bytes of one that holds `own_bytes`, or it is alone."""
+        used = self.used_bytes
+        return used + num_bytes <= self._max_bytes or used <= own_bytes
+
+    def count(self, num_bytes: int) -> None:
+        """Count bytes, whether there is room or not."""
+        self.used_bytes += num_bytes
+        self._peak_bytes = max(self._peak_bytes, self.used_bytes)
+
+    def give(self, num_bytes: int) -> None:
+        """Give counted bytes back."""
+        self.used_bytes -= num_bytes
+        if self._waiting:
+            self._admit_waiting()
+
+    def take_peak(self) -> int:
+        """Return the most that was in flight since it was asked last."""
+        peak, self._peak_bytes = self._peak_bytes, self.used_bytes
+        return peak
+
+    def overloaded(self, num_bytes: int) -> ServiceError:
+        """Return what one is answered that finds no room."""
+        return ServiceError(
+            "overloaded",
+            f"no room for {num_bytes} bytes: {self.used_bytes} of {self._max_bytes} are in flight",
+        )
+
+    def _admit_waiting(self) -> None:
+        while self._waiting and self.fits(self._waiting[0][1]):
+            receiver, num_bytes = self._waiting.popleft()
+            self.count(num_bytes)
+            asyncio.get_running_loop().call_soon(receiver.admitted)

@@ -1,0 +1,140 @@
+"""Makes a trial of each recipe with the code at hand: `python tests/old_trials/make.py FOLDER`.
+
+`tests/test_old_trials.py` resumes what was kept of earlier code. A format that changes gets a
+folder of its own here, made by the last code of the format before it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bray import demonstrations
+from bray.keep import Keep
+from bray.launch import Launch
+from bray.recipe_command import load
+from bray.template import GoalPart, Template
+from bray.train import run_template
+from bray_core.config import with_overrides
+from bray_core.protocols import Answer
+
+ON_POLICY = "num_envs=2 hidden=[4] segment_length=8"
+PPO = f"{ON_POLICY} steps_per_replay=32 epochs=2 minibatch_size=16"
+OFF_POLICY = (
+    "num_envs=2 hidden=[4] capacity=64 warmup_frames=32 batch_size=8 "
+    "steps_per_collect=8 replays_per_collect=2"
+)
+QMIX = (
+    "hidden=[4] num_envs=2 capacity=32 warmup_frames=8 batch_size=8 "
+    "steps_per_collect=4 replays_per_collect=2"
+)
+SELFPLAY = (
+    "hidden=[4] games_per_round=16 freeze_every=1 versions_per_round=1 epochs=1 "
+    "minibatch_size=64 evaluate_every=1 rating_games=0"
+)
+LEAGUE = "rounds=4 games_per_round=4 matches_per_round=2 period=2 rating_games=2"
+ALPHAZERO = (
+    "hidden=[4] num_games=2 num_simulations=2 play_simulations=2 minibatch_size=8 "
+    "minibatches=1 capacity=32 moves_per_round=4 evaluate_every=20"
+)
+
+TRIALS = {
+    "a2c": ("a2c", "CartPole-v1", ON_POLICY),
+    "alphazero": ("alphazero", "tic-tac-toe", ALPHAZERO),
+    "appo": ("appo", "CartPole-v1", f"{ON_POLICY} replays_per_collect=2 minibatches=2"),
+    "bc": ("bc", "CartPole-v1", "hidden=[4] batch_size=8 evaluate_every=2 max_steps=4"),
+    "dqn": ("dqn", "CartPole-v1", f"{OFF_POLICY} prioritized=true"),
+    "es": ("es", "CartPole-v1", "hidden=[4] population=4"),
+    "impala": ("impala", "CartPole-v1", f"{ON_POLICY} replays_per_collect=2"),
+    "league": ("league", "rock-paper-scissors", LEAGUE),
+    "mappo": ("mappo", "two-step", "hidden=[4] num_envs=2 steps_per_replay=4 epochs=1"),
+    "ppo": ("ppo", "CartPole-v1", PPO),
+    "ppo-memory": ("ppo", "CartPole-v1", f"{PPO} memory_size=2 anneal_frames=1000"),
+    "qmix": ("qmix", "two-step", QMIX),
+    "rl_imitation": ("rl_imitation", "CartPole-v1", f"{PPO} cloning_steps=2"),
+    "sac": ("sac", "Pendulum-v1", OFF_POLICY),
+    "selfplay": ("selfplay", "tic-tac-toe", SELFPLAY),
+    "td3": ("td3", "Pendulum-v1", OFF_POLICY),
+}
+"""Recipe, task and settings: as small as they go."""
+DEMONSTRATIONS = "demonstrations"
+MAX_FRAMES = 64
+_KEPT = ("buffers/**/*", "checkpoints/*", "models/**/versions/*", "launches/*/*.jsonl", "*.json")
+
+
+class _Demonstrator:
+    """Pushes mostly to the side to which the pole falls."""
+
+    version = 0
+
+    async def infer(self, observation: Any, batch: bool = False) -> Answer:
+        push = int(observation[2] + 0.5 * observation[3] > 0.06)
+        logits = np.where(np.arange(2) == push, 1.0, 0.0).astype(np.float32)
+        return Answer({"logits": logits, "value": np.float32(0)}, 0)
+
+
+def make(name: str) -> None:
+    """Make one trial in the working directory."""
+    recipe, task, settings = TRIALS[name]
+    goal = GoalPart(
+        episode_return=1e6, evaluate_at=1e6, max_frames=MAX_FRAMES, evaluation_episodes=2
+    )
+    config = with_overrides(load(recipe).Config(), settings.split())
+    template = Template(
+        recipe=recipe,
+        environment=task,
+        settings=config,
+        seed=1,
+        goal=goal,
+        keep=Keep(checkpoints=1, versions=2),
+    )
+    run_template(template, Launch(project=Path(), trial=name))
+
+
+def _files(trial: Path) -> Iterator[Path]:
+    """Yield what a trial goes on from, without what names the machine or can be made again."""
+    for record in trial.glob("launches/*/launch.json"):
+        content = json.loads(record.read_bytes())
+        content |= {"command": ["bray"], "folder": "", "host": "", "platform": "", "packages": {}}
+        record.write_text(json.dumps(content))
+        yield record
+    yield trial / "config.yaml"
+    for pattern in _KEPT:
+        yield from trial.glob(pattern)
+
+
+def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = entry.mtime = 0
+    entry.uname = entry.gname = ""
+    return entry
+
+
+def pack(name: str, files: list[Path], folder: Path) -> None:
+    """Put a trial's files into `<name>.tar.xz`."""
+    with tarfile.open(folder / f"{name}.tar.xz", "w:xz", preset=9) as archive:
+        for file in sorted(set(files)):
+            if file.is_file():
+                archive.add(file, filter=_anonymous)
+
+
+def main(folder: Path) -> None:
+    """Make all in a folder; the trials themselves stay in `<folder>/made`."""
+    made = folder / "made"
+    (made / DEMONSTRATIONS).mkdir(parents=True)
+    os.chdir(made)
+    demonstrations.record(Path(DEMONSTRATIONS), "CartPole-v1", _Demonstrator(), episodes=2, seed=1)
+    pack(DEMONSTRATIONS, list(Path(DEMONSTRATIONS).iterdir()), Path(".."))
+    for name in TRIALS:
+        make(name)
+        pack(name, list(_files(Path(name))), Path(".."))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve())
