@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from bray import distribution
-from bray.checks import fraction, layers, positive
+from bray.checks import fraction, layers, not_negative, positive
 from bray.compute import ComputeConfig
 from bray.sequences import Batch, time_major, unroll
-from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.protocols import Model
 from bray_trainer import Trainer, TrainerConfig
@@ -49,8 +48,11 @@ class ActorCriticConfig(ComputeConfig):
     def __post_init__(self) -> None:
         ComputeConfig.__post_init__(self)
         layers(hidden=self.hidden)
-        if self.memory_size < 0:
-            raise ConfigError(f"memory_size: expected 0 or more, got {self.memory_size}")
+        not_negative(
+            memory_size=self.memory_size,
+            value_coefficient=self.value_coefficient,
+            entropy_coefficient=self.entropy_coefficient,
+        )
         positive(
             learning_rate=self.learning_rate,
             max_grad_norm=self.max_grad_norm,

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from bray.checks import fraction, layers, positive
+from bray.checks import fraction, layers, not_negative, positive
 from bray.cooperative_tasks import make_teams
 from bray.generator import KeepsGenerator
 from bray.learning import Outcome, Pace
@@ -71,6 +71,7 @@ class Config:
             raise ConfigError(f"critic: expected state or own, got {self.critic!r}")
         layers(hidden=self.hidden)
         fraction(gamma=self.gamma, gae_lambda=self.gae_lambda)
+        not_negative(entropy_coefficient=self.entropy_coefficient)
         positive(
             learning_rate=self.learning_rate,
             epochs=self.epochs,

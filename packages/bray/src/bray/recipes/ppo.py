@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from bray import atari, distribution
-from bray.checks import fraction, layers, positive
+from bray.checks import fraction, layers, not_negative, positive
 from bray.compute import ComputeConfig
 from bray.learning import Outcome
 from bray.minibatches import minibatches
@@ -42,7 +42,6 @@ from bray.template import GoalPart
 from bray_algo import gae, ppo, schedules
 from bray_algo.columns import standardised
 from bray_core import metrics
-from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.protocols import Buffer, Model
 from bray_trainer import Trainer, TrainerConfig
@@ -107,9 +106,12 @@ class Config(ComputeConfig):
         )
         fraction(gamma=self.gamma, gae_lambda=self.gae_lambda, clip=self.clip)
         layers(hidden=self.hidden)
-        for name in ("anneal_frames", "memory_size"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name}: expected 0 or more, got {getattr(self, name)}")
+        not_negative(
+            anneal_frames=self.anneal_frames,
+            memory_size=self.memory_size,
+            value_coefficient=self.value_coefficient,
+            entropy_coefficient=self.entropy_coefficient,
+        )
 
 
 DEFAULTS = {
