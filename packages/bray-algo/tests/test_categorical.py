@@ -33,6 +33,8 @@ def test_against_the_definitions(seed: int) -> None:
     assert kl >= -1e-12
     assert categorical.log_prob(logits, torch.tensor(2)).item() == pytest.approx(np.log(p[2]))
     assert categorical.mode(logits).item() == p.argmax()
+    pair = categorical.log_prob_and_entropy(logits, torch.tensor(2))
+    assert pair == (categorical.log_prob(logits, torch.tensor(2)), categorical.entropy(logits))
 
 
 def test_illegal_actions_have_no_chance_and_no_gradient() -> None:

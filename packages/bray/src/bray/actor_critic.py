@@ -107,8 +107,7 @@ class ActorCriticTrainer(Trainer):
         """Return what the current policy says of segments of `handle`."""
         outputs, last = unroll(self.module, segments)
         return Columns(
-            distribution.log_prob(outputs, segments["action"]),
-            distribution.entropy(outputs),
+            *distribution.log_prob_and_entropy(outputs, segments["action"]),
             outputs["value"],
             last.detach(),
         )

@@ -169,8 +169,7 @@ class MAPPOTrainer(KeepsGenerator, Trainer):
         """Return MAPPO's loss; each row is one agent, whose value is its own."""
         logits, value = self.module.parts(batch["observation"])
         columns = (
-            categorical.log_prob(logits, batch["action"]),
-            categorical.entropy(logits),
+            *categorical.log_prob_and_entropy(logits, batch["action"]),
             value,
             batch["log_prob"],
             standardised(batch["advantage"]),

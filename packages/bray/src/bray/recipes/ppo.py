@@ -215,8 +215,7 @@ class PPOTrainer(Trainer):
         else:
             outputs = self.module(tensors(batch["observation"]))
         return ppo.loss(
-            distribution.log_prob(outputs, batch["action"]),
-            distribution.entropy(outputs),
+            *distribution.log_prob_and_entropy(outputs, batch["action"]),
             outputs["value"],
             batch["log_prob"],
             standardised(batch["advantage"]),

@@ -144,8 +144,7 @@ class SelfPlayTrainer(Trainer):
         logits = categorical.mask(outputs["logits"], batch["legal"])
         advantage = batch["advantage"]
         return ppo.loss(
-            categorical.log_prob(logits, batch["action"]),
-            categorical.entropy(logits),
+            *categorical.log_prob_and_entropy(logits, batch["action"]),
             outputs["value"],
             batch["log_prob"],
             standardised(advantage),
