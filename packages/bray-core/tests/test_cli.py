@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from bray_core import cli
+
 COMMANDS = """
 import sys, time
 from bray_core import cli
@@ -63,6 +65,40 @@ def chat(options):
         print("word")
     return 0
 
+def load(options): import bray_demo_slow
+
+def destroy(options):
+    class Held:
+        def __del__(self):
+            print("ready", flush=True)
+            time.sleep(60)
+    Held()
+    time.sleep(60)
+
+def convert(options):
+    try:
+        print("ready", flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        raise ImportError("numpy could not be loaded")
+
+def swallow(options):
+    try:
+        print("ready", flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        return 0
+
+def end(options):
+    import atexit
+    atexit.register(lambda: (print("ready", flush=True), time.sleep(60)))
+    return 0
+
+loader = Command("demo-load", "imports for long", nothing, load)
+destroyer = Command("demo-destroy", "is interrupted in a destructor", nothing, destroy)
+converter = Command("demo-convert", "makes another error of Ctrl-C", nothing, convert)
+swallower = Command("demo-swallow", "ends well in spite of Ctrl-C", nothing, swallow)
+ender = Command("demo-end", "takes long to end", nothing, end)
 shower = Command("demo-show", "shows its arguments", options, show)
 failer = Command("demo-fail", "fails", nothing, fail)
 sleeper = Command("demo-sleep", "sleeps", nothing, sleep)
@@ -77,6 +113,21 @@ demo-sleep = bray_demo:sleeper
 demo-hang = bray_demo:hanger
 demo-lose = bray_demo:loser
 demo-chat = bray_demo:chatter
+demo-load = bray_demo:loader
+demo-destroy = bray_demo:destroyer
+demo-convert = bray_demo:converter
+demo-swallow = bray_demo:swallower
+demo-end = bray_demo:ender
+"""
+SLOW_MODULE = """
+import time
+print("ready", flush=True)
+try:
+    for _ in range(50):
+        time.sleep(0.01)  # each is a moment for the signal
+except BaseException as error:  # as in the start of a C++ library
+    raise ImportError("this module is half loaded") from error
+print("loaded", flush=True)
 """
 
 
@@ -182,11 +233,15 @@ def test_debug_shows_where_it_came_from(environment: dict[str, str]) -> None:
 
 
 def interrupt(
-    environment: dict[str, str], name: str, number: int = signal.SIGINT
+    environment: dict[str, str],
+    name: str,
+    number: int = signal.SIGINT,
+    program: list[str] | None = None,
 ) -> tuple[int, bytes, bytes]:
     """Send a signal to a command that is ready; return its exit code and what it wrote after."""
+    words = command(name) if program is None else [*program, name]
     with subprocess.Popen(
-        command(name), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
@@ -206,6 +261,55 @@ def test_a_command_that_does_not_end_cleaning_up_is_ended(environment: dict[str,
     code, _, errors = interrupt(environment, "demo-hang")
     assert (code, errors) == (130, b"stopped by force: cleaning up took too long\n")
     assert time.monotonic() - start < 8
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_import_is_not_torn_by_a_signal(
+    environment: dict[str, str], tmp_path: Path, number: int
+) -> None:
+    (tmp_path / "bray_demo_slow.py").write_text(SLOW_MODULE)
+    assert interrupt(environment, "demo-load", number) == (130, b"loaded\n", b"stopped\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("where", ["bray_core.cli", "bray_core.entry"])
+def test_before_a_command_begins_a_signal_ends_it_at_once(
+    tmp_path: Path, number: int, where: str
+) -> None:
+    """Such as while the modules of all commands are loaded."""
+    environment = install(tmp_path, ENTRIES + "demo-slow = bray_demo_slow:absent\n")
+    (tmp_path / "bray_demo_slow.py").write_text(SLOW_MODULE.replace("range(50)", "range(5000)"))
+    main = f"import sys; from {where} import main; sys.exit(main())"
+    assert interrupt(environment, "demo-show", number, [sys.executable, "-c", main]) == (
+        130,
+        b"",
+        b"stopped\n",
+    )
+
+
+@pytest.mark.parametrize("name", ["demo-destroy", "demo-convert", "demo-swallow", "demo-end"])
+def test_a_signal_is_one_line_wherever_it_comes(environment: dict[str, str], name: str) -> None:
+    assert interrupt(environment, name) == (130, b"", b"stopped\n")
+
+
+def test_the_command_begins_with_next_to_nothing_loaded() -> None:
+    """Until its `main` Ctrl-C is Python's: a traceback."""
+    script = "import sys; before = set(sys.modules)\n{}\nprint(*set(sys.modules) - before)"
+    done = subprocess.run(
+        [sys.executable, "-c", script.format("import bray_core.entry")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    others = {name.split(".")[0] for name in done.stdout.split()} - {"bray_core"}
+    assert others <= {"__future__", "importlib", "warnings", "_warnings"}
+
+
+def test_handlers_are_given_back_to_a_program_that_calls_it(environment: dict[str, str]) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_an_interrupt_that_got_lost_is_found(environment: dict[str, str]) -> None:

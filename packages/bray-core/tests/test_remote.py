@@ -498,11 +498,13 @@ def test_sigterm_interrupts_a_launch_on_ray(tmp_path: Path) -> None:
         [sys.executable, "-c", TERMINATED, str(tmp_path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 128 + signal.SIGTERM
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (128 + signal.SIGTERM, b"")
     (launch,) = (tmp_path / "trial" / "launches").iterdir()
     record = LaunchRecord.read(launch)
     assert record is not None

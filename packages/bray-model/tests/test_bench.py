@@ -117,11 +117,12 @@ def replace_file(folder, name, data):
     path.write_text(json.dumps(manifest))
 
 
-def test_validate_finds_a_graph_whose_rows_depend_on_each_other(tmp_path):
+def test_validate_finds_a_graph_whose_rows_depend_on_each_other(tmp_path, monkeypatch):
     class Mean(torch.nn.Module):
         def forward(self, x):
             return x - x.mean(0, keepdim=True)
 
+    monkeypatch.setattr("bray_model.export.check_rows", lambda *given: None)
     folder = tmp_path / "export"
     with Model(Mean(), np.zeros((1, 3), np.float32)) as model:
         model.export(folder)

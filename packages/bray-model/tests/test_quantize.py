@@ -127,7 +127,11 @@ def test_a_quantised_graph_answers_nearly_as_the_float_one(export, caplog, name,
     batches = [draw(24, seed) for seed in range(4)]
     report = quantize(folder, kind, iter(batches))
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert (report.kind, report.inputs, report.num_rows) == (kind, "calibration", 96)
+    held_out = ("held-out calibration", 24)  # `int8` took its ranges from the others
+    rows = held_out if kind == "int8" else ("calibration", 96)
+    assert (report.kind, report.inputs, report.num_rows) == (kind, *rows)
+    assert report.share is not None
+    assert 0 < report.share <= 1
     got = np.concatenate([logits(folder, kind, batch) for batch in batches])
     want = np.concatenate([logits(folder, "auto", batch) for batch in batches])
     assert 0 < np.abs(got - want).max() < error * np.abs(want).max()
@@ -136,7 +140,7 @@ def test_a_quantised_graph_answers_nearly_as_the_float_one(export, caplog, name,
     (found,) = [each for each in report.outputs if each.name in ("outputs", "outputs/logits")]
     if kind == "float16":  # onnxruntime rounds less on a CPU than the report says
         assert found.max_abs_error < error * np.abs(want).max()
-    else:
+    elif kind == "int8-dynamic":
         assert found.agreement == pytest.approx(agreement)
         assert found.max_abs_error == pytest.approx(np.abs(got - want).max(), rel=1e-4)
     assert read_report(folder).quantized == (report,)
@@ -360,3 +364,61 @@ def test_agreement_is_the_share_of_equal_decisions(got, want, agreement):
     assert found.agreement == agreement
     assert found.max_abs_error == np.abs(np.array(got) - np.array(want)).max()
     assert np.isfinite(found.max_rel_error)
+
+
+def test_the_error_is_that_of_rows_that_showed_no_range(export):
+    """Of rows that lie beyond the others' range only a quarter is compared, and shows it."""
+    folder = export("mlp")
+    (rows,) = normal((4,))(64, 0)
+    rows[3::4] *= 8
+    got = quantize(folder, "int8", [(rows,)])
+    assert (got.inputs, got.num_rows) == ("held-out calibration", 16)
+    want = logits(folder, "auto", (rows[3::4],)) - logits(folder, "int8", (rows[3::4],))
+    assert got.outputs[0].max_abs_error == pytest.approx(np.abs(want).max(), rel=1e-4)
+    seen = logits(folder, "auto", (rows[::4],)) - logits(folder, "int8", (rows[::4],))
+    assert got.outputs[0].max_abs_error > 2 * np.abs(seen).max()
+
+
+@pytest.mark.parametrize("rows", [np.zeros((50, 4)), np.full((50, 4), 0.3), np.ones((1, 4))])
+def test_rows_that_are_all_the_same_calibrate_nothing(export, rows):
+    folder = export("mlp")
+    before = content(folder)
+    with pytest.raises(ConfigError, match="calibration: expected rows that differ .* all are the"):
+        quantize(folder, "int8", [(row[None].astype(np.float32),) for row in rows])
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4, 5])
+def test_few_rows_are_halved_too(export, rows):
+    report = quantize(export("mlp"), "int8", [normal((4,))(rows, 0)])
+    assert report.num_rows == 1
+
+
+def test_an_input_that_never_varies_is_named(export, caplog):
+    x, h, c = normal((4,), (1, 16), (1, 16))(32, 0)
+    folder = export("lstm")
+    report = quantize(folder, "int8-dynamic", [(x, (np.zeros_like(h), c))])
+    assert report.unvaried == ("inputs[1][0]",)
+    assert "inputs[1][0]: the same in every row" in report.table()
+    assert "inputs[1][0]: the same in every row: it was not compared" in caplog.text
+    assert read_report(folder).quantized == (report,)
+
+
+def test_a_kind_that_leaves_all_weights_as_they_are_is_refused(tmp_path):
+    class Bare(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = torch.nn.LSTM(4, 8, batch_first=True)
+
+        def forward(self, x):
+            return self.cell(x)[0][:, -1]
+
+    with Model(Bare(), np.zeros((1, 3, 4), np.float32)) as model:
+        model.export(tmp_path / "export")
+    rows = [normal((3, 4))(32, 0)]
+    with pytest.raises(ExportError, match="int8 leaves all its weights as they are: .* int8-dynam"):
+        quantize(tmp_path / "export", "int8", rows)
+    assert not (tmp_path / "export/int8.onnx").exists()
+    report = quantize(tmp_path / "export", "int8-dynamic", rows)
+    assert report.share == pytest.approx(384 / 448)  # all but the biases
+    assert "(85.7% of its weights are in fewer bits)" in report.table()

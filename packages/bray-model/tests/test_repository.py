@@ -1,12 +1,15 @@
 """Exports that come, change and go below a served folder."""
 
+import ctypes
 import gc
 import json
 import logging
+import resource
 import shutil
 import threading
 import weakref
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -209,4 +212,32 @@ def test_sessions_follow_the_newest_export(exports, tmp_path, monkeypatch):
     _, word, model = sessions("c")
     assert (word, model.version) == ("goodbye", 3)
     assert first.version == 2, "a session of another actor goes on as it was"
+    repository.close()
+
+
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc's heap")
+def test_deleted_versions_give_their_memory_back(exports, tmp_path):
+    def put(number):
+        copy(exports / "1", tmp_path / "constant" / str(number))
+        manifest = tmp_path / "constant" / str(number) / "manifest.json"
+        manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": number}))
+
+    put(1)
+    repository = open_at(tmp_path)
+    before = resident_bytes()
+    for number in range(2, 82):
+        put(number)
+    repository.scan()
+    held = resident_bytes() - before
+    models = [weakref.ref(model) for model in repository.models("constant")]
+    for number in range(1, 81):
+        shutil.rmtree(tmp_path / "constant" / str(number))
+    for _ in range(3):
+        repository.scan()
+    assert [model() is None for model in models] == [True] * 80 + [False]
+    assert resident_bytes() - before < 0.5 * held
     repository.close()

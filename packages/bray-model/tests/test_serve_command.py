@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -25,7 +26,11 @@ from bray_core.cli import main
 from bray_core.codec import decode, encode
 from bray_core.errors import ServiceError
 from bray_model import Model, ModelConfig, serve_command
+from bray_model.manifest import Manifest
+from bray_model.open_inference import MAX_REPLY_BYTES
 from bray_model.quantize import quantize
+from bray_model.serve_command import _LIMITS, _OTHER_LIMITS
+from bray_model.serve_example import example
 from bray_server import Client, Limits
 
 # Runs the command, then tells which heavy modules the process has loaded.
@@ -109,13 +114,90 @@ def test_serve_takes_the_backend_that_bench_recommended(
         np.testing.assert_array_equal(reply["outputs"]["logits"], model(*inputs)["logits"])
 
 
-def test_the_example_that_serve_prints_works(exported):
-    with serving(exported[0]) as (_, text):
-        line = text.splitlines()[2]
-        assert line.startswith('try: python -c "import numpy as np; ')
-        command = line.removeprefix("try: ").replace("python", sys.executable, 1)
-        run = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory):
+    """Options of a server with TLS and a token."""
+    folder = tmp_path_factory.mktemp("tls")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "authority.pem")
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_pem.write_to_path(folder / "key.pem")
+    certificate.cert_chain_pems[0].write_to_path(folder / "certificate.pem")
+    tls = [f"--tls-certificate={folder}/certificate.pem", f"--tls-key={folder}/key.pem"]
+    return [*tls, "--token-env=BRAY_TEST_TOKEN"]
+
+
+def run_the_example(text):
+    """Run the line that `bray serve` printed, as a user would."""
+    line = text.splitlines()[-1]
+    assert line.startswith('try: python -c "import ')
+    command = line.removeprefix("try: ").replace("python", sys.executable, 1)
+    environment = {**os.environ, "BRAY_TEST_TOKEN": "secret"}
+    return subprocess.run(
+        command, shell=True, capture_output=True, text=True, timeout=60, env=environment
+    )
+
+
+def test_the_example_that_serve_prints_works(exported, secured):
+    for options in ([], secured):
+        with serving(exported[0], *options, BRAY_TEST_TOKEN="secret") as (_, text):
+            run = run_the_example(text)
+            assert "'version': 0" in run.stdout, run.stderr
+
+
+def test_the_example_of_several_models_works(exported, numbers, secured, tmp_path):
+    shutil.copytree(exported[0], tmp_path / "policy/0")
+    for number in ("1", "2"):
+        shutil.copytree(numbers / number, tmp_path / "number" / number)
+    with serving(tmp_path, *secured, BRAY_TEST_TOKEN="secret") as (_, text):
+        run = run_the_example(text)
+        assert '"model_name":"number","model_version":"2"' in run.stdout, run.stderr
+    with serving(tmp_path, "--model=policy") as (_, text):
+        run = run_the_example(text)
         assert "'version': 0" in run.stdout, run.stderr
+
+
+def test_the_example_names_where_it_can_be_reached(exported):
+    manifest = Manifest.read(exported[0])
+    for address, reached in [
+        ("tcp://[::1]:7", "tcp://[::1]:7"),
+        ("tcp://[::]:7", "tcp://[::1]:7"),
+        ("tcps://0.0.0.0:7", "tcps://127.0.0.1:7"),
+    ]:
+        assert f"Client('{reached}')" in example(manifest, address)
+    line = example(manifest, "tcps://x:7", token_env="$(reboot)", certificate="a'b.pem")
+    assert "os.environ['TOKEN'], certificate_authority='certificate.pem')" in line
+    actor = replace(manifest, actor={"name": "policy", "config": {}})
+    assert example(actor, "tcps://x:7", token_env="T", certificate="c.pem") == (
+        "SSL_CERT_FILE='c.pem' bray play ENVIRONMENT --address tcps://x:7 --token-env T"
+    )
+
+
+def test_limits_are_options_with_the_servers_defaults():
+    for name, (default, _) in _LIMITS.items():
+        assert getattr(Limits(), name) == default, name
+    config = ModelConfig()
+    assert _OTHER_LIMITS["max_queue_rows"][0] == config.max_queue_rows
+    assert _OTHER_LIMITS["sequence_idle_s"][0] == config.session_idle_s
+    assert _OTHER_LIMITS["max_reply_bytes"][0] == MAX_REPLY_BYTES
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_limits_of_the_command_line_hold(numbers, workers):
+    limits = ("--max-body-bytes=2000", "--max-queue-rows=3", "--max-reply-bytes=50")
+    with serving(numbers / "1", *limits, f"--workers={workers}") as (_, text):
+        web = address(text, "http")
+        for rows, status, words in [
+            (1, 200, b'"data":[1.0]'),
+            (3, 429, b"larger --max-reply-bytes"),
+            (4, 429, b"larger --max-queue-rows"),
+            (2000, 413, b"the limit of 2000"),
+        ]:
+            tensor = {"name": "inputs[0]", "datatype": "FP32", "shape": [rows, 2]}
+            body = json.dumps({"inputs": [{**tensor, "data": [0] * 2 * rows}]}).encode()
+            got = put(web, "/v2/models/number/infer", body, None, "POST")
+            assert got[0] == status, got
+            assert words in got[1]
 
 
 def test_serve_takes_a_trial_and_asks_for_a_token(exported, observations, row, tmp_path):
@@ -160,6 +242,8 @@ def test_a_port_in_use_names_the_option(exported, capsys, option):
         (["--tls-key=k.pem", "--tls-certificate=c.pem"], "tls: cannot use certificate 'c.pem'"),
         (["--model=nobody"], "model 'nobody': not served; served: ['policy']"),
         (["--workers=2", "--model=nobody"], "ended before it listened: see what it said above"),
+        (["--max-body-bytes=0"], "--max-body-bytes: expected more than 0, got 0"),
+        (["--tick-timeout-s=nan"], "--tick-timeout-s: expected more than 0, got nan"),
         (["--backend=int8"], "backend='int8': "),
         (["--backend=onnx"], "backend: expected one of auto, int8, "),
         (["--device=gpu"], "device: expected one of cpu, cuda, got 'gpu'"),
@@ -181,12 +265,14 @@ def test_serve_with_an_actor_that_is_not_installed(export_copy, capsys):
 
 
 def test_the_printed_example_repeats_no_odd_names_of_a_manifest(export_copy):
-    from bray_model.manifest import Manifest
-    from bray_model.serve_command import _example
-
     path = export_copy / "manifest.json"
     path.write_text(path.read_text().replace('"units"', '"$(reboot)"'))
-    assert "reboot" not in _example(Manifest.read(export_copy), "tcp://127.0.0.1:1")
+    manifest = Manifest.read(export_copy)
+    assert "reboot" not in example(manifest, "tcp://127.0.0.1:1")
+    manifest = replace(manifest, name="a'+reboot()+'$(reboot)")
+    line = example(manifest, "http://127.0.0.1:1", of_several=True)
+    assert "$(" not in line
+    assert "'+" not in line
 
 
 # A model whose only output is its version.

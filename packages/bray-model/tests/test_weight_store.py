@@ -229,6 +229,18 @@ def test_a_relay_that_is_missed_is_replaced_once(store, maker):
     assert maker.made[0].calls == ["close"]
 
 
+def test_relays_that_die_again_and_again_are_not_made_any_more(store, maker, caplog):
+    outlet = store.outlet("far")
+    for _ in range(20):
+        if outlet.relay is None:
+            break
+        outlet = store.outlet("far", lost=outlet.relay)
+    assert len(maker.made) == 11, "as many as the limit of restarts has"
+    assert (outlet.is_here, outlet.relay) == (False, None), "the replicas ask the store"
+    assert "relays of node far die" in caplog.text
+    assert store.outlet("farther").relay == "farther-11"
+
+
 def test_without_a_relay_replicas_ask_the_store(store, maker, caplog):
     maker.error = WorkerLostError("no such node")
     outlet = store.outlet("far")

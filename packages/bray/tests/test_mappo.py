@@ -111,7 +111,7 @@ def test_steps_and_loss_are_those_by_hand() -> None:
         categorical.entropy(logits),
         value,
         batch["log_prob"],
-        (advantage - advantage.mean()) / (advantage.std() + 1e-8),
+        (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8),
         (batch["return"] - returns.mean()) / returns.std(correction=0),
         entropy_coefficient=0.01,
     )

@@ -110,9 +110,11 @@ def test_ppo_with_memory_trains_on_whole_segments() -> None:
     trainer = ppo.PPOTrainer(module, buffer, model=model, part=config, seed=1)
     replay = buffer.pop(timeout_s=1)
     batches = list(trainer.handle(replay))
-    segments = len(replay.block)
-    assert len(batches) == 2 * (segments // 4), "4 segments of 10 steps"
-    assert batches[0]["observation"].shape[:2] == (10, 4)
+    assert batches[0]["observation"].shape[0] == 10, "whole segments, of 10 steps at most"
+    steps = [int(batch["length"].sum()) for batch in batches]
+    assert sum(steps) == 2 * replay.tree["length"].sum(), "each once an epoch"
+    assert max(steps) <= 40
+    assert sum(count > 30 for count in steps) >= len(steps) - 2, "but for each epoch's last"
     loss, terms = trainer.loss(batches[0], 0)
     assert float(terms["approx_kl"]) == pytest.approx(0.0, abs=1e-5)
     loss.backward()

@@ -68,6 +68,39 @@ def test_minibatches_hold_each_valid_step_once_an_epoch() -> None:
     assert trainer.mean_return() == 10.0
 
 
+@pytest.mark.parametrize("lengths", [[1], [1, 1], [8, 3, 5], [7, 8]])
+def test_a_minibatch_of_one_step_or_equal_ones_trains(lengths: list[int]) -> None:
+    trainer = make_trainer(epochs=1, minibatch_size=1)
+    for batch in trainer.handle(segments(lengths)):
+        assert len(batch["advantage"]) == 1
+        loss, terms = trainer.loss(batch, 0)
+        assert torch.isfinite(loss)
+        assert terms["policy_loss"] == 0, "of one sample the advantage is the mean"
+        loss.backward()
+    assert all(torch.isfinite(p.grad).all() for p in trainer.module.parameters())
+
+
+def test_the_rest_of_an_epoch_is_shared_out() -> None:
+    sizes = [len(b["advantage"]) for b in make_trainer(epochs=1).handle(segments([8, 5, 4]))]
+    assert sizes == [17]
+    trainer = make_trainer(epochs=1, minibatch_size=8)
+    assert sorted(len(b["advantage"]) for b in trainer.handle(segments([8, 5, 4]))) == [5, 6, 6]
+
+
+def test_advantages_are_normalised_within_the_minibatch() -> None:
+    trainer = make_trainer(epochs=1, minibatch_size=5)
+    batch = next(trainer.handle(segments([8, 3, 5])))
+    _, terms = trainer.loss(batch, 0)
+    advantage = batch["advantage"].double().numpy()
+    normal = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    with torch.no_grad():
+        logits = trainer.module(batch["observation"])["logits"].double()
+    log_p = torch.log_softmax(logits, -1)[torch.arange(len(normal)), batch["action"]]
+    ratio = np.exp((log_p - batch["log_prob"]).numpy())
+    wanted = -np.minimum(ratio * normal, ratio.clip(0.8, 1.2) * normal).mean()
+    assert float(terms["policy_loss"]) == pytest.approx(wanted, abs=1e-5)
+
+
 def test_the_order_of_arrival_does_not_matter() -> None:
     replay = segments([8, 3, 5, 8])
     turned = Packed(LAYOUT, replay.block[::-1].copy())

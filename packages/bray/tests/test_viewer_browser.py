@@ -147,7 +147,7 @@ def test_versions_and_settings(visit: Visit) -> None:
     expect(page.locator("tbody tr").first).to_contain_text("29")
     page.get_by_role("link", name="Settings").click()
     expect(page.locator("pre").first).to_contain_text("capacity: 64")
-    expect(page.get_by_text("481.5")).to_be_visible()
+    expect(page.get_by_role("cell", name="481.5")).to_be_visible()
 
 
 def test_the_league_tells_cell_by_cell(visit: Visit) -> None:

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bray.viewer import loop, series
-from bray.viewer.metric_log import AXES, MetricLog, Row, rows, tail
+from bray.viewer.metric_log import AXES, MetricLog, tail
 from bray_core.experiment import launches
+from bray_core.json_lines import Row, rows
 
 
 def write(launch: Path, lines: list[dict[str, Any]], end: str = "\n") -> None:
@@ -37,7 +38,7 @@ def test_a_curve_goes_over_all_launches_on_any_axis(tmp_path: Path) -> None:
     wanted |= {"seconds": [1, 2, 3, 4], "policy_version": [1, 2, 3, 4]}
     assert list(wanted) == list(AXES)
     for axis, x in wanted.items():
-        found = log.curve("a", axis)
+        found = log.curve("a", axis)[:2]
         assert [column.tolist() for column in found] == [x, [1.0, 2.0, 3.0, 4.0]]
     assert log.curve("unknown", "frames")[0].size == 0
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from bray_actor.decoder import heads_of
+from bray_actor.decoder import MAX_LOG_STD, heads_of
 from bray_actor.squash import log_slope, squash
 from bray_core.errors import SpecError
 from bray_core.nested import Nested
@@ -91,6 +91,7 @@ class BatchDiagonalGaussian:
         """Draw independent normal components."""
         mean = _finite("mean", _leaf(outputs, "mean", self._shape))
         log_std = _finite("log_std", _leaf(outputs, "log_std", self._shape))
+        log_std = np.minimum(np.maximum(log_std, -MAX_LOG_STD), MAX_LOG_STD)
         noise = rng.standard_normal(self._shape)
         action = (mean + np.exp(log_std) * noise).astype(np.float32)
         density = -0.5 * (np.square(noise) + _LOG_2PI) - log_std

@@ -3,7 +3,9 @@
 Discrete: outputs `{"logits": [A], "value": []}`; of several actions at once (MultiDiscrete) the
 logits are a list of heads `[A_k]`. Continuous: `{"mean": [D], "log_std": [D], "value": []}`, a
 diagonal Gaussian; with `{"low": [D], "high": [D]}` too it is squashed between these by tanh. An
-action that must not be taken has a logit far below the others: masking is the module's part.
+action that must not be taken has a logit far below the others: masking is the module's part. What
+is drawn and its probability are those of `bray_algo`: the least finite logit, as its mask gives, or
+−inf is no chance, and a `log_std` is held within −20 and 20.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from bray_core.errors import SpecError
 from bray_core.nested import Nested
 
 _LOG_2PI = math.log(2 * math.pi)
+MAX_LOG_STD = 20.0
+"""Bound of a log standard deviation, on both sides: that of `bray_algo.gaussian`."""
 
 
 class Decision(NamedTuple):
@@ -117,7 +121,9 @@ class DiagonalGaussian:
         return Decision(squash(action, low, high), log_prob - slope)
 
     def _parameters(self, outputs: Nested) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        return self._finite(outputs, "mean"), self._finite(outputs, "log_std")
+        log_std = self._finite(outputs, "log_std")
+        held = np.minimum(np.maximum(log_std, -MAX_LOG_STD), MAX_LOG_STD)
+        return self._finite(outputs, "mean"), held
 
     def _finite(self, outputs: Nested, name: str) -> npt.NDArray[Any]:
         leaf: npt.NDArray[Any] = _leaf(outputs, name, (self._size,)).astype(np.float64)

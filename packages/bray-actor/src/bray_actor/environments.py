@@ -184,10 +184,11 @@ def final_observation(info: Mapping[str, Any], index: int) -> Any:
     Raises:
         ConfigError: the environment does not tell it.
     """
-    final = info.get("final_obs")
-    if final is None:
+    final = info.get("final_obs", info.get("final_observation"))  # its name until Gymnasium 1.0
+    row = None if final is None else _row(final, index)
+    if row is None:
         raise ConfigError("environment: autoreset_mode is SameStep: expected final_obs in the info")
-    return _row(final, index)
+    return row
 
 
 def _row(tree: Any, index: int) -> Any:

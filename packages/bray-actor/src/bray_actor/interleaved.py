@@ -35,15 +35,19 @@ class Interleaved:
         return sum(runner.num_envs for runner in self._runners)
 
     async def run(self, steps: int) -> int:
-        """Take so many steps of all environments; return how many were recorded."""
-        if steps < 1:
-            raise ConfigError(f"steps: expected 1 or more, got {steps}")
+        """Record so many steps of each environment in the mean; return how many that were in all.
+
+        Errors are those of `Runner.run`.
+        """
+        for runner in self._runners:
+            runner.owe(steps)
         started, recorded = time.perf_counter(), 0
         try:
-            for _ in range(steps):
+            while any(runner.owes for runner in self._runners):
                 for runner in self._runners:
                     recorded += runner.finish()
-                    await runner.act()
+                    if runner.owes:
+                        await runner.act()
         finally:  # if one failed, too: its neighbours are not left in the middle of a step
             recorded += sum(runner.finish() for runner in self._runners)
         waited_s = sum(runner.take_stepping_s() for runner in self._runners)

@@ -94,8 +94,13 @@ class LaneBarrier:
         self._left = steps
         self._lost: list[str] = []
 
-    def join(self, session: str) -> Seat:
+    def join(self, session: str, on_held: Callable[[Nested], None]) -> Seat:
         """Return the seat of a new session, which takes the place of the lane's last one.
+
+        Args:
+            session: its name, `lane/…`.
+            on_held: called with the observation of a tick that has to wait for another version of
+                the model, so that what was recorded under this one can be handed over.
 
         Raises:
             SpecError: its lane was not declared.
@@ -111,7 +116,7 @@ class LaneBarrier:
             self._out.add(lane)
         if not self._plays_on:
             self._out.add(lane)
-        lane.seat = Seat(self, lane)
+        lane.seat = Seat(self, lane, on_held)
         return lane.seat
 
     def refund(self, steps: int) -> None:
@@ -265,19 +270,20 @@ class LaneBarrier:
 class Seat:
     """The place of one session in a `LaneBarrier`: `LaneBarrier.join` makes it."""
 
-    def __init__(self, barrier: LaneBarrier, lane: _Lane) -> None:
+    def __init__(
+        self, barrier: LaneBarrier, lane: _Lane, on_held: Callable[[Nested], None]
+    ) -> None:
         self.lane = lane
+        self.on_held = on_held
         self._barrier = barrier
 
-    async def ask(self, *inputs: Nested, on_held: Callable[[], None]) -> Answer:
+    async def ask(self, *inputs: Nested) -> Answer:
         """Answer one row when all lanes have sent theirs.
 
         A step whose answer fails, or is not waited for, is given back.
 
         Args:
-            inputs: of the model, without batch dimension.
-            on_held: called once if the row has to wait for another version of the model, so that
-                what was recorded under this one can be handed over.
+            inputs: of the model, the observation first, without batch dimension.
 
         Raises:
             DeadlineError: no new version came in time.
@@ -286,7 +292,7 @@ class Seat:
         """
         if self.lane.seat is not self:
             raise SpecError(f"lane {self.lane.name!r}: another session has taken it over")
-        turn = _Turn(self.lane, inputs, on_held, asyncio.get_running_loop().create_future())
+        turn = _Turn(self.lane, self, inputs, asyncio.get_running_loop().create_future())
         self._barrier._put(turn)
         try:
             return await turn.future
@@ -317,8 +323,8 @@ class _Turn:
     """One tick of a lane, from its arrival to its answer."""
 
     lane: _Lane
+    seat: Seat
     inputs: tuple[Nested, ...]
-    on_held: Callable[[], None]
     future: asyncio.Future[Any]
     is_held: bool = False
     is_answered: bool = False
@@ -328,7 +334,7 @@ class _Turn:
         """Tell its session that it waits for another version; False if that failed it."""
         self.is_held = True
         try:
-            self.on_held()
+            self.seat.on_held(self.inputs[0])
         except Exception as error:  # noqa: BLE001  the request's boundary: passed to its caller
             self.fail(error)
             return False

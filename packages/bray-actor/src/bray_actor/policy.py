@@ -12,7 +12,6 @@ import random
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -94,7 +93,7 @@ class PolicyActor(Actor):
         self._buffer = buffer
         self._budget = lanes if budget is None else budget
         self._pace = budget
-        self._seat = None if lanes is None else lanes.join(session)
+        self._seat = None if lanes is None else lanes.join(session, self._cut)
         self._writer = SegmentWriter(buffer.layout) if buffer is not None else None
         self._state = np.zeros(config.state_size, np.float32)
         self._random = random.Random(f"{config.seed}/{session}")
@@ -155,7 +154,7 @@ class PolicyActor(Actor):
         inputs = (observation, self._state) if self._config.state_size else (observation,)
         try:
             if self._seat is not None:
-                return await self._seat.ask(*inputs, on_held=partial(self._cut, observation))
+                return await self._seat.ask(*inputs)
             await self._admit(observation)
             return await self._infer(*inputs)
         except SpecError as error:

@@ -7,19 +7,23 @@ A file is `BRAYEP01` and then zlib-compressed bray codec: `{"session", "began_s"
 from __future__ import annotations
 
 import logging
+import math
 import time
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
+import msgspec
+
 from bray_core import codec, metrics
-from bray_core.errors import ConfigError, SpecError
+from bray_core.errors import ConfigError, RefusedFileError, SpecError
 from bray_core.experiment import write_atomic
 from bray_core.protocols import Actor
+from bray_core.regular_file import Opener, open_regular
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +32,11 @@ _MAGIC = b"BRAYEP01"
 _MAX_EPISODE_BYTES = 64 * 1024 * 1024
 _MAX_FILE_BYTES = 2 * _MAX_EPISODE_BYTES
 """What a file may hold once it is decompressed: the bodies, and what the codec adds."""
+
+MAX_REQUESTS = 100_000
+"""Of one episode; later ones are left out."""
+_MAX_READ = 2**20
+"""Requests of files that were written before there was a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,10 @@ class Episode:
     is_whole: bool
     """Whether no request was left out because there were too many."""
     requests: tuple[RecordedRequest, ...]
+
+
+class LongEpisodeError(SpecError):
+    """A file holds more than its reader takes."""
 
 
 class Recorder:
@@ -195,7 +208,7 @@ class _Recorded:
             return reply
         finally:
             self._left -= len(body) + len(reply or b"") + 64
-            if self._left >= 0:
+            if self._left >= 0 and len(self._requests) < MAX_REQUESTS:
                 self._requests.append(RecordedRequest(kind, at_s, body, reply))
             else:
                 self._is_whole = False
@@ -218,23 +231,70 @@ def _encode(episode: Episode) -> bytes:
     )
 
 
-def read_episode(path: str | Path) -> Episode:
+class _Stored(msgspec.Struct):
+    """What a file holds, checked as it is read: no value is made of what is none of ours."""
+
+    session: str
+    began_s: float
+    outcome: str
+    is_whole: bool
+    requests: msgspec.Raw
+
+
+_DECODER = msgspec.msgpack.Decoder(_Stored)
+_REQUESTS = msgspec.msgpack.Decoder(
+    list[tuple[Literal["start", "tick", "end"], float, bytes, bytes | None]]
+)
+
+
+def read_episode(
+    path: str | Path,
+    *,
+    max_bytes: int = _MAX_FILE_BYTES,
+    max_requests: int = _MAX_READ,
+    opener: Opener = open_regular,
+) -> Episode:
     """Read a recorded episode.
 
+    Args:
+        path: of the file.
+        max_bytes: what it may hold once it is decompressed; it is decompressed no further.
+        max_requests: how many it may hold.
+        opener: of the file.
+
     Raises:
+        LongEpisodeError: it holds more.
         SpecError: the file is none, or damaged; names it.
         FileNotFoundError: there is none.
     """
-    data = Path(path).read_bytes()
+    try:
+        with opener(Path(path)) as file:
+            data = file.read(_MAX_FILE_BYTES + 1)
+    except RefusedFileError as error:
+        raise SpecError(str(error)) from error
     if not data.startswith(_MAGIC):
         raise SpecError(f"{path}: expected an episode of bray, got {data[:8]!r}")
     try:
         unpacker = zlib.decompressobj()
-        packed = unpacker.decompress(data[len(_MAGIC) :], _MAX_FILE_BYTES)
+        packed = unpacker.decompress(data[len(_MAGIC) :], max_bytes)
         if not unpacker.eof:
-            raise ValueError("cut short, or too long")
-        tree: Any = codec.decode(packed, max_bytes=_MAX_FILE_BYTES, trusted=True)
-        requests = tuple(RecordedRequest(*request) for request in tree.pop("requests"))
-        return Episode(**tree, requests=requests)
-    except Exception as error:
+            if len(packed) >= max_bytes:
+                raise LongEpisodeError(f"{path}: expected {max_bytes} bytes of requests at most")
+            raise ValueError("cut short")
+        stored = _DECODER.decode(packed)
+        if _length(bytes(memoryview(stored.requests)[:5])) > max_requests:
+            raise LongEpisodeError(f"{path}: expected {max_requests} requests at most")
+        requests = tuple(RecordedRequest(*one) for one in _REQUESTS.decode(stored.requests))
+        if not all(map(math.isfinite, (stored.began_s, *(r.at_s for r in requests)))):
+            raise ValueError("expected seconds, got some that are not finite")
+    except LongEpisodeError:
+        raise
+    except (ValueError, zlib.error, RecursionError) as error:  # msgspec's are ValueErrors
         raise SpecError(f"{path}: a damaged episode: {type(error).__name__}: {error}") from error
+    return Episode(stored.session, stored.began_s, stored.outcome, stored.is_whole, requests)
+
+
+def _length(head: bytes) -> int:
+    """Return how long a list says it is that begins so; one of 15 or fewer says it elsewhere."""
+    size = {0xDC: 2, 0xDD: 4}.get(head[0], 0)
+    return int.from_bytes(head[1 : 1 + size], "big")

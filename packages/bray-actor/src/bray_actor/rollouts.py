@@ -35,7 +35,9 @@ class Rollouts:
         self._frames = 0
 
     def collect(self, steps: int) -> None:
-        """Take so many steps of all environments and push all that was recorded.
+        """Record so many steps of each environment in the mean, and push them.
+
+        So `steps` times the number of environments can be popped, however these begin episodes.
 
         Raises:
             ConfigError: steps is below 1.
@@ -55,7 +57,7 @@ class Rollouts:
 
 
 async def collect(runner: AnyRunner, steps: int) -> int:
-    """Take so many steps, push also what is under way, and return how many were recorded."""
+    """Record so many steps, push also what is under way, and return how many that were."""
     recorded = await runner.run(steps)
     runner.cut()
     return recorded

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bray_core import nested
 from bray_core.errors import SpecError
@@ -22,11 +20,10 @@ class RowBlock:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._like: Nested = None
-        self._columns: dict[str, npt.NDArray[Any]] = {}
+        self._columns: Nested = None
 
     def fill(self, rows: Mapping[int, Nested]) -> Nested:
-        """Return the batch that holds these rows at their places; it is overwritten by the next.
+        """Return the batch that holds these rows at their places; the next one overwrites it.
 
         Args:
             rows: place → tree of arrays, all of the same structure, shapes and dtypes.
@@ -34,46 +31,49 @@ class RowBlock:
         Raises:
             SpecError: one is unlike the others; the next batch may be of another kind.
         """
-        if not self._columns:
-            self._begin(next(iter(rows.values())))
-        columns = self._columns
+        if self._columns is None:
+            spec = nested.spec(next(iter(rows.values())))
+            self._columns = nested.map(lambda s: np.zeros((self._size, *s.shape), s.dtype), spec)
         if len(rows) < self._size:
-            for column in columns.values():
+            for _, column in nested.items(self._columns):
                 column.fill(0)
         for place, row in rows.items():
-            count = 0
-            for path, leaf in nested.items(row):
-                column = columns.get(path)
-                if column is None or not _fits(leaf, column):
-                    raise self._unlike()
-                column[place] = leaf
-                count += 1
-            if count < len(columns):
-                raise self._unlike()
-        return nested.unflatten(self._like, columns.values())
-
-    def _begin(self, row: Nested) -> None:
-        self._columns = {
-            path: np.zeros((self._size, *spec.shape), spec.dtype)
-            for path, spec in nested.items(nested.spec(row))
-        }
-        self._like = row
-
-    def _unlike(self) -> SpecError:
-        """Return what is wrong with a row, and let the next batch decide anew what is right."""
-        self.forget()
-        return SpecError("row: expected the structure, shapes and dtypes of the other rows")
+            if not _put(self._columns, row, place):
+                self.forget()
+                raise SpecError("row: expected structure, shapes and dtypes of the other rows")
+        return self._columns
 
     def forget(self) -> None:
         """Take the kind of the next batch's rows as right."""
-        self._columns = {}
+        self._columns = None
 
 
-def _fits(leaf: Any, column: npt.NDArray[Any]) -> bool:
-    shape: object = getattr(leaf, "shape", None)
-    return shape == column.shape[1:] and leaf.dtype == column.dtype
+def _put(columns: Nested, row: Nested, place: int) -> bool:
+    """Copy a row to its place; False if it is unlike the columns."""
+    if isinstance(columns, np.ndarray):
+        if not isinstance(row, np.ndarray | np.generic):
+            return False
+        if row.shape != columns.shape[1:] or row.dtype != columns.dtype:
+            return False
+        columns[place] = row
+        return True
+    if isinstance(columns, dict):
+        return (
+            isinstance(row, dict)
+            and len(row) == len(columns)
+            and all(name in row and _put(columns[name], row[name], place) for name in columns)
+        )
+    return (
+        isinstance(row, list | tuple)
+        and len(row) == len(columns)
+        and all(_put(column, leaf, place) for column, leaf in zip(columns, row, strict=True))
+    )
 
 
 def row_of(outputs: Nested, place: int) -> Nested:
     """Return one row of a batch's outputs, as views."""
-    return nested.map(lambda leaf: leaf[place, ...], outputs)
+    if isinstance(outputs, dict):  # written out: every tick passes here
+        return {name: row_of(child, place) for name, child in outputs.items()}
+    if isinstance(outputs, list | tuple):
+        return nested.map(lambda leaf: leaf[place, ...], outputs)
+    return outputs[place, ...]

@@ -17,7 +17,8 @@ from bray_actor.batch_decoder import (
     BatchMultiCategorical,
 )
 from bray_actor.environments import autoreset_mode, final_observation
-from bray_actor.segment import extra_names, stack_of, state_size_of
+from bray_actor.promise import Promise
+from bray_actor.segment import can_hold, extra_names, stack_of, state_size_of
 from bray_actor.segment_columns import StackedFrames, WholeObservations
 from bray_actor.signal import Signal
 from bray_actor.spaces import import_gymnasium, spec_of, to_arrays
@@ -45,8 +46,9 @@ class Runner:
     A_k]`, a Box of one dimension by `mean, log_std [N, D]` (clipped to the Box for the environment,
     recorded as drawn; with `low, high [N, D]` too it is squashed between them by tanh), and `value
     [N]`. A recurrent model (the layout has `initial_state [S]`) takes observation and `state [N,
-    S]`, and returns the next `state`. It does not matter which way the environment resets itself.
-    A full buffer that blocks lets the runner wait.
+    S]`, and returns the next `state`. It does not matter which way the environment resets itself:
+    steps are counted as they are recorded, and one that only begins an episode is none. A full
+    buffer that blocks lets the runner wait.
 
     Of environments that step in threads or processes of their own (ALE's, Gymnasium's
     `AsyncVectorEnv`) two runners can take turns: see `Interleaved`.
@@ -95,6 +97,9 @@ class Runner:
         self._rows: _Rows = np.arange(n)
         self._acting = self._rows
         """Those that act in this step: of the others it only begins an episode."""
+        self._promise = Promise(n)
+        self._shapes = {path: leaf.shape for path, leaf in nested.items(self._expected(n))}
+        self._check_observation(self._observation)
         self._at = np.zeros(n, np.int64)
         self._returns = np.zeros(n)
         self._lengths = np.zeros(n, np.int64)
@@ -107,6 +112,8 @@ class Runner:
         self._version = model.version
         self._stepping_s = 0.0
         self._is_stepping = False
+        self._held: tuple[_Rows, npt.NDArray[np.bool_]] | None = None
+        """Completed segments of the next run, and whose episode had ended."""
         self._outputs: Nested = None
         """Of the step that is under way."""
         self._ended: deque[float] = deque(maxlen=_KEPT_RETURNS)
@@ -117,7 +124,7 @@ class Runner:
         if stack := stack_of(self._layout):
             frames = spec["frames"]
             has = ArraySpec(frames.dtype, (stack, *frames.shape[1:]))
-        if nested.flatten(has) != nested.flatten(wanted):
+        if not can_hold(has, wanted):
             raise ConfigError(
                 f"buffer: its segments' observation is {has}, the environment's is {wanted}"
             )
@@ -134,23 +141,46 @@ class Runner:
         return len(self._rows)
 
     async def run(self, steps: int) -> int:
-        """Take so many steps of all environments; return how many were recorded."""
-        if steps < 1:
-            raise ConfigError(f"steps: expected 1 or more, got {steps}")
+        """Record so many steps of each environment in the mean; return how many that were in all.
+
+        That is `steps` times N exactly. An environment that begins its episodes by steps of their
+        own is stepped more often for it, and what a last step brings beyond is recorded, but pushed
+        and counted with the next run.
+
+        Raises:
+            ConfigError: steps is below 1.
+            SpecError: the environment or the model returned what does not fit; names it.
+            DeadlineError: the environment's processes or the buffer took too long.
+        """
+        self.owe(steps)
         recorded = 0
         started, self._stepping_s = time.perf_counter(), 0.0
-        for _ in range(steps):
+        while self.owes:
             await self.act()
             recorded += self.finish()
         metrics.record("actor/steps", recorded, kind="count")
         metrics.record("actor/utilisation", self._stepping_s / (time.perf_counter() - started))
         return recorded
 
+    def owe(self, steps: int) -> None:
+        """Let `owes` be True until so many steps of each environment are under way."""
+        if steps < 1:
+            raise ConfigError(f"steps: expected 1 or more, got {steps}")
+        self._promise.make(steps)
+
+    @property
+    def owes(self) -> bool:
+        """Whether `act` is to be called again for what `owe` asked."""
+        return self._promise.is_open
+
     async def act(self) -> None:
         """Begin a step: let the model decide, and hand its actions to the environments."""
+        self._push_held()
         answer = await self._infer()
         action, log_prob = self._decoder.sample(answer.outputs, self._random)
         self._version, self._outputs = answer.version, answer.outputs
+        if len(late := self._promise.take(self._acting)):
+            self._begin_late(late)
         self._begin_steps(self._acting, action, log_prob, answer.outputs, answer.version)
         low_high = self._low_high
         taken = action + self._first if low_high is None else np.clip(action, *low_high)
@@ -168,7 +198,11 @@ class Runner:
         observation, reward, terminated, truncated, info = self._stepping.finish()
         self._stepping_s += time.perf_counter() - started
         acting = self._acting
+        reward = self._column("reward", reward, "biuf")
+        terminated = self._column("terminated", terminated, "biu").astype(bool, copy=False)
+        truncated = self._column("truncated", truncated, "biu").astype(bool, copy=False)
         following = to_arrays(self._space, observation)
+        self._check_observation(following)
         ended = terminated | truncated
         self._returns[acting] += reward[acting]
         if self._signal is not None:
@@ -185,7 +219,35 @@ class Runner:
             observation, _ = self._env.reset(options={"reset_mask": ended})
             following = to_arrays(self._space, observation)
         self._observation = following
-        return len(acting)
+        return self._promise.count(len(acting))
+
+    def _expected(self, *lead: int) -> Nested:
+        """Return the spec of an observation of all, with `lead` before each shape."""
+        return nested.map(
+            lambda leaf: ArraySpec(leaf.dtype, (*lead, *leaf.shape)), spec_of(self._space)
+        )
+
+    def _check_observation(self, observation: Nested) -> None:
+        """Refuse what would be broadcast into the segments."""
+        if isinstance(observation, np.ndarray) and observation.shape == self._shapes.get(""):
+            return  # the quick way
+        for path, leaf in nested.items(observation):
+            if leaf.shape != self._shapes[path]:
+                name = f"observation/{path}" if path else "observation"
+                raise SpecError(
+                    f"environment: {name}: expected {self._shapes[path]}, got {leaf.shape}"
+                )
+
+    def _column(self, name: str, value: Any, kinds: str) -> _Column:
+        """Return what the environment said of each, as an array `[N]`."""
+        column = np.asarray(value)
+        if column.shape != self._rows.shape or column.dtype.kind not in kinds:
+            wanted = "numbers" if "f" in kinds else "flags"
+            raise SpecError(
+                f"environment: {name}: expected {self.num_envs} {wanted}, one of each environment, "
+                f"got {column.dtype} {column.shape}"
+            )
+        return column
 
     def take_stepping_s(self) -> float:
         """Return how long the environments were waited for since the last call or `run`."""
@@ -202,11 +264,16 @@ class Runner:
 
     def close(self) -> None:
         """Close the environments."""
-        self._env.close()
+        self._stepping.close()
 
     def cut(self) -> None:
-        """Push the segments that are under way, so that all that was recorded can be popped."""
-        under_way = self._rows[self._at > 0]
+        """Push the segments that are under way, so that all that was recorded can be popped.
+
+        What a run has recorded beyond its steps stays for the next one.
+        """
+        is_under_way = self._at > 0
+        is_under_way[self._promise.late] = False
+        under_way = self._rows[is_under_way]
         if len(under_way):
             self._finish_seen(under_way, self._observation)
             self._push(under_way, np.zeros(len(self._rows), bool))
@@ -285,7 +352,26 @@ class Runner:
         if not len(full):
             return
         self._write_final(full[~terminated[full]], observation, ended, info)
-        self._push(full, ended)
+        if len(self._promise.late):
+            is_late = np.isin(full, self._promise.late)
+            self._held = full[is_late], ended
+            full = full[~is_late]
+        if len(full):
+            self._push(full, ended)
+
+    def _begin_late(self, late: _Rows) -> None:
+        """Cut the segments of those whose step counts for the next run: that has their step."""
+        goes_on = late[self._at[late] > 0]
+        if len(goes_on):
+            self._finish_seen(goes_on, self._observation)
+            self._push(goes_on, np.zeros(self.num_envs, bool))
+
+    def _push_held(self) -> None:
+        """Push what the last step of the run before completed beyond its steps."""
+        if self._held is not None:
+            held, self._held = self._held, None
+            if len(held[0]):
+                self._push(*held)
 
     def _push(self, full: _Rows, ended: npt.NDArray[np.bool_]) -> None:
         views = self._views

@@ -97,6 +97,16 @@ def segment_spec(
     }
 
 
+def can_hold(recorded: Nested, given: Nested) -> bool:
+    """Return whether leaves of these specs hold what is given: the same, or float64 as float32."""
+    columns, leaves = nested.flatten(recorded), nested.flatten(given)
+    return columns.keys() == leaves.keys() and all(
+        column.shape == leaf.shape
+        and (column.dtype == leaf.dtype or (column.dtype, leaf.dtype) == (np.float32, np.float64))
+        for column, leaf in zip(columns.values(), leaves.values(), strict=True)
+    )
+
+
 def extra_names(layout: Layout) -> tuple[str, ...]:
     """Return the names of what the algorithm added to a `segment_spec`."""
     return tuple(sorted(set(layout.spec) - _NAMES))

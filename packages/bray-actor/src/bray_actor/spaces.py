@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from bray_core.choice import closest
-from bray_core.errors import ConfigError, MissingExtraError
+from bray_core.errors import ConfigError, MissingExtraError, SpecError
 from bray_core.nested import ArraySpec, Nested
 from bray_core.own_module import import_own
 
 ALIASES = {"cartpole": "CartPole-v1"}
 """Short names that `bray play` and `bray train` know."""
+_WHOLE = "biu"
+"""Kinds of numpy's types that hold no fractions."""
 ATARI = "ALE/"
 """Namespace of the ids of Atari games."""
 
@@ -125,15 +127,22 @@ def check_spaces(observation: Any, action: Any, agent: str = "") -> None:
 
 
 def to_arrays(space: Any, value: Any) -> Nested:
-    """Return a value of a space as arrays of its spec, or a batch of values likewise."""
+    """Return a value of a space as arrays of its spec, or a batch of values likewise.
+
+    Raises:
+        SpecError: fractions where the space has whole numbers.
+    """
     spaces = import_gymnasium().spaces
     if isinstance(space, spaces.Dict):
         return {name: to_arrays(child, value[name]) for name, child in space.items()}
     if isinstance(space, spaces.Tuple):
         return [to_arrays(child, v) for child, v in zip(space, value, strict=True)]
+    given = np.asarray(value)
+    if given.dtype.kind not in _WHOLE and space.dtype.kind in _WHOLE:
+        raise SpecError(f"environment: observation: expected whole numbers, got {given.dtype}")
     if isinstance(space, spaces.Discrete):
-        return np.asarray(np.asarray(value, np.int64) - space.start)
-    array = np.asarray(value, space.dtype)
+        return np.asarray(given.astype(np.int64, copy=False) - space.start)
+    array = given.astype(space.dtype, copy=False)
     return array - space.start if isinstance(space, spaces.MultiDiscrete) else array
 
 

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
+from contextlib import suppress
 from typing import Any, Protocol
+
+from bray_core.errors import DeadlineError, WorkerLostError
+
+STEP_TIMEOUT_S = 900.0
+"""How long a step of environments in other processes may take."""
 
 
 class Stepping(Protocol):
@@ -15,6 +22,10 @@ class Stepping(Protocol):
 
     def finish(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Return what the environment's `step` would have returned."""
+        ...
+
+    def close(self) -> None:
+        """Close the environment, also in the middle of a step."""
         ...
 
 
@@ -33,6 +44,10 @@ class Waiting:
         """Step."""
         return self._env.step(self._actions)
 
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
 
 class Threads:
     """Of ALE's, which steps in threads of its own."""
@@ -48,12 +63,22 @@ class Threads:
         """Wait for the threads."""
         return self._env.recv()
 
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
 
 class Processes:
-    """Of Gymnasium's `AsyncVectorEnv`."""
+    """Of Gymnasium's `AsyncVectorEnv`.
+
+    Raises:
+        DeadlineError: a step took longer than a quarter of an hour.
+        WorkerLostError: one of its processes has ended.
+    """
 
     def __init__(self, environment: Any) -> None:
         self._env = environment
+        self._is_stuck = False
 
     def begin(self, actions: Any) -> None:
         """Hand the actions to the processes."""
@@ -61,7 +86,30 @@ class Processes:
 
     def finish(self) -> Any:
         """Wait for the processes."""
-        return self._env.step_wait()
+        try:
+            return self._env.step_wait(timeout=STEP_TIMEOUT_S)
+        except multiprocessing.TimeoutError as error:
+            self._is_stuck = True
+            raise DeadlineError(
+                f"environment: no step within {STEP_TIMEOUT_S:g} s: one of the processes of its "
+                "AsyncVectorEnv stands still"
+            ) from error
+        except (EOFError, ConnectionError) as error:
+            self._is_stuck = True
+            raise WorkerLostError(
+                "environment: a process of its AsyncVectorEnv has ended in the middle of a step"
+            ) from error
+
+    def close(self) -> None:
+        """End the processes; those that stand still are not waited for."""
+        if not self._is_stuck:
+            self._env.close()
+            return
+        for process in self._env.processes:
+            process.kill()
+        with suppress(EOFError, OSError):  # it would still wait for their answers
+            self._env.close(terminate=True)
+        self._env.closed = True
 
 
 def stepping_of(environment: Any) -> Stepping:

@@ -129,6 +129,7 @@ def loss(
         The loss, and `kl`, the mean of `divergence`.
     """
     log_p = _chosen_log_p(logits, action, target)
+    target = wide(target)
     loss = weighted_mean(-(target.detach() * log_p).sum(-1), weight)
     return loss, {"kl": _kl(target, log_p).mean()}
 
@@ -159,4 +160,5 @@ def _chosen_log_p(logits: Tensor, action: Tensor, target: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _kl(target: Tensor, log_p: Tensor) -> Tensor:
+    target = wide(target)
     return (torch.xlogy(target, target) - target * log_p).sum(-1).clamp(min=0)

@@ -28,7 +28,7 @@ def critic_loss(q: Tensor, target: Tensor, *, weight: Tensor | None = None) -> t
         ValueError: shapes do not agree; so in all of this file.
     """
     error = _error(q, target)
-    terms = {"td_error": error.detach().abs().mean(), "q": q.detach().mean()}
+    terms = {"td_error": error.detach().abs().mean(), "q": wide(q).detach().mean()}
     return weighted_mean(error.square().sum(0), weight), terms
 
 

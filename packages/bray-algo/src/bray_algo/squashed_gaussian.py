@@ -21,8 +21,8 @@ from bray_algo.precision import alike, wide
 from bray_algo.validation import check_finite
 
 _NUM_NODES = 48
-_HERMITE = np.polynomial.hermite_e.hermegauss(_NUM_NODES)
-_LEGENDRE = np.polynomial.legendre.leggauss(_NUM_NODES)
+_HERMITE = tuple(map(torch.from_numpy, np.polynomial.hermite_e.hermegauss(_NUM_NODES)))
+_LEGENDRE = tuple(map(torch.from_numpy, np.polynomial.legendre.leggauss(_NUM_NODES)))
 _REACH = 10.0
 """Beyond this, softplus(−2u) is below 3e-9."""
 
@@ -101,14 +101,14 @@ def _log_slope(before: Tensor) -> Tensor:
 
 def _narrow_slope(mean: Tensor, std: Tensor) -> Tensor:
     """Return E log(1 − tanh² u) for u ~ N(mean, std²), for std ≤ 1."""
-    nodes, weights = (mean.new_tensor(column) for column in _HERMITE)
+    nodes, weights = (column.to(mean) for column in _HERMITE)
     values = _log_slope(mean.unsqueeze(-1) + std.unsqueeze(-1) * nodes)
     return (values * weights).sum(-1) / math.sqrt(2.0 * math.pi)
 
 
 def _wide_slope(mean: Tensor, std: Tensor) -> Tensor:
     """Return the same for std ≥ 1, where the nodes above would lie too far apart."""
-    nodes, weights = (mean.new_tensor(column) for column in _LEGENDRE)
+    nodes, weights = (column.to(mean) for column in _LEGENDRE)
     at, weights = (nodes + 1.0) * (_REACH / 2.0), weights * (_REACH / 2.0)
     centre, spread = mean.unsqueeze(-1), std.unsqueeze(-1)
     density = _normal((at - centre) / spread) + _normal((at + centre) / spread)

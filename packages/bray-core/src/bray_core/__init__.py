@@ -1,9 +1,8 @@
 """Nested arrays, packed layouts, codec, metrics, experiments, config and the bray command."""
 
-from typing import TYPE_CHECKING
-
 from bray_core import lazy, ray_environment
 
+TYPE_CHECKING = False  # as `typing` says it: this package is the first that a command loads
 if TYPE_CHECKING:
     from bray_core.codec import decode, encode
     from bray_core.errors import BrayError

@@ -1,45 +1,49 @@
-"""The `bray` command: it grows with what is installed.
+"""The `bray` command: it runs a subcommand, and ends in one line when a signal tells it to.
 
-Each package adds subcommands through the entry-point group `bray.commands`; an entry loads a
-`Command`. The modules that hold them import nothing heavy, so that `bray --help` is quick.
+Signals have three ages: until there is something to clean up they end the process at once
+(`bray_core.entry`); then they raise KeyboardInterrupt in the subcommand; and once it is through
+they end the process at once again. What there is to parse, and the subcommands, are in
+`bray_core.command`.
 """
 
 from __future__ import annotations
 
-import argparse
+import _thread
 import os
 import signal
 import sys
-import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points, version
-from types import FrameType
-from typing import NoReturn
+import time
 
-from bray_core.errors import BrayError
-from bray_core.printable import printable_lines
+from bray_core import lazy
+from bray_core.entry import EXIT_INTERRUPTED, end_at_once
 
-EXIT_ERROR = 2
-EXIT_INTERRUPTED = 130
+TYPE_CHECKING = False  # as `typing` says it, which takes ten milliseconds to load
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable, Sequence
+    from types import FrameType
+    from typing import Any, NoReturn
+
+    from bray_core.command import EXIT_ERROR, Command
+
+__all__ = ["EXIT_ERROR", "EXIT_INTERRUPTED", "Command", "check_interrupted", "main"]
+
 _CLEAN_UP_S = 20.0
 """After Ctrl-C a command has so long to clean up; then its process ends, its children with it. (A
 trainer finishes its replay, which takes seconds with convolutions; shared memory is left else.)"""
+_RETRY_S = 0.02
+_MAX_IMPORT_S = 10.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
+__getattr__, __dir__ = lazy.attach(
+    __name__, {"Command": "bray_core.command", "EXIT_ERROR": "bray_core.command"}
+)
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One subcommand.
-
-    One that adds a positional argument `overrides` gets all words `key=value` in it, wherever they
-    stand in the command line.
-    """
-
-    name: str
-    help: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
-    """Does the work and returns the exit code."""
+_interrupted_s: float | None = None
+"""When the first signal came; None: none has."""
+_is_due = False
+"""Whether a signal that came at a bad moment will come again."""
+_main_thread = 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,148 +52,138 @@ def main(arguments: Sequence[str] | None = None) -> int:
     A `BrayError` becomes one line on standard error and exit code 2 (`BRAY_DEBUG=1` shows where
     it came from); Ctrl-C and SIGTERM end with 130 after the command has cleaned up.
     """
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
-    parser = _parser()
-    if arguments and arguments[0].startswith("-") and arguments[0] not in _options(parser):
-        _refuse_options(parser, arguments[0])
-    options, unknown = parser.parse_known_args(arguments)
-    # argparse takes `key=value` only before the first option: gather the rest here.
-    if hasattr(options, "overrides"):
-        options.overrides += [word for word in unknown if _is_override(word)]
-        unknown = [word for word in unknown if not _is_override(word)]
-    if unknown:
-        _refuse_options(options.parser, unknown[0])
-    _catch_signals()
+    before = _handle(end_at_once)  # nothing is there yet that would have to be cleaned up
+    hook = sys.unraisablehook
     try:
+        from bray_core.command import parse
+
+        options = parse(sys.argv[1:] if arguments is None else arguments)
+        sys.unraisablehook = _come_again(hook)
+        code = _run(options)
+    finally:
+        sys.unraisablehook = hook
+        if arguments is None:  # the process ends now
+            _handle(end_at_once)
+        else:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    return code
+
+
+def _run(options: Namespace) -> int:
+    from bray_core.command import EXIT_ERROR
+    from bray_core.errors import BrayError
+
+    try:
+        _handle(_interrupt)
         code: int = options.command.run(options)
-    except BrayError as error:
-        if os.environ.get("BRAY_DEBUG"):
-            raise
-        sys.stderr.write(f"error: {printable_lines(str(error))}\n")
-        return EXIT_ERROR
+        check_interrupted()  # by a signal that the command has lost
     except KeyboardInterrupt:
-        sys.stderr.write("stopped\n")
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # The command has cleaned up; a C++ library that was interrupted half-way through its
-        # start (Ray, torch) may crash or hang while the interpreter is taken down.
-        os._exit(EXIT_INTERRUPTED)
+        _stop()
     except BrokenPipeError:  # the reader of our output is gone, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_ERROR
+    except Exception as error:
+        if os.environ.get("BRAY_DEBUG"):
+            raise
+        if _interrupted_s is not None:  # a library may turn the interrupt into an error of its own
+            _stop()
+        if not isinstance(error, BrayError):
+            raise
+        from bray_core.printable import printable_lines
+
+        sys.stderr.write(f"error: {printable_lines(str(error))}\n")
         return EXIT_ERROR
     return code
 
 
-def _is_override(word: str) -> bool:
-    return "=" in word and not word.startswith("-")
+def _stop() -> NoReturn:
+    _handle(signal.SIG_IGN)
+    sys.stderr.write("stopped\n")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The command has cleaned up; a C++ library that was interrupted half-way through its
+    # start (Ray, torch) may crash or hang while the interpreter is taken down.
+    os._exit(EXIT_INTERRUPTED)
 
 
-_interrupted = threading.Event()
+def _handle(handler: Any) -> dict[int, Any]:
+    """Set a handler of Ctrl-C and SIGTERM; a signal that is ignored stays ignored.
+
+    Returns those before; none where this is not the main thread, which alone can have handlers.
+    """
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    changed: dict[int, Any] = {
+        number: known
+        for number, known in before.items()
+        if known is not None and known is not signal.SIG_IGN
+    }
+    for number in changed:
+        signal.signal(number, handler)
+    return changed
 
 
-def _catch_signals() -> None:
-    """Let Ctrl-C and SIGTERM interrupt the command; a signal that is ignored stays ignored."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _interrupt)
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
-    if not _interrupted.is_set():
-        _interrupted.set()
-        watchdog = threading.Timer(_CLEAN_UP_S, _give_up)
-        watchdog.daemon = True
-        watchdog.start()
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    global _interrupted_s, _is_due, _main_thread
+    _main_thread = _thread.get_ident()  # handlers run in no other
+    if _interrupted_s is None:
+        _interrupted_s = time.monotonic()
+        _thread.start_new_thread(_give_up, ())  # of `threading` the signal may have found a lock
+    _is_due = False
+    # An interrupt within an import may be lost, or end the process by a C++ library's hand.
+    if _is_importing(frame) and time.monotonic() < _interrupted_s + _MAX_IMPORT_S:
+        _send_again(signum)
+        return
     raise KeyboardInterrupt
 
 
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being loaded, by what the command runs."""
+    while frame is not None and frame.f_code is not _run.__code__:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _send_again(signum: int) -> None:
+    global _is_due
+    if not _is_due:
+        _is_due = True
+        _thread.start_new_thread(_send_late, (signum, _main_thread))
+
+
+def _send_late(signum: int, thread: int) -> None:
+    time.sleep(_RETRY_S)
+    signal.pthread_kill(thread, signum)  # it wakes a thread that sleeps, too
+
+
+def _come_again(hook: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return a hook for errors in destructors, where an interrupt would be lost, and told of."""
+
+    def told(unraisable: Any) -> None:
+        if isinstance(unraisable.exc_value, KeyboardInterrupt) and _interrupted_s is not None:
+            _send_again(signal.SIGINT)
+        else:
+            hook(unraisable)
+
+    return told
+
+
 def _give_up() -> None:
+    time.sleep(_CLEAN_UP_S)
     os.write(2, b"stopped by force: cleaning up took too long\n")
     os._exit(EXIT_INTERRUPTED)
 
 
 def check_interrupted() -> None:
     """Raise KeyboardInterrupt if Ctrl-C came but got lost, as in a destructor; for long loops."""
-    if _interrupted.is_set():
+    if _interrupted_s is not None:
         raise KeyboardInterrupt
-
-
-def _commands() -> list[Command]:
-    loaded = [_load(entry) for entry in entry_points(group="bray.commands")]
-    return sorted(filter(None, loaded), key=lambda command: command.name)
-
-
-def _load(entry: EntryPoint) -> Command | None:
-    try:
-        command: Command = entry.load()
-    except Exception as error:  # one broken plugin must not take the others along
-        if os.environ.get("BRAY_DEBUG"):
-            raise
-        sys.stderr.write(f"warning: command {entry.name!r} ({entry.value}) is broken: {error}\n")
-        return None
-    return command
-
-
-class _Parser(argparse.ArgumentParser):
-    """Names the closest choice where a subcommand is unknown."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_ERROR, f"error: {message}\ntry: {self.prog} --help\n")
-
-    def _check_value(self, action: argparse.Action, value: object) -> None:
-        if action.choices is not None and value not in action.choices:
-            from bray_core.choice import closest
-
-            choices = [str(choice) for choice in action.choices]
-            what = action.metavar or action.dest
-            raise argparse.ArgumentError(
-                None,
-                f"{what}: unknown {value!r}{closest(str(value), choices)}; "
-                f"known: {', '.join(choices)}",
-            )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="bray",
-        description="Train reinforcement-learning agents and put them in production.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"bray-core {version('bray-core')}")
-    subparsers = parser.add_subparsers(metavar="command", required=True, title="commands")
-    for command in _commands():
-        sub = subparsers.add_parser(
-            command.name,
-            help=command.help,
-            description=command.help,
-            allow_abbrev=False,
-            formatter_class=_Help,
-        )
-        command.add_arguments(sub)
-        sub.set_defaults(command=command, parser=sub)
-    return parser
-
-
-class _Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Shows the defaults that there are."""
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        return action.help if action.default is None else super()._get_help_string(action)
-
-
-def _refuse_options(parser: argparse.ArgumentParser, unknown: str) -> NoReturn:
-    from bray_core.choice import closest
-
-    near = closest(unknown.split("=")[0], _options(parser))
-    parser.error(f"unknown argument {unknown!r}{near}")
-
-
-def _options(parser: argparse.ArgumentParser) -> list[str]:
-    return [name for action in parser._actions for name in action.option_strings]
 
 
 if __name__ == "__main__":
     # The module that commands import, not this second copy: `check_interrupted` looks there.
-    from bray_core import cli
+    from bray_core import entry
 
-    sys.exit(cli.main())
+    sys.exit(entry.main())

@@ -45,12 +45,17 @@ def give_back() -> None:
     """Return freed memory to the system, after much of it was freed that will not be used again.
 
     glibc returns by itself what is free at a heap's end; what lies between blocks in use stays with
-    the process. Takes milliseconds, in which other threads go on. Does nothing after `keep_freed`,
-    or with another C library.
+    the process. Takes milliseconds, in which other threads go on. Does nothing with another C
+    library.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None and not _keeps_all:
+    if trim is not None:
         trim(0)
+
+
+def keeps_freed() -> bool:
+    """Return whether this process wants freed arrays kept: `keep_freed` was called."""
+    return _keeps_all
 
 
 def _tune(mmap_threshold: int, trim_threshold: int) -> bool:

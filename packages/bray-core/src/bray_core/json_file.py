@@ -44,7 +44,8 @@ def read_object(
         raise CodecError(f"{path}: not JSON: {error}") from error
     if not isinstance(loaded, dict):
         raise CodecError(f"{path}: expected an object, got {type(loaded).__name__}")
-    _refuse_depth(path, loaded)
+    if is_deeper(loaded, _MAX_DEPTH):
+        raise CodecError(f"{path}: nested too deeply, {_MAX_DEPTH} levels at most")
     return loaded
 
 
@@ -55,13 +56,12 @@ def finite(value: Any) -> float | None:
     return float(value) if -_BEYOND < value < _BEYOND else None
 
 
-def _refuse_depth(path: Path, loaded: Any) -> None:
-    level: list[Any] = [loaded]
-    for _ in range(_MAX_DEPTH):
+def is_deeper(loaded: Any, levels: int) -> bool:
+    """Return whether dicts and lists are nested deeper than so many levels."""
+    level: list[Any] = [loaded] if isinstance(loaded, dict | list) else []
+    for _ in range(levels):
         level = [child for one in level for child in _children(one)]
-        if not level:
-            return
-    raise CodecError(f"{path}: nested too deeply, {_MAX_DEPTH} levels at most")
+    return bool(level)
 
 
 def _children(node: Any) -> Iterable[Any]:

@@ -6,9 +6,12 @@ that must not load numpy, let alone onnxruntime.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False  # as `typing` says it: commands load this module first
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 
 def attach(

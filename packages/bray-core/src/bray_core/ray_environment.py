@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 
 def prepare() -> None:
@@ -14,5 +13,6 @@ def prepare() -> None:
     # A cluster of `ray start` asks for the user's token where there is one; a driver sends it
     # unasked only to a cluster that it starts. A Ray that is imported already has made up its
     # mind, and would not send it to its own either.
-    if "ray" not in sys.modules and (Path.home() / ".ray" / "auth_token").is_file():
+    token = os.path.expanduser("~/.ray/auth_token")  # `pathlib` takes long to load
+    if "ray" not in sys.modules and os.path.isfile(token):
         os.environ.setdefault("RAY_AUTH_MODE", "token")

@@ -166,7 +166,7 @@ def _signals_kept() -> Iterator[None]:
         yield
     finally:
         ray_utils.set_sigterm_handler = before
-        if handler is not None and signal.getsignal(signal.SIGTERM) is not handler:
+        if handler is not None:  # anew: a handler in C++ before it would print a stack of its own
             signal.signal(signal.SIGTERM, handler)
 
 
@@ -266,7 +266,11 @@ def _check_reachable(address: str) -> None:
             "start a cluster with `ray start --head`, or leave the address out"
         ) from error
 
-    if _is_loopback(host):  # Ray goes to the machine's other address, where ours do not listen
+    if host.strip("[]") in (
+        "localhost",
+        "127.0.0.1",
+        "::1",
+    ):  # Ray goes to the machine's other address, where ours do not listen
         try:
             _knock(str(ray.util.get_node_ip_address()), int(port))
         except OSError:

@@ -16,6 +16,16 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
         "path", metavar="TRIAL", type=Path, help="a trial: its newest export; or an export"
     )
     parser.add_argument("--output", metavar="FOLDER", type=Path, help="where to copy it")
+    _add_tolerance(parser, "from its module, else it is refused; by default what it was made with")
+
+
+def _add_tolerance(parser: argparse.ArgumentParser, help: str) -> None:
+    parser.add_argument(
+        "--tolerance",
+        metavar="RELATIVE",
+        type=float,
+        help=f"largest relative error of an output {help}",
+    )
 
 
 def _export(options: argparse.Namespace) -> int:
@@ -25,7 +35,11 @@ def _export(options: argparse.Namespace) -> int:
     export = find_export(options.path)
     manifest = check_files(export)
     _say(f"{manifest.name} version {manifest.version} in {export}: all checksums match")
-    _say(read_report(export).table())
+    if manifest.made_with:
+        _say("made with " + ", ".join(f"{k} {v}" for k, v in manifest.made_with.items()))
+    report = read_report(export)
+    _say(report.table())
+    report.check(options.tolerance)
     if options.output is not None:
         copy_export(export, options.output)
         _say(f"copied to {options.output}; try: bray serve {options.output}")
@@ -36,6 +50,7 @@ def _validate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path", metavar="PATH", type=Path, help="an export, or a trial: its newest export"
     )
+    _add_tolerance(parser, "between batch sizes; by default what the export was made with")
 
 
 def _validate(options: argparse.Namespace) -> int:
@@ -47,7 +62,7 @@ def _validate(options: argparse.Namespace) -> int:
     manifest = check_files(export)
     _say(f"{manifest.name} version {manifest.version} in {export}: all checksums match")
     _say(f"compared with its module when it was made:\n{read_report(export).table()}")
-    for line in validate(export, manifest):
+    for line in validate(export, manifest, options.tolerance):
         _say(line)
     _say("valid")
     return 0

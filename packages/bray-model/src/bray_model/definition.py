@@ -165,6 +165,11 @@ def _open_module(module: Any, example_inputs: Nested | None, config: ModelConfig
     example = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
     example = as_arrays(example)
     engine = TorchEngine(module, config.device, config.compile, config.precision)
-    return Definition(
-        engine=engine, signature=Signature.probe(engine.run, example), example=example
-    )
+    try:
+        signature = Signature.probe(engine.run, example)
+    except SpecError:
+        if torch.bfloat16 not in engine.dtypes:
+            raise
+        engine.takes_bf16 = True  # a whole module in bfloat16: numpy's float32 is not for it
+        signature = Signature.probe(engine.run, example)
+    return Definition(engine=engine, signature=signature, example=example)

@@ -11,14 +11,6 @@ from bray_core.protocols import Weights
 class Engine(Protocol):
     """One network in one process. Not thread-safe: its `Executor` runs one forward at a time."""
 
-    @property
-    def row_multiple(self) -> int:
-        """Batches of two rows or more are padded to a multiple of this.
-
-        So that a row's result does not depend, in the last bit, on its place in the batch.
-        """
-        ...
-
     def run(self, inputs: tuple[Nested, ...]) -> Nested:
         """Compute outputs, leaves `[B, ...]`, that share no memory with inputs or weights."""
         ...

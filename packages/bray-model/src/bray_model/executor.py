@@ -68,9 +68,7 @@ class Executor:
         self._lock = threading.Lock()
         self._config = config
         self._outputs = signature.output_tree
-        self._row_multiple = engine.row_multiple
-        capacity = _up_to_multiple(config.max_batch_size, engine.row_multiple)
-        self._block = _InputBlock(signature.input_tree, capacity)
+        self._block = _InputBlock(signature.input_tree, config.max_batch_size)
         self._load = _Load()
 
     def clone(self, current: Current) -> Executor:
@@ -138,11 +136,7 @@ class Executor:
         return [leaf[:rows] for leaf in leaves]
 
     def _padded(self, rows: int) -> int:
-        for size in self._config.pad_to:
-            if size >= rows:
-                rows = size
-                break
-        return rows if rows == 1 else _up_to_multiple(rows, self._row_multiple)
+        return next((size for size in self._config.pad_to if size >= rows), rows)
 
     def _answers(
         self, requests: Sequence[Request], outputs: Leaves, version: int
@@ -252,7 +246,3 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Leaf:
     raw = np.zeros(nbytes + _ALIGN_BYTES, np.uint8)
     start = -raw.ctypes.data % _ALIGN_BYTES
     return raw[start : start + nbytes].view(dtype).reshape(shape)
-
-
-def _up_to_multiple(rows: int, multiple: int) -> int:
-    return -(-rows // multiple) * multiple

@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
 import safetensors.numpy
 import torch
 
-from bray_core import nested
-from bray_core.errors import ConfigError, ExportError, MissingExtraError
+from bray_core import heap, nested
+from bray_core.errors import ConfigError, ExportError
 from bray_core.nested import Nested
+from bray_core.protocols import Weights
 from bray_model.definition import Definition
 from bray_model.engine import Engine
-from bray_model.export_folder import check_target, write_export
-from bray_model.export_report import ExportReport
-from bray_model.manifest import EXCHANGE, GRAPH, MANIFEST, REPORT, WEIGHTS, Manifest, sha256
+from bray_model.export_folder import check_target, new_folder
+from bray_model.export_report import ExportReport, check_tolerance
+from bray_model.manifest import EXCHANGE, GRAPH, MANIFEST, REPORT, WEIGHTS, Manifest, file_sha256
 from bray_model.measurement import Measurement, median_us
-from bray_model.onnx_engine import WEIGHT_PREFIX, OnnxEngine
+from bray_model.onnx_engine import OnnxEngine
 from bray_model.output_error import OutputError, join, output_error
+from bray_model.row_check import check_rows
 from bray_model.signature import Signature, resize
 from bray_model.torch_engine import TorchEngine
-from bray_model.tree_spec import Leaf
+from bray_model.torch_graph import WrittenGraph, write_torch_graph
+from bray_model.trial_inputs import trial_inputs
+from bray_model.weights import refuse_nan
 
 logger = logging.getLogger(__name__)
 
 BATCH_SIZES = (1, 2, 7, 64)
 RTOL = 1e-3
-ATOL = 1e-4
+_RTOL_OF = {"FLOAT16": 2e-2, "BFLOAT16": 1e-1}
+"""Of a module that computes in fewer bits: some twenty times what a number is rounded by."""
+_NEAR_ZERO = 0.1
+"""Below it errors are absolute: `atol = rtol * 0.1`."""
 _TIMED_SIZES, _TIMED_S = (1, 64), 0.03
+_OTHER_WEIGHTS = 1.1
 
 
 def export(
@@ -45,159 +51,198 @@ def export(
     *,
     name: str,
     actor: Mapping[str, Any] | None,
+    weights: Weights | None = None,
     random_outputs: Sequence[str] = (),
+    tolerance: float | None = None,
 ) -> ExportReport:
     """Write an export to the folder `path`, whole or not at all.
 
+    Args:
+        definition: the network.
+        path: the folder.
+        name: of the model.
+        actor: what `bray serve` shall answer with.
+        weights: to export in place of the definition's own.
+        random_outputs: names of outputs that are not compared.
+        tolerance: relative error that an output may have; None: 1e-3, of a module that computes
+            in float16 2e-2, in bfloat16 1e-1.
+
     Raises:
-        ExportError: torch cannot export the module, or an output differs beyond tolerance.
+        ExportError: torch cannot export the module, an output differs beyond tolerance, rows
+            depend on each other, or a weight is NaN.
         AlreadyExistsError: `path` holds something else than an export.
-        ConfigError: `actor` is malformed, or `random_outputs` names no output.
+        ConfigError: `actor` or `tolerance` is malformed, or `random_outputs` names no output.
     """
     _check_actor(actor)
     _check_random(random_outputs, definition.signature)
     check_target(path)
     assert isinstance(definition.engine, TorchEngine)
-    engine = TorchEngine(definition.engine.module)  # wherever and however the model itself runs
+    engine = definition.engine.plain(weights)
+    refuse_nan(engine.views())
     definition = replace(definition, engine=engine)
-    graph, exchange = _to_onnx(engine.module, definition)
-    exported = OnnxEngine(graph, definition.signature)
+    check_tolerance(tolerance)
+    with new_folder(path) as folder:
+        written = _write_graph(folder, definition)
+        heap.give_back()  # what torch's exporter needed, before onnxruntime needs as much
+        rtol = _rtol(written) if tolerance is None else float(tolerance)
+        comparison = _Comparison(definition, rtol, tuple(random_outputs))
+        report = _report(path, folder, comparison)
+        files = [GRAPH, *written.files]
+        if _write_exchange(folder, comparison, written):
+            files += [EXCHANGE, WEIGHTS]
+        else:
+            logger.warning("export %s: its weights are fixed: they are part of its graph", name)
+        (folder / REPORT).write_bytes(report.to_json())
+        manifest = Manifest(
+            name=name,
+            version=definition.version,
+            signature=definition.signature,
+            actor=actor,
+            files={file: file_sha256(folder / file) for file in (*files, REPORT)},
+            made_with=_made_with(written, engine),
+        )
+        (folder / MANIFEST).write_bytes(manifest.to_json())
+    heap.give_back()
+    return report
+
+
+class _Comparison:
+    """Runs an export and its module on the same inputs."""
+
+    def __init__(
+        self, definition: Definition, rtol: float, random_outputs: tuple[str, ...]
+    ) -> None:
+        assert isinstance(definition.engine, TorchEngine)
+        assert definition.example is not None
+        self.definition = definition
+        self.module = definition.engine
+        self.rtol, self.atol = rtol, rtol * _NEAR_ZERO
+        self.random_outputs = random_outputs
+        self.inputs = trial_inputs(self.module.run, definition.example, max(BATCH_SIZES))
+
+    def errors(self, exported: Engine) -> tuple[OutputError, ...]:
+        """Return how far each output is from the module's, but for those drawn at random.
+
+        Raises:
+            ExportError: one of them fails.
+        """
+        paths = self.definition.signature.output_tree.paths
+        found = []
+        for rows in BATCH_SIZES:
+            for inputs in (resize(self.definition.example, rows), _first(self.inputs, rows)):
+                want = nested.flatten(_run_module(self.module, inputs, rows))
+                got = nested.flatten(exported.run(inputs))
+                pairs = zip(paths, got.values(), want.values(), strict=True)
+                found.append(
+                    [
+                        output_error(path, a, b, self.rtol, self.atol)
+                        for path, a, b in pairs
+                        if path not in self.random_outputs
+                    ]
+                )
+        return join(found)
+
+    def check_rows(self) -> None:
+        """Raise ExportError if the module's rows depend on each other."""
+        compared = [
+            path
+            for path in self.definition.signature.output_tree.paths
+            if path not in self.random_outputs
+        ]
+        check_rows(self.module.run, self.inputs, compared, self.rtol, self.atol)
+
+
+def _rtol(written: WrittenGraph) -> float:
+    return max((_RTOL_OF.get(dtype, RTOL) for dtype in written.dtypes), default=RTOL)
+
+
+def _write_graph(folder: Path, definition: Definition) -> WrittenGraph:
+    assert isinstance(definition.engine, TorchEngine)
+    assert definition.example is not None
+    return write_torch_graph(
+        folder / GRAPH,
+        definition.engine.module,
+        definition.signature,
+        definition.example,
+        takes_bf16=definition.engine.takes_bf16,
+    )
+
+
+def _report(path: Path, folder: Path, comparison: _Comparison) -> ExportReport:
+    """Compare the graph in `folder` with the module. Raises ExportError: it differs."""
+    definition, engine = comparison.definition, comparison.module
+    exported = OnnxEngine(folder / GRAPH, definition.signature)
     report = ExportReport(
         path=path,
         version=definition.version,
         batch_sizes=BATCH_SIZES,
-        rtol=RTOL,
-        atol=ATOL,
-        outputs=_compare(engine, exported, definition, random_outputs),
-        random_outputs=tuple(random_outputs),
-        latency=_latency("torch", engine, definition, torch.get_num_threads())
-        + _latency("onnxruntime", exported, definition, 1),
+        rtol=comparison.rtol,
+        atol=comparison.atol,
+        outputs=comparison.errors(exported),
+        random_outputs=comparison.random_outputs,
     )
-    _check_report(report)
-    files = {GRAPH: graph, REPORT: report.to_json()}
-    if _exchanges_weights(graph, exchange, definition, random_outputs):
-        files[EXCHANGE] = exchange
-        files[WEIGHTS] = safetensors.numpy.save(dict(engine.weights()))
-    else:
-        logger.warning("export %s: its weights are fixed: they are part of its graph", name)
-    manifest = Manifest(
-        name=name,
-        version=definition.version,
-        signature=definition.signature,
-        actor=actor,
-        files={file: sha256(data) for file, data in files.items()},
+    report.check()
+    comparison.check_rows()
+    latency = _latency("torch", engine, definition, torch.get_num_threads())
+    return replace(
+        report, latency=latency + _latency("onnxruntime", exported, definition, num_threads=1)
     )
-    write_export(path, {**files, MANIFEST: manifest.to_json()})
-    return report
 
 
-class _Flat(torch.nn.Module):
-    """A module with leaves as arguments and results, in the signature's order."""
+def _write_exchange(folder: Path, comparison: _Comparison, written: WrittenGraph) -> bool:
+    """Write the graph that takes its weights as inputs, and the weights, where it works.
 
-    def __init__(self, module: torch.nn.Module, signature: Signature) -> None:
-        super().__init__()
-        self.module = module
-        self._build = signature.input_tree.build
-
-    def forward(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        outputs = self.module(*self._build(leaves))
-        given = {id(leaf) for leaf in leaves}  # passed through, it would lose its name as an input
-        flat = (leaf for _, leaf in nested.items(outputs))
-        return tuple(leaf.clone() if id(leaf) in given else leaf for leaf in flat)
-
-
-def _to_onnx(module: torch.nn.Module, definition: Definition) -> tuple[bytes, bytes]:
-    """Return the graph, and the graph that takes its weights as inputs."""
-    signature = definition.signature
-    example = resize(definition.example, 2)  # torch would take a batch of 1 for a constant
-    leaves = tuple(torch.from_numpy(leaf) for _, leaf in nested.items(example))
-    batch = torch.export.Dim("batch")
+    It is tried with other weights, which the module has afterwards.
+    """
+    engine, signature = comparison.module, comparison.definition.signature
+    (folder / EXCHANGE).write_bytes(written.exchange)
+    safetensors.numpy.save_file(dict(engine.views()), folder / WEIGHTS)
+    engine.scale(_OTHER_WEIGHTS)
+    weights = engine.views()
     try:
-        with _quiet():
-            program = torch.onnx.export(
-                _Flat(module, signature).eval(),
-                leaves,
-                dynamo=True,
-                verbose=False,
-                optimize=False,  # it would join equal weights, which then could not differ
-                dynamic_shapes=(tuple({0: batch} for _ in leaves),),
-                input_names=list(signature.input_tree.paths),
-                output_names=list(signature.output_tree.paths),
-            )
-    except ImportError as error:
-        raise MissingExtraError("an ONNX export", "bray-model", "torch") from error
-    except Exception as error:  # the exporter runs user code and raises anything
-        raise ExportError(f"torch cannot export the module: {_reason(error)}") from error
-    assert program is not None
-    exchange = _with_weights_as_inputs(program.model_proto, module)
-    with _quiet():
-        program.optimize()
-    return program.model_proto.SerializeToString(), exchange
-
-
-def _with_weights_as_inputs(graph: onnx.ModelProto, module: torch.nn.Module) -> bytes:
-    """Return the model with inputs `weights/<name>` in place of the weights that it holds."""
-    names = {f"module.{name}": f"{WEIGHT_PREFIX}{name}" for name in module.state_dict()}
-    exchange = onnx.ModelProto()
-    exchange.CopyFrom(graph)
-    del exchange.graph.initializer[:]
-    for held in graph.graph.initializer:
-        if held.name in names:
-            value = onnx.helper.make_tensor_value_info(
-                names[held.name], held.data_type, list(held.dims)
-            )
-            exchange.graph.input.append(value)
-        else:
-            exchange.graph.initializer.append(held)
-    for node in exchange.graph.node:
-        node.input[:] = [names.get(name, name) for name in node.input]
-    del exchange.graph.value_info[:]  # some name weights; onnxruntime infers them anew
-    exchanged: bytes = exchange.SerializeToString()
-    return exchanged
-
-
-def _exchanges_weights(
-    graph: bytes, exchange: bytes, definition: Definition, random_outputs: Sequence[str]
-) -> bool:
-    """Return whether the graph follows other weights as the module does, tried with some."""
-    module = definition.engine.copy()
-    weights = module.weights()
-    assert weights is not None
-    others = {
-        name: np.asarray(array * 1.1, array.dtype) if array.dtype.kind == "f" else array
-        for name, array in weights.items()
-    }
-    module.load(others)
-    try:
-        exported = OnnxEngine(graph, definition.signature, exchange, others)
-        exported.load(others)
-        errors = _compare(module, exported, definition, random_outputs)
+        exported = OnnxEngine(folder / GRAPH, signature, written.exchange, weights)
+        exported.load(weights)
+        errors = comparison.errors(exported)
     except Exception:  # whatever onnxruntime says of it: then the weights stay fixed
         logger.info("the graph does not take its weights as inputs", exc_info=True)
-        return False
-    return all(output.max_rel_error <= RTOL for output in errors)
+        errors = ()
+        works = False
+    else:
+        works = all(output.max_rel_error <= comparison.rtol for output in errors)
+    if not works:
+        for name in (EXCHANGE, WEIGHTS):
+            (folder / name).unlink()
+    return works
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the exporter's advice about itself; its errors are raised, not logged."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+def _made_with(written: WrittenGraph, engine: TorchEngine) -> Mapping[str, str]:
+    """Return what made an export: versions, and the types of the weights."""
+    packages = ("bray-model", "torch", "onnx", "onnxscript", "onnxruntime")
+    found = {package: _installed(package) for package in packages}
+    types = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in engine.dtypes))
+    return {**found, "opset": str(written.opset), "weights": types or "none"}
+
+
+def _installed(package: str) -> str:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
+        return installed(package)
+    except PackageNotFoundError:  # such as onnxruntime-gpu in its place
+        return "unknown"
 
 
-def _reason(error: BaseException) -> str:
-    """Return the first line of the innermost cause: the outer ones only say that it failed."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+def _run_module(module: Engine, inputs: tuple[Nested, ...], rows: int) -> Nested:
+    try:
+        return module.run(inputs)
+    except Exception as error:  # the user's code raises anything
+        raise ExportError(
+            f"the module fails with {rows} row{'s' * (rows > 1)} ({type(error).__name__}: "
+            f"{error}): an export is asked for any number of rows, one too"
+        ) from error
+
+
+def _first(tree: tuple[Nested, ...], rows: int) -> tuple[Nested, ...]:
+    first: tuple[Nested, ...] = nested.map(lambda leaf: leaf[:rows], tree)
+    return first
 
 
 def _latency(
@@ -209,51 +254,6 @@ def _latency(
         took_us = median_us(engine, inputs, _TIMED_S)
         found.append(Measurement(backend, num_threads, rows, took_us))
     return tuple(found)
-
-
-def _compare(
-    module: Engine, exported: Engine, definition: Definition, random_outputs: Sequence[str]
-) -> tuple[OutputError, ...]:
-    paths = definition.signature.output_tree.paths
-    rng = np.random.default_rng(0)
-    errors = []
-    for rows in BATCH_SIZES:
-        example = resize(definition.example, rows)
-        for inputs in (example, _random_like(example, rng)):
-            got, want = nested.flatten(exported.run(inputs)), nested.flatten(module.run(inputs))
-            errors.append(
-                [
-                    output_error(path, a, b, RTOL, ATOL)
-                    for path, a, b in zip(paths, got.values(), want.values(), strict=True)
-                    if path not in random_outputs
-                ]
-            )
-    return join(errors)
-
-
-def _random_like(example: tuple[Nested, ...], rng: np.random.Generator) -> tuple[Nested, ...]:
-    """Normal floats; integers and bools drawn from the example, since they may be indices."""
-
-    def draw(leaf: Leaf) -> Leaf:
-        if leaf.dtype.kind == "f":
-            return np.asarray(rng.standard_normal(leaf.shape), leaf.dtype)
-        if leaf.size == 0:
-            return leaf
-        return np.asarray(rng.choice(leaf.reshape(-1), leaf.shape))
-
-    inputs: tuple[Nested, ...] = nested.map(draw, example)
-    return inputs
-
-
-def _check_report(report: ExportReport) -> None:
-    for output in report.outputs:
-        if not output.max_rel_error <= report.rtol:
-            raise ExportError(
-                f"{output.name}: the export differs from the module by {output.max_abs_error:.3g} "
-                f"(relative {output.max_rel_error:.3g}, allowed {report.rtol:g}): a module that "
-                "draws random numbers (take them as an input, or name what depends on them: "
-                f"random_outputs=({output.name!r},)), or an operator that exports inexactly"
-            )
 
 
 def _check_random(random_outputs: Sequence[str], signature: Signature) -> None:

@@ -6,8 +6,8 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from bray_core.errors import ExportError
 
@@ -28,7 +28,7 @@ def inside(folder: Path, name: str) -> Path:
 
 
 @contextlib.contextmanager
-def open_inside(folder: Path, name: str, max_bytes: int) -> Iterator[BinaryIO]:
+def open_inside(folder: Path, name: str, max_bytes: int) -> Iterator[BufferedReader]:
     """Open a plain file of a folder for reading; a pipe or a device is never waited for.
 
     Raises:

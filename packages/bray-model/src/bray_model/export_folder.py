@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bray_core.errors import AlreadyExistsError, ExportError, NotFoundError
@@ -113,6 +114,26 @@ def write_export(
     Raises:
         ExportError: what lies in `like` cannot be copied, such as a named pipe.
     """
+    with new_folder(path, like) as new:
+        for name, data in files.items():
+            (new / name).write_bytes(data)
+        for name, source in (copies or {}).items():
+            shutil.copyfile(source, new / name)
+        if copies:
+            check_files(new)
+
+
+@contextlib.contextmanager
+def new_folder(path: Path, like: Path | None = None) -> Iterator[Path]:
+    """Give a folder beside `path` to fill, which takes its place unless an error is raised.
+
+    Args:
+        path: the folder to make or replace.
+        like: a folder that the new one begins as a copy of; None: empty.
+
+    Raises:
+        ExportError: what lies in `like` cannot be copied, such as a named pipe.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as temporary:
         new, old = Path(temporary) / "new", Path(temporary) / "old"
@@ -123,12 +144,7 @@ def write_export(
                 shutil.copytree(like, new, symlinks=True)
             except shutil.Error as error:
                 raise ExportError(f"{like}: cannot be copied: {error}") from error
-        for name, data in files.items():
-            (new / name).write_bytes(data)
-        for name, source in (copies or {}).items():
-            shutil.copyfile(source, new / name)
-        if copies:
-            check_files(new)
+        yield new
         if path.exists():
             path.rename(old)
         new.rename(path)

@@ -6,10 +6,23 @@ import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from bray_core.errors import ExportError
+from bray_core.errors import ConfigError, ExportError
 from bray_model.graph_report import GraphReport
 from bray_model.measurement import Measurement, table
 from bray_model.output_error import OutputError
+
+
+def check_tolerance(tolerance: float | None) -> None:
+    """Check a relative error that somebody allows.
+
+    Raises:
+        ConfigError: it is no number between 0 and 1, without both.
+    """
+    is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
+    if tolerance is not None and not (is_number and 0 < tolerance < 1):
+        raise ConfigError(
+            f"tolerance: expected a number of more than 0 and less than 1, got {tolerance!r}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +56,28 @@ class ExportReport:
     def max_rel_error(self) -> float:
         """The largest relative error of any output."""
         return max((output.max_rel_error for output in self.outputs), default=0.0)
+
+    def check(self, tolerance: float | None = None) -> None:
+        """Check that no output is further from the module's than allowed.
+
+        Args:
+            tolerance: largest relative error; None: `rtol`.
+
+        Raises:
+            ExportError: one is; names it.
+            ConfigError: the tolerance is out of range.
+        """
+        check_tolerance(tolerance)
+        rtol = self.rtol if tolerance is None else tolerance
+        for output in self.outputs:
+            if not output.max_rel_error <= rtol:
+                raise ExportError(
+                    f"{output.name}: the export differs from the module by "
+                    f"{output.max_abs_error:.3g} (relative {output.max_rel_error:.3g}, allowed "
+                    f"{rtol:g}): a module that draws random numbers (take them as an input, or "
+                    f"name what depends on them: random_outputs=({output.name!r},)), or an "
+                    "operator that exports inexactly (tolerance allows more)"
+                )
 
     def with_graph(self, graph: GraphReport) -> ExportReport:
         """Return it with the report of one more quantised graph, or of a newer one of its kind."""

@@ -47,9 +47,14 @@ class GraphReport:
     kind: str
     """As `bray quantize` calls it, such as `int8`."""
     inputs: str
-    """What both were run on: `calibration` or `random`."""
+    """What both were run on: `calibration`, `held-out calibration` (rows that showed no range) or
+    `random`."""
     num_rows: int
     outputs: tuple[OutputAgreement, ...]
+    share: float | None = None
+    """Share of the weights that are in fewer bits; None: in a report of an earlier bray-model."""
+    unvaried: tuple[str, ...] = ()
+    """Inputs that were the same in every row: what depends on them was not compared."""
 
     @property
     def agreement(self) -> float | None:
@@ -59,8 +64,12 @@ class GraphReport:
     def table(self) -> str:
         """Return a line per output, as text."""
         width = max(map(len, ("output", *(output.name for output in self.outputs))))
+        share = (
+            "" if self.share is None else f" ({self.share:.1%} of its weights are in fewer bits)"
+        )
         lines = [
-            f"{self.kind} beside model.onnx, on {self.num_rows} rows of {self.inputs} inputs:",
+            f"{self.kind} beside model.onnx, on {self.num_rows} rows of {self.inputs} "
+            f"inputs{share}:",
             f"{'output':<{width}}  max abs error  max rel error  same arg-max",
         ]
         for output in self.outputs:
@@ -69,13 +78,15 @@ class GraphReport:
                 f"{output.name:<{width}}  {output.max_abs_error:13.2e}  "
                 f"{output.max_rel_error:13.2e}  {share:>12}".rstrip()
             )
+        lines += [f"{name}: the same in every row" for name in self.unvaried]
         return "\n".join(lines)
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> GraphReport:
         """Read it as it stands in `report.json`."""
         outputs = tuple(OutputAgreement(**output) for output in content["outputs"])
-        return cls(**{**content, "outputs": outputs})
+        unvaried = tuple(content.get("unvaried", ()))
+        return cls(**{**content, "outputs": outputs, "unvaried": unvaried})
 
 
 def _agreement(got: Leaf, want: Leaf) -> float | None:

@@ -19,9 +19,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -77,6 +78,9 @@ class Manifest:
     """File name → sha256."""
     recommended: Recommendation | None = None
     """What to serve it with."""
+    made_with: Mapping[str, str] = field(default_factory=dict)
+    """What made it: the versions of torch, onnxruntime and others, `opset`, the type of the
+    weights; empty for an export of an earlier bray-model."""
 
     def to_json(self) -> bytes:
         """Return the content of `manifest.json`."""
@@ -93,6 +97,8 @@ class Manifest:
             content["state"] = dict(self.signature.state)
         if self.recommended is not None:
             content["recommended"] = asdict(self.recommended)
+        if self.made_with:
+            content["made_with"] = dict(self.made_with)
         return json.dumps(content, indent=2).encode() + b"\n"
 
     @classmethod
@@ -145,6 +151,7 @@ class Manifest:
             actor=_checked_actor(actor),
             files=_checked_files(content["files"]),
             recommended=_checked_recommendation(content.get("recommended")),
+            made_with=_checked_origin(content.get("made_with", {})),
         )
 
     def read_file(self, export: Path, name: str) -> bytes:
@@ -180,7 +187,7 @@ class Manifest:
             pass
 
     @contextlib.contextmanager
-    def _opened(self, export: Path, name: str) -> Iterator[BinaryIO]:
+    def _opened(self, export: Path, name: str) -> Iterator[BufferedReader]:
         """Open a file whose checksum is right, at its beginning."""
         if name not in self.files:
             raise ExportError(
@@ -195,6 +202,12 @@ class Manifest:
                 )
             file.seek(0)
             yield file
+
+
+def file_sha256(path: Path) -> str:
+    """Return the hexadecimal digest of a file, however large."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256(data: bytes) -> str:
@@ -245,6 +258,14 @@ def _checked_recommendation(given: Any) -> Recommendation | None:
                 f"recommended/{name}: expected 1 to {_MAX_RECOMMENDED}, got {number!r}"
             )
     return Recommendation(**given)
+
+
+def _checked_origin(given: Any) -> Mapping[str, str]:
+    if not isinstance(given, dict) or not all(
+        isinstance(text, str) and text.isprintable() for text in given.values()
+    ):
+        raise ValueError(f"made_with: expected name → printable text, got {given!r}")
+    return given
 
 
 def _checked_files(files: Any) -> Mapping[str, str]:

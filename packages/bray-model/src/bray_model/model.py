@@ -309,6 +309,7 @@ class Model:
         *,
         actor: Mapping[str, Any] | None = None,
         random_outputs: Sequence[str] = (),
+        tolerance: float | None = None,
     ) -> ExportReport:
         """Write the current version as an ONNX export and compare it with the module.
 
@@ -317,10 +318,13 @@ class Model:
             actor: `{"name": ..., "config": {...}}`: what `bray serve` shall answer with.
             random_outputs: names of outputs that the module draws at random, or computes from
                 what it drew, such as `("outputs/action",)`: they are not compared.
+            tolerance: relative error that an output may have; None: 1e-3, of a module that
+                computes in float16 2e-2, in bfloat16 1e-1.
 
         Raises:
-            ExportError: the module cannot be exported, or differs beyond tolerance.
-            ConfigError: `actor` is malformed, or `random_outputs` names no output.
+            ExportError: the module cannot be exported, differs beyond tolerance, or lets rows
+                depend on each other.
+            ConfigError: `actor` or `tolerance` is malformed, or `random_outputs` names no output.
             AlreadyExistsError: the folder holds something else.
         """
         if self._worker.definition.example is None:
@@ -330,9 +334,15 @@ class Model:
         except ImportError as error:
             raise MissingExtraError("Model.export", "bray-model", "torch") from error
         current = self._versions.current
-        definition = self._worker.definition.copy(current.version, current.held())
+        definition = replace(self._worker.definition, version=current.version)
         return export(
-            definition, Path(directory), name=self.name, actor=actor, random_outputs=random_outputs
+            definition,
+            Path(directory),
+            name=self.name,
+            actor=actor,
+            weights=current.held(),
+            random_outputs=random_outputs,
+            tolerance=tolerance,
         )
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -174,10 +174,17 @@ class ModelHandle(Generic[H]):
         self._attached().replica().pin(version, pinned)
 
     def export(
-        self, directory: str | Path, *, actor: Mapping[str, Any] | None = None
+        self,
+        directory: str | Path,
+        *,
+        actor: Mapping[str, Any] | None = None,
+        random_outputs: Sequence[str] = (),
+        tolerance: float | None = None,
     ) -> ExportReport:
         """Export this process's version; as `Model.export`."""
-        return self._local().export(directory, actor=actor)
+        return self._local().export(
+            directory, actor=actor, random_outputs=random_outputs, tolerance=tolerance
+        )
 
     def _attached(self) -> Attachment:
         if self._attachment is None:

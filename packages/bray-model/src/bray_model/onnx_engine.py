@@ -31,7 +31,8 @@ class OnnxEngine:
     """Runs an ONNX graph whose tensors are named by the leaf paths of a signature.
 
     Args:
-        graph: the serialised model.
+        graph: the serialised model, or the file of one that this process has just written:
+            onnxruntime keeps no second copy of its weights then.
         signature: what it takes and gives.
         exchange: the same model with its weights as inputs; None: they are fixed.
         weights: those that the graph holds, for `exchange`.
@@ -47,11 +48,9 @@ class OnnxEngine:
             has other inputs or outputs.
     """
 
-    row_multiple = 1  # onnxruntime's kernels treat all rows alike: measured, and held by a test
-
     def __init__(
         self,
-        graph: bytes,
+        graph: bytes | Path,
         signature: Signature,
         exchange: bytes | None = None,
         weights: Weights | None = None,
@@ -146,12 +145,13 @@ class _Exchange:
         return onnxruntime.OrtValue.ortvalue_from_numpy(weight, self._options.device, 0)
 
 
-def _session(graph: bytes, where: _Options, signature: Signature, file: str) -> Any:
+def _session(graph: bytes | Path, where: _Options, signature: Signature, file: str) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = where.num_threads
     options.inter_op_num_threads = 1
     options.log_severity_level = _ERROR_SEVERITY
-    _tell_folder(options, graph, where.folder, file)
+    if isinstance(graph, bytes):
+        _tell_folder(options, graph, where.folder, file)
     providers = _providers(where.device)
     try:
         session = onnxruntime.InferenceSession(graph, options, providers=providers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +24,14 @@ from bray_model.onnx_engine import OnnxEngine
 from bray_model.signature import Run, Signature
 from bray_model.tree_spec import Leaves
 
+logger = logging.getLogger(__name__)
+
 Batch = tuple[Nested, ...]
 """A model's inputs, nested arrays `[B, ...]`."""
 
 _RANDOM_BATCHES, _RANDOM_ROWS = 4, 64
+_HELD_OUT = 4
+"""One row of so many is kept from the calibration, to compare on."""
 _HALF_ROWS = 256
 """Rows that a float16 graph is compared on: some ten seconds of an Atari CNN's reference."""
 
@@ -44,13 +49,15 @@ def quantize(
         kind: `int8` (weights and activations), `int8-dynamic` (weights; activations while it
             runs) or `float16` (for GPUs).
         calibration: inputs as the model will see them, some hundred rows, which are kept in
-            memory. `int8` takes its ranges from them; all kinds are compared on them, or else
-            on random inputs.
+            memory. `int8` takes its ranges from three quarters of them, and is compared on the
+            others; the other kinds are compared on all of them, or else on random inputs.
 
     Raises:
-        ConfigError: the kind is unknown, or `int8` has no calibration.
+        ConfigError: the kind is unknown, or `int8` has no calibration or one whose rows are all
+            the same.
         SpecError: the calibration does not fit the model; names the batch and the input.
-        ExportError: the export is broken, or its graph cannot be had in fewer bits.
+        ExportError: the export is broken, its graph cannot be had in fewer bits, or no weight of
+            it is in fewer bits then.
         MissingExtraError: onnx is not installed.
     """
     _check_kind(kind, calibration)
@@ -60,16 +67,31 @@ def quantize(
     report = ExportReport.from_json(path, manifest.read_file(path, REPORT))
     whole = OnnxEngine(graph, signature, folder=path)
     batches = _random(whole, signature) if calibration is None else _checked(signature, calibration)
-    reduced = _reduced(graph, path, kind, signature, batches)
+    unvaried = _unvaried(signature, batches)
+    inputs = "random" if calibration is None else "calibration"
+    measured = batches
+    if kind == "int8":
+        batches, measured = _held_out(signature, batches, unvaried)
+        inputs = "held-out calibration"
+    reduced, share = _reduced(graph, path, kind, signature, batches)
+    if kind != "float16" and not share:
+        raise ExportError(
+            f"{GRAPH}: {kind} leaves all its weights as they are: onnxruntime knows {kind} for none "
+            "of its operators (of an LSTM, only int8-dynamic): take another kind"
+        )
     if kind == "float16":
-        batches = _first(signature, batches, _HALF_ROWS)
+        measured = _first(signature, measured, _HALF_ROWS)
     runs = _runner(reduced, kind, signature), whole.run
     added = GraphReport(
         kind=kind,
-        inputs="random" if calibration is None else "calibration",
-        num_rows=sum(_num_rows(signature, batch) for batch in batches),
-        outputs=_compare(*runs, signature, batches, report.random_outputs),
+        inputs=inputs,
+        num_rows=sum(_num_rows(signature, batch) for batch in measured),
+        outputs=_compare(*runs, signature, measured, report.random_outputs),
+        share=share,
+        unvaried=unvaried,
     )
+    if unvaried:
+        logger.warning("%s: the same in every row: it was not compared", ", ".join(unvaried))
     files = {QUANTIZED[kind]: reduced, REPORT: report.with_graph(added).to_json()}
     checksums = {name: sha256(data) for name, data in files.items()}
     manifest = replace(manifest, files={**manifest.files, **checksums})
@@ -103,6 +125,51 @@ def _checked(signature: Signature, calibration: Iterable[Batch]) -> list[Batch]:
     return batches
 
 
+def _unvaried(signature: Signature, batches: Sequence[Batch]) -> tuple[str, ...]:
+    """Return the inputs that are the same in every row, if there is more than one row."""
+    columns = _columns(signature, batches)
+    if len(columns[0]) < 2:
+        return ()
+    paths = signature.input_tree.paths
+    same = (bool((leaf == leaf[:1]).all()) for leaf in columns)
+    return tuple(path for path, is_same in zip(paths, same, strict=True) if is_same)
+
+
+def _held_out(
+    signature: Signature, batches: Sequence[Batch], unvaried: Sequence[str]
+) -> tuple[list[Batch], list[Batch]]:
+    """Return rows that show the ranges, and every fourth row, which shows how good those are.
+
+    Raises:
+        ConfigError: there is one row, or all are the same.
+    """
+    rows = sum(_num_rows(signature, batch) for batch in batches)
+    if rows < 2 or len(unvaried) == len(signature.input_tree.paths):
+        raise ConfigError(
+            f"calibration: expected rows that differ as those that the model will see, got {rows} "
+            "of which all are the same: ranges of numbers cannot be told from them"
+        )
+    kept: list[Batch] = []
+    held: list[Batch] = []
+    seen = 0
+    for batch in batches:
+        count = _num_rows(signature, batch)
+        is_held = np.arange(seen + 1, seen + count + 1) % _HELD_OUT == 0
+        if seen + count == rows and rows < _HELD_OUT:
+            is_held[-1] = True
+        for chosen, into in ((~is_held, kept), (is_held, held)):
+            if chosen.any():
+                into.append(nested.map(lambda leaf, chosen=chosen: leaf[chosen], batch))
+        seen += count
+    return kept, held
+
+
+def _columns(signature: Signature, batches: Sequence[Batch]) -> Leaves:
+    """Return the leaves of all rows together."""
+    leaves = [signature.input_tree.batch(batch)[0] for batch in batches]
+    return [np.concatenate(column) for column in zip(*leaves, strict=True)]
+
+
 def _random(engine: Engine, signature: Signature) -> list[Batch]:
     """Return random inputs; integers as pixels if the graph takes them, else zeros."""
     seeds = range(_RANDOM_BATCHES)
@@ -130,7 +197,8 @@ def _first(signature: Signature, batches: Sequence[Batch], rows: int) -> list[Ba
 
 def _reduced(
     graph: bytes, folder: Path, kind: str, signature: Signature, batches: Sequence[Batch]
-) -> bytes:
+) -> tuple[bytes, float]:
+    """Return the graph in fewer bits, and the share of its weights that are."""
     try:
         from bray_model import reduced_graph
     except ImportError as error:

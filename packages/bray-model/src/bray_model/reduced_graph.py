@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -25,6 +26,16 @@ from bray_model.tree_spec import Leaf
 
 Feed = dict[str, Leaf]
 """Inputs `[B, ...]` by their names in the graph."""
+_FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+
+
+class Reduced(NamedTuple):
+    """A graph in fewer bits."""
+
+    graph: bytes
+    share: float
+    """Share of the weights that are in fewer bits; 0 where there are none."""
+
 
 # Not Conv: quantised at run time it takes several times as long as in float32 (an Atari CNN).
 _DYNAMIC_OPERATORS = ["MatMul", "Gemm", "LSTM"]
@@ -40,7 +51,7 @@ def whole(graph: bytes, folder: Path) -> bytes:
     return joined
 
 
-def dynamic_int8(graph: bytes) -> bytes:
+def dynamic_int8(graph: bytes) -> Reduced:
     """Return the graph with int8 weights; its activations are quantised while it runs."""
     with tempfile.TemporaryDirectory() as folder:
         prepared, target = _prepared(graph, folder), Path(folder) / "dynamic.onnx"
@@ -50,10 +61,10 @@ def dynamic_int8(graph: bytes) -> bytes:
             op_types_to_quantize=_DYNAMIC_OPERATORS,
             reduce_range=True,
         )
-        return target.read_bytes()
+        return _compared(prepared, target)
 
 
-def static_int8(graph: bytes, feeds: Sequence[Feed]) -> bytes:
+def static_int8(graph: bytes, feeds: Sequence[Feed]) -> Reduced:
     """Return the graph with int8 weights and activations, whose ranges the feeds show."""
     with tempfile.TemporaryDirectory() as folder:
         prepared, target = _prepared(graph, folder), Path(folder) / "static.onnx"
@@ -67,21 +78,23 @@ def static_int8(graph: bytes, feeds: Sequence[Feed]) -> bytes:
             per_channel=True,
             reduce_range=True,
         )
-        return target.read_bytes()
+        return _compared(prepared, target)
 
 
-def half(graph: bytes) -> bytes:
+def half(graph: bytes) -> Reduced:
     """Return the graph in float16, its inputs and outputs as they were."""
     path = list(sys.path)
     try:
         from onnxruntime.transformers.onnx_model import OnnxModel
     finally:
         sys.path[:] = path  # that package adds its own folder, full of modules with plain names
-    model = OnnxModel(_without_shapes(graph))
+    whole = _without_shapes(graph)
+    before = _float_elements(whole)
+    model = OnnxModel(whole)
     model.convert_float_to_float16(use_symbolic_shape_infer=False, keep_io_types=True)
     model.topological_sort()
-    converted: bytes = model.model.SerializeToString()
-    return converted
+    after = _float_elements(model.model)
+    return Reduced(model.model.SerializeToString(), _share(before, after))
 
 
 class HalfReference:
@@ -120,6 +133,28 @@ def _prepared(graph: bytes, folder: str) -> Path:
     onnx.save(_without_shapes(graph), source)
     quant_pre_process(source, target, skip_symbolic_shape=True)
     return target
+
+
+def _compared(source: Path, target: Path) -> Reduced:
+    graph = target.read_bytes()
+    before, after = (_float_elements(model) for model in (onnx.load(source), onnx.load(target)))
+    return Reduced(graph, _share(before, after))
+
+
+def _share(before: Mapping[str, int], after: Mapping[str, int]) -> float:
+    """Return how many of the floats before are no longer there; scales came instead."""
+    total = sum(before.values())
+    left = sum(size for name, size in after.items() if name in before)
+    return 1 - left / total if total else 0.0
+
+
+def _float_elements(model: Any) -> dict[str, int]:
+    """Return name → number of elements, of constants that are floats."""
+    held = [(tensor.name, tensor) for tensor in model.graph.initializer]
+    for node in model.graph.node:
+        if node.op_type == "Constant":
+            held += [(node.output[0], each.t) for each in node.attribute if each.name == "value"]
+    return {name: math.prod(tensor.dims) for name, tensor in held if tensor.data_type in _FLOATS}
 
 
 def _without_shapes(graph: bytes) -> Any:

@@ -135,6 +135,8 @@ def _explained(error: ServiceError, name: str, step: SequenceStep) -> ServiceErr
         return ServiceError("bad_request", _cure(f"{of}: {why}: begin it anew"))
     if error.code == "worker_lost":
         return ServiceError("worker_lost", _cure(f"{of}: its worker died: begin it anew"))
+    if error.code == "overloaded" and _KEY.decode() in error.message:
+        return ServiceError("overloaded", f"{of}: its worker does not take requests now: ask again")
     return error
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from bray_core.nested import ArraySpec, Nested
     from bray_model.manifest import Manifest
 
-_HARMLESS = re.compile(r"[A-Za-z0-9_.\[\](){},:/% '-]*")
+_HARMLESS = re.compile(r"[A-Za-z0-9_.*\[\](){},:/% '-]*")
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 """A host that is listened on everywhere → where it is reached from here."""
 

@@ -44,8 +44,6 @@ class TensorRTEngine:
         ExportError: TensorRT cannot run the graph.
     """
 
-    row_multiple = 1
-
     def __init__(
         self,
         graph: bytes,

@@ -25,14 +25,12 @@ class TorchEngine:
         precision: of its forward; bf16 by autocast.
         compile: whether it runs through `torch.compile`: once for one row and once for more,
             whatever their number; new weights and copies of the engine run the same code.
+        takes_bf16: whether the module wants its floats as bfloat16, which numpy has not: they
+            come as float32 and are rounded. Weights and outputs in bfloat16 leave as float32.
 
     Raises:
         ConfigError: torch has no such device.
     """
-
-    # CPU matrix products treat the last few rows of a batch with another kernel, which rounds
-    # otherwise. Measured on AVX-512: no difference at any multiple of 8, some at most others.
-    row_multiple = 8
 
     def __init__(
         self,
@@ -40,11 +38,16 @@ class TorchEngine:
         device: Device = "cpu",
         compile: bool = False,
         precision: Precision = "fp32",
+        takes_bf16: bool = False,
     ) -> None:
         _check_device(device)
         if device == "cpu":
             heap.keep_freed()
-        self.module = copy.deepcopy(module).to(device).eval().requires_grad_(False)
+        self.module = copy.deepcopy(module).to(device).eval()
+        for parameter in self.module.parameters():
+            if parameter.is_leaf:  # those of a copied ScriptModule may be none
+                parameter.requires_grad_(False)
+        self.takes_bf16 = takes_bf16
         self._device = device
         self._compile = compile
         self._precision = precision
@@ -64,7 +67,10 @@ class TorchEngine:
         torch.get_num_threads()  # a thread keeps to `set_num_threads` only once it has asked
         is_half = self._precision == "bf16"
         with torch.inference_mode(), torch.autocast(self._device, torch.bfloat16, is_half):
-            outputs = self._forward(*(_to_tensors(tree, self._device) for tree in inputs))
+            given = (_to_tensors(tree, self._device) for tree in inputs)
+            if self.takes_bf16:
+                given = (_narrowed(tree) for tree in given)
+            outputs = self._forward(*given)
         try:
             return _to_arrays(outputs)
         except (TypeError, AttributeError):
@@ -73,10 +79,23 @@ class TorchEngine:
 
     def weights(self) -> Weights:
         """Return copies of parameters and buffers by name."""
-        return {
-            name: np.array(tensor.detach().cpu().numpy(), order="C")
-            for name, tensor in self._state.items()
-        }
+        return {name: _to_array(tensor) for name, tensor in self._state.items()}
+
+    def views(self) -> Weights:
+        """Return the weights by name, those that numpy can hold without a copy of them."""
+        return {name: _as_numpy(tensor) for name, tensor in self._state.items()}
+
+    def scale(self, factor: float) -> None:
+        """Multiply all weights that are floats, in place."""
+        with torch.no_grad():
+            for tensor in self._state.values():
+                if tensor.is_floating_point():
+                    tensor.mul_(factor)
+
+    @property
+    def dtypes(self) -> set[torch.dtype]:
+        """The types of the weights that are floats."""
+        return {tensor.dtype for tensor in self._state.values() if tensor.is_floating_point()}
 
     def load(self, weights: Weights) -> None:
         """Copy weights in, in place."""
@@ -86,7 +105,20 @@ class TorchEngine:
 
     def copy(self) -> TorchEngine:
         """Return a separate engine of the same definition and weights."""
-        return TorchEngine(self.module, self._device, self._compile, self._precision)
+        return TorchEngine(
+            self.module, self._device, self._compile, self._precision, self.takes_bf16
+        )
+
+    def plain(self, weights: Weights | None) -> TorchEngine:
+        """Return a separate engine that runs on the CPU as the module is written.
+
+        Args:
+            weights: to use in place of this engine's; None: the same.
+        """
+        engine = TorchEngine(self.module, takes_bf16=self.takes_bf16)
+        if weights is not None:
+            engine.load(weights)
+        return engine
 
 
 def as_arrays(tree: Nested) -> Nested:
@@ -121,7 +153,17 @@ def _to_arrays(node: Nested) -> Nested:
 
 def _to_array(tensor: Any) -> Any:
     # A copy, because a module may return its input or a view of its weights.
-    return np.array(tensor.detach().cpu().numpy(), order="C")
+    return np.array(_as_numpy(tensor), order="C")
+
+
+def _as_numpy(tensor: Any) -> Any:
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+def _narrowed(tree: Nested) -> Nested:
+    """Round the floats among tensors to bfloat16."""
+    return nested.map(lambda x: x.bfloat16() if x.is_floating_point() else x, tree)
 
 
 def _explain(outputs: Nested) -> None:

@@ -16,24 +16,34 @@ from bray_model.config import Backend, ModelConfig
 from bray_model.definition import open_definition
 from bray_model.engine import Engine
 from bray_model.export_folder import read_report
+from bray_model.export_report import check_tolerance
 from bray_model.manifest import QUANTIZED, Manifest
 from bray_model.signature import Signature
 from bray_model.tree_spec import Leaf
 
 _BATCH_SIZES = (1, 2, 7, 64)
 _SIZES = f"batches of {', '.join(map(str, _BATCH_SIZES))} rows"
-_RTOL, _ATOL = 1e-3, 1e-4
 
 
-def validate(export: Path, manifest: Manifest) -> Iterator[str]:
+def validate(export: Path, manifest: Manifest, tolerance: float | None = None) -> Iterator[str]:
     """Run an export on random inputs in several batch sizes; yield what was found to hold.
+
+    Args:
+        export: its folder.
+        manifest: of the export.
+        tolerance: relative error between results that are the same; None: what the export was
+            made with.
 
     Raises:
         ExportError: an output has another shape or dtype than the manifest says, a row's result
             depends on the other rows, or the graph that takes its weights as inputs differs.
+        ConfigError: the tolerance is out of range.
     """
-    drawn = read_report(export).random_outputs
-    found = _Outputs(export, manifest.signature, drawn)
+    check_tolerance(tolerance)
+    report = read_report(export)
+    drawn = report.random_outputs
+    rtol, atol = (report.rtol, report.atol) if tolerance is None else (tolerance, tolerance / 10)
+    found = _Outputs(export, manifest.signature, drawn, rtol, atol)
     engine = open_definition(export, None).engine
     largest = random_inputs(manifest.signature, max(_BATCH_SIZES))
     whole = found.of(engine, largest)
@@ -65,8 +75,11 @@ def _first(tree: Nested, rows: int) -> Nested:
 class _Outputs:
     """Outputs by path, but for those drawn at random."""
 
-    def __init__(self, export: Path, signature: Signature, drawn: Sequence[str]) -> None:
+    def __init__(
+        self, export: Path, signature: Signature, drawn: Sequence[str], rtol: float, atol: float
+    ) -> None:
         self._export = export
+        self._rtol, self._atol = rtol, atol
         self._signature = signature
         self._drawn = drawn
 
@@ -86,5 +99,8 @@ class _Outputs:
     def compare(self, when: str, got: dict[str, Leaf], want: dict[str, Leaf]) -> None:
         """Raise ExportError if results differ."""
         for path, leaf in got.items():
-            if not np.allclose(leaf, want[path], _RTOL, _ATOL, equal_nan=True):
-                raise ExportError(f"{self._export}: {path}: another result {when}")
+            if not np.allclose(leaf, want[path], self._rtol, self._atol, equal_nan=True):
+                raise ExportError(
+                    f"{self._export}: {path}: another result {when} (allowed: relative "
+                    f"{self._rtol:g}, --tolerance allows more)"
+                )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import uuid
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from bray_core.errors import (
 )
 from bray_core.layout import Block
 from bray_core.protocols import Weights
+from bray_core.restart_limit import RestartLimit
 from bray_model.blueprint import Blueprint, CloneEntry
 from bray_model.relay_tree import WIDTH, RelayTree
 from bray_model.stamp import Stamp
@@ -69,6 +71,9 @@ class WeightStore:
         self._lock = threading.Lock()  # the clones, the tree, the locks of nodes
         self._relays: dict[str, Relay] = {}
         self._node_locks: dict[str, threading.Lock] = {}
+        self._limit = RestartLimit()
+        self._losses: dict[str, list[float]] = {}
+        """When relays of a node were lost; beyond the limit its replicas ask the store."""
 
     def begin(self, blueprint: Blueprint, stamp: Stamp, block: Block) -> bool:
         """Take what there is to begin with; False: that was done already."""
@@ -220,13 +225,22 @@ class WeightStore:
         with making:  # one relay a node, whoever asks at the same time
             if lost is not None and node in self._relays and self._relays[node].name == lost:
                 self._end(self._relays.pop(node))
+                self._losses[node] = [*self._recent_losses(node), time.time()]
             if node not in self._relays:
+                if self._limit.is_exceeded(self._losses.get(node, ()), time.time()):
+                    logger.warning(
+                        "model %s: relays of node %s die: none for now", self._name, node
+                    )
+                    return Outlet(False, None)
                 try:
                     self._relays[node] = self._maker.make(node)
                 except BrayError as error:
                     logger.warning("model %s: no relay: %s", self._name, error)
                     return Outlet(False, None)
             return Outlet(False, self._relays[node].name)
+
+    def _recent_losses(self, node: str) -> list[float]:
+        return self._limit.recent(self._losses.get(node, ()), time.time())
 
     def join(self, relay: str, lost: str | None = None) -> str | None:
         """Return which relay a relay shall ask for new weights; None: the store.

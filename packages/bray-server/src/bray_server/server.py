@@ -228,7 +228,7 @@ class Server:
         while True:
             await asyncio.sleep(_TRIM_EVERY_S)
             has_large = self.budget.take_peak() > _TRIM_BYTES
-            if had_large and not has_large:
+            if had_large and not has_large and not heap.keeps_freed():
                 await asyncio.to_thread(heap.give_back)
             had_large = has_large
 

@@ -109,6 +109,12 @@ class Publisher:
         if self._background.is_idle():
             self._publish_next()
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was offered is published."""
+        with self._changed:
+            return self._error is None and self._is_done()
+
     def follow(self, version: int) -> None:
         """Take note of a version that rank 0 published."""
         if version > self.version:

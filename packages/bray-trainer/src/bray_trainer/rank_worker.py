@@ -20,6 +20,7 @@ from bray_trainer.ranks import Ranks, assign
 State = Literal["new", "ready", "spoiled"]
 Outcome = Literal["idle", "training", "paused", "lost"]
 
+_LOOPBACK = "127.0.0.1"
 _GET_ADDRESS = 0x8915
 """SIOCGIFADDR of linux/sockios.h."""
 
@@ -77,6 +78,8 @@ class RankWorker:
         """Join the group whose store listens there; raises WorkerLostError if others do not."""
         if interface := _interface(own_address):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+            if own_address == _LOOPBACK:  # else NCCL listens where other machines reach it
+                os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
         if self._store is None:
             wait = timedelta(seconds=self._timeout_s)
             self._store = TCPStore(host, port, timeout=wait, wait_for_workers=False)

@@ -115,6 +115,7 @@ class Trainer(Overrides):
             for part in modules.values():
                 part.compile()
         self._report = Report()
+        self._offered_steps = 0
         self._prepared = False
         self._stopping = threading.Event()
         self._waiting = Waiting(
@@ -186,6 +187,17 @@ class Trainer(Overrides):
             "version": self._publisher.version,
         }
         return {**counters, **self._report.figures, **self._phases.shares()}
+
+    @property
+    def policy_version(self) -> int | None:
+        """The version that the weights, as they are now, were published as.
+
+        None where they were not, or not yet, and on ranks that do not publish.
+        """
+        is_offered = self.model is not None and self.ranks.is_first
+        if not is_offered or self.steps != self._offered_steps or not self._publisher.is_settled:
+            return None
+        return self._publisher.version
 
     def summary(self) -> str:
         """Return in words what the time goes into, the largest part first."""
@@ -308,6 +320,7 @@ class Trainer(Overrides):
         if self.model is not None and self.ranks.is_first:
             with self._phases.on_host("publish"):
                 self._publisher.offer()
+            self._offered_steps = self.steps
 
     def _flush(self) -> None:
         with self._phases.on_host("publish"):

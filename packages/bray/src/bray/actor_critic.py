@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bray import distribution
 from bray.checks import fraction, layers, positive
 from bray.compute import ComputeConfig
+from bray.play_gap import PlayGap
 from bray.sequences import Batch, time_major, unroll
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
@@ -86,6 +87,7 @@ class ActorCriticTrainer(Trainer):
         directory: Path | None = None,
     ) -> None:
         self.part = part
+        self.gap = PlayGap()
         config = TrainerConfig(
             learning_rate=part.learning_rate,
             max_grad_norm=part.max_grad_norm,
@@ -99,13 +101,19 @@ class ActorCriticTrainer(Trainer):
 
     def handle(self, replay: Packed) -> Iterator[Batch]:
         """Yield the segments, time-major."""
-        yield time_major(replay, self.device)
+        yield self.segments(replay)
+
+    def segments(self, replay: Packed) -> Batch:
+        """Return a replay's segments, time-major, with what `columns` looks at."""
+        segments = time_major(replay, self.device)
+        self.gap.begin(segments, self.policy_version)
+        return segments
 
     def columns(self, segments: Batch) -> Columns:
         """Return what the current policy says of segments of `handle`."""
         outputs, last = unroll(self.module, segments)
         return Columns(
-            distribution.log_prob(outputs, segments["action"]),
+            self.gap.see(distribution.log_prob(outputs, segments["action"]), segments),
             distribution.entropy(outputs),
             outputs["value"],
             last.detach(),

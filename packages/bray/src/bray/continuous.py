@@ -80,10 +80,15 @@ class Critics(nn.Module):
 
     def forward(self, observation: Tensor, action: Tensor) -> Tensor:
         """Map observations `[B, S]` and actions `[B, D]` to values `[K, B]`."""
-        joined = torch.cat([observation, action], -1)
+        joined = _joined(observation, action)
         return torch.stack([member(joined).squeeze(-1) for member in self.members])
 
     def first(self, observation: Tensor, action: Tensor) -> Tensor:
         """Return the values `[B]` of the first of them."""
-        values: Tensor = self.members[0](torch.cat([observation, action], -1))
+        values: Tensor = self.members[0](_joined(observation, action))
         return values.squeeze(-1)
+
+
+def _joined(observation: Tensor, action: Tensor) -> Tensor:
+    """Return both side by side, of any number type, in float32."""
+    return torch.cat([observation.float(), action.float()], -1)

@@ -139,8 +139,8 @@ def _steps(episode: Episode, gamma: float) -> list[dict[str, Any]]:
             to_go = float(following.get("reward", math.nan)) + gamma * to_go
             samples.append(
                 {
-                    "observation": message["observation"],
-                    "action": nested.map(np.asarray, codec.decode(request.reply)["action"]),
+                    "observation": nested.map(_narrow, message["observation"]),
+                    "action": nested.map(_narrow, codec.decode(request.reply)["action"]),
                     "return": np.float32(to_go),
                 }
             )
@@ -148,6 +148,12 @@ def _steps(episode: Episode, gamma: float) -> list[dict[str, Any]]:
             to_go = 0.0 if message.get("terminated") else math.nan
         following = message
     return samples
+
+
+def _narrow(leaf: Any) -> Any:
+    """Return an array in float32 if it is float64 (`Spaces.recorded`)."""
+    array = np.asarray(leaf)
+    return array.astype(np.float32) if array.dtype == np.float64 else array
 
 
 def mean_return(folder: str | Path) -> float:

@@ -49,6 +49,15 @@ class Spaces:
         return cls(environment, spec_of(observation), action_spec, action)
 
     @property
+    def recorded(self) -> tuple[Nested, ArraySpec]:
+        """Observation and action as they are recorded: float64 in float32, as networks see it.
+
+        The model's own inputs keep the environment's type: it casts them itself, and so an export
+        takes what the environment gives.
+        """
+        return nested.map(_narrow, self.observation), _narrow(self.action)
+
+    @property
     def is_image(self) -> bool:
         """Whether an observation is a stack of frames, uint8 `[C, H, W]`."""
         spec = self.observation
@@ -86,6 +95,10 @@ class Spaces:
     def example(self) -> Nested:
         """One observation of zeros with a batch dimension."""
         return nested.map(lambda leaf: np.zeros((1, *leaf.shape), leaf.dtype), self.observation)
+
+
+def _narrow(leaf: ArraySpec) -> ArraySpec:
+    return ArraySpec(np.dtype(np.float32), leaf.shape) if leaf.dtype == np.float64 else leaf
 
 
 def make_environments(

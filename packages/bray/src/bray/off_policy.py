@@ -130,7 +130,7 @@ def learn(
     """
     n = config.num_envs
     model = run.model("policy", policy, spaces.example, ModelConfig(max_batch_size=n, pad_to=(n,)))
-    layout = Layout(segment_spec(spaces.observation, spaces.action, config.steps_per_collect))
+    layout = Layout(segment_spec(*spaces.recorded, config.steps_per_collect))
     buffer = run.buffer("replay", layout, replay)
     checkpoints = run.experiment.checkpoints
 

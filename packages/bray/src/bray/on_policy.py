@@ -175,8 +175,7 @@ def segment_layout(spaces: Spaces, length: int, state_size: int) -> Layout:
     """
     return Layout(
         segment_spec(
-            spaces.observation,
-            spaces.action,
+            *spaces.recorded,
             length,
             state_size=state_size,
             stack=is_atari(spaces.environment),

@@ -22,7 +22,9 @@ STEPS = ("observation", "action", "reward", "value", "log_prob", "terminated")
 _ROWS = 16
 """A forward has a multiple of so many rows: oneDNN prepares a convolution for each number of rows
 that it meets, and keeps all of them."""
-_BY_TIME = {*STEPS, "advantage", "return"}
+IS_CURRENT = "is_current"
+"""Leaf of steps that were acted by the version that the trainer's weights are: see `PlayGap`."""
+_BY_TIME = {*STEPS, "advantage", "return", IS_CURRENT}
 """Leaves `[T, B, …]`: those, and what trainers add."""
 
 

@@ -21,7 +21,7 @@ from bray.generator import KeepsGenerator
 from bray.learning import Outcome
 from bray.on_policy import Flow, learn
 from bray.run import Run
-from bray.sequences import Batch, select_segments, time_major
+from bray.sequences import Batch, select_segments
 from bray.template import GoalPart
 from bray_algo import appo
 from bray_core.layout import Packed
@@ -84,7 +84,7 @@ class APPOTrainer(KeepsGenerator, ActorCriticTrainer):
 
     def handle(self, replay: Packed) -> Iterator[Batch]:
         """Yield shuffled minibatches."""
-        segments = time_major(replay, self.device)
+        segments = self.segments(replay)
         count = len(segments["length"])
         for _ in range(self.part.epochs):
             order = torch.randperm(count, generator=self.generator)

@@ -81,8 +81,7 @@ class CloningTrainer(Trainer):
         self.settings = config
         source = demonstrations.source(
             config.demonstrations,
-            spaces.observation,
-            spaces.action,
+            *spaces.recorded,
             gamma=config.gamma,
             batch_size=config.batch_size,
             seed=seed,

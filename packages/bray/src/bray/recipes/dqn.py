@@ -72,9 +72,14 @@ class Policy(nn.Module):
         self.q = mlp([size, *hidden, num_actions], nn.ReLU, output_gain=0.01)
         self.register_buffer("epsilon", torch.ones(()))
 
+    def values(self, observation: Tensor) -> Tensor:
+        """Return the action values `[B, A]` of observations `[B, D]` of any number type."""
+        values: Tensor = self.q(observation.float())
+        return values
+
     def forward(self, observation: Tensor) -> dict[str, Tensor]:
         """Map observations `[B, D]` to `logits [B, A]` and `value [B]`."""
-        q = self.q(observation)
+        q = self.values(observation)
         return {"logits": dqn.epsilon_greedy(q, self.epsilon), "value": q.amax(-1)}
 
 
@@ -127,14 +132,14 @@ class DQNTrainer(Trainer):
 
     def loss(self, batch: dict[str, Tensor], step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the Huber loss towards double Q-learning's target."""
-        q = self.module.q(batch["observation"])
+        q = self.module.values(batch["observation"])
         with torch.no_grad():
             following = batch["next_observation"]
             target = dqn.target(
-                self.target.q(following),
+                self.target.values(following),
                 batch["reward"],
                 batch["discount"],
-                next_online_q=self.module.q(following),
+                next_online_q=self.module.values(following),
             )
         if self.settings.prioritized:
             error = dqn.td_error(q.detach(), batch["action"], target).abs()

@@ -23,7 +23,7 @@ from bray.run import Run
 from bray.template import GoalPart
 from bray_actor import Played
 from bray_algo import mlp
-from bray_algo.evolution import EvolutionStrategy, Key, candidate
+from bray_algo.evolution import EvolutionStrategy, Key, candidate, pair_seed
 from bray_core.errors import ConfigError
 from bray_core.experiment import write_atomic
 from bray_core.saved_format import check_format
@@ -73,7 +73,7 @@ class Policy(nn.Module):
 
     def forward(self, observation: Tensor) -> dict[str, Tensor]:
         """Map observations `[B, D]` to `logits [B, A]`."""
-        return {"logits": self.body(observation)}
+        return {"logits": self.body(observation.float())}
 
 
 def policy(spaces: Spaces, config: Config, seed: int) -> Policy:
@@ -114,7 +114,7 @@ class Player:
         theta = torch.from_numpy(parameters)
         rows = [candidate(theta, key, number, sigma=self._sigma) for number in numbers]
         weights = self._unflatten(torch.stack(rows))
-        seeds = [int(np.random.SeedSequence([*key, n // 2]).generate_state(1)[0]) for n in numbers]
+        seeds = [int(pair_seed(key, number // 2).generate_state(1)[0]) for number in numbers]
         observation, _ = self._envs.reset(seed=seeds)
         returns, lengths = np.zeros(len(numbers)), np.zeros(len(numbers), np.int64)
         is_going = np.ones(len(numbers), bool)

@@ -21,8 +21,9 @@ from bray.checks import fraction, layers, positive
 from bray.cooperative_tasks import make_teams
 from bray.generator import KeepsGenerator
 from bray.learning import Outcome, Pace
+from bray.play_gap import PlayGap
 from bray.run import Run
-from bray.sequences import Batch, final_value, select_steps, time_major, valid_steps
+from bray.sequences import IS_CURRENT, Batch, final_value, select_steps, time_major, valid_steps
 from bray.team_learning import learn
 from bray.template import GoalPart
 from bray_actor.team_environments import AgentEnvironment
@@ -98,8 +99,8 @@ class Policy(nn.Module):
     def parts(self, observation: Batch) -> tuple[Tensor, Tensor]:
         """Return logits `[B, A]`, and values `[B]` as the critic is trained, normalised."""
         who = nn.functional.one_hot(observation["agent"], self.num_agents).float()
-        value = self.critic(torch.cat([observation[self.sees], who], -1)).squeeze(-1)
-        return self.actor(torch.cat([observation["own"], who], -1)), value
+        value = self.critic(torch.cat([observation[self.sees].float(), who], -1)).squeeze(-1)
+        return self.actor(torch.cat([observation["own"].float(), who], -1)), value
 
     def forward(self, observation: Batch) -> dict[str, Tensor]:
         """Map `{"agent": [B], "own": [B, D], "state": [B, S]}` to `logits` and `value [B]`."""
@@ -127,6 +128,7 @@ class MAPPOTrainer(KeepsGenerator, Trainer):
         directory: Path | None = None,
     ) -> None:
         self.settings = config
+        self.gap = PlayGap()
         self.generator = torch.Generator().manual_seed(seed)
         trainer = TrainerConfig(
             learning_rate=config.learning_rate,
@@ -149,6 +151,7 @@ class MAPPOTrainer(KeepsGenerator, Trainer):
     def _steps(self, replay: Packed) -> Batch:
         """Return the valid steps of all agents, flat `[N, …]`, with `advantage` and `return`."""
         segments = time_major(replay, self.device)
+        self.gap.begin(segments, self.policy_version)
         with torch.no_grad():
             final = final_value(self.module, segments)
         advantage = gae(
@@ -162,13 +165,14 @@ class MAPPOTrainer(KeepsGenerator, Trainer):
         )
         steps = {name: segments[name] for name in ("observation", "action", "log_prob")}
         steps |= {"advantage": advantage, "return": advantage + segments["value"]}
+        steps |= {name: segments[name] for name in (IS_CURRENT,) if name in segments}
         return select_steps(steps, valid_steps(segments))
 
     def loss(self, batch: Batch, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return MAPPO's loss; each row is one agent, whose value is its own."""
         logits, value = self.module.parts(batch["observation"])
         columns = (
-            categorical.log_prob(logits, batch["action"]),
+            self.gap.see(categorical.log_prob(logits, batch["action"]), batch),
             categorical.entropy(logits),
             value,
             batch["log_prob"],

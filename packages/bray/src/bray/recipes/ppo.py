@@ -26,8 +26,10 @@ from bray.compute import ComputeConfig
 from bray.learning import Outcome
 from bray.minibatches import minibatches
 from bray.on_policy import Flow, learn
+from bray.play_gap import PlayGap
 from bray.run import Run
 from bray.sequences import (
+    IS_CURRENT,
     Batch,
     final_value,
     in_order,
@@ -150,6 +152,7 @@ class PPOTrainer(Trainer):
         self.frames = 0
         self.last_pause = -_REPLAYS_BETWEEN_PAUSES
         self.replays_seen = 0
+        self.gap = PlayGap()
         self.returns: deque[float] = deque(maxlen=_WINDOW)
         self.generator = torch.Generator().manual_seed(seed)
         config = TrainerConfig(
@@ -183,6 +186,7 @@ class PPOTrainer(Trainer):
     def _with_advantages(self, replay: Packed) -> Batch:
         """Return a replay's segments, time-major, with `advantage` and `return`."""
         segments = time_major(replay, self.device)
+        self.gap.begin(segments, self.policy_version)
         self._count(segments)
         with torch.no_grad():
             final = final_value(self.module, segments)
@@ -213,7 +217,7 @@ class PPOTrainer(Trainer):
         else:
             outputs = self.module(tensors(batch["observation"]))
         return ppo.loss(
-            distribution.log_prob(outputs, batch["action"]),
+            self.gap.see(distribution.log_prob(outputs, batch["action"]), batch),
             distribution.entropy(outputs),
             outputs["value"],
             batch["log_prob"],
@@ -286,7 +290,8 @@ def _record_fit(segments: Batch) -> None:
 
 def _flat(segments: Batch, *more: str) -> Batch:
     """Return the valid steps of segments, `[N, …]`: what a minibatch needs, and `more`."""
-    names = "action", "log_prob", "advantage", "return", *more
+    names = ["action", "log_prob", "advantage", "return", *more]
+    names += [IS_CURRENT] if IS_CURRENT in segments else []
     flat: Batch = select_steps({name: segments[name] for name in names}, valid_steps(segments))
     return flat
 

@@ -116,7 +116,7 @@ class Policy(nn.Module):
 
     def forward(self, observation: dict[str, Tensor]) -> dict[str, Any]:
         """Map `{"agents": [B, M, D], …}` to `q [B, M, A]`, `logits`, M of `[B, A]`, `value [B]`."""
-        agents = observation["agents"]
+        agents = observation["agents"].float()
         # Not `len(agents)`, which an export would take for a constant.
         who = torch.eye(agents.shape[1], device=agents.device).expand(agents.shape[0], -1, -1)
         q = self.q(torch.cat([agents, who], -1))
@@ -137,7 +137,7 @@ class Mixer(nn.Module):
         """Map values `[B, M]` and states `[B, S]` to `[B, 1]`, or `[B, M]` of the independent."""
         if self.mixing == "independent":
             return chosen
-        mixed = self.qmix(chosen, state) if self.mixing == "qmix" else mixers.vdn(chosen)
+        mixed = self.qmix(chosen, state.float()) if self.mixing == "qmix" else mixers.vdn(chosen)
         return mixed.unsqueeze(1)
 
 

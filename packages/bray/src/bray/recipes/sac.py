@@ -70,7 +70,7 @@ class Policy(nn.Module):
 
     def parameters_of(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and log standard deviation `[B, D]`, before the squashing."""
-        mean, log_std = self.body(observation).chunk(2, -1)
+        mean, log_std = self.body(observation.float()).chunk(2, -1)
         return mean, log_std.clamp(*_LOG_STD)
 
     def forward(self, observation: Tensor) -> dict[str, Tensor]:

@@ -85,7 +85,7 @@ class Policy(nn.Module):
 
     def unit(self, observation: Tensor) -> Tensor:
         """Return the actions `[B, D]` of observations `[B, S]`, scaled to (−1, 1)."""
-        return torch.tanh(self.body(observation))
+        return torch.tanh(self.body(observation.float()))
 
     def forward(self, observation: Tensor) -> dict[str, Tensor]:
         """Map observations `[B, S]` to `mean, log_std [B, D]` and a `value` of 0."""

@@ -7,7 +7,9 @@
     )
     search.fit()
 
-Needs the extra `tune`. Each trial runs its recipe with `runtime="local"` in a worker of Tune.
+Needs the extra `tune`. Call `bray_core.remote.init_ray()` before: the Ray that Tune would start by
+itself listens on all interfaces of the machine. Each trial runs its recipe with `runtime="local"`
+in a worker of Tune.
 """
 
 from __future__ import annotations

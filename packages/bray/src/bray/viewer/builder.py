@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from bray.viewer.drafts import MAX_BYTES, Drafts
 from bray.viewer.exchange import content_of, reply, words
 from bray.viewer.runs import Runs
 from bray_core.errors import ConfigError
+from bray_core.json_file import is_deeper
+from bray_core.yaml_nodes import MAX_DEPTH
 
 
 class Builder:
@@ -133,4 +136,8 @@ def _check(content: Mapping[str, Any]) -> dict[str, Any]:
         return look(text)
     if not isinstance(content["settings"], dict):
         raise ConfigError("settings: expected an object")
+    if is_deeper(content["settings"], MAX_DEPTH):
+        raise ConfigError(f"settings: nested too deeply, {MAX_DEPTH} levels at most")
+    if len(json.dumps(content["settings"])) > MAX_BYTES:
+        raise ConfigError(f"settings: expected {MAX_BYTES} bytes at most")
     return look(written(content["settings"], text))

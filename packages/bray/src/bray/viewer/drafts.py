@@ -12,6 +12,7 @@ from typing import Any
 from bray import template
 from bray_core.errors import AlreadyExistsError, ConfigError, NotFoundError
 from bray_core.experiment import write_atomic
+from bray_core.regular_file import open_regular, refused
 
 MAX_BYTES = 32 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,94}\.yaml")
@@ -121,8 +122,9 @@ class Drafts:
         )
 
     def _read(self, path: Path) -> bytes:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-        with os.fdopen(handle, "rb") as file:
+        if path.is_symlink():
+            raise refused(path, "expected a file, got a link")
+        with open_regular(path, inside=[self.folder]) as file:
             return file.read(MAX_BYTES + 1)
 
 

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
-import numpy as np
+from bray.viewer.bodies import decoded, reward_of
+from bray.viewer.trial_file import entries, opener_of
+from bray_actor.recording import (
+    SUFFIX,
+    Episode,
+    LongEpisodeError,
+    RecordedRequest,
+    read_episode,
+)
+from bray_core.errors import NotFoundError
 
-from bray_actor.recording import SUFFIX, Episode, read_episode
-from bray_core import codec, nested
-from bray_core.errors import CodecError, NotFoundError
-
-_MAX_BODY_BYTES = 64 * 1024 * 1024
 _MAX_SUMMARY_BYTES = 1024 * 1024
-"""Longer files are summed up only when they are opened."""
-_SHOWN_ELEMENTS = 64
-_SHOWN_LEAVES = 200
-_SHOWN_TEXT = 2000
+_SUMMARY = {"max_bytes": 4 * 1024 * 1024, "max_requests": 10_000}
+"""Longer episodes are summed up only when they are opened."""
+_MAX_STEPS = 100_000
+"""Longer episodes are not shown."""
+_MAX_KEPT_BYTES = 128 * 1024 * 1024
+"""Of episodes that stay open; the one that was opened last stays in any case."""
 _KEPT = 8
-"""Episodes kept decoded; of summaries a thousand times as many."""
+"""Episodes that stay open; of summaries a thousand times as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +48,48 @@ class Step:
     """What it was answered, likewise; None: it failed."""
 
 
+class Steps(Sequence[Step]):
+    """The steps of an episode; each is decoded when it is asked for."""
+
+    def __init__(self, requests: Sequence[RecordedRequest]) -> None:
+        self._requests = requests
+        self.rewards = [reward_of(request.body) for request in requests]
+        self.num_bytes = sum(200 + len(r.body) + len(r.reply or b"") for r in requests)
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    @overload
+    def __getitem__(self, index: int) -> Step: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Steps: ...
+
+    def __getitem__(self, index: int | slice) -> Step | Steps:
+        if isinstance(index, slice):
+            return Steps(self._requests[index])
+        request = self._requests[index]
+        reply = None if request.reply is None else decoded(request.reply)
+        number = range(len(self._requests))[index]
+        return Step(number, request.kind, request.at_s, decoded(request.body), reply)
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, time and reward of each step."""
+        return {
+            "kinds": [request.kind for request in self._requests],
+            "at_s": [round(request.at_s, 4) for request in self._requests],
+            "rewards": self.rewards,
+        }
+
+
 class Episodes:
     """The episodes of one project's trials. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._reading = threading.Lock()
         self._names: dict[Path, tuple[int, list[str]]] = {}
-        self._open: OrderedDict[Path, tuple[Step, ...]] = OrderedDict()
+        self._open: OrderedDict[Path, Steps] = OrderedDict()
         self._heads: OrderedDict[Path, dict[str, Any]] = OrderedDict()
 
     def names(self, trial: Path) -> list[str]:
@@ -56,14 +97,13 @@ class Episodes:
         folder = trial / "episodes"
         try:
             changed = folder.stat().st_mtime_ns
-            kept = self._names.get(folder)
-            if kept is None or kept[0] != changed:
-                with os.scandir(folder) as entries:
-                    found = [entry.name for entry in entries if entry.name.endswith(SUFFIX)]
-                kept = changed, sorted((n.removesuffix(SUFFIX) for n in found), reverse=True)
-                self._names[folder] = kept
-        except FileNotFoundError:
+        except OSError:
             return []
+        kept = self._names.get(folder)
+        if kept is None or kept[0] != changed:
+            found = [e.name for e in entries(trial, folder) if e.name.endswith(SUFFIX)]
+            kept = changed, sorted((n.removesuffix(SUFFIX) for n in found), reverse=True)
+            self._names[folder] = kept
         return kept[1]
 
     def page(self, trial: Path, start: int, number: int) -> dict[str, Any]:
@@ -72,8 +112,8 @@ class Episodes:
         shown = names[max(start, 0) : max(start, 0) + number]
         return {"total": len(names), "episodes": [self._head(trial, name) for name in shown]}
 
-    def steps(self, trial: Path, name: str) -> tuple[Step, ...]:
-        """Return an episode's steps, decoded.
+    def steps(self, trial: Path, name: str) -> Steps:
+        """Return an episode's steps.
 
         Raises:
             NotFoundError: the trial has no episode of this name.
@@ -83,24 +123,28 @@ class Episodes:
         with self._lock:
             steps = self._open.pop(path, None)
         if steps is None:
-            episode = read_episode(path)
-            steps = _steps(episode)
-            self._keep_head(path, _sum_up(episode, steps))
+            episode = self._read(trial, path)
+            steps = Steps(episode.requests)
+            self._keep_head(path, _sum_up(episode, steps.rewards))
         with self._lock:
             self._open[path] = steps
-            while len(self._open) > _KEPT:
-                self._open.popitem(last=False)
+            total = sum(one.num_bytes for one in self._open.values())
+            while len(self._open) > 1 and (total > _MAX_KEPT_BYTES or len(self._open) > _KEPT):
+                _, dropped = self._open.popitem(last=False)
+                total -= dropped.num_bytes
         return steps
+
+    def _read(self, trial: Path, path: Path) -> Episode:
+        with self._reading:  # one at a time: each may take as much memory as an episode has
+            try:
+                return read_episode(path, max_requests=_MAX_STEPS, opener=opener_of(trial))
+            except FileNotFoundError as error:
+                raise NotFoundError(f"episode: {path.name} was deleted meanwhile") from error
 
     def describe(self, trial: Path, name: str) -> dict[str, Any]:
         """Return an episode's summary, and kind, time and reward of each step."""
         steps = self.steps(trial, name)
-        return {
-            **self._head(trial, name),
-            "kinds": [step.kind for step in steps],
-            "at_s": [round(step.at_s, 4) for step in steps],
-            "rewards": [_reward(step) for step in steps],
-        }
+        return {**self._head(trial, name), **steps.describe()}
 
     def _path(self, trial: Path, name: str) -> Path:
         if name not in self.names(trial):
@@ -112,19 +156,25 @@ class Episodes:
         with self._lock:
             kept = self._heads.get(path)
         if kept is None:
-            kept = self._look(path)
+            kept = self._look(trial, path)
         return {"name": name, **kept}
 
-    def _look(self, path: Path) -> dict[str, Any]:
+    def _look(self, trial: Path, path: Path) -> dict[str, Any]:
         try:
-            size = path.stat().st_size
+            opener = opener_of(trial)
+            with opener(path) as file:
+                size = file.seek(0, os.SEEK_END)
             if size > _MAX_SUMMARY_BYTES:
                 return {"bytes": size}
-            episode = read_episode(path)
-            return self._keep_head(path, {"bytes": size, **_sum_up(episode, _steps(episode))})
+            try:
+                episode = read_episode(path, **_SUMMARY, opener=opener)
+            except LongEpisodeError:
+                return self._keep_head(path, {"bytes": size})
+            rewards = [reward_of(request.body) for request in episode.requests]
+            return self._keep_head(path, {"bytes": size, **_sum_up(episode, rewards)})
         except FileNotFoundError:
             return {"problem": "was deleted meanwhile"}
-        except ValueError as error:  # SpecError: one damaged file must not hide the others
+        except (ValueError, OSError) as error:  # one damaged file must not hide the others
             return self._keep_head(path, {"problem": str(error)})
 
     def _keep_head(self, path: Path, head: dict[str, Any]) -> dict[str, Any]:
@@ -135,81 +185,14 @@ class Episodes:
         return head
 
 
-def decoded(body: bytes) -> Any:
-    """Return what a body holds: bray's codec, JSON, text, or else the bytes themselves."""
-    if not body:
-        return None
-    try:
-        return codec.decode(body, max_bytes=_MAX_BODY_BYTES)
-    except CodecError:
-        pass
-    try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        return body
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
-def leaves(tree: Any) -> list[dict[str, Any]]:
-    """Return path, type, shape, bounds and the first values of each leaf, for reading."""
-    if isinstance(tree, dict | list | tuple):
-        found = nested.flatten(tree)
-    else:
-        found = {} if tree is None else {"": tree}
-    return [_leaf(path, leaf) for path, leaf in list(found.items())[:_SHOWN_LEAVES]]
-
-
-def _leaf(path: str, leaf: Any) -> dict[str, Any]:
-    if isinstance(leaf, bytes):
-        text = f"{len(leaf)} bytes: {leaf[:32].hex(' ')}"
-        return {"path": path, "type": "bytes", "text": text}
-    if not isinstance(leaf, int | float | np.ndarray | np.generic) or isinstance(leaf, bool):
-        return {"path": path, "type": type(leaf).__name__, "text": str(leaf)[:_SHOWN_TEXT]}
-    array = np.asarray(leaf)
-    shown: dict[str, Any] = {"path": path, "type": str(array.dtype), "shape": list(array.shape)}
-    if array.dtype.kind not in "biuf" or not array.size:
-        return {**shown, "text": str(array)[:_SHOWN_TEXT]}
-    values = array.ravel()[:_SHOWN_ELEMENTS].astype(np.float64)
-    finite = array[np.isfinite(array)].astype(np.float64)
-    if finite.size:
-        shown |= {"min": finite.min(), "max": finite.max(), "mean": finite.mean()}
-    shown["values"] = [float(f"{v:.6g}") if np.isfinite(v) else str(v) for v in values.tolist()]
-    return shown
-
-
-def _steps(episode: Episode) -> tuple[Step, ...]:
-    return tuple(
-        Step(
-            index,
-            request.kind,
-            request.at_s,
-            decoded(request.body),
-            None if request.reply is None else decoded(request.reply),
-        )
-        for index, request in enumerate(episode.requests)
-    )
-
-
-def _sum_up(episode: Episode, steps: tuple[Step, ...]) -> dict[str, Any]:
-    rewards = [reward for step in steps if (reward := _reward(step)) is not None]
+def _sum_up(episode: Episode, rewards: Sequence[float | None]) -> dict[str, Any]:
+    known = [reward for reward in rewards if reward is not None]
     return {
         "session": episode.session[:200],
         "began_s": episode.began_s,
         "outcome": episode.outcome[:200],
         "is_whole": episode.is_whole,
-        "num_steps": len(steps),
-        "seconds": steps[-1].at_s if steps else 0.0,
-        "return": sum(rewards) if rewards else None,
+        "num_steps": len(rewards),
+        "seconds": episode.requests[-1].at_s if rewards else 0.0,
+        "return": sum(known) if known else None,
     }
-
-
-def _reward(step: Step) -> float | None:
-    reward = step.body.get("reward") if isinstance(step.body, dict) else None
-    try:
-        value = float(reward)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return None
-    return value if np.isfinite(value) else None

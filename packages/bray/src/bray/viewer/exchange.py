@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 from aiohttp import web
 
@@ -65,7 +66,7 @@ async def content_of(request: web.Request) -> dict[str, Any]:
         ConfigError: it is none.
     """
     try:
-        content = json.loads(await request.text())
+        content = json.loads(await request.read())  # whatever charset the head names
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"body: expected JSON: {type(error).__name__}") from error
     if not isinstance(content, dict):
@@ -75,7 +76,7 @@ async def content_of(request: web.Request) -> dict[str, Any]:
 
 def reply(request: web.Request, content: Any) -> web.Response:
     """Return JSON, or 304 where the browser has it already."""
-    body = json.dumps(_plain(content), separators=(",", ":"), allow_nan=False).encode()
+    body = _encoded(content)
     tag = hashlib.blake2b(body, digest_size=12).hexdigest()
     if request.headers.get("If-None-Match") == f'"{tag}"':
         return web.Response(status=304, headers={"ETag": f'"{tag}"'})
@@ -85,6 +86,13 @@ def reply(request: web.Request, content: Any) -> web.Response:
     if len(body) > 2000:
         response.enable_compression()
     return response
+
+
+def _encoded(content: Any) -> bytes:
+    try:
+        return msgspec.json.encode(content)  # what is not finite becomes null
+    except (TypeError, ValueError, OverflowError):  # numpy's numbers, endless ones, broken text
+        return json.dumps(_plain(content), separators=(",", ":"), allow_nan=False).encode()
 
 
 def _plain(content: Any) -> Any:

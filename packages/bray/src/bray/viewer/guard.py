@@ -8,6 +8,7 @@ import hmac
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from urllib.parse import parse_qs
 
 from aiohttp import web
 
@@ -19,6 +20,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _COOKIE = "bray-view"
 _MAX_TOKEN = 1000
+_MAX_FIELDS = 10
+"""Of the form that asks for it."""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' blob:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -57,8 +60,9 @@ class Guard:
 
     async def login(self, request: web.Request) -> web.StreamResponse:
         """Take the token of the form."""
-        token = (await request.post()).get("token", "")
-        if not isinstance(token, str) or not self._tokens.accept(token[:_MAX_TOKEN].encode()):
+        form = parse_qs((await request.read()).decode(errors="replace"), max_num_fields=_MAX_FIELDS)
+        token = form.get("token", [""])[0]
+        if not self._tokens.accept(token[:_MAX_TOKEN].encode(errors="replace")):
             return self._ask("That is not the token.", 401)
         response = web.Response(status=303, headers={"Location": "/"})
         response.set_cookie(_COOKIE, self._proof, httponly=True, samesite="Strict", path="/")

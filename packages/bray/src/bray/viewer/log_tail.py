@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from bray.viewer.trial_file import open_file
+
 FILE = "bray.log"
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_NUMBERS = {level.encode(): number for number, level in enumerate(LEVELS)}
 _BLOCK_BYTES = 64 * 1024
 _MAX_SCAN_BYTES = 4 * 1024 * 1024
 """Looked through for one answer; the next one goes on from there."""
 _MAX_TEXT = 8 * 1024
+_MAX_PAGE_TEXT = 1024 * 1024
+"""Characters of all records of one answer."""
 _HEAD = re.compile(
-    rb"(?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d+) (?P<level>[A-Z]+) "
+    rb"(?m)^(?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d+) (?P<level>[A-Z]+) "
     rb"(?:(?P<component>[^\s:/]+/\d+) )?(?P<name>[^\s:]+): "
 )
 
@@ -34,7 +40,7 @@ def before(trial: Path, *, level: str, limit: int, end: int | None = None) -> di
         goes on.
     """
     try:
-        with (trial / FILE).open("rb") as file:
+        with open_file(trial, trial / FILE) as file:
             start = stop = _last_newline(file) if end is None else max(end, 0)
             data, found = b"", list[dict[str, Any]]()
             while start > 0 and len(found) < limit and stop - start < _MAX_SCAN_BYTES:
@@ -42,15 +48,15 @@ def before(trial: Path, *, level: str, limit: int, end: int | None = None) -> di
                 start -= step
                 file.seek(start)
                 data = file.read(step) + data
-                found = [r for r in _records(data, start) if _is_at_least(r, level)]
-            if start > 0 and (first := _first_head(data)) is not None:
-                start += first  # what stands before belongs to a record that began earlier
-            found = found[-limit:]
-            if len(found) == limit:
-                start = found[0]["offset"]
-    except FileNotFoundError:
+                found = list(_records(data, start, level))
+            if start > 0 and (first := _HEAD.search(data)) is not None:
+                start += first.start()  # what stands before belongs to an earlier record
+            shown = _newest(found, limit)
+            if len(shown) == limit or len(shown) < len(found):
+                start = shown[0]["offset"]
+    except OSError:
         return {"records": [], "start": 0, "end": 0}
-    return {"records": found, "start": start, "end": stop}
+    return {"records": shown, "start": start, "end": stop}
 
 
 def after(trial: Path, *, level: str, limit: int, start: int) -> dict[str, Any]:
@@ -59,17 +65,17 @@ def after(trial: Path, *, level: str, limit: int, start: int) -> dict[str, Any]:
     A file that has become shorter is another one: it is read from its end.
     """
     try:
-        size = (trial / FILE).stat().st_size
-        if size < start or size - start > _MAX_SCAN_BYTES:
-            return before(trial, level=level, limit=limit)
-        with (trial / FILE).open("rb") as file:
+        with open_file(trial, trial / FILE) as file:
+            size = file.seek(0, os.SEEK_END)
+            if size < start or size - start > _MAX_SCAN_BYTES:
+                return before(trial, level=level, limit=limit)
             file.seek(start)
             data = file.read(_MAX_SCAN_BYTES)
-    except FileNotFoundError:
+    except OSError:
         return {"records": [], "start": 0, "end": 0}
     whole = data[: data.rfind(b"\n") + 1]
-    found = [record for record in _records(whole, start) if _is_at_least(record, level)]
-    return {"records": found[-limit:], "start": start, "end": start + len(whole)}
+    found = list(_records(whole, start, level))
+    return {"records": _newest(found, limit), "start": start, "end": start + len(whole)}
 
 
 def _last_newline(file: BinaryIO) -> int:
@@ -80,34 +86,37 @@ def _last_newline(file: BinaryIO) -> int:
     return begin + file.read().rfind(b"\n") + 1
 
 
-def _records(data: bytes, start: int) -> list[dict[str, Any]]:
-    """Split into records: a line without a head belongs to the one before, such as a traceback."""
-    found: list[dict[str, Any]] = []
-    offset = start
-    for line in data.splitlines(keepends=True):
-        head = _HEAD.match(line)
-        if head is not None:
+def _records(data: bytes, start: int, level: str) -> Iterator[dict[str, Any]]:
+    """Yield the records of a level or above.
+
+    A line without a head belongs to the one before, such as a traceback.
+    """
+    heads = list(_HEAD.finditer(data))
+    ends = [head.start() for head in heads[1:]] + [len(data)]
+    for head, end in zip(heads, ends, strict=True):
+        if _is_at_least(head["level"], level):
             parts = {name: _text(part or b"") for name, part in head.groupdict().items()}
-            found.append({"offset": offset, **parts, "text": _text(line[head.end() :]).rstrip()})
-        elif found and len(found[-1]["text"]) < _MAX_TEXT:
-            found[-1]["text"] += "\n" + _text(line).rstrip("\r\n")
-        offset += len(line)
-    return found
+            text = _text(data[head.end() : min(end, head.end() + _MAX_TEXT)])
+            shown = text.replace("\r\n", "\n").rstrip()
+            yield {"offset": start + head.start(), **parts, "text": shown}
 
 
-def _first_head(data: bytes) -> int | None:
-    offset = 0
-    for line in data.splitlines(keepends=True):
-        if _HEAD.match(line):
-            return offset
-        offset += len(line)
-    return None
+def _newest(found: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
+    """Return the newest records that one answer holds, one at least where there is one."""
+    shown: list[dict[str, Any]] = []
+    left = _MAX_PAGE_TEXT
+    for record in reversed(found[-limit:]):
+        left -= len(record["text"])
+        if left < 0 and shown:
+            break
+        shown.append(record)
+    return shown[::-1]
 
 
 def _text(data: bytes) -> str:
     return data[:_MAX_TEXT].decode(errors="replace")
 
 
-def _is_at_least(record: dict[str, Any], level: str) -> bool:
-    known = record["level"] in LEVELS
-    return not known or LEVELS.index(record["level"]) >= LEVELS.index(level)
+def _is_at_least(level: bytes, least: str) -> bool:
+    number = _NUMBERS.get(level)
+    return number is None or number >= LEVELS.index(least)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from bray.viewer.metric_log import Row
+from bray_core.json_lines import Row
 
 WINDOW_S = 20.0
 """Over which rates are taken."""
@@ -14,6 +14,8 @@ _WAITS = 0.2
 """Of the trainer's time: from here on playing limits the run."""
 _BUSY = 0.5
 """Of the model's time: from here on it is named."""
+
+_RETURN = "actor/episode_return"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Figure:
 
 
 FIGURES = (
-    Figure("gamecore", "return", "actor/episode_return", "value"),
+    Figure("gamecore", "return", _RETURN, "value"),
     Figure("gamecore", "episode length", "actor/episode_length", "value", "steps"),
     Figure("gamecore", "episodes", "actor/episodes", "rate", "/s"),
     Figure("gamecore", "restarts", "gamecore/restarts", "total"),
@@ -61,18 +63,23 @@ FIGURES = (
 )
 
 
-def figures(rows: Sequence[Row], capacity: float | None) -> dict[str, Any]:
+def figures(
+    rows: Sequence[Row], capacity: float | None, mean_return: float | None = None
+) -> dict[str, Any]:
     """Return what the picture of the running system shows.
 
     Args:
         rows: the last lines of one launch, the oldest first.
         capacity: of the buffer, segments; None: unknown.
+        mean_return: of the last episodes, in place of that of the last second.
 
     Returns:
         `{"figures": [{part, words, value, unit}], "shares": {name: 0 to 1}, "limit": {part, words},
         "at_s"}`: what was never recorded is left out.
     """
     values, rates = _values(rows), _rates(rows)
+    if mean_return is not None:
+        values[_RETURN] = mean_return
     shown = []
     for figure in FIGURES:
         found = rates if figure.kind == "rate" else values

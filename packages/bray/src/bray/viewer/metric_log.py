@@ -1,67 +1,53 @@
-"""A trial's `metrics.jsonl` files as columns, read on as they grow. Alone in knowing their lines.
+"""A trial's `metrics.jsonl` files as columns, read on as they grow.
 
-A line is `{"frames", "steps", "policy_version", "seconds", "wall_time_s", "values"}`.
+What is kept takes memory by the values that there are, not by names times lines.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from bray_core.experiment import launches
-from bray_core.json_lines import FILE
+from bray.viewer.trial_file import launches, open_file
+from bray_core.json_lines import FILE, Row, is_known_count, rows, whole_lines
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 AXES = ("frames", "steps", "seconds", "policy_version")
 """What x may be: environment steps, optimiser steps, seconds that launches took, version."""
 TAIL_BYTES = 256 * 1024
-_BLOCK_BYTES = 8 * 1024 * 1024
+MAX_NAMES = 10_000
+"""Metrics of a launch; a registry takes 4,096."""
+MAX_NAME = 1000
+"""Characters of a metric's name with its labels."""
+_MAX_PARTS = 64
+_VALUE_BYTES, _NAME_BYTES = 16, 400
 
 
-class Row(msgspec.Struct):
-    """One line."""
+class Curve(NamedTuple):
+    """A metric over all launches of a trial, `[N]` each, in the order in which it was written."""
 
-    values: dict[str, float | None]
-    wall_time_s: float
-    frames: float
-    steps: float
-    policy_version: float
-    seconds: float
-
-    def axes(self) -> tuple[float, ...]:
-        """Return x by each of `AXES`."""
-        return self.frames, self.steps, self.seconds, self.policy_version
-
-
-_DECODER = msgspec.json.Decoder(Row)
-
-
-def rows(data: bytes) -> list[Row]:
-    """Return what whole lines hold; one that a crash cut short is left out."""
-    found = []
-    for line in data.splitlines():
-        try:
-            found.append(_DECODER.decode(line))
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            continue
-    return found
+    x: Floats
+    y: Floats
+    launch: Ints
+    """Number of the launch, from 0: between two of them nothing was recorded."""
 
 
 def tail(trial: Path) -> list[Row]:
     """Return the last lines of the newest launch that wrote any."""
     for launch in reversed(launches(trial)):
         try:
-            with (launch / FILE).open("rb") as file:
+            with open_file(trial, launch / FILE) as file:
                 end = file.seek(0, os.SEEK_END)
                 file.seek(max(0, end - TAIL_BYTES))
-                found = rows(file.read())
+                found = rows(file.read(TAIL_BYTES))
         except OSError:
             continue
         if found:
@@ -79,94 +65,121 @@ class MetricLog:
     def __init__(self, trial: Path) -> None:
         self._trial = trial
         self._lock = threading.Lock()
-        self._forget()
-
-    def _forget(self) -> None:
-        self._read: dict[str, int] = {}
-        """Bytes read of each launch's file."""
-        self._blocks: list[_Block] = []
+        self._launches: dict[str, _Launch] = {}
 
     @property
     def num_bytes(self) -> int:
         """Memory that it takes, about."""
-        return sum(block.num_bytes for block in self._blocks)
+        return sum(launch.num_bytes for launch in list(self._launches.values()))
 
-    def curve(self, metric: str, axis: str) -> tuple[Floats, Floats]:
-        """Return x and y of a metric, in the order in which they were written; `[N]` each."""
+    def names(self) -> set[str]:
+        """Return the names of all metrics that any launch has recorded."""
         with self._lock:
-            self._refresh()
-            found = [block.curve(metric, axis) for block in self._blocks]
-        xs, ys = [x for x, _ in found], [y for _, y in found]
-        x, y = (np.concatenate(parts) if parts else np.empty(0) for parts in (xs, ys))
-        known = np.isfinite(x) & np.isfinite(y)
-        return x[known], y[known]
+            return set().union(*(launch.columns for launch in self._refreshed()))
 
-    def _refresh(self) -> None:
-        grown, every = [], launches(self._trial)
+    def curve(self, metric: str, axis: str) -> Curve:
+        """Return a metric; a count goes on where the launch before ended, as the axes do."""
+        xs, ys, numbers = [np.empty(0)], [np.empty(0)], [np.empty(0, np.int64)]
+        counted = 0.0
+        with self._lock:
+            for number, launch in enumerate(self._refreshed()):
+                x, y = launch.curve(metric, axis)
+                if not len(y):
+                    continue
+                is_count = is_known_count(metric) or metric in launch.counts
+                y = y + counted if is_count else y
+                counted = float(y[-1]) if is_count else 0.0
+                xs.append(x)
+                ys.append(y)
+                numbers.append(np.full(len(x), number))
+        return Curve(np.concatenate(xs), np.concatenate(ys), np.concatenate(numbers))
+
+    def _refreshed(self) -> list[_Launch]:
+        """Read what is new; return the launches, the oldest first."""
+        every = launches(self._trial)
         if self._was_replaced(every):
-            self._forget()
+            self._launches = {}
         for launch in every:
-            grown += self._new_rows(launch)
-        if grown:
-            self._blocks.append(_Block(grown))
-        if len(self._blocks) > 64:  # of a run that is watched: a few lines each
-            self._blocks = [_Block.joined(self._blocks)]
+            known = self._launches.setdefault(launch.name, _Launch())
+            try:
+                with open_file(self._trial, launch / FILE) as file:
+                    for block, end in whole_lines(file, known.num_read):
+                        known.add(rows(block))
+                        known.num_read = end
+            except OSError:
+                continue
+        return [self._launches[launch.name] for launch in every]
 
-    def _was_replaced(self, every: list[Path]) -> bool:
+    def _was_replaced(self, every: Sequence[Path]) -> bool:
         """Return whether another trial has taken this name: a file that was read is gone."""
         sizes = {launch.name: _size(launch / FILE) for launch in every}
-        return any(sizes.get(name, -1) < read for name, read in self._read.items())
-
-    def _new_rows(self, launch: Path) -> list[Row]:
-        name = launch.name
-        found: list[Row] = []
-        try:
-            with (launch / FILE).open("rb") as file:
-                file.seek(self._read.get(name, 0))
-                left = b""
-                while data := file.read(_BLOCK_BYTES):
-                    whole, newline, left = (left + data).rpartition(b"\n")
-                    self._read[name] = self._read.get(name, 0) + len(whole) + len(newline)
-                    found += rows(whole)
-        except FileNotFoundError:
-            pass
-        return found
+        return any(sizes.get(n, -1) < known.num_read for n, known in self._launches.items())
 
 
 def _size(file: Path) -> int:
     try:
         return file.stat().st_size
     except OSError:
-        return -1
+        return 0
 
 
-class _Block:
-    """Rows that were read together, a column a metric; NaN where a row has no value."""
+class _Launch:
+    """Rows of one launch: its axes, and for each metric where it has a value."""
 
-    def __init__(self, found: Sequence[Row]) -> None:
-        axes = np.array([row.axes() for row in found], np.float64).reshape(-1, len(AXES))
-        self._axes: dict[str, Floats] = dict(zip(AXES, axes.T, strict=True))
-        values = [row.values for row in found]
-        self._columns = {
-            name: np.array([row.get(name) for row in values], np.float64)  # None becomes NaN
-            for name in set().union(*values)
-        }
+    def __init__(self) -> None:
+        self.num_read = 0
+        """Bytes of its file."""
+        self.counts: set[str] = set()
+        self.columns: dict[str, list[tuple[Ints, Floats]]] = {}
+        self._axes: list[Floats] = []
+        self._num_rows = self._num_values = 0
 
     @property
     def num_bytes(self) -> int:
-        return 8 * len(self._axes["frames"]) * (len(AXES) + len(self._columns))
+        values = self._num_values * _VALUE_BYTES + self._num_rows * 8 * len(AXES)
+        return values + len(self.columns) * _NAME_BYTES
+
+    def add(self, found: Sequence[Row]) -> None:
+        """Add rows that were read together."""
+        if not found:
+            return
+        axes = [[getattr(row, axis) for axis in AXES] for row in found]
+        self._axes.append(np.array(axes, np.float64))
+        new: dict[str, tuple[list[int], list[float]]] = {}
+        for at, row in enumerate(found, self._num_rows):
+            self.counts.update(self._known(row.counts))
+            for name, value in row.values.items():
+                if value is not None:
+                    where, values = new.setdefault(name, ([], []))
+                    where.append(at)
+                    values.append(value)
+        for name in self._known(new):
+            where, values = new[name]
+            parts = self.columns.setdefault(name, [])
+            parts.append((np.array(where), np.array(values)))
+            self._num_values += len(values)
+            if len(parts) > _MAX_PARTS:  # of a run that is watched: a few rows each
+                parts[:] = [_joined(parts)]
+        if len(self._axes) > _MAX_PARTS:
+            self._axes = [np.concatenate(self._axes)]
+        self._num_rows += len(found)
+
+    def _known(self, names: Iterable[str]) -> list[str]:
+        """Return the names that are kept, of more than `MAX_NAMES` the first."""
+        short = [name for name in names if len(name) <= MAX_NAME]
+        room = MAX_NAMES - len(self.columns)
+        fresh = [name for name in short if name not in self.columns]
+        return [name for name in short if name in self.columns] + fresh[:room]
 
     def curve(self, metric: str, axis: str) -> tuple[Floats, Floats]:
-        return self._axes[axis], self._column(metric)
+        parts = self.columns.get(metric)
+        if parts is None:
+            return np.empty(0), np.empty(0)
+        where, values = _joined(parts)
+        parts[:] = [(where, values)]
+        self._axes = [np.concatenate(self._axes)]
+        return self._axes[0][where, AXES.index(axis)], values
 
-    def _column(self, metric: str) -> Floats:
-        column = self._columns.get(metric)
-        return np.full(len(self._axes["frames"]), np.nan) if column is None else column
 
-    @classmethod
-    def joined(cls, blocks: Sequence[_Block]) -> _Block:
-        made = cls([])
-        made._axes = {axis: np.concatenate([b._axes[axis] for b in blocks]) for axis in AXES}
-        names = {name for block in blocks for name in block._columns}
-        made._columns = {n: np.concatenate([b._column(n) for b in blocks]) for n in names}
-        return made
+def _joined(parts: Sequence[tuple[Ints, Floats]]) -> tuple[Ints, Floats]:
+    return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])

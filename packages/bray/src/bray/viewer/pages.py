@@ -7,19 +7,32 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
+import numpy as np
 from aiohttp import web
 
-from bray.viewer import log_tail, loop, population, project, rendering, series, video
-from bray.viewer.episodes import Episodes, Step, leaves
+from bray.viewer import (
+    log_tail,
+    loop,
+    population,
+    project,
+    rendering,
+    series,
+    trial_file,
+    video,
+)
+from bray.viewer.bodies import leaves
+from bray.viewer.episodes import Episodes, Steps
 from bray.viewer.exchange import number, reply, whole
-from bray.viewer.metric_log import AXES, Floats, tail
+from bray.viewer.metric_log import AXES, MAX_NAMES, Curve, tail
 from bray.viewer.project import Project
 from bray_core.errors import ConfigError
+from bray_core.json_file import finite
+from bray_core.settings_tree import parse, unwrap
+from bray_core.trial_paths import CONFIG
 
 T = TypeVar("T")
 
@@ -53,6 +66,7 @@ class Pages:
         self._painters: dict[str, rendering.Painter] = {}
         # matplotlib and most simulators' renderers want one thread, the same each time.
         self._brush = ThreadPoolExecutor(1, thread_name_prefix="render")
+        self._filming = asyncio.Lock()
 
     def routes(self) -> list[web.RouteDef]:
         """Return the questions and who answers."""
@@ -99,8 +113,8 @@ class Pages:
         def read() -> list[str]:
             found: set[str] = set()
             for name in names:
-                found |= project.newest_values(tail(self._project.trial(name))).keys()
-            return sorted(found)
+                found |= self._project.metrics(name).names()
+            return sorted(found)[:MAX_NAMES]
 
         return reply(request, await asyncio.to_thread(read))
 
@@ -118,8 +132,8 @@ class Pages:
         def read() -> list[dict[str, Any]]:
             found = []
             for name in names:
-                x, y = self._project.metrics(name).curve(metric, axis)
-                found.append({"trial": name, **_curve(x, y, weight, points, (low, high))})
+                curve = self._project.metrics(name).curve(metric, axis)
+                found.append({"trial": name, **_curve(curve, weight, points, (low, high))})
             return found
 
         return reply(request, await asyncio.to_thread(read))
@@ -190,20 +204,22 @@ class Pages:
         return reply(request, await asyncio.to_thread(look))
 
     async def _get_step(self, request: web.Request) -> web.Response:
-        steps = await asyncio.to_thread(self._steps, request)
-        step = _step(request, steps)
-        content = {
-            "index": step.index,
-            "kind": step.kind,
-            "at_s": step.at_s,
-            "body": leaves(step.body),
-            "reply": None if step.reply is None else leaves(step.reply),
-        }
-        return reply(request, content)
+        def look() -> dict[str, Any]:
+            steps = self._steps(request)
+            step = steps[_index(request, steps)]
+            return {
+                "index": step.index,
+                "kind": step.kind,
+                "at_s": step.at_s,
+                "body": leaves(step.body),
+                "reply": None if step.reply is None else leaves(step.reply),
+            }
+
+        return reply(request, await asyncio.to_thread(look))
 
     async def _get_picture(self, request: web.Request) -> web.Response:
         steps = await asyncio.to_thread(self._steps, request)
-        index, painter = _step(request, steps).index, self._painter(request, steps)
+        index, painter = _index(request, steps), self._painter(request, steps)
         body = await self._paint(lambda: rendering.png(painter.image(index)))
         return web.Response(body=body, content_type="image/png")
 
@@ -215,11 +231,12 @@ class Pages:
         steps = await asyncio.to_thread(self._steps, request)
         if not steps:
             raise ConfigError("episode: it has no steps")
-        painter = self._painter(request, steps)
-        frames = [await self._paint(partial(painter.image, 0))]
-        for index in video.chosen(len(steps), frames[0])[1:]:
-            frames.append(await self._paint(partial(painter.image, index)))
-        body = await asyncio.to_thread(video.encode, frames, kind, frames_per_s)
+        async with self._filming:  # one at a time: a video takes memory, and all that draws
+            painter = self._painter(request, steps)
+            frames = [video.fitted(await self._paint(partial(painter.image, 0)))]
+            for index in video.chosen(len(steps), frames[0])[1:]:
+                frames.append(video.fitted(await self._paint(partial(painter.image, index))))
+            body = await asyncio.to_thread(video.encode, frames, kind, frames_per_s)
         name = re.sub(r"[^\w.-]", "_", request.match_info["episode"]) + f".{kind}"
         disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
         return web.Response(body=body, content_type=video.FORMATS[kind], headers=disposition)
@@ -230,10 +247,10 @@ class Pages:
     def _trial(self, request: web.Request) -> Path:
         return self._project.trial(request.match_info["trial"])
 
-    def _steps(self, request: web.Request) -> tuple[Step, ...]:
+    def _steps(self, request: web.Request) -> Steps:
         return self._episodes.steps(self._trial(request), request.match_info["episode"])
 
-    def _painter(self, request: web.Request, steps: tuple[Step, ...]) -> rendering.Painter:
+    def _painter(self, request: web.Request, steps: Steps) -> rendering.Painter:
         """Return who paints these steps: the one of the request before, if it painted them."""
         name = request.query.get("render", rendering.DEFAULT)
         if name not in self._renders:
@@ -245,37 +262,50 @@ class Pages:
         return kept
 
 
-def _curve(
-    x: Floats, y: Floats, weight: float, points: int, span: tuple[float, float]
-) -> dict[str, Any]:
-    """Return the part of a curve whose x is in the span, smoothed and thinned."""
-    smooth, inside = series.smoothed(y, weight), (x >= span[0]) & (x <= span[1])
-    x, y, smooth = x[inside], y[inside], smooth[inside]
+def _curve(curve: Curve, weight: float, points: int, span: tuple[float, float]) -> dict[str, Any]:
+    """Return the part of a curve whose x is in the span, smoothed and thinned.
+
+    `starts` are the indices of points with which a launch begins: no line leads to them.
+    """
+    inside = (curve.x >= span[0]) & (curve.x <= span[1])
+    x, y, launch = curve.x[inside], curve.y[inside], curve.launch[inside]
+    smooth = series.smoothed(curve.y, weight)[inside]
     chosen = series.thinned(smooth, points)
     low, high = series.envelope(y, chosen)
     shown = {"x": x[chosen], "y": smooth[chosen]}
     if weight or len(x) > len(chosen):
         shown |= {"low": low, "high": high}
     columns = {name: [float(f"{v:.6g}") for v in c.tolist()] for name, c in shown.items()}
-    return {"count": len(x), "last": float(y[-1]) if len(y) else None, **columns}
+    starts = (np.flatnonzero(np.diff(launch[chosen])) + 1).tolist()
+    last = float(y[-1]) if len(y) else None
+    return {"count": len(x), "last": last, "starts": starts, **columns}
 
 
 def _loop(trial: Path) -> dict[str, Any]:
-    return loop.figures(tail(trial), _capacity(trial))
+    found = tail(trial)
+    mean = project.mean_return(trial, project.newest_values(found))
+    return loop.figures(found, _capacity(trial), mean)
 
 
 def _capacity(trial: Path) -> float | None:
     """Return the segments that the buffer holds at most, if the settings tell."""
     capacity = _setting(trial, "buffer", "capacity")
-    return float(capacity) if isinstance(capacity, int | float) else None
+    return finite(capacity)
 
 
 def _setting(trial: Path, part: str, name: str) -> Any:
     """Return a setting of a trial, None where there is none."""
+    text = trial_file.text(trial, trial / CONFIG)
     try:
-        return yaml.safe_load((trial / "config.yaml").read_text(encoding="utf-8"))[part][name]
-    except (OSError, yaml.YAMLError, ValueError, TypeError, KeyError, RecursionError):
+        return None if text is None else _settings(text)[part][name]
+    except (ConfigError, TypeError, KeyError):
         return None
+
+
+@lru_cache(maxsize=32)
+def _settings(text: str) -> Any:
+    """Return settings as they were written; a trial that is watched is asked for them again."""
+    return unwrap(parse(text, CONFIG))
 
 
 def _trials(request: web.Request) -> list[str]:
@@ -285,8 +315,8 @@ def _trials(request: web.Request) -> list[str]:
     return names
 
 
-def _step(request: web.Request, steps: tuple[Step, ...]) -> Step:
+def _index(request: web.Request, steps: Steps) -> int:
     index = request.match_info["step"]
     if not (index.isascii() and index.isdecimal() and len(index) < 10 and int(index) < len(steps)):
         raise ConfigError(f"step: expected 0 to {len(steps) - 1}, got {index[:20]!r}")
-    return steps[int(index)]
+    return int(index)

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import threading
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from bray.viewer.metric_log import MetricLog, Row, tail
+from bray.viewer.metric_log import MetricLog, tail
+from bray.viewer.trial_file import is_text, json_object, launches, opener_of, text
 from bray_core.errors import CodecError, NotFoundError
-from bray_core.experiment import launches
-from bray_core.json_lines import FILE
+from bray_core.json_file import finite
+from bray_core.json_lines import FILE, Row
+from bray_core.recent_return import recent_return
 from bray_core.trial import Trial
+from bray_core.trial_paths import CONFIG
 
 _MAX_LOG_BYTES = 256 * 1024 * 1024
 """Of metrics kept in memory; the trials that were looked at longest ago are read again."""
-_MAX_TEXT_BYTES = 256 * 1024
 _KEPT_TRIALS = 4096
-RETURNS = ("actor/episode_return", "actor/mean_return", "evaluation_return")
+_MAX_RECORD_BYTES = 64 * 1024
+_SHOWN_LAUNCHES = 100
+_SHOWN_BYTES = 4 * 1024 * 1024
+"""Of the launches' records and changes in one answer; of more the newest."""
+_RETURNS = ("actor/mean_return", "evaluation_return")
+"""What stands for the return where no episodes are recorded."""
 
 
 class Project:
@@ -90,13 +95,24 @@ def describe(trial: Path) -> dict[str, Any]:
     return {
         "name": trial.name,
         "state": state(trial),
-        "config": _text(trial / "config.yaml"),
-        "result": _json(trial / "result.json"),
-        "launches": [
-            {"name": launch.name, **_record(launch)} for launch in reversed(launches(trial)[-100:])
-        ],
+        "config": text(trial, trial / CONFIG),
+        "result": json_object(trial, trial / "result.json"),
+        "launches": _records(trial),
         **_figures(trial),
     }
+
+
+def _records(trial: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    left = _SHOWN_BYTES
+    for launch in reversed(launches(trial)[-_SHOWN_LAUNCHES:]):
+        record = json_object(trial, launch / "launch.json", _MAX_RECORD_BYTES)
+        changes = text(trial, launch / "changes.diff")
+        left -= len(str(record)) + len(changes or "")
+        if left < 0 and found:
+            break
+        found.append({"name": launch.name, "record": record, "changes": changes})
+    return found
 
 
 def newest_values(found: list[Row]) -> dict[str, float]:
@@ -111,12 +127,13 @@ def state(trial: Path) -> str:
     """Return the state of a trial as `bray trials` tells it; `crashed` where it cannot be read."""
     try:
         return Trial(trial).state
-    except CodecError:  # one damaged record must not hide all trials
+    except (CodecError, NotFoundError, OSError):  # a damaged record must not hide all trials
         return "crashed"
 
 
 def _is_trial(entry: os.DirEntry[str]) -> bool:
-    return entry.name[0] != "." and Path(entry.path, "launches").is_dir()
+    name = entry.name
+    return name[0] != "." and is_text(name) and os.path.isdir(Path(entry.path, "launches"))
 
 
 def _stamp(trial: Path) -> tuple[Any, ...]:
@@ -136,13 +153,12 @@ def _time_and_size(file: Path) -> tuple[int, int]:
 
 def _figures(trial: Path) -> dict[str, Any]:
     every, found = launches(trial), tail(trial)
-    values = newest_values(found)
-    result = _json(trial / "result.json")
+    result = json_object(trial, trial / "result.json")
     last = found[-1] if found else None
     return {
-        "return": _finite(next((values[n] for n in RETURNS if n in values), None)),
-        "evaluation_return": _finite(result.get("evaluation_return")),
-        "reached": result.get("reached"),
+        "return": mean_return(trial, newest_values(found)),
+        "evaluation_return": finite(result.get("evaluation_return")),
+        "reached": result.get("reached") is True if "reached" in result else None,
         "frames": last.frames if last else None,
         "steps": last.steps if last else None,
         "version": last.policy_version if last else None,
@@ -153,32 +169,19 @@ def _figures(trial: Path) -> dict[str, Any]:
     }
 
 
-def _finite(value: Any) -> float | None:
-    is_number = isinstance(value, int | float) and math.isfinite(value)
-    return float(value) if is_number else None
+def mean_return(trial: Path, values: dict[str, float]) -> float | None:
+    """Return the mean of a trial's last 100 training episodes, or what stands for it."""
+    try:
+        recent = recent_return(trial, opener_of(trial))
+    except OSError:
+        recent = None
+    return (
+        recent if recent is not None else next((values[n] for n in _RETURNS if n in values), None)
+    )
 
 
 def _began(every: list[Path]) -> float | None:
-    return every[0].stat().st_ctime if every else None
-
-
-def _record(launch: Path) -> dict[str, Any]:
-    record = _json(launch / "launch.json")
-    return {"record": record, "changes": _text(launch / "changes.diff")}
-
-
-def _json(path: Path) -> dict[str, Any]:
     try:
-        loaded = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return loaded if isinstance(loaded, dict) else {}
-
-
-def _text(path: Path) -> str | None:
-    """Return a file's text, of a long one the beginning; None where there is none."""
-    try:
-        with path.open("rb") as file:
-            return file.read(_MAX_TEXT_BYTES).decode(errors="replace")
+        return every[0].stat().st_ctime if every else None
     except OSError:
         return None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import bisect
 import io
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from bray.viewer.bodies import paths
 from bray.viewer.episodes import Step
-from bray_core import nested
 from bray_core.errors import ConfigError, SpecError
 from bray_core.own_module import import_own
 
@@ -29,6 +32,9 @@ _MAX_SIDE = 2048
 _WIDTH = 560
 _MAX_LEAVES = 24
 _MAX_CELLS = 64
+_MAX_CHARS = 60
+_MAX_LOOKED_AT = 200
+"""Steps whose values tell how strong a colour is."""
 _PAPER, _INK, _FAINT = (246, 247, 249), (36, 41, 47), (106, 115, 125)
 _NEGATIVE, _MIDDLE, _POSITIVE = (178, 24, 43), (232, 232, 235), (33, 102, 172)
 
@@ -89,27 +95,22 @@ def _picture_in(step: Step) -> npt.NDArray[np.uint8] | None:
     tree = step.body
     if isinstance(tree, dict) and "observation" in tree:
         tree = tree["observation"]
-    found = nested.flatten(tree) if isinstance(tree, dict | list | tuple) else {"": tree}
-    pictures = (_as_picture(leaf) for leaf in found.values())
+    pictures = (_as_picture(leaf) for _, leaf in paths(tree))
     return next((picture for picture in pictures if picture is not None), None)
 
 
 def _leaves(step: Step) -> dict[str, Any]:
     """Return what gamecore and actor said, by path."""
-    found: dict[str, Any] = {}
-    for tree in (step.body, step.reply):
-        if isinstance(tree, dict | list | tuple):
-            found |= nested.flatten(tree)
-        elif tree is not None:
-            found[""] = tree
-    return found
+    return {
+        path: leaf for tree in (step.body, step.reply) for path, leaf in paths(tree, _MAX_LEAVES)
+    }
 
 
 def _reaches(steps: Sequence[Step]) -> dict[str, float]:
-    """Return the greatest magnitude of each leaf in all steps."""
+    """Return the greatest magnitude of each leaf in the steps, of many in so many of them."""
     reaches: dict[str, float] = {}
-    for step in steps:
-        for path, leaf in _leaves(step).items():
+    for index in range(0, len(steps), math.ceil(len(steps) / _MAX_LOOKED_AT)):
+        for path, leaf in _leaves(steps[index]).items():
             grid = _grid(leaf)
             if grid is not None:
                 reach = np.max(np.abs(grid), initial=0.0, where=np.isfinite(grid))
@@ -165,6 +166,8 @@ def _as_picture(leaf: Any) -> npt.NDArray[np.uint8] | None:
         array = array[..., :3] if array.shape[2] == 3 else array[..., -1]  # the newest frame
     if min(array.shape[:2]) < _LEAST_SIDE:
         return None
+    # What is larger than the picture is thinned first: a byte may become many.
+    array = array[tuple(slice(None, None, -(-side // _MAX_SIDE)) for side in array.shape[:2])]
     if array.dtype != np.uint8:
         array = _stretched(array.astype(np.float64))
     return np.ascontiguousarray(array if array.ndim == 3 else array[..., None].repeat(3, 2))
@@ -172,8 +175,8 @@ def _as_picture(leaf: Any) -> npt.NDArray[np.uint8] | None:
 
 def _stretched(array: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
     """Return numbers as brightness: 0 to 1, or else from the least to the greatest."""
-    array = np.nan_to_num(array, posinf=0.0, neginf=0.0)
-    low, high = min(0.0, array.min()), max(1.0, array.max())
+    array = np.nan_to_num(array, posinf=0.0, neginf=0.0) / 2  # so that no difference overflows
+    low, high = min(0.0, array.min()), max(0.5, array.max())
     brightness: npt.NDArray[np.uint8] = ((array - low) / (high - low) * 255).astype(np.uint8)
     return brightness
 
@@ -194,24 +197,34 @@ def _enlarged(picture: npt.NDArray[np.uint8]) -> Image:
 
 def _cells(found: dict[str, Any], reaches: Mapping[str, float]) -> Image:
     """Draw a row of coloured cells for each leaf, red below zero and blue above."""
-    from PIL import Image, ImageDraw, ImageFont
+    from PIL import Image, ImageDraw
 
     rows = [(path, _grid(leaf)) for path, leaf in list(found.items())[:_MAX_LEAVES]]
     heights = [34 + _cell_side(grid) * len(grid) if grid is not None else 34 for _, grid in rows]
+    fitting = max(1, bisect.bisect(list(itertools.accumulate(heights)), _MAX_SIDE))
+    rows, heights = rows[:fitting], heights[:fitting]
     image = Image.new("RGB", (_WIDTH, max(60, sum(heights) + 12)), _PAPER)
-    draw, font = ImageDraw.Draw(image), ImageFont.load_default(13)
+    draw, font = ImageDraw.Draw(image), _font()
     top = 8
     for (path, grid), height in zip(rows, heights, strict=True):
-        draw.text((12, top), path or "body", _INK, font)
+        draw.text((12, top), path[:_MAX_CHARS] or "body", _INK, font)
         if grid is None:
-            draw.text((150, top), str(found[path])[:60], _FAINT, font)
+            draw.text((150, top), _brief(found[path]), _FAINT, font)
         else:
             draw.text((150, top), _bounds(grid), _FAINT, font)
-            _paste(draw, grid / (reaches[path] or 1.0), top + 20)
+            with np.errstate(all="ignore"):
+                _paste(image, grid / (reaches.get(path) or 1.0), top + 20)
         top += height
     if not rows:
         draw.text((12, 20), "nothing to draw", _FAINT, font)
     return image
+
+
+@cache
+def _font() -> Any:
+    from PIL import ImageFont
+
+    return ImageFont.load_default(13)
 
 
 def _grid(leaf: Any) -> npt.NDArray[np.float64] | None:
@@ -221,9 +234,9 @@ def _grid(leaf: Any) -> npt.NDArray[np.float64] | None:
     array = np.asarray(leaf)
     if array.dtype.kind not in "biuf" or not array.size:
         return None
-    array = array.astype(np.float64)
     flat = array.reshape(-1, array.shape[-1]) if array.ndim > 1 else array.reshape(1, -1)
-    return flat[:: math.ceil(len(flat) / _MAX_CELLS), :: math.ceil(flat.shape[1] / _MAX_CELLS)]
+    rows, columns = (math.ceil(side / _MAX_CELLS) for side in flat.shape)
+    return flat[::rows, ::columns].astype(np.float64)
 
 
 def _cell_side(grid: npt.NDArray[np.float64]) -> int:
@@ -238,20 +251,28 @@ def _bounds(grid: npt.NDArray[np.float64]) -> str:
     return f"{grid.shape[0]} x {grid.shape[1]}, {low:.4g} to {high:.4g}"
 
 
-def _paste(draw: Any, grid: npt.NDArray[np.float64], top: int) -> None:
+def _paste(image: Image, grid: npt.NDArray[np.float64], top: int) -> None:
+    """Draw a cell for each number, with a line of paper between them."""
+    from PIL import Image
+
     side = _cell_side(grid)
-    for row, values in enumerate(grid.tolist()):
-        for column, value in enumerate(values):
-            x, y = 12 + column * side, top + row * side
-            draw.rectangle((x, y, x + side - 2, y + side - 2), _colour(value))
+    cells = _colours(grid).repeat(side, 0).repeat(side, 1)
+    cells[side - 1 :: side], cells[:, side - 1 :: side] = _PAPER, _PAPER
+    image.paste(Image.fromarray(cells), (12, top))
 
 
-def _colour(share: float) -> tuple[int, ...]:
-    if not math.isfinite(share):
-        return (160, 160, 160)
-    end = _POSITIVE if share > 0 else _NEGATIVE
-    weight = min(1.0, abs(share))
-    return tuple(round(m + (e - m) * weight) for m, e in zip(_MIDDLE, end, strict=True))
+def _colours(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
+    """Return `[R, C, 3]` of `[R, C]`: -1 is red and 1 is blue."""
+    known = np.isfinite(shares)
+    weight = np.minimum(1.0, np.abs(np.where(known, shares, 0.0)))[..., None]
+    end = np.where((shares > 0)[..., None], _POSITIVE, _NEGATIVE)
+    colours = np.rint(_MIDDLE + (end - np.array(_MIDDLE)) * weight)
+    return np.where(known[..., None], colours, 160).astype(np.uint8)
+
+
+def _brief(leaf: Any) -> str:
+    shown = leaf[:_MAX_CHARS] if isinstance(leaf, str | bytes) else str(leaf)
+    return str(shown)[:_MAX_CHARS]
 
 
 def names_of(renders: Sequence[str]) -> dict[str, Render | None]:

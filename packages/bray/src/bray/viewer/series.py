@@ -10,6 +10,9 @@ Floats = npt.NDArray[np.float64]
 _EXPONENT = 200.0
 """Of e: what may be lost of a number's range before a new block begins."""
 
+_NO_WEIGHT = 1e-6
+"""What changes no digit that is shown; blocks would be of a value each."""
+
 
 def smoothed(values: Floats, weight: float) -> Floats:
     """Return an exponential moving average, `[N]`: s_t = Σ w^(t-i) v_i / Σ w^(t-i), i ≤ t.
@@ -21,20 +24,21 @@ def smoothed(values: Floats, weight: float) -> Floats:
         values: `[N]`, finite.
         weight: w, 0 (no smoothing) to below 1.
     """
-    if weight == 0.0:
+    if weight < _NO_WEIGHT:
         return values
     # Within a block the sums are one cumsum of v / w^i, as long as w^i is far from underflow.
     block = max(1, int(_EXPONENT / -np.log(weight)))
     powers = weight ** np.arange(min(block, len(values)))
     result = np.empty_like(values)
     total = norm = 0.0
-    for start in range(0, len(values), block):
-        part = values[start : start + block]
-        decay = powers[: len(part)]
-        totals = decay * (weight * total + np.cumsum(part / decay))
-        norms = decay * (weight * norm + np.cumsum(1 / decay))
-        result[start : start + block] = totals / norms
-        total, norm = totals[-1], norms[-1]
+    with np.errstate(all="ignore"):  # values at the end of a float's range: no number is shown
+        for start in range(0, len(values), block):
+            part = values[start : start + block]
+            decay = powers[: len(part)]
+            totals = decay * (weight * total + np.cumsum(part / decay))
+            norms = decay * (weight * norm + np.cumsum(1 / decay))
+            result[start : start + block] = totals / norms
+            total, norm = totals[-1], norms[-1]
     return result
 
 

@@ -6,7 +6,8 @@ import { number } from "./format.js";
 const LEFT = 52, RIGHT = 14, TOP = 10, BOTTOM = 24, SHOWN_VALUES = 14, NEAR = 30;
 
 export class Chart {
-  // curves: [{name, slot, x, y, low?, high?}]; a slot chooses the colour.
+  // curves: [{name, slot, x, y, low?, high?, starts?}]; a slot chooses the colour. No line leads to
+  // the points whose indices are in starts: between two launches nothing was recorded.
   // onzoom is told the range of x that was dragged over, or null for all of it.
   constructor(title, { height = 210, format = number, onzoom = null } = {}) {
     this.height = height;
@@ -80,15 +81,18 @@ export class Chart {
   curve(curve) {
     const parts = [];
     const at = (column) => column.map((value, i) => `${round(this.xScale(curve.x[i]))} ${round(this.yScale(value))}`);
-    if (curve.low && curve.x.length > 1) {
-      const points = [...at(curve.high), ...at(curve.low).reverse()];
-      parts.push(s("path", { d: `M${points.join("L")}Z`, class: `band c${curve.slot % 10}` }));
+    const every = strokes(curve), long = every.filter(([from, to]) => to - from > 1);
+    if (curve.low && long.length) {
+      const high = at(curve.high), low = at(curve.low);
+      const d = long.map(([from, to]) => `M${[...high.slice(from, to), ...low.slice(from, to).reverse()].join("L")}Z`);
+      parts.push(s("path", { d: d.join(""), class: `band c${curve.slot % 10}` }));
     }
     const points = at(curve.y);
     const dash = ["", "6 3", "2 3", "8 3 2 3"][Math.floor(curve.slot / 10) % 4];
-    parts.push(s("path", { d: `M${points.join("L")}`, class: `line c${curve.slot % 10}`, "stroke-dasharray": dash }));
-    if (points.length === 1) {
-      parts.push(s("circle", { cx: this.xScale(curve.x[0]), cy: this.yScale(curve.y[0]), r: 3, class: `dot c${curve.slot % 10}` }));
+    const d = every.map(([from, to]) => `M${points.slice(from, to).join("L")}`);
+    parts.push(s("path", { d: d.join(""), class: `line c${curve.slot % 10}`, "stroke-dasharray": dash }));
+    for (const [from] of every.filter(([from, to]) => to - from === 1)) {
+      parts.push(s("circle", { cx: this.xScale(curve.x[from]), cy: this.yScale(curve.y[from]), r: 3, class: `dot c${curve.slot % 10}` }));
     }
     return parts;
   }
@@ -179,7 +183,14 @@ function visible(curve, logX, logY) {
   const pick = (column) => column && kept.map((i) => column[i]);
   const [x, y, high] = [pick(curve.x), pick(curve.y), pick(curve.high)];
   const low = curve.low && kept.map((i) => (logY && curve.low[i] <= 0 ? curve.y[i] : curve.low[i]));
-  return { ...curve, x, y, low, high };
+  const moved = (curve.starts ?? []).map((start) => kept.findIndex((i) => i >= start));
+  return { ...curve, x, y, low, high, starts: [...new Set(moved)].filter((i) => i > 0) };
+}
+
+// The parts of a curve that are lines: [from, to) of its points.
+function strokes({ x, starts = [] }) {
+  const edges = [0, ...starts, x.length];
+  return edges.slice(1).map((to, i) => [edges[i], to]);
 }
 
 function bounds(columns) {

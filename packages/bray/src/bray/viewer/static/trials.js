@@ -5,6 +5,7 @@ import { Chart } from "./chart.js";
 import { h, put } from "./dom.js";
 import { ago, brief, number } from "./format.js";
 
+const RETURN = "mean of the last 100 training episodes; where none are recorded, of the last evaluation";
 const COLUMNS = [
   ["name", "Trial", (t) => t.name],
   ["state", "State", (t) => h("span", { className: `state ${t.state}` }, t.state)],
@@ -110,7 +111,7 @@ export class Trials {
     const { sort, down } = this.wish;
     put(this.heads, h("th"), COLUMNS.map(([key, words]) =>
       h("th", { className: key === "name" || key === "state" ? "" : "number", "aria-sort": key === sort ? (down ? "descending" : "ascending") : "none" },
-        h("button", { type: "button", onclick: () => this.sort(key) }, words, key === sort ? (down ? " ↓" : " ↑") : ""))));
+        h("button", { type: "button", title: key === "return" ? RETURN : "", onclick: () => this.sort(key) }, words, key === sort ? (down ? " ↓" : " ↑") : ""))));
     const trials = this.shown(), chosen = new Set(this.chosen());
     this.names = trials.map((trial) => trial.name);
     this.row = Math.min(this.row, Math.max(0, trials.length - 1));

@@ -1,0 +1,135 @@
+"""Every loss and return with arguments of the smallest size, for what holds of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from bray_algo import (
+    a2c,
+    adversarial,
+    alphazero,
+    appo,
+    c51,
+    cloning,
+    critics,
+    dqn,
+    imitation,
+    losses,
+    mappo,
+    mixers,
+    ppo,
+    qr_dqn,
+    returns,
+    rnd,
+    sac,
+    sac_discrete,
+    targets,
+    td3,
+    vtrace_actor_critic,
+)
+
+N, A, K, T = 3, 4, 5, 3
+Arguments = dict[str, Any]
+ROWS = {"logits", "teacher_logits", "next_logits", "log_probs", "policy"}
+"""Arguments `[N, A]`, not columns `[N]`."""
+
+
+def full(*names: str, **others: Any) -> Arguments:
+    """Columns by name, and other arguments."""
+    made = {name: torch.linspace(0.1, 0.9, N) for name in names}
+    for name in ROWS & made.keys():
+        made[name] = torch.softmax(torch.arange(N * A * 1.0).reshape(N, A) / A, -1)
+    return {**made, **others}
+
+
+def segment(*names: str, **others: Any) -> Arguments:
+    """Columns `[T, B]` of two segments, the second ragged, the first terminated at its end."""
+    made = {name: torch.full((T, 2), 0.5) for name in (*names, "reward")}
+    terminated = torch.zeros(T, 2, dtype=torch.bool)
+    terminated[-1, 0] = True
+    ends = {"final_value": torch.zeros(2), "terminated": terminated, "length": torch.tensor([T, 2])}
+    return {**made, **ends, "gamma": 0.9, **others}
+
+
+ACTION = torch.zeros(N, dtype=torch.int64)
+LEGAL = torch.ones(N, A, dtype=torch.bool)
+PPO = ("log_prob", "entropy", "value", "old_log_prob", "advantage", "target")
+LAG = ("log_prob", "entropy", "value", "behaviour_log_prob")
+SUPPORT = c51.atoms(-1, 1, K)
+QUANTILES = torch.zeros(N, A, K)
+CRITICS = torch.zeros(2, N, A)
+
+CASES: dict[str, tuple[Callable[..., Any], Arguments]] = {
+    "gae": (returns.gae, segment("value", lambda_=0.9)),
+    "td_lambda": (returns.td_lambda, segment("value", lambda_=0.9)),
+    "n_step": (returns.n_step, segment("value", num_steps=2)),
+    "upgo": (returns.upgo, segment("value")),
+    "vtrace": (returns.vtrace, segment("value", "log_ratio")),
+    "retrace": (returns.retrace, segment("value", "action_value", "log_ratio", lambda_=1.0)),
+    "ppo": (ppo.loss, full(*PPO, "old_value", value_clip=0.1)),
+    "ppo kl": (
+        ppo.kl_penalised_surrogate,
+        full("log_prob", "old_log_prob", "advantage", "kl", kl_coefficient=1.0),
+    ),
+    "ppo_loss": (losses.ppo_loss, full("logits", *PPO[2:], action=ACTION)),
+    "policy_gradient_loss": (
+        losses.policy_gradient_loss,
+        full("logits", "value", "advantage", "target", action=ACTION),
+    ),
+    "behaviour_cloning_loss": (losses.behaviour_cloning_loss, full("logits", action=ACTION)),
+    "a2c": (a2c.loss, full("log_prob", "entropy", "value", "advantage", "target")),
+    "impala": (vtrace_actor_critic.loss, segment(*LAG)),
+    "appo": (appo.loss, segment(*LAG, "target_log_prob")),
+    "mappo": (mappo.loss, {name: torch.zeros(N, 2) for name in PPO}),
+    "teacher": (imitation.teacher_loss, full("logits", "teacher_logits")),
+    "likelihood": (cloning.likelihood_loss, full("log_prob", "weight")),
+    "regression": (
+        cloning.regression_loss,
+        full("weight", action=torch.zeros(N, 2), demonstrated=torch.zeros(N, 2)),
+    ),
+    "smoothed": (cloning.smoothed_loss, full("log_probs", action=ACTION, legal=LEGAL)),
+    "bootstrap": (targets.bootstrap, full("reward", "discount", "next_value")),
+    "dqn": (dqn.loss, full("target", "weight", q=torch.zeros(N, A), action=ACTION)),
+    "dqn target": (dqn.target, full("reward", "discount", next_q=torch.zeros(N, A))),
+    "c51": (
+        c51.loss,
+        full("weight", logits=QUANTILES, target=torch.full((N, K), 1 / K), action=ACTION),
+    ),
+    "c51 target": (
+        c51.target,
+        full("reward", "discount", next_logits=QUANTILES, support=SUPPORT),
+    ),
+    "qr_dqn": (
+        qr_dqn.loss,
+        full("weight", quantiles=QUANTILES, target=torch.zeros(N, K), action=ACTION),
+    ),
+    "qr_dqn target": (qr_dqn.target, full("reward", "discount", next_quantiles=QUANTILES)),
+    "critics": (critics.critic_loss, full("target", "weight", q=CRITICS[..., 0])),
+    "sac actor": (sac.actor_loss, full("log_prob", q=CRITICS[..., 0], alpha=torch.ones(()))),
+    "sac target": (
+        sac.target,
+        full("next_log_prob", "reward", "discount", next_q=CRITICS[..., 0], alpha=1.0),
+    ),
+    "sac temperature": (
+        sac.temperature_loss,
+        full("log_prob", log_alpha=torch.zeros(()), target_entropy=-1.0),
+    ),
+    "sac_discrete actor": (sac_discrete.actor_loss, full("logits", q=CRITICS, alpha=0.1)),
+    "sac_discrete target": (
+        sac_discrete.target,
+        full("next_logits", "reward", "discount", next_q=CRITICS, alpha=0.1),
+    ),
+    "sac_discrete temperature": (
+        sac_discrete.temperature_loss,
+        full("logits", log_alpha=torch.zeros(()), target_entropy=1.0),
+    ),
+    "td3 actor": (td3.actor_loss, full("q")),
+    "td3 target": (td3.target, full("reward", "discount", next_q=CRITICS[..., 0])),
+    "discriminator": (adversarial.discriminator_loss, full("expert_logit", "policy_logit")),
+    "rnd": (rnd.loss, full("error")),
+    "mixers": (mixers.joint_loss, full("joint_q", "target")),
+    "alphazero": (alphazero.alphazero_loss, full("logits", "value", "policy", "outcome")),
+}

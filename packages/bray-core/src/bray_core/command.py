@@ -1,0 +1,128 @@
+"""A subcommand of `bray`, and the command line of all that are installed.
+
+Each package adds subcommands through the entry-point group `bray.commands`; an entry loads a
+`Command`. The modules that hold them import nothing heavy, so that `bray --help` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points, version
+from typing import NoReturn
+
+EXIT_ERROR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One subcommand.
+
+    One that adds a positional argument `overrides` gets all words `key=value` in it, wherever they
+    stand in the command line.
+    """
+
+    name: str
+    help: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+    """Does the work and returns the exit code."""
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read a command line: `command` in what is returned is the subcommand, the rest its options.
+
+    What is wrong ends the process with exit code 2.
+    """
+    parser = _parser()
+    if arguments and arguments[0].startswith("-") and arguments[0] not in _options(parser):
+        _refuse_options(parser, arguments[0])
+    options, unknown = parser.parse_known_args(arguments)
+    # argparse takes `key=value` only before the first option: gather the rest here.
+    if hasattr(options, "overrides"):
+        options.overrides += [word for word in unknown if _is_override(word)]
+        unknown = [word for word in unknown if not _is_override(word)]
+    if unknown:
+        _refuse_options(options.parser, unknown[0])
+    return options
+
+
+def _is_override(word: str) -> bool:
+    return "=" in word and not word.startswith("-")
+
+
+def _commands() -> list[Command]:
+    loaded = [_load(entry) for entry in entry_points(group="bray.commands")]
+    return sorted(filter(None, loaded), key=lambda command: command.name)
+
+
+def _load(entry: EntryPoint) -> Command | None:
+    try:
+        command: Command = entry.load()
+    except Exception as error:  # one broken plugin must not take the others along
+        if os.environ.get("BRAY_DEBUG"):
+            raise
+        sys.stderr.write(f"warning: command {entry.name!r} ({entry.value}) is broken: {error}\n")
+        return None
+    return command
+
+
+class _Parser(argparse.ArgumentParser):
+    """Names the closest choice where a subcommand is unknown."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_ERROR, f"error: {message}\ntry: {self.prog} --help\n")
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        if action.choices is not None and value not in action.choices:
+            from bray_core.choice import closest
+
+            choices = [str(choice) for choice in action.choices]
+            what = action.metavar or action.dest
+            raise argparse.ArgumentError(
+                None,
+                f"{what}: unknown {value!r}{closest(str(value), choices)}; "
+                f"known: {', '.join(choices)}",
+            )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="bray",
+        description="Train reinforcement-learning agents and put them in production.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"bray-core {version('bray-core')}")
+    subparsers = parser.add_subparsers(metavar="command", required=True, title="commands")
+    for command in _commands():
+        sub = subparsers.add_parser(
+            command.name,
+            help=command.help,
+            description=command.help,
+            allow_abbrev=False,
+            formatter_class=_Help,
+        )
+        command.add_arguments(sub)
+        sub.set_defaults(command=command, parser=sub)
+    return parser
+
+
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows the defaults that there are."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default is None else super()._get_help_string(action)
+
+
+def _refuse_options(parser: argparse.ArgumentParser, unknown: str) -> NoReturn:
+    from bray_core.choice import closest
+
+    near = closest(unknown.split("=")[0], _options(parser))
+    parser.error(f"unknown argument {unknown!r}{near}")
+
+
+def _options(parser: argparse.ArgumentParser) -> list[str]:
+    return [name for action in parser._actions for name in action.option_strings]

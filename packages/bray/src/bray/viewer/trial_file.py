@@ -1,0 +1,82 @@
+"""Every file of a trial that the viewer reads is opened here: a regular one, of this project.
+
+A trial's folder may itself be a link, such as to a larger disk: whoever made the project put it
+there. No link inside a trial leads out of that folder or of the project's: a trial that came from
+somebody else would show the files of whoever looks at it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from bray_core import experiment
+from bray_core.errors import CodecError
+from bray_core.json_file import read_object
+from bray_core.regular_file import Opener, open_regular, resolve_inside
+
+MAX_TEXT_BYTES = 256 * 1024
+
+
+def opener_of(trial: Path) -> Opener:
+    """Return what opens files of a trial.
+
+    It raises RefusedFileError for what is no regular file or lies elsewhere, else OSError.
+    """
+    inside = _folders_of(trial)
+    return lambda path: open_regular(path, inside=inside)
+
+
+def open_file(trial: Path, path: Path) -> BinaryIO:
+    """Open a file of a trial; errors as of `opener_of`."""
+    return opener_of(trial)(path)
+
+
+def text(trial: Path, path: Path) -> str | None:
+    """Return a file's text, of a long one the beginning; None where there is none to read."""
+    try:
+        with open_file(trial, path) as file:
+            return file.read(MAX_TEXT_BYTES).decode(errors="replace")
+    except OSError:
+        return None
+
+
+def json_object(trial: Path, path: Path, max_bytes: int = MAX_TEXT_BYTES) -> dict[str, Any]:
+    """Return the object in a file, empty where there is none to read."""
+    try:
+        return read_object(path, opener_of(trial), max_bytes) or {}
+    except CodecError:
+        return {}
+
+
+def entries(trial: Path, folder: Path) -> Sequence[os.DirEntry[str]]:
+    """Return what a folder of a trial holds that can be shown; nothing where it lies elsewhere."""
+    try:
+        with os.scandir(resolve_inside(folder, _folders_of(trial))) as found:
+            return [entry for entry in found if entry.name[0] != "." and is_text(entry.name)]
+    except OSError:
+        return []
+
+
+def launches(trial: Path) -> list[Path]:
+    """Return the folders of a trial's launches, the oldest first."""
+    try:
+        resolve_inside(trial / "launches", _folders_of(trial))
+    except OSError:
+        return []
+    return [launch for launch in experiment.launches(trial) if is_text(launch.name)]
+
+
+def is_text(name: str) -> bool:
+    """Return whether a file's name is one in UTF-8: no address and no page can hold another."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _folders_of(trial: Path) -> tuple[Path, Path]:
+    return trial, trial.parent
