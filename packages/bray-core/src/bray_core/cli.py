@@ -73,7 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace) -> int:
     from bray_core.command import EXIT_ERROR
     from bray_core.errors import BrayError
-    from bray_core.printable import printable_lines
 
     try:
         _handle(_interrupt)
@@ -91,6 +90,8 @@ def _run(options: Namespace) -> int:
             _stop()
         if not isinstance(error, BrayError):
             raise
+        from bray_core.printable import printable_lines
+
         sys.stderr.write(f"error: {printable_lines(str(error))}\n")
         return EXIT_ERROR
     return code
