@@ -1,6 +1,7 @@
 """Modules that are unlike the usual one: exported right, or refused in words."""
 
 import json
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +16,7 @@ from bray_core.errors import ConfigError, ExportError, SpecError
 from bray_model import Manifest, Model
 from bray_model.definition import open_definition
 from bray_model.export_folder import read_report
+from bray_model.graph_writer import write_graph
 from bray_model.row_check import check_rows
 from bray_model.torch_engine import TorchEngine
 from bray_model.trial_inputs import trial_inputs
@@ -375,3 +377,27 @@ def test_weights_too_large_for_one_file_lie_beside_the_graph(tmp_path, monkeypat
         assert "model.onnx.data" in Manifest.read(tmp_path / "e").files
         assert_alike(model, tmp_path / "e")
     assert main(["validate", str(tmp_path / "e")]) == 0
+
+
+def test_weights_are_written_one_by_one(tmp_path):
+    """What is held at a time is one of them, not all of them twice over."""
+    onnx_ir = pytest.importorskip("onnx_ir")
+    arrays = {f"w{i}": np.full((1024, 1024), i, np.float32) for i in range(8)}
+    held = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    output = onnx.helper.make_tensor_value_info("y", 1, [1024, 1024])
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Sum", [*arrays], ["y"])], "g", [], [output], held
+    )
+    model = onnx_ir.serde.deserialize_model(onnx.helper.make_model(graph, ir_version=9))
+    tracemalloc.start()
+    try:
+        write_graph(tmp_path / "model.onnx", model)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * 4 * 1024**2
+    written = onnx.load(tmp_path / "model.onnx")
+    assert {
+        each.name: onnx.numpy_helper.to_array(each).max() for each in written.graph.initializer
+    } == {name: i for i, name in enumerate(arrays)}
+    assert list(model.graph.initializers) == list(arrays), "the model is as it was"

@@ -14,6 +14,7 @@ from bray_core.errors import (
     ConfigError,
     DeadlineError,
     NotFoundError,
+    SpecError,
     VersionNotFoundError,
     WorkerLostError,
 )
@@ -296,6 +297,23 @@ def test_load_is_an_update_and_newest_travels_with_it(make, tmp_path):
     until(holds(one, 4))
     with pytest.raises(VersionNotFoundError, match=r"version 1: not in .*; it has \[2, 3\]"):
         one.load(1)
+
+
+def test_weights_that_are_not_finite_reach_nobody(make, tmp_path):
+    cluster = make(directory=tmp_path)
+    one = cluster.replica(stamp=cluster.stamp)
+    other = cluster.replica()
+    one.publish(weights(4))
+    one.checkpoint()
+    one.blueprint.versions().save(2, weights(np.nan))
+    message = "weights/weight: expected finite numbers, got NaN or infinity in 6 of 6"
+    with pytest.raises(SpecError, match=message):
+        one.publish(weights(np.inf))
+    with pytest.raises(SpecError, match=message):
+        one.load(2)
+    until(holds(other, 1))
+    assert one.stamp == other.stamp == cluster.store_stamp() == Stamp(1, 1, 1)
+    assert other.model(ROW).tolist() == [12.0, 12.0]
 
 
 def test_clones_of_versions_on_disk_are_pinned_and_read_from_there(make, tmp_path):
