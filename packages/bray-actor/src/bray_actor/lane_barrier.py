@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bray_actor.row_block import RowBlock, row_of
 from bray_core.errors import ConfigError, SpecError
