@@ -1,4 +1,4 @@
-.PHONY: help test lint types contracts slow coverage pin build docs check
+.PHONY: help test lint types contracts slow coverage isa pin build docs check
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -12,6 +12,18 @@ slow:  ## learning runs and soak tests, minutes each
 
 coverage:  ## the default suite with a coverage report
 	uv run pytest --cov --cov-report=term-missing:skip-covered
+
+# What torch, MKL and oneDNN round with. MKL heeds the second variable on Intel's CPUs alone, so
+# on others its kernels stay the same under avx2.
+ISA_default := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SSE41
+ISA_avx2 := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2
+ISA_native :=
+ISA_TESTS ?= -m "isa and not slow and not gpu and not ray"
+
+isa: isa-default isa-avx2 isa-native  ## what rests on rounding, under three instruction sets; ISA_TESTS= runs the whole suite
+
+isa-%:
+	$(ISA_$*) uv run pytest $(ISA_TESTS)
 
 lint:  ## style
 	uv run ruff check

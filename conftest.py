@@ -27,6 +27,16 @@ sys.dont_write_bytecode = False
 # Before anything imports ray: under `uv run` it would rebuild the environment in every worker.
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 
+_MATHEMATICS = Path(__file__).parent / "packages" / "bray-algo"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark `isa` all that rests on rounding: the mathematics; other tests say so themselves."""
+    for item in items:
+        if item.path.is_relative_to(_MATHEMATICS):
+            item.add_marker(pytest.mark.isa)
+
+
 _SESSION = f"BRAY_TEST_SESSION={uuid4()}"
 _GRACE_S = 15.0
 _THREAD_GRACE_S = 2.0

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import math
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bray_actor import Actor, Recorder, read_episode, recording
-from bray_core import metrics
+from bray_actor.recording import LongEpisodeError
+from bray_core import codec, metrics
 from bray_core.errors import ConfigError, SpecError
 from bray_server import Client, ServerThread
 
@@ -145,3 +148,39 @@ async def test_a_damaged_file_is_refused_wherever_it_is_cut(tmp_path: Path) -> N
         path.write_bytes(data[:cut])
         with pytest.raises(SpecError):
             read_episode(path)
+
+
+def test_a_file_that_stands_for_more_than_it_holds_is_refused(tmp_path: Path) -> None:
+    def write(**change: Any) -> Path:
+        tree = {"session": "s", "began_s": 1.0, "outcome": "end", "is_whole": True, "requests": []}
+        path = tmp_path / "a.episode"
+        path.write_bytes(b"BRAYEP01" + zlib.compress(codec.encode(tree | change), 9))
+        return path
+
+    many = [["tick", 0.0, b"", None]] * 20
+    assert len(read_episode(write(requests=many), max_requests=20).requests) == 20
+    with pytest.raises(LongEpisodeError, match="expected 19 requests at most"):
+        read_episode(write(requests=many), max_requests=19)
+    with pytest.raises(LongEpisodeError, match="expected 1000 bytes of requests at most"):
+        read_episode(write(requests=[["tick", 0.0, bytes(5000), None]]), max_bytes=1000)
+    for wrong in ({"requests": [["tock", 0.0, b"", b""]]}, {"session": 3}, {"began_s": math.inf}):
+        with pytest.raises(SpecError, match="a damaged episode"):
+            read_episode(write(**wrong))
+    os.mkfifo(tmp_path / "pipe.episode")
+    with pytest.raises(SpecError, match="expected a regular file, got a named pipe"):
+        read_episode(tmp_path / "pipe.episode")
+
+
+async def test_only_so_many_requests_are_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "MAX_REQUESTS", 3)
+    recorder = Recorder(tmp_path, every=1)
+    actor = recorder.record(Echo)("s")
+    await actor.start(b"")
+    for _ in range(5):
+        await actor.tick(b"")
+    await actor.end(b"")
+    recorder.close()
+    episode = read_episode(recorder.files()[0])
+    assert (len(episode.requests), episode.is_whole) == (3, False)

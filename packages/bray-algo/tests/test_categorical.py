@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bray_algo import categorical
+from bray_algo.validation import validating
 
 A = 4
 
@@ -32,6 +33,8 @@ def test_against_the_definitions(seed: int) -> None:
     assert kl >= -1e-12
     assert categorical.log_prob(logits, torch.tensor(2)).item() == pytest.approx(np.log(p[2]))
     assert categorical.mode(logits).item() == p.argmax()
+    pair = categorical.log_prob_and_entropy(logits, torch.tensor(2))
+    assert pair == (categorical.log_prob(logits, torch.tensor(2)), categorical.entropy(logits))
 
 
 def test_illegal_actions_have_no_chance_and_no_gradient() -> None:
@@ -107,3 +110,38 @@ def test_sampling_repeats_with_its_generator() -> None:
 def test_one_action_for_each_row() -> None:
     with pytest.raises(ValueError, match=r"action: expected shape \(6,\), got \(3,\)"):
         categorical.log_prob(torch.zeros(6, A), torch.zeros(3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("far", [-2e9, -1e30, "least", "half"])
+def test_a_legal_logit_beats_illegal_ones_wherever_it_lies(
+    dtype: torch.dtype, far: float | str
+) -> None:
+    least = torch.finfo(dtype).min
+    number = {"least": least, "half": least / 2}[far] if isinstance(far, str) else max(far, least)
+    raw = torch.tensor([[0.0, number, 5.0, number]] * 2, dtype=dtype, requires_grad=True)
+    legal = torch.tensor([[False, True, False, True], [False, True, False, False]])
+    logits = categorical.mask(raw, legal)
+    assert logits.isfinite().all(), "JSON and exports hold no infinity"
+    p = categorical.log_probs(logits).exp()
+    np.testing.assert_allclose(p.tolist(), [[0, 0.5, 0, 0.5], [0, 1, 0, 0]], atol=1e-6)
+    assert categorical.mode(logits)[1] == 1
+    drawn = torch.stack([categorical.sample(logits) for _ in range(20)])
+    assert legal.gather(1, drawn.T).all()
+    entropy = categorical.entropy(logits)
+    np.testing.assert_allclose(entropy.tolist(), [math.log(2), 0], atol=1e-6)
+    (entropy.sum() + categorical.log_prob(logits, torch.tensor([1, 1])).sum()).backward()
+    assert raw.grad is not None
+    assert raw.grad.isfinite().all()
+    assert not raw.grad[~legal].any()
+
+
+def test_far_logits_keep_their_distances() -> None:
+    """The floor is of what is far below the others, not of what is far below 0."""
+    rows = torch.tensor([[-4e9, -2e9, -3e9], [-1e30, 0.0, -math.inf]])
+    assert categorical.log_probs(rows).exp().tolist() == [[0, 1, 0], [0, 1, 0]]
+    with validating(False):
+        assert categorical.log_probs(torch.full((1, 4), -math.inf)).exp().tolist() == [[0.25] * 4]
+        none = categorical.mask(torch.randn(1, 4), torch.zeros(1, 4, dtype=torch.bool))
+        assert categorical.log_probs(none).exp().tolist() == [[0.25] * 4]
+        assert categorical.entropy(none).item() == pytest.approx(math.log(4))

@@ -141,3 +141,35 @@ def test_nonsense_fitness_is_refused() -> None:
     other = EvolutionStrategy(parameters=torch.zeros(2), population=4)
     with pytest.raises(ValueError, match=r"parameters: expected shape \(2,\), got \(3,\)"):
         other.load_state_dict(strategy.state_dict())
+
+
+KEYS: list[tuple[tuple[int, ...], int]] = [
+    ((2**32, 0), 0),
+    ((0, 1), 0),
+    ((0,), 1),
+    ((0, 0), 1),
+    ((0, 1, 0), 0),
+    ((1, 0), 0),
+    ((1,), 0),
+    ((), 1),
+    ((), 2**32),
+    ((2**64, 1), 0),
+    ((2**32 + 1,), 0),
+    ((1, 1), 0),
+    ((0, 0), 2**32),
+    ((0, 0, 0, 1), 0),
+    ((0, 0, 0, 0, 1), 0),
+]
+
+
+def test_no_two_keys_share_their_noise() -> None:
+    drawn = [evolution.perturbation(key, pair, 8).numpy().tobytes() for key, pair in KEYS]
+    assert len(set(drawn)) == len(KEYS)
+
+
+@pytest.mark.parametrize("key", [(0, 0), (7, 3), (2**32 - 1, 5)])
+def test_runs_of_small_seeds_keep_their_noise(key: tuple[int, int]) -> None:
+    before = np.random.default_rng([*key, 2]).standard_normal(5, dtype=np.float32)
+    got = evolution.perturbation(key, 2, 5)
+    assert got.tolist() == before.tolist()
+    assert torch.equal(evolution.perturbation([np.int64(n) for n in key], 2, 5), got)

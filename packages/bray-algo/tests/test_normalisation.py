@@ -129,3 +129,37 @@ def test_bad_input_is_refused() -> None:
         moments(torch.zeros(5, 3), 3)
     with pytest.raises(ValueError, match="clip: expected a positive number, got 0"):
         RunningNorm([2], clip=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "base", "spread"),
+    [(torch.int64, 1_700_000_000, 60), (torch.float64, 1.7e9, 0.5), (torch.float32, 1e6, 4.0)],
+)
+def test_the_mean_is_taken_off_before_digits_are_lost(
+    kind: torch.dtype, base: float, spread: float
+) -> None:
+    rows = (base + spread * torch.randn(200, 2, dtype=torch.float64)).to(kind)
+    norm = RunningNorm([2])
+    norm.update(rows)
+    exact = rows.double().numpy()
+    want = (exact - exact.mean(0)) / np.sqrt(exact.var(0) + 1e-8)
+    got = norm(rows)
+    assert got.dtype == (torch.float64 if kind == torch.float64 else torch.float32)
+    np.testing.assert_allclose(got.numpy(), want, atol=1e-4)
+    np.testing.assert_allclose(norm.denormalise(got.double()).numpy(), exact, atol=1e-2)
+
+
+@pytest.mark.parametrize("move", ["bfloat16", "half", "to", "float"])
+def test_statistics_stay_float64_when_a_module_goes_to_half_precision(move: str) -> None:
+    norm, rows = RunningNorm([3]), 1e4 + torch.randn(100, 3)
+    norm.update(rows)
+    want = {name: value.clone() for name, value in norm.state_dict().items()}
+    module = torch.nn.Sequential(norm, torch.nn.Linear(3, 2))
+    module = module.to(torch.bfloat16) if move == "to" else getattr(module, move)()
+    for name, value in norm.state_dict().items():
+        assert torch.equal(value, want[name])
+        assert value.dtype == want[name].dtype
+    np.testing.assert_allclose(norm(rows.double()).mean(0), 0, atol=1e-6)
+    norm.update(rows)
+    assert norm.num_rows == 200
+    assert module.to("meta").get_buffer("0.mean").device.type == "meta"

@@ -55,6 +55,7 @@ class Modes(nn.Module):
             "squashed_gaussian_mode": squashed_gaussian.mode(mean, log_std),
             "beta_mode": beta.mode(*beta.parameters(y[:, 10:14])),
             "discretised_mode": discretised.mode(discretised.ordinal(grid), -2.0, 3.0),
+            "masked_far_down": categorical.log_probs(categorical.mask(one * 1e12 - 5e12, legal)),
             "log_prob": categorical.log_prob(one, legal.long().argmax(-1)),
         }
 
@@ -66,6 +67,8 @@ class Networks(nn.Module):
         super().__init__()
         self.norm, self.embed = RunningNorm([3]), Embeddings([4, 6], 2)
         self.norm.update(torch.randn(50, 3) * 5 + 2)
+        self.clock = RunningNorm([2])
+        self.clock.update(torch.randint(0, 4, (50, 2)) + 1_700_000_000)
         self.encode = EntityTransformer(3, size=8, num_layers=1, num_heads=2)
         self.pool = entities.AttentionPool(8, num_heads=2)
         self.pixels = ImpalaResNet(8, 6, 5, depths=(4,), num_features=3)
@@ -84,6 +87,7 @@ class Networks(nn.Module):
         begins: Tensor,
     ) -> dict[str, Tensor]:
         encoded = self.encode(self.norm(units), present)
+        clock = self.clock(index + 1_700_000_000)
         features = self.pool(encoded, present)
         step = features.unsqueeze(0)
         lstm, lstm_state = self.lstm(step, states[:, :10], begins[None])
@@ -96,6 +100,7 @@ class Networks(nn.Module):
             "embedded": self.embed(index),
             "pooled": torch.cat(pooled, -1),
             "q": self.duel(pixels),
+            "clock": clock,
             "target": self.point(features, encoded, present),
             "lstm": torch.cat([lstm[0], lstm_state], -1),
             "gru": torch.cat([gru[0], gru_state], -1),

@@ -34,7 +34,7 @@ def test_quantize_bench_and_validate_from_the_command_line(
     assert main(["quantize", folder, "--kind", "int8", "--calibration", str(file)]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"added {folder}/int8.onnx\n")
-    assert "int8 beside model.onnx, on 150 rows of calibration inputs:" in printed
+    assert "int8 beside model.onnx, on 37 rows of held-out calibration inputs:" in printed
     assert re.search(r"outputs/logits +\S+ +\S+ +(100|9\d)\.\d\d%\n", printed)
     assert main(["quantize", folder, "--kind", "float16"]) == 0
     assert main(["validate", folder]) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -11,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bray_core import metrics
+from bray_core import async_codec, metrics
+from bray_core.errors import CodecError
 
 Launch = Callable[..., tuple["subprocess.Popen[str]", list[str]]]
 
@@ -36,6 +38,16 @@ class Counter:
         return b"ended"
 
 
+class Reader(Counter):
+    """Reads what it is sent as a policy does."""
+
+    async def tick(self, body: bytes) -> bytes:
+        if body:
+            with contextlib.suppress(CodecError):
+                await async_codec.decode(body)
+        return await super().tick(b"")
+
+
 class Echo:
     """Stateless: sends the body back; many times if it says so."""
 
@@ -55,7 +67,7 @@ def main() -> None:
         options["group"] = Path(options["group"])
     if "tls" in options:
         options["tls"] = Tls(**options["tls"])
-    service: Any = {"Counter": Counter, "Echo": Echo()}[name]
+    service: Any = {"Counter": Counter, "Reader": Reader, "Echo": Echo()}[name]
     serve(
         service,
         on_start=lambda server: print(

@@ -31,12 +31,31 @@ def rss_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def random_codec(rng: random.Random, depth: int = 3) -> bytes:
+    """Return a value of the codec: nested, sometimes with a header that claims too much."""
+    what = rng.randrange(10 if depth else 6)
+    if what < 6:
+        return rng.choice([
+            b"\xc0", b"\x07", b"\xcb" + rng.randbytes(8), b"\xa2ab", b"\xc4\x02ab",
+            b"\xd9\xff" + b"x" * 255, b"\xda\xff\xff" + rng.randbytes(20), b"\xdf\xff\xff\xff\xff",
+            b"\xc7\x0e\x01\x03<f4\x01\x01\0\0\0" + rng.randbytes(5), b"\xd6\xff\0\0\0\0", b"\xc1",
+            b"\xc7\x09\x01\x03|O8\x00" + bytes(4), b"\xc7\x09\x01\x03<f8\x01\xff\xff\xff\xff",
+        ])  # fmt: skip
+    count = rng.randrange(4)
+    if what < 8:
+        return bytes([0x90 + count]) + b"".join(random_codec(rng, depth - 1) for _ in range(count))
+    pairs = [(b"\xa1" + rng.choice([b"a", b"b", b"\xff"]), random_codec(rng, depth - 1))
+             for _ in range(count)]  # fmt: skip
+    return bytes([0x80 + count]) + b"".join(key + value for key, value in pairs)
+
+
 def random_frame(rng: random.Random) -> bytes:
     """Return a well-formed frame: any kind, any of a few sessions, any body."""
     kind = rng.choice([Kind.START, Kind.TICK, Kind.TICK, Kind.END, Kind.CALL, Kind.PING])
     session = rng.choice(["", "a", "b", "säule", "x" * 256, "\0", "../a", "a\r\nb: c"])
     flags = rng.random() < 0.1 and kind in (Kind.START, Kind.TICK)
-    return pack(kind, rng.randrange(1 << 32), session, rng.randbytes(rng.randrange(40)), flags)
+    body = random_codec(rng) if rng.random() < 0.5 else rng.randbytes(rng.randrange(40))
+    return pack(kind, rng.randrange(1 << 32), session, body, flags)
 
 
 def mutated(data: bytes, rng: random.Random) -> bytes:
@@ -70,8 +89,26 @@ def random_request(rng: random.Random) -> bytes:
                     "Transfer-Encoding: chunked", "Upgrade: websocket", "X-Request-Id: 7",
                     "Authorization: Bearer x", ": :"]),
     ]  # fmt: skip
-    rng.shuffle(lines[1:])
+    if rng.random() < 0.3:
+        lines[1] = rng.choice(["Transfer-Encoding: chunked", "transfer-encoding:  CHUNKED"])
+        body = chunks(body, rng)
     return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def chunks(body: bytes, rng: random.Random) -> bytes:
+    """Return a body in chunks, some with extensions, and trailers that look like headers."""
+    extension = rng.choice([b"", b"", b";a=b", b";" + b"x" * rng.randrange(300), b" ", b"\t;"])
+    pieces = [body[at : at + 7] for at in range(0, len(body), 7)] * rng.randint(0, 3)
+    sent = b"".join(b"%x%b\r\n%b\r\n" % (len(piece), extension, piece) for piece in pieces)
+    names = [
+        b"session: b",
+        b"step_kind: start",
+        b"Content-Length: 5",
+        b"a: b",
+        b"Connection: close",
+    ]
+    trailers = b"".join(rng.choice(names) + b"\r\n" for _ in range(rng.choice([0, 0, 1, 3, 40])))
+    return sent + rng.choice([b"0\r\n", b"0\r\n", b"0;x\r\n", b"00\r\n", b""]) + trailers + b"\r\n"
 
 
 def batches(
@@ -100,7 +137,7 @@ def send(address: str, data: bytes) -> None:
 def test_a_hundred_thousand_frames_and_requests(launch: Launch) -> None:
     rng = random.Random(20261121)
     limits = {"max_body_bytes": 100_000, "idle_timeout_s": 600.0, "max_sessions": 50}
-    process, addresses = launch("Counter", http_port=0, limits=limits)
+    process, addresses = launch("Reader", http_port=0, limits=limits)
     with Client(addresses[0], timeout_s=10) as witness:
         witness.start("witness")
         ticks = 0

@@ -50,11 +50,11 @@ class Noisy(Trainer):
         self.seen = state["seen"]
 
 
-def make(directory, width=3, **settings):
+def make(directory, width=3, kind=Noisy, **settings):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(2, width), nn.BatchNorm1d(width), nn.Dropout(0.5))
     config = TrainerConfig(**{"seed": 7, **settings})
-    return Noisy(module, Endless(), config=config, directory=directory)
+    return kind(module, Endless(), config=config, directory=directory)
 
 
 def rewrite(path, change):
@@ -95,6 +95,23 @@ def test_a_file_that_is_no_checkpoint_is_passed_over(tmp_path, caplog):
     trainer.run(0)
     assert trainer.replays == 1
     assert "expected a checkpoint's dict, got list" in caplog.text
+
+
+def test_a_schedule_that_is_new_begins_and_one_that_is_gone_is_forgotten(tmp_path, caplog):
+    class Constant(Noisy):
+        def make_scheduler(self):
+            return None
+
+    def rate_after(kind, replays):
+        made = make(tmp_path, kind=kind)
+        made.run(replays)
+        return made.optimizer.param_groups[0]["lr"]
+
+    assert rate_after(Constant, 3) == 0.1
+    assert rate_after(Noisy, 2) == pytest.approx(0.1 * 0.9**2)
+    assert "the checkpoint has no schedule of the learning rate: it begins" in caplog.text
+    assert rate_after(Noisy, 1) == pytest.approx(0.1 * 0.9**3)
+    assert rate_after(Constant, 1) == 0.1
 
 
 def test_an_interrupted_run_has_the_losses_of_a_whole_one(tmp_path):

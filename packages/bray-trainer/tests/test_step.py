@@ -123,6 +123,7 @@ def test_a_weight_of_ones_own():
     assert torch.allclose(trainer.module.weight.grad, module.weight.grad, atol=1e-6)
 
 
+@pytest.mark.isa
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_each_precision_learns_and_clips_the_true_gradient(precision):
     trainer = make(precision=precision, max_grad_norm=1e9)

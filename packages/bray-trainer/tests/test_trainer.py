@@ -107,6 +107,7 @@ def same_randomness() -> None:
     np.random.seed(5)
 
 
+@pytest.mark.isa
 def test_it_learns_publishes_and_counts() -> None:
     target = Target()
     trainer = make([batch_of(i) for i in range(200)], target, publish_every=10)
@@ -269,6 +270,7 @@ def test_eval_trains_nothing() -> None:
     assert torch.equal(before, trainer.module.weight)
 
 
+@pytest.mark.isa
 def test_bf16_learns_too() -> None:
     trainer = make([batch_of(i) for i in range(200)], precision="bf16")
     trainer.run(200)

@@ -45,6 +45,7 @@ def goal(frames: int, games: int = 50) -> GoalPart:
     return GoalPart(episode_return=1.0, evaluation_episodes=games, max_frames=frames)
 
 
+@pytest.mark.isa
 def test_it_learns(tmp_path: Path) -> None:
     measure = yardstick("tic-tac-toe")
     module = network(TIC_TAC_TOE, TINY.hidden, seed=3)

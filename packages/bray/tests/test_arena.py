@@ -159,3 +159,9 @@ def test_a_learner_writes_its_own_moves_down() -> None:
         assert len(set(moves)) == length
         assert games["legal"][game, range(length), moves].all()
         assert (games["value"][game, :length] == stones[:length]).all()
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_few_openings_may_all_have_had_their_moves(number: int) -> None:
+    for seed in range(8):  # of one position a quarter has none at all
+        assert len(openings(GAME, number, 3, np.random.default_rng(seed))) == number

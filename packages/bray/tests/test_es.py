@@ -88,6 +88,7 @@ def evaluated(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
+@pytest.mark.isa
 def test_it_learns_and_two_launches_are_as_one(tmp_path: Path, evaluated: list[Any]) -> None:
     whole = train(tmp_path, "whole", 2_500)
     first = train(tmp_path, "parts", 1_000)

@@ -138,6 +138,7 @@ def test_published_values_are_in_the_scale_of_returns() -> None:
     torch.testing.assert_close(outputs["value"], 20 + 10 * value)
 
 
+@pytest.mark.isa
 def test_it_learns_to_choose_together_and_goes_on(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     goal = GoalPart(episode_return=6.9, evaluate_at=6.5, max_frames=12_000, evaluation_episodes=4)

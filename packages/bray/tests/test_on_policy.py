@@ -53,6 +53,7 @@ def played(environment: str, memory_size: int, steps: int = 24) -> tuple[Any, An
     return module, buffer, model
 
 
+@pytest.mark.isa
 @pytest.mark.parametrize(("environment", "memory_size"), TASKS)
 def test_a_policy_replayed_says_what_it_said_when_it_acted(
     environment: str, memory_size: int
@@ -71,6 +72,7 @@ def test_a_policy_replayed_says_what_it_said_when_it_acted(
     model.close()
 
 
+@pytest.mark.isa
 @pytest.mark.parametrize("memory_size", [0, 5])
 def test_the_value_after_a_segment_is_that_of_the_next_step(memory_size: int) -> None:
     module, buffer, model = played("CartPole-v1", memory_size)
@@ -90,6 +92,7 @@ def test_the_value_after_a_segment_is_that_of_the_next_step(memory_size: int) ->
     model.close()
 
 
+@pytest.mark.isa
 def test_what_lags_is_corrected() -> None:
     module, buffer, model = played("CartPole-v1", 0)
     replay = buffer.pop(timeout_s=1)
@@ -104,6 +107,7 @@ def test_what_lags_is_corrected() -> None:
     model.close()
 
 
+@pytest.mark.isa
 def test_ppo_with_memory_trains_on_whole_segments() -> None:
     module, buffer, model = played("bray.tasks:Recall-v0", 5)
     config = ppo.Config(memory_size=5, epochs=2, minibatch_size=40)
@@ -122,6 +126,7 @@ def test_ppo_with_memory_trains_on_whole_segments() -> None:
         assert parameter.grad is not None, name
 
 
+@pytest.mark.isa
 def test_a_policy_of_several_heads_and_a_memory_is_served_from_its_export(tmp_path: Path) -> None:
     task = "bray.tasks:TwoHeads-v0"
     spaces = Spaces.of(task)
@@ -136,9 +141,18 @@ def test_a_policy_of_several_heads_and_a_memory_is_served_from_its_export(tmp_pa
         assert play(task, made, episodes=4, num_envs=4) == wanted
 
 
+@pytest.mark.isa
 def test_two_heads_are_learnt_in_a_moment(tmp_path: Path) -> None:
+    """Rewards are of the step alone, so nothing is discounted: seeds 1 to 4 need 1,792 frames."""
     goal = GoalPart(episode_return=8.5, evaluate_at=8.0, max_frames=12_000, evaluation_episodes=20)
-    config = ppo.Config(steps_per_replay=256, epochs=6, minibatch_size=64, learning_rate=3e-3)
+    config = ppo.Config(
+        steps_per_replay=256,
+        epochs=6,
+        minibatch_size=64,
+        learning_rate=3e-3,
+        gamma=0.0,
+        gae_lambda=0.0,
+    )
     with bray.init(tmp_path, "heads") as run:
         outcome = ppo.train(run, "bray.tasks:TwoHeads-v0", config, goal=goal, seed=1)
     assert outcome.reached, outcome  # a random allowed pair gives 6

@@ -59,6 +59,7 @@ def learnt(mixing: Any, steps: int) -> tuple[float, Any]:
     return returns[0], modules
 
 
+@pytest.mark.isa
 def test_qmix_learns_the_game_that_vdn_cannot_represent() -> None:
     reached, modules = learnt("qmix", 600)
     assert reached == 8

@@ -72,6 +72,7 @@ def test_every_move_is_credited_with_the_end_of_its_game(tmp_path: Path) -> None
     assert set(terms) >= {"policy_loss", "value_loss", "entropy", "approx_kl"}
 
 
+@pytest.mark.isa
 def test_it_learns_keeps_its_league_and_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
-from viewer_project import HOSTILE, append
+from viewer_project import HOSTILE, append, trial
 from viewer_visit import Visit, needs_chromium
 
 from bray.viewer.server import Viewer
@@ -345,3 +345,30 @@ def test_the_page_opens_with_few_requests(visit: Visit) -> None:
     expect(curves(page, "trainer/entropy").locator("path.line")).to_have_count(5)
     asked = [url for url in visit.requests if "/api/" in url]
     assert len(asked) <= 3 + 4 + 1  # project, trials, metrics, a chart each; one poll may be in it
+
+
+@pytest.mark.parametrize("is_logarithmic", [False, True])
+def test_a_resumed_trials_curve_has_a_gap_and_keeps_its_metrics(
+    browser: Browser, tmp_path: Path, is_logarithmic: bool
+) -> None:
+    folder = trial(tmp_path, "resumed", rows=30, seed=0)
+    after = folder / "launches" / "20261122-120000"
+    after.mkdir()
+    append(after, rows=20, seed=1, first=40)
+    text = (after / "metrics.jsonl").read_text()
+    (after / "metrics.jsonl").write_text(text.replace("actor/episode_return", "actor/other"))
+    viewer = Viewer(tmp_path)
+    visit = Visit(browser, viewer)
+    try:
+        page = visit.open("trials")
+        returns, loss = curves(page, "actor/episode_return"), curves(page, "trainer/loss")
+        if is_logarithmic:
+            page.locator("#logX").check()
+            page.locator("#logY").check()
+        expect(returns.locator("path.line")).to_have_count(1)
+        expect(loss.locator("path.line")).to_have_attribute("d", re.compile("^M[^M]+M[^M]+$"))
+        expect(returns.locator("path.line")).to_have_attribute("d", re.compile("^M[^M]+$"))
+        assert not visit.problems
+    finally:
+        visit.context.close()
+        viewer.close()

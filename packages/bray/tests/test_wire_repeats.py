@@ -105,10 +105,12 @@ def trained(
         return digest(model)
 
 
+@pytest.mark.isa
 def test_six_gamecore_processes_of_one_environment_repeat() -> None:
     assert len({trained(6, 1, processes) for _ in range(2)}) == 1
 
 
+@pytest.mark.isa
 @pytest.mark.parametrize(
     ("num_processes", "num_envs", "num_workers"),
     [(1, 1, 1), (3, 1, 1), (2, 8, 1), (5, 3, 1), (6, 1, 1), (6, 1, 2), (4, 3, 4)],

@@ -14,13 +14,16 @@ from urllib.parse import quote, urlsplit
 
 NUMBERS = (
     "0", "1", "-1", "2", "50", "1e3", "1e309", "-1e309", "nan", "NaN", "inf", "-inf", "1_0", "0x10",
-    "9" * 15, "9" * 16, "9" * 400, "1e-320", "0.5", "0.9999", "1.0000001", "", " ", "+1", "1.", "%31",
+    "9" * 15, "9" * 16, "9" * 400, "1e-320", "0.5", "0.9999", "1.0000001", "", " ", "+1", "1.",
+    "%31",
     "%D9%A3", "%00", "1%0d%0a", "--1", "1/2", "true", "null", "[]", "1,2", "5e-324", "4.9", "1e15",
 )  # fmt: skip
 NAMES = (
-    "one", "two", "one/", "two ", "..", ".", "%2e%2e", "..%2f..%2fetc", "%00", "one%00", "%ff", "%c3%28",
+    "one", "two", "one/", "two ", "..", ".", "%2e%2e", "..%2f..%2fetc", "%00", "one%00", "%ff",
+    "%c3%28",
     "%ed%a0%80", "a" * 300, "%F0%9F%98%80" * 20, "<img src=x>", "%0d%0aX:%20y", "*", "{trial}", "~",
-    "con", "one%2flaunches", "%25", "%u0041", "one;two", "one,two", "one=two", "%e2%80%ae", "'", '%22',
+    "con", "one%2flaunches", "%25", "%u0041", "one;two", "one,two", "one=two", "%e2%80%ae", "'",
+    '%22',
     "launches", "-", "0", "null", "undefined", "__proto__", "config.yaml", "%5c..%5c..",
 )  # fmt: skip
 WORDS = (
@@ -29,12 +32,15 @@ WORDS = (
     "trainer/loss%7Ba=b%7D", "ppo", "dqn", "alphazero", "tic-tac-toe", "cartpole", "CartPole-v1",
 )  # fmt: skip
 PARAMETERS = (
-    "trial", "metric", "x", "smoothing", "points", "from", "to", "level", "limit", "before", "after",
+    "trial", "metric", "x", "smoothing", "points", "from", "to", "level", "limit", "before",
+    "after",
     "start", "number", "render", "format", "frames_per_s", "recipe", "task", "template", "file", "",
 )  # fmt: skip
 PATHS = (
-    "/", "/login", "/static/app.js", "/static/{name}", "/api/project", "/api/trials", "/api/metrics",
-    "/api/curves", "/api/trials/{trial}", "/api/trials/{trial}/loop", "/api/trials/{trial}/versions",
+    "/", "/login", "/static/app.js", "/static/{name}", "/api/project", "/api/trials",
+    "/api/metrics",
+    "/api/curves", "/api/trials/{trial}", "/api/trials/{trial}/loop",
+    "/api/trials/{trial}/versions",
     "/api/trials/{trial}/league", "/api/trials/{trial}/ratings", "/api/trials/{trial}/log",
     "/api/trials/{trial}/episodes", "/api/trials/{trial}/episodes/{episode}",
     "/api/trials/{trial}/episodes/{episode}/steps/{number}",
@@ -44,14 +50,19 @@ PATHS = (
 )  # fmt: skip
 ACTS = ("check", "save", "stop", "start")
 PIECES = (
-    "recipe: ppo\n", "seed: 1\n", "trainer:\n  gamma: 0.9\n", "source: {environment: CartPole-v1}\n",
-    "&a [*a]\n", "a: &a [1, 2]\n", "b: [*a, *a]\n", "[" * 90, "{" * 90, "- " * 90, "? ", ": ", "!!int x\n",
-    "seed: 2001-99-99\n", "seed: 0x" + "f" * 200 + "\n", "<<: {}\n", "\t", "\u2028", "'", '"', "|\n",
-    "%YAML 9\n", "---\n", "rate: 1e999\n", "\\ud800", "\0", "#\n", "k" * 200 + ": 1\n", "goal:\n", "~\n",
+    "recipe: ppo\n", "seed: 1\n", "trainer:\n  gamma: 0.9\n",
+    "source: {environment: CartPole-v1}\n",
+    "&a [*a]\n", "a: &a [1, 2]\n", "b: [*a, *a]\n", "[" * 90, "{" * 90, "- " * 90, "? ", ": ",
+    "!!int x\n",
+    "seed: 2001-99-99\n", "seed: 0x" + "f" * 200 + "\n", "<<: {}\n", "\t", "\u2028", "'", '"',
+    "|\n",
+    "%YAML 9\n", "---\n", "rate: 1e999\n", "\\ud800", "\0", "#\n", "k" * 200 + ": 1\n", "goal:\n",
+    "~\n",
 )  # fmt: skip
 HEADERS = (
     "Origin: null", "Origin: http://[", "Origin: http://evil.example", "Sec-Fetch-Site: cross-site",
-    "If-None-Match: *", "Cookie: bray-view=\xfc; ;=;", "Authorization: Bearer \xff", "Accept-Encoding: gzip",
+    "If-None-Match: *", "Cookie: bray-view=\xfc; ;=;", "Authorization: Bearer \xff",
+    "Accept-Encoding: gzip",
     "Content-Type: text/plain; charset=nonsense", "Content-Type: multipart/form-data; boundary=x",
     "Range: bytes=0-", "Bray-Page: 1", "Bray-Page: 2", "Expect: nothing", "X: " + "y" * 2000,
 )  # fmt: skip

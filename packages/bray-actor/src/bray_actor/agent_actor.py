@@ -13,8 +13,10 @@ from bray_actor.handover import EpisodeHandover
 from bray_actor.state import State
 from bray_core import async_codec, codec
 from bray_core.errors import BrayError, CodecError, ConfigError, ServiceError, SpecError
+from bray_server.bounded_log import BoundedLog
 
 logger = logging.getLogger(__name__)
+_log = BoundedLog(logger)
 
 
 class AgentError(BrayError):
@@ -125,7 +127,7 @@ class AgentActor(Actor):
 
     def _explain(self, failures: dict[str, BaseException]) -> AgentError:
         for name, error in failures.items():
-            logger.error("agent %s failed", name, exc_info=error)
+            _log.error(f"agent {name} failed: {error}", error)
         parts = [f"{name}: {type(error).__name__}: {error}" for name, error in failures.items()]
         return AgentError("agents failed: " + "; ".join(parts))
 

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bray_actor.row_block import RowBlock, row_of
 from bray_core.errors import ConfigError, SpecError
@@ -325,7 +324,7 @@ class _Turn:
     lane: _Lane
     seat: Seat
     inputs: tuple[Nested, ...]
-    future: asyncio.Future[Any]
+    future: asyncio.Future[Answer]
     is_held: bool = False
     is_answered: bool = False
     """Whether a step of the budget was taken for it."""

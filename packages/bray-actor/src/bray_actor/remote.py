@@ -65,7 +65,9 @@ class RemoteActor(RemoteServer):
                 raise ConfigError(
                     f"sessions_per_worker: expected 1 or more, got {sessions_per_worker}"
                 )
-            limits = replace(limits or Limits(), max_sessions=sessions_per_worker)
+            limits = replace(
+                limits or Limits(), max_sessions=sessions_per_worker, max_client_share=1.0
+            )
         super().__init__(
             name,
             actor,

@@ -146,6 +146,7 @@ def alphazero_loss(
     check_shape("policy", policy, logits.shape)
     check_shape("value", value, logits.shape[:1])
     check_logits(logits=logits)
+    check_numbers("outcome", outcome)
     check_finite(policy=policy, outcome=outcome)
     check_numbers("policy", policy)
     check_within(0.0, math.inf, policy=policy)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bray_algo import ppo, segments
-from bray_algo.columns import Terms, check_columns, mean, standardised
+from bray_algo.columns import Terms, check_columns, check_numbers, mean, standardised
 from bray_algo.precision import alike
 from bray_algo.returns import vtrace
 from bray_algo.scalars import check_limit
@@ -69,6 +69,7 @@ def loss(
     """
     check_columns(log_prob, entropy=entropy, value=value, target_log_prob=target_log_prob)
     check_columns(log_prob, behaviour_log_prob=behaviour_log_prob)
+    check_numbers("final_value", final_value)
     ends = (final_value.detach(), terminated, length)
     padding = segments.padding(
         reward, *ends, log_prob=log_prob, behaviour_log_prob=behaviour_log_prob

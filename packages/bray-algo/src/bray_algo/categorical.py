@@ -59,13 +59,20 @@ def log_prob(logits: Tensor, action: Tensor) -> Tensor:
     """
     check_floats("logits", logits)
     check_action("action", action, logits.shape[:-1], logits.shape[-1])
-    return log_probs(logits).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+    return _taken(log_probs(logits), action)
 
 
 def entropy(logits: Tensor) -> Tensor:
     """Return −Σ p log p, `[…]`, in nats."""
+    return _entropy(log_probs(logits))
+
+
+def log_prob_and_entropy(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `log_prob` and `entropy` `[…]` for little more than one of them costs."""
+    check_floats("logits", logits)
+    check_action("action", action, logits.shape[:-1], logits.shape[-1])
     log_p = log_probs(logits)
-    return -(log_p.exp() * log_p).sum(-1)
+    return _taken(log_p, action), _entropy(log_p)
 
 
 def kl(logits_p: Tensor, logits_q: Tensor) -> Tensor:
@@ -96,3 +103,11 @@ def mode(logits: Tensor) -> Tensor:
     """Return the most likely actions `[…]`."""
     check_floats("logits", logits)
     return logits.argmax(-1)
+
+
+def _taken(log_p: Tensor, action: Tensor) -> Tensor:
+    return log_p.gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+
+
+def _entropy(log_p: Tensor) -> Tensor:
+    return -(log_p.exp() * log_p).sum(-1)

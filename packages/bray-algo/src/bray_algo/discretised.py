@@ -54,7 +54,8 @@ def nearest(action: Tensor, num_points: int, low: Bound = -1.0, high: Bound = 1.
     check_finite(action=action)
     action = action.to(torch.promote_types(action.dtype, torch.float32))  # half lacks the digits
     place = (action - low) / (high - low) * (num_points - 1)
-    return place.round().clamp(0, num_points - 1).long()
+    # Unseen, NaN becomes the first point, not an index that kills a GPU's context.
+    return place.round().clamp(0, num_points - 1).nan_to_num(0.0).long()
 
 
 def log_prob(logits: Tensor, action: Tensor, low: Bound = -1.0, high: Bound = 1.0) -> Tensor:

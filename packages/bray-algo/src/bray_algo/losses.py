@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from bray_algo import a2c, categorical, cloning, ppo
-from bray_algo.columns import Terms, check_action, check_floats, check_rank
+from bray_algo.columns import Terms, check_floats, check_rank, check_shape
 from bray_algo.ppo import clipped_surrogate, value_error
 from bray_algo.validation import check_logits
 
@@ -66,8 +66,7 @@ def ppo_loss(
     """
     _check_logits(logits, action)
     return ppo.loss(
-        categorical.log_prob(logits, action),
-        categorical.entropy(logits),
+        *categorical.log_prob_and_entropy(logits, action),
         value,
         old_log_prob,
         advantage,
@@ -97,8 +96,7 @@ def policy_gradient_loss(
     """
     _check_logits(logits, action)
     return a2c.loss(
-        categorical.log_prob(logits, action),
-        categorical.entropy(logits),
+        *categorical.log_prob_and_entropy(logits, action),
         value,
         advantage,
         target,
@@ -122,5 +120,5 @@ def _check_logits(logits: Tensor, action: Tensor) -> None:
     check_rank("logits", logits, "N, A")
     check_floats("logits", logits)
     hint = ": flatten time and batch to one dimension N"
-    check_action("action", action, logits.shape[:1], logits.shape[1], hint)
+    check_shape("action", action, logits.shape[:1], hint)
     check_logits(logits=logits)

@@ -59,6 +59,7 @@ def actor_loss(q: Tensor, logits: Tensor, *, alpha: Tensor | float) -> tuple[Ten
     Returns:
         The loss, and `entropy` and `q` (both expectations over the policy).
     """
+    check_rank("q", q, "K, N, A")
     soft_q, entropy = _expectations(q.detach(), logits, alpha)
     terms = {
         "entropy": entropy.detach().mean(),

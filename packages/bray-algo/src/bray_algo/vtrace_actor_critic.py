@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from bray_algo import a2c, segments
-from bray_algo.columns import Terms, check_columns, mean
+from bray_algo.columns import Terms, check_columns, check_numbers, mean
 from bray_algo.precision import alike
 from bray_algo.ratios import ratio
 from bray_algo.returns import vtrace
@@ -49,6 +49,7 @@ def loss(
         ValueError: shapes do not agree, or a number is out of its range.
     """
     check_columns(log_prob, entropy=entropy, value=value, behaviour_log_prob=behaviour_log_prob)
+    check_numbers("final_value", final_value)
     ends = (final_value.detach(), terminated, length)
     padding = segments.padding(
         reward, *ends, log_prob=log_prob, behaviour_log_prob=behaviour_log_prob

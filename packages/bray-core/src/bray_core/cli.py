@@ -90,7 +90,9 @@ def _run(options: Namespace) -> int:
             _stop()
         if not isinstance(error, BrayError):
             raise
-        sys.stderr.write(f"error: {error}\n")
+        from bray_core.printable import printable_lines
+
+        sys.stderr.write(f"error: {printable_lines(str(error))}\n")
         return EXIT_ERROR
     return code
 

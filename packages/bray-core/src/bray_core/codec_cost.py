@@ -60,7 +60,7 @@ def has_few_values(data: bytes | memoryview, few: int) -> bool:
 
 
 def _count(data: bytes | memoryview, most: int) -> tuple[int, int, int]:
-    """Return values, bytes of memory and bytes of text of a message; stops at more than `most` values.
+    """Return values, memory and text of a message in bytes; stops at more than `most` values.
 
     The nesting is not followed: it changes neither, and bytes that are no message are refused by
     the decoder itself.

@@ -22,8 +22,9 @@ def printable(text: str, most: int = 1_000) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return text as `printable` does, but for its line breaks."""
-    return "\n".join(printable(line) for line in text.split("\n"))
+    """Return text as `printable` does, but whole and with its line breaks and tabs."""
+    lines = (part.split("\t") for part in text.split("\n"))
+    return "\n".join("\t".join(printable(part, len(part)) for part in line) for line in lines)
 
 
 def _escaped(character: str) -> str:

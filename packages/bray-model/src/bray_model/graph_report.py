@@ -64,12 +64,8 @@ class GraphReport:
     def table(self) -> str:
         """Return a line per output, as text."""
         width = max(map(len, ("output", *(output.name for output in self.outputs))))
-        share = (
-            "" if self.share is None else f" ({self.share:.1%} of its weights are in fewer bits)"
-        )
         lines = [
-            f"{self.kind} beside model.onnx, on {self.num_rows} rows of {self.inputs} "
-            f"inputs{share}:",
+            f"{self.kind} beside model.onnx, on {self.num_rows} rows of {self.inputs} inputs:",
             f"{'output':<{width}}  max abs error  max rel error  same arg-max",
         ]
         for output in self.outputs:
@@ -78,6 +74,8 @@ class GraphReport:
                 f"{output.name:<{width}}  {output.max_abs_error:13.2e}  "
                 f"{output.max_rel_error:13.2e}  {share:>12}".rstrip()
             )
+        if self.share is not None:
+            lines.append(f"{self.share:.1%} of its weights are in fewer bits")
         lines += [f"{name}: the same in every row" for name in self.unvaried]
         return "\n".join(lines)
 

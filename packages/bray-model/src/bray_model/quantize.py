@@ -76,8 +76,8 @@ def quantize(
     reduced, share = _reduced(graph, path, kind, signature, batches)
     if kind != "float16" and not share:
         raise ExportError(
-            f"{GRAPH}: {kind} leaves all its weights as they are: onnxruntime knows {kind} for none "
-            "of its operators (of an LSTM, only int8-dynamic): take another kind"
+            f"{GRAPH}: {kind} leaves all its weights as they are: onnxruntime has it for none of "
+            "these operators (for an LSTM it has int8-dynamic): take another kind"
         )
     if kind == "float16":
         measured = _first(signature, measured, _HALF_ROWS)

@@ -26,7 +26,8 @@ class TorchEngine:
         compile: whether it runs through `torch.compile`: once for one row and once for more,
             whatever their number; new weights and copies of the engine run the same code.
         takes_bf16: whether the module wants its floats as bfloat16, which numpy has not: they
-            come as float32 and are rounded. Weights and outputs in bfloat16 leave as float32.
+            come as float32 and are rounded. Weights in bfloat16, and the outputs of a module that
+            has some, leave as float32.
 
     Raises:
         ConfigError: torch has no such device.
@@ -58,6 +59,8 @@ class TorchEngine:
             if isinstance(value, torch.Tensor)
         }
 
+        self._widens = torch.bfloat16 in self.dtypes
+
     def run(self, inputs: tuple[Nested, ...]) -> Nested:
         """Compute outputs, leaves `[B, ...]`.
 
@@ -71,6 +74,8 @@ class TorchEngine:
             if self.takes_bf16:
                 given = (_narrowed(tree) for tree in given)
             outputs = self._forward(*given)
+            if self._widens:
+                outputs = _widened(outputs)
         try:
             return _to_arrays(outputs)
         except (TypeError, AttributeError):
@@ -79,7 +84,7 @@ class TorchEngine:
 
     def weights(self) -> Weights:
         """Return copies of parameters and buffers by name."""
-        return {name: _to_array(tensor) for name, tensor in self._state.items()}
+        return {name: np.array(view, order="C") for name, view in self.views().items()}
 
     def views(self) -> Weights:
         """Return the weights by name, those that numpy can hold without a copy of them."""
@@ -123,7 +128,7 @@ class TorchEngine:
 
 def as_arrays(tree: Nested) -> Nested:
     """Replace tensors among the leaves by arrays."""
-    return nested.map(lambda x: _to_array(x) if isinstance(x, torch.Tensor) else x, tree)
+    return nested.map(lambda x: _to_array(_wide(x)) if isinstance(x, torch.Tensor) else x, tree)
 
 
 def _check_device(device: Device) -> None:
@@ -153,12 +158,21 @@ def _to_arrays(node: Nested) -> Nested:
 
 def _to_array(tensor: Any) -> Any:
     # A copy, because a module may return its input or a view of its weights.
-    return np.array(_as_numpy(tensor), order="C")
+    return np.array(tensor.detach().cpu().numpy(), order="C")
 
 
-def _as_numpy(tensor: Any) -> Any:
-    tensor = tensor.detach().cpu()
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+def _as_numpy(tensor: torch.Tensor) -> Any:
+    """Return an array of the same memory, or of bfloat16 one in float32."""
+    return _wide(tensor.detach().cpu()).numpy()
+
+
+def _wide(leaf: Any) -> Any:
+    is_bf16 = isinstance(leaf, torch.Tensor) and leaf.dtype == torch.bfloat16
+    return leaf.float() if is_bf16 else leaf
+
+
+def _widened(tree: Nested) -> Nested:
+    return nested.map(_wide, tree)
 
 
 def _narrowed(tree: Nested) -> Nested:

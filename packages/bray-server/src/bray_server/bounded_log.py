@@ -28,7 +28,7 @@ class BoundedLog:
         self._looked_s = time.monotonic()
         self._left_out = 0
 
-    def error(self, message: str, error: Exception | None = None) -> None:
+    def error(self, message: str, error: BaseException | None = None) -> None:
         """Write a line, with the stack of an error if there is one; or leave it out."""
         now = time.monotonic()
         self._room = min(_MOST_LINES, self._room + (now - self._looked_s) * _LINES_PER_S)
@@ -47,6 +47,6 @@ class BoundedLog:
             self._left_out = 0
 
 
-def _stack(error: Exception) -> str:
+def _stack(error: BaseException) -> str:
     lines = "".join(traceback.format_exception(error)).splitlines()
     return "".join(f"\n  {printable(line)}" for line in lines[-_STACK_LINES:])

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from typing import Any, Protocol, TypeAlias
 
@@ -20,10 +19,8 @@ from bray_server.sessions import Owner, Sessions
 logger = logging.getLogger(__name__)
 
 _CALL = int(Kind.CALL)
-_MAX_TURN_S = 0.01
-"""How long requests that need not wait are answered without a pause."""
-_LOOK_MASK = 63
-"""The clock is looked at for one request in 64."""
+_MAX_IN_A_TURN = 512
+"""Requests that need not wait are answered without a pause, a few milliseconds long."""
 _MAX_TOGETHER = 256
 """Calls that a service is given at once."""
 
@@ -76,13 +73,12 @@ class Dispatcher:
         queue, answer, step_aside = self._queue, self._sessions.answer, self._step_aside
         me = self._task
         assert me is not None
-        turn_ends_s = time.monotonic() + _MAX_TURN_S
-        num_answered = 0
+        num_left = _MAX_IN_A_TURN
         while queue:
-            num_answered += 1
-            if not num_answered & _LOOK_MASK and time.monotonic() > turn_ends_s:
+            num_left -= 1
+            if not num_left:
                 await asyncio.sleep(0)  # others of the event loop have a turn
-                turn_ends_s = time.monotonic() + _MAX_TURN_S
+                num_left = _MAX_IN_A_TURN
                 continue
             item = queue.popleft()
             if item[1] == _CALL and self._sessions.answers_calls_together:

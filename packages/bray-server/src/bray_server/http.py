@@ -40,6 +40,7 @@ _SLICE_BYTES = 68 * 1024
 _MAX_DROPPED_BYTES = 64 * 1024
 """Of a body that nobody wants: it is read, so that the connection goes on; a longer one ends it."""
 _MAX_DIGITS = 20
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _RETRY_LATER = ("too_many_sessions", "overloaded", "draining")
 _UNAUTHORIZED = ServiceError("unauthorized", "expected 'Authorization: Bearer TOKEN'")
 
@@ -49,14 +50,16 @@ class _Request:
 
     __slots__ = (
         "body", "counted_bytes", "error", "headers", "is_chunked", "is_headed", "is_kept",
-        "is_page", "keep_alive", "length", "method", "num_bytes", "num_head_bytes", "received_s",
-        "url",
+        "is_page", "keep_alive", "length", "method", "num_bytes", "num_head_bytes", "pieces",
+        "received_s", "url",
     )  # fmt: skip
 
     def __init__(self, url: bytes) -> None:
         self.url = url
         self.headers: dict[bytes, bytes] = {}
-        self.body = Pieces()
+        self.body = b""
+        """The first part of the body; all of it, unless there are pieces."""
+        self.pieces: Pieces | None = None
         self.num_bytes = 0
         """Of the body, as far as it has come."""
         self.num_head_bytes = 0
@@ -74,6 +77,12 @@ class _Request:
         self.is_page = False
         self.received_s = 0.0
 
+    def take_body(self) -> bytes:
+        """Return the body, and hold it no longer."""
+        body = self.body if self.pieces is None else self.pieces.take()
+        self.body = b""
+        return body
+
 
 class HttpConnection(Connection):
     """One HTTP client; its requests are answered one after the other, in order.
@@ -87,6 +96,7 @@ class HttpConnection(Connection):
         self._request: _Request | None = None  # that is being received
         self._answering: _Request | None = None
         self._queue: deque[_Request] = deque()
+        self._asks_for_tokens = host.tokens.required
         self._rest = memoryview(b"")
         """What was read and is not parsed before there is room for it."""
         self._num_whole = 0
@@ -96,6 +106,8 @@ class HttpConnection(Connection):
         self._counts_headers = False
         self._is_half_closed = False
         """Whether the client sends no more."""
+        self._takes_interim = False
+        """Whether the client may be sent an interim reply."""
         self._error: ServiceError | None = None
 
     def data_received(self, data: bytes) -> None:
@@ -111,7 +123,7 @@ class HttpConnection(Connection):
             self._parse_rest()
         if self._queue and self._answering is None:
             self._next()
-        if self._is_full:
+        if self.waits_for_room or len(self._queue) >= _MAX_PIPELINED:
             self.set_reading()
 
     def _parse_rest(self) -> None:
@@ -154,9 +166,20 @@ class HttpConnection(Connection):
         """The client sends no more: answer what is whole, then close."""
         self._is_half_closed = True
         self.partial_since = None
+        self._takes_interim = self._parser.get_http_version() == "1.1"
         if self._transport is None or self._transport.get_extra_info("sslcontext") is not None:
             return False  # TLS cannot be closed by half
         return not self._is_done
+
+    def check_time(self, now: float) -> None:
+        """End the connection if it stalls, or if the client only seemed to be half closed.
+
+        One that closed its side and one that is gone look alike, until they are sent something: an
+        interim reply, which every client of HTTP/1.1 reads over.
+        """
+        super().check_time(now)
+        if self._is_half_closed and self._takes_interim and self._answering is not None:
+            self.write(_CONTINUE)
 
     @property
     def _is_done(self) -> bool:
@@ -194,10 +217,10 @@ class HttpConnection(Connection):
                 raise ServiceError("bad_request", f"header {name.decode()!r}: expected it once")
             request.headers[name] = value
         elif name == b"content-length":
-            if value.isdigit() and len(value) < _MAX_DIGITS:
-                request.length = int(value)
-            elif value.isdigit():
-                raise self._too_large(value[:_MAX_DIGITS].decode() + "...")
+            if value.isdigit():  # the parser refuses what is none
+                request.length = int(value[:_MAX_DIGITS])
+                if request.length > self.limits.max_body_bytes:
+                    raise self._too_large(request.length)
         elif name == b"transfer-encoding":
             request.is_chunked = True
 
@@ -207,13 +230,9 @@ class HttpConnection(Connection):
         if request is None:
             raise ServiceError("bad_request", "expected a request line before the headers")
         request.is_headed = True
-        request.num_head_bytes = 0
-        if request.url != b"/step" or self.host.tokens.required:
+        if self._asks_for_tokens or request.url != b"/step":
             self._check_before_body(request)
-        length = request.length
-        if length > self.limits.max_body_bytes:
-            raise self._too_large(length)
-        if request.is_chunked or length:
+        if request.length > UNCOUNTED_BYTES or b"expect" in request.headers:
             self._expect_body(request)
 
     def _check_before_body(self, request: _Request) -> None:
@@ -222,7 +241,7 @@ class HttpConnection(Connection):
         is_own = path in _PAGES or self.host.pages is None
         if path != b"/step" and is_own:
             request.is_kept = False
-        if self.host.tokens.required and self._asks_for_token(path, is_own):
+        if self._asks_for_tokens and self._asks_for_token(path, is_own):
             try:
                 self._check_token(request)
             except ServiceError as error:
@@ -248,7 +267,7 @@ class HttpConnection(Connection):
             request.counted_bytes = request.length
         expects = request.headers.get(b"expect", b"").lower() == b"100-continue"
         if expects and self.is_idle and request.error is None:
-            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.write(_CONTINUE)
 
     def on_body(self, data: bytes) -> None:
         """Part of the body."""
@@ -259,7 +278,13 @@ class HttpConnection(Connection):
             if request.num_bytes > _MAX_DROPPED_BYTES:
                 raise request.error or self._too_large(request.num_bytes, _MAX_DROPPED_BYTES)
             return
-        request.body.add(data)
+        if not request.body:
+            request.body = data
+        else:
+            if request.pieces is None:
+                request.pieces = Pieces()
+                request.pieces.add(request.body)
+            request.pieces.add(data)
         if request.is_chunked:
             self._grow(request)
 
@@ -315,7 +340,7 @@ class HttpConnection(Connection):
         if request.counted_bytes and self.waits_for_room:
             self._stop_waiting()
             request.counted_bytes = 0
-        request.body.take()
+        request.take_body()
         self._give(request.counted_bytes)
         request.counted_bytes = 0
 
@@ -363,7 +388,7 @@ class HttpConnection(Connection):
                 missing = f"step_kind {_text(given)} needs the header 'session'"
                 raise ServiceError("bad_session", missing)
         self.num_under_way = 1
-        body = request.body.take()
+        body = request.take_body()
         self.host.dispatcher.put((self, kind, session, body, request, request.received_s))
 
     def _put_page(self, request: _Request, path: bytes) -> None:
@@ -374,7 +399,7 @@ class HttpConnection(Connection):
             request.method.decode("ascii", "replace"),
             text,
             {name: value for name, value in request.headers.items() if name in HEADERS},
-            request.body.take(),
+            request.take_body(),
         )
         self.num_under_way = 1
         self.host.dispatcher.put((self, PAGE, b"", page, request, request.received_s))
@@ -404,8 +429,9 @@ class HttpConnection(Connection):
         """Send the answer to a request that was put into the dispatcher."""
         request: _Request = item[4]
         self.num_under_way = 0
-        self._give(request.counted_bytes)
-        request.counted_bytes = 0
+        if request.counted_bytes:
+            self._give(request.counted_bytes)
+            request.counted_bytes = 0
         if not isinstance(reply, ServiceError) and len(reply) > UNCOUNTED_BYTES:
             reply = self._sendable(reply)
         if isinstance(reply, ServiceError):
@@ -477,7 +503,7 @@ class HttpConnection(Connection):
         self._answering = None
         if self._error is not None and not self._queue:
             self.linger()
-        elif not request.keep_alive or self._is_done:
+        elif not request.keep_alive or (self._is_half_closed and self._is_done):
             self.close()
 
     def refuse_slow(self) -> None:

@@ -64,12 +64,9 @@ class TcpConnection(Connection):
 
     def data_received(self, data: bytes) -> None:
         """Start what the frames ask for; a bad one is answered, then the connection closes."""
-        if self.is_lingering:
-            self._drop(data)
-            return
         parser = self._parser
         self.last_received = now = time.monotonic()
-        if not self._trusted:
+        if self.is_lingering or not self._trusted:
             data = self._greet(data)
         frames = parser.feed(data)
         if self._reserved_bytes and frames and not self._later:
@@ -100,7 +97,10 @@ class TcpConnection(Connection):
             self.set_reading()
 
     def _greet(self, data: bytes) -> bytes:
-        """Read one frame of a client that has not said its token; return what follows it."""
+        """Read one frame of a client that has not said its token, nothing of one refused."""
+        if self.is_lingering:
+            self._drop(data)
+            return b""
         frames = self._parser.feed(data, 1)
         for frame in frames:
             self._control(frame)

@@ -148,11 +148,14 @@ def _restore(trainer: Trainer, directory: Path, state: dict[str, Any]) -> None:
 
 def _restore_shared(trainer: Trainer, state: dict[str, Any]) -> None:
     trainer.module.load_state_dict(state["module"])
-    schedulers = as_mapping(trainer.scheduler)
+    schedulers, saved = as_mapping(trainer.scheduler), state["scheduler"]
+    known = [name for name in schedulers if name in saved]
     for name, optimizer in trainer._stepper.optimizers.items():
-        _restore_optimizer(optimizer, state["optimizer"][name], keeps_settings=not schedulers)
-    for name, scheduler in schedulers.items():
-        scheduler.load_state_dict(state["scheduler"][name])
+        _restore_optimizer(optimizer, state["optimizer"][name], keeps_settings=not known)
+    for name in known:
+        schedulers[name].load_state_dict(saved[name])
+    if len(known) < len(schedulers):
+        logger.warning("trainer: the checkpoint has no schedule of the learning rate: it begins")
     if trainer._stepper.scaler is not None and state["scaler"] is not None:
         trainer._stepper.scaler.load_state_dict(state["scaler"])
     trainer.replays, trainer.steps = state["replays"], state["steps"]

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from bray import distribution
-from bray.checks import fraction, layers, positive
+from bray.checks import fraction, layers, not_negative, positive
 from bray.compute import ComputeConfig
 from bray.play_gap import PlayGap
 from bray.sequences import Batch, time_major, unroll
-from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.protocols import Model
 from bray_trainer import Trainer, TrainerConfig
@@ -50,8 +49,11 @@ class ActorCriticConfig(ComputeConfig):
     def __post_init__(self) -> None:
         ComputeConfig.__post_init__(self)
         layers(hidden=self.hidden)
-        if self.memory_size < 0:
-            raise ConfigError(f"memory_size: expected 0 or more, got {self.memory_size}")
+        not_negative(
+            memory_size=self.memory_size,
+            value_coefficient=self.value_coefficient,
+            entropy_coefficient=self.entropy_coefficient,
+        )
         positive(
             learning_rate=self.learning_rate,
             max_grad_norm=self.max_grad_norm,
@@ -112,9 +114,10 @@ class ActorCriticTrainer(Trainer):
     def columns(self, segments: Batch) -> Columns:
         """Return what the current policy says of segments of `handle`."""
         outputs, last = unroll(self.module, segments)
+        log_prob, entropy = distribution.log_prob_and_entropy(outputs, segments["action"])
         return Columns(
-            self.gap.see(distribution.log_prob(outputs, segments["action"]), segments),
-            distribution.entropy(outputs),
+            self.gap.see(log_prob, segments),
+            entropy,
             outputs["value"],
             last.detach(),
         )

@@ -77,6 +77,8 @@ def openings(game: Boards, number: int, max_moves: int, rng: np.random.Generator
     states, moves = game.initial(number), rng.integers(0, max_moves + 1, number)
     for move in range(max_moves):
         on = np.flatnonzero(moves > move)
+        if not len(on):  # of few positions all may have had their moves
+            break
         after = game.step(states[on], draw(game.legal(states[on]), rng))
         goes_on = np.isnan(game.outcome(after))
         states[on[goes_on]] = after[goes_on]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from bray_core.errors import ConfigError
 
 
@@ -14,6 +16,17 @@ def positive(**fields: float) -> None:
     for name, value in fields.items():
         if not value > 0:
             raise ConfigError(f"{name}: expected more than 0, got {value}")
+
+
+def not_negative(**fields: float) -> None:
+    """Refuse numbers below 0, or not finite.
+
+    Raises:
+        ConfigError: names the field.
+    """
+    for name, value in fields.items():
+        if not 0 <= value < math.inf:
+            raise ConfigError(f"{name}: expected 0 or more, got {value}")
 
 
 def fraction(**fields: float) -> None:

@@ -27,6 +27,17 @@ def log_prob(outputs: Mapping[str, Any], action: Tensor) -> Tensor:
     return categorical.log_prob(outputs["logits"], action)
 
 
+def log_prob_and_entropy(outputs: Mapping[str, Any], action: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both, `[…]`, for little more than one of them costs.
+
+    Raises:
+        ValueError: shapes do not agree.
+    """
+    if "mean" in outputs or isinstance(outputs["logits"], list | tuple):
+        return log_prob(outputs, action), entropy(outputs)
+    return categorical.log_prob_and_entropy(outputs["logits"], action)
+
+
 def entropy(outputs: Mapping[str, Any]) -> Tensor:
     """Return the entropy `[…]`, in nats."""
     if "mean" in outputs:

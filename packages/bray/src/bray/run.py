@@ -33,6 +33,8 @@ Listener = Callable[[Mapping[str, float], Callable[[], None]], None]
 
 _WAIT_S = 900.0
 """A tick of an on-policy run may wait for a replay to be trained on, or for an evaluation."""
+_MAX_BYTES_IN_FLIGHT = 4 * 1024**3
+"""Of the observations that wait meanwhile, one of each gamecore at most."""
 
 logger = logging.getLogger(__name__)
 
@@ -212,7 +214,12 @@ class Run:
         """Host actors over TCP; `maker` runs once in each worker and makes its session factory."""
         from bray_server import Limits, ServerThread
 
-        limits = Limits(tick_timeout_s=_WAIT_S, idle_timeout_s=_WAIT_S)
+        limits = Limits(  # the gamecores are the run's own, and all on few hosts
+            tick_timeout_s=_WAIT_S,
+            idle_timeout_s=_WAIT_S,
+            max_client_share=1.0,
+            max_bytes_in_flight=_MAX_BYTES_IN_FLIGHT,
+        )
         if self.is_local:
             made: Any = ServerThread(maker(), tcp_port=port, limits=limits)
         else:

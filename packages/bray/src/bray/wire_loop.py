@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,7 +18,7 @@ from bray.keep import offer_best
 from bray.learning import Outcome, conclude
 from bray.on_policy import segment_layout
 from bray.progress import Display, display
-from bray.run import Run
+from bray.run import ActorFactory, Run
 from bray.template import Template
 from bray_buffer import BufferConfig
 from bray_core.cli import check_interrupted
@@ -83,7 +84,9 @@ class Loop:
         self._trainer = run.trainer(
             "ppo", partial(wire.make_trainer, *parts, spaces, run.experiment.checkpoints)
         )
-        make_actors = partial(wire.make_actors, *parts, run.experiment.path / "episodes")
+        make_actors: Callable[[], ActorFactory] = partial(
+            wire.make_actors, *parts, run.experiment.path / "episodes"
+        )
         if not run.is_local:
             from bray.remote import with_worker_index
 

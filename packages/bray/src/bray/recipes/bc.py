@@ -17,7 +17,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from bray import demonstrations, distribution
-from bray.checks import fraction, layers, positive
+from bray.checks import fraction, layers, not_negative, positive
 from bray.environments import Spaces
 from bray.evaluation import evaluate_latest
 from bray.keep import offer_best
@@ -64,6 +64,7 @@ class Config:
             max_steps=self.max_steps,
         )
         fraction(gamma=self.gamma)
+        not_negative(value_coefficient=self.value_coefficient)
 
 
 class CloningTrainer(Trainer):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from bray.checks import layers, positive
+from bray.checks import layers, not_negative, positive
 from bray.environments import Spaces, make_environments
 from bray.evaluation import evaluate_latest
 from bray.learning import Learning, Outcome, Pace
@@ -54,8 +54,7 @@ class Config:
         layers(hidden=self.hidden)
         positive(sigma=self.sigma, learning_rate=self.learning_rate)
         positive(num_workers=self.num_workers)
-        if self.weight_decay < 0:
-            raise ConfigError(f"weight_decay: expected 0 or more, got {self.weight_decay}")
+        not_negative(weight_decay=self.weight_decay)
         if self.population < 2 or self.population % (2 * self.num_workers):
             raise ConfigError(
                 f"population: expected a multiple of 2 x num_workers={2 * self.num_workers}, of "

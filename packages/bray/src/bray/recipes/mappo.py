@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from bray.checks import fraction, layers, positive
+from bray.checks import fraction, layers, not_negative, positive
 from bray.cooperative_tasks import make_teams
 from bray.generator import KeepsGenerator
 from bray.learning import Outcome, Pace
@@ -72,6 +72,7 @@ class Config:
             raise ConfigError(f"critic: expected state or own, got {self.critic!r}")
         layers(hidden=self.hidden)
         fraction(gamma=self.gamma, gae_lambda=self.gae_lambda)
+        not_negative(entropy_coefficient=self.entropy_coefficient)
         positive(
             learning_rate=self.learning_rate,
             epochs=self.epochs,
@@ -171,9 +172,10 @@ class MAPPOTrainer(KeepsGenerator, Trainer):
     def loss(self, batch: Batch, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return MAPPO's loss; each row is one agent, whose value is its own."""
         logits, value = self.module.parts(batch["observation"])
+        log_prob, entropy = categorical.log_prob_and_entropy(logits, batch["action"])
         columns = (
-            self.gap.see(categorical.log_prob(logits, batch["action"]), batch),
-            categorical.entropy(logits),
+            self.gap.see(log_prob, batch),
+            entropy,
             value,
             batch["log_prob"],
             standardised(batch["advantage"]),

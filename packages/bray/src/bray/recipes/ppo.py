@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from bray import atari, distribution
-from bray.checks import fraction, layers, positive
+from bray.checks import fraction, layers, not_negative, positive
 from bray.compute import ComputeConfig
 from bray.learning import Outcome
 from bray.minibatches import minibatches
@@ -44,7 +44,6 @@ from bray.template import GoalPart
 from bray_algo import gae, ppo, schedules
 from bray_algo.columns import standardised
 from bray_core import metrics
-from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.protocols import Buffer, Model
 from bray_trainer import Trainer, TrainerConfig
@@ -109,9 +108,12 @@ class Config(ComputeConfig):
         )
         fraction(gamma=self.gamma, gae_lambda=self.gae_lambda, clip=self.clip)
         layers(hidden=self.hidden)
-        for name in ("anneal_frames", "memory_size"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name}: expected 0 or more, got {getattr(self, name)}")
+        not_negative(
+            anneal_frames=self.anneal_frames,
+            memory_size=self.memory_size,
+            value_coefficient=self.value_coefficient,
+            entropy_coefficient=self.entropy_coefficient,
+        )
 
 
 DEFAULTS = {
@@ -216,9 +218,10 @@ class PPOTrainer(Trainer):
             batch = _flat(batch)
         else:
             outputs = self.module(tensors(batch["observation"]))
+        log_prob, entropy = distribution.log_prob_and_entropy(outputs, batch["action"])
         return ppo.loss(
-            self.gap.see(distribution.log_prob(outputs, batch["action"]), batch),
-            distribution.entropy(outputs),
+            self.gap.see(log_prob, batch),
+            entropy,
             outputs["value"],
             batch["log_prob"],
             standardised(batch["advantage"]),

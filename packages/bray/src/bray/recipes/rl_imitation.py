@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bray import demonstrations, distribution
-from bray.checks import positive
+from bray.checks import not_negative, positive
 from bray.environments import Spaces
 from bray.learning import Outcome
 from bray.on_policy import Flow, learn
@@ -56,8 +56,7 @@ class Config(ppo.Config):
                 f"memory_size: expected 0, demonstrated steps are not in sequence, got "
                 f"{self.memory_size}"
             )
-        if not self.imitation_weight >= 0:
-            raise ConfigError(f"imitation_weight: expected 0 or more, got {self.imitation_weight}")
+        not_negative(imitation_weight=self.imitation_weight)
         positive(
             cloning_steps=self.cloning_steps,
             temperature=self.temperature,

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from bray import learning
 from bray.arena import PolicyPlayer, openings, play
-from bray.checks import even, fraction, layers, positive
+from bray.checks import even, fraction, layers, not_negative, positive
 from bray.learner import Learner, layout, moves_of, network
 from bray.lockstep import next_versions, training
 from bray.opponents import LATEST, Opponents, Opposition
@@ -83,6 +83,7 @@ class Config:
     def __post_init__(self) -> None:
         layers(hidden=self.hidden)
         fraction(latest=self.latest, gae_lambda=self.gae_lambda)
+        not_negative(entropy_coefficient=self.entropy_coefficient)
         positive(
             freeze_every=self.freeze_every,
             versions_per_round=self.versions_per_round,
@@ -143,8 +144,7 @@ class SelfPlayTrainer(Trainer):
         logits = categorical.mask(outputs["logits"], batch["legal"])
         advantage = batch["advantage"]
         return ppo.loss(
-            categorical.log_prob(logits, batch["action"]),
-            categorical.entropy(logits),
+            *categorical.log_prob_and_entropy(logits, batch["action"]),
             outputs["value"],
             batch["log_prob"],
             standardised(advantage),

@@ -92,7 +92,7 @@ def _records(data: bytes, start: int, level: str) -> Iterator[dict[str, Any]]:
     A line without a head belongs to the one before, such as a traceback.
     """
     heads = list(_HEAD.finditer(data))
-    ends = [head.start() for head in heads[1:]] + [len(data)]
+    ends = [*(head.start() for head in heads), len(data)][1:]
     for head, end in zip(heads, ends, strict=True):
         if _is_at_least(head["level"], level):
             parts = {name: _text(part or b"") for name, part in head.groupdict().items()}
