@@ -26,7 +26,7 @@ from bray_model.model import Model
 from bray_model.model_description import model_config, model_metadata
 from bray_model.open_inference import HEADER, MAX_REPLY_BYTES, InferRequest, is_large
 from bray_model.repository import Repository
-from bray_model.sequences import Sequences
+from bray_model.sequences import SequenceSteps
 from bray_model.served_model import ServedModel
 from bray_server import PageReply, PageRequest
 
@@ -63,7 +63,7 @@ class InferencePages:
     def __init__(self, repository: Repository, max_reply_bytes: int = MAX_REPLY_BYTES) -> None:
         self._repository = repository
         self._max_reply_bytes = max_reply_bytes
-        self._sequences = Sequences(repository)
+        self._sequences = SequenceSteps(repository)
 
     async def answer(self, request: PageRequest) -> PageReply:
         """Answer one request. Raises ServiceError."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -18,6 +19,8 @@ from bray_model.tree_spec import Leaf
 
 _PIECE_BYTES = 1 << 14
 _PIECE_VALUES = 1 << 12
+_FEW = 256
+"""Values that are looked at sooner in Python than by numpy."""
 _SPACE = b" \n\r\t"
 _BRACKETS = b"[]"
 _VALUES = {"b": b"truefals", "i": b"0123456789-", "u": b"0123456789-", "f": b"0123456789+-.eE"}
@@ -28,6 +31,7 @@ _DECODERS: dict[str, msgspec.json.Decoder[list[Any]]] = {
     "u": msgspec.json.Decoder(list[int]),
     "f": msgspec.json.Decoder(list[float]),
 }
+_NO_JSON = "holds NaN or infinite values, which JSON cannot say"
 _TEXT_BYTES = {"bool": 6, "float16": 25, "float32": 25, "float64": 25}
 """What one value takes at most, with its comma: a float is written as Python writes a double."""
 
@@ -124,13 +128,22 @@ def _values(piece: bytes, kind: str) -> list[Any]:
 
 def _converted(values: list[Any], dtype: np.dtype[Any]) -> Leaf:
     try:
-        with np.errstate(over="ignore"):
-            leaf: Leaf = np.array(values, dtype)
+        if dtype.kind != "f" or not values:
+            return np.array(values, dtype)
+        most = _largest(dtype)
+        doubles = np.array(values)
+        few = len(values) <= _FEW
+        low, high = (min(values), max(values)) if few else (doubles.min(), doubles.max())
+        if -most <= low and high <= most:
+            return doubles.astype(dtype, copy=False)
     except OverflowError:
-        raise ValueError(f"got one out of the range of {dtype}") from None
-    if dtype.kind == "f" and not np.isfinite(leaf).all():
-        raise ValueError(f"got one out of the range of {dtype}")
-    return leaf
+        pass
+    raise ValueError(f"got one out of the range of {dtype}")
+
+
+@cache
+def _largest(dtype: np.dtype[Any]) -> float:
+    return float(np.finfo(dtype).max)
 
 
 def text_bytes(dtype: np.dtype[Any], count: int) -> int:
@@ -140,17 +153,22 @@ def text_bytes(dtype: np.dtype[Any], count: int) -> int:
     return count * _TEXT_BYTES[dtype.name]
 
 
-def write_tensor(leaf: Leaf) -> bytes:
-    """Write an array as one flat JSON array.
+def write_tensor(leaf: Leaf) -> msgspec.Raw | list[Any]:
+    """Return an array as one flat JSON array: its text, or where it is short its values.
 
     Raises:
         ValueError: a value is NaN or infinite, which JSON cannot say.
     """
-    if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
-        raise ValueError("holds NaN or infinite values, which JSON cannot say")
     flat = leaf.reshape(-1)
+    if flat.size <= _FEW:
+        values: list[Any] = flat.tolist()
+        if flat.dtype.kind == "f" and not all(map(math.isfinite, values)):
+            raise ValueError(_NO_JSON)
+        return values
+    if flat.dtype.kind == "f" and not np.isfinite(flat).all():
+        raise ValueError(_NO_JSON)
     pieces = [
         msgspec.json.encode(flat[start : start + _PIECE_VALUES].tolist())[1:-1]
         for start in range(0, flat.size, _PIECE_VALUES)
     ]
-    return b"[" + b",".join(pieces) + b"]"
+    return msgspec.Raw(b"[" + b",".join(pieces) + b"]")

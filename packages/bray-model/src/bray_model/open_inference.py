@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -124,7 +125,7 @@ class InferRequest:
         self.sequence = _sequence(parameters)
         """The sequence that it belongs to, with its state here; None: none."""
         tree = signature.input_tree if self.sequence is None else signature.given_tree
-        shapes = _shapes(message.inputs, tree.paths, tree.specs)
+        shapes = _shapes(message.inputs, tree)
         self.num_rows: int = shapes[tree.paths[0]][0]
         self._check_size(tree.paths[0], max_rows, max_reply_bytes)
         leaves = _read_inputs(message.inputs, cuts, shapes, body, size, tree)
@@ -140,9 +141,11 @@ class InferRequest:
                 f"{path}: expected at most {max_rows} rows, got {_short(rows)}: send fewer at a "
                 "time, or start the server with a larger --max-queue-rows"
             )
-        computed = rows * sum(math.prod(s.shape) * s.dtype.itemsize for s in tree.specs)
-        self.reply_bytes = sum(
-            _reply_bytes(tree.specs[index], rows, is_binary) for index, is_binary in self._outputs
+        facts = _facts(tree)
+        computed = rows * sum(facts.binary_bytes)
+        self.reply_bytes = rows * sum(
+            facts.binary_bytes[index] if is_binary else facts.json_bytes[index]
+            for index, is_binary in self._outputs
         )
         """The most that the outputs take in the reply."""
         if max(computed, self.reply_bytes) > max_reply_bytes:
@@ -301,14 +304,12 @@ def _wanted(
     return list(wanted.items())
 
 
-def _shapes(
-    inputs: Sequence[_Input], paths: Sequence[str], specs: Sequence[ArraySpec]
-) -> dict[str, tuple[int, ...]]:
+def _shapes(inputs: Sequence[_Input], tree: TreeSpec) -> dict[str, tuple[int, ...]]:
     """Return the shape of each input by its name, all checked but for their values."""
-    specs_by_name = dict(zip(paths, specs, strict=True))
+    specs, paths = _facts(tree).specs, tree.paths
     shapes: dict[str, tuple[int, ...]] = {}
     for tensor in inputs:
-        spec = specs_by_name.get(tensor.name)
+        spec = specs.get(tensor.name)
         if spec is None or tensor.name in shapes:
             raise SpecError(
                 f"inputs: expected each of {list(paths)} once, got {_short(tensor.name)}"
@@ -352,7 +353,7 @@ def _read_inputs(
     tree: TreeSpec,
 ) -> Leaves:
     """Return the leaves `[B, ...]` in the tree's order; binary ones lie in that of `inputs`."""
-    specs = dict(zip(tree.paths, tree.specs, strict=True))
+    specs = _facts(tree).specs
     leaves: dict[str, Leaf] = {}
     for tensor in inputs:
         spec, shape = specs[tensor.name], shapes[tensor.name]
@@ -408,14 +409,29 @@ def _from_json(tensor: _Input, cuts: Cuts, shape: tuple[int, ...], dtype: np.dty
         raise SpecError(f"{tensor.name}: data: expected {wanted}: {error}") from None
 
 
-def _reply_bytes(spec: ArraySpec, rows: int, is_binary: bool) -> int:
-    count = rows * math.prod(spec.shape)
-    return count * spec.dtype.itemsize if is_binary else text_bytes(spec.dtype, count)
+class _Facts(NamedTuple):
+    """What each request asks of a tree of tensors."""
+
+    specs: dict[str, ArraySpec]
+    """By path."""
+    binary_bytes: tuple[int, ...]
+    """What a row of each tensor takes."""
+    json_bytes: tuple[int, ...]
+    """The same in JSON, at most."""
 
 
-def _as_json(path: str, leaf: Leaf) -> msgspec.Raw:
+@lru_cache(maxsize=64)
+def _facts(tree: TreeSpec) -> _Facts:
+    counts = [math.prod(spec.shape) for spec in tree.specs]
+    specs = dict(zip(tree.paths, tree.specs, strict=True))
+    rows = list(zip(counts, tree.specs, strict=True))
+    binary = tuple(count * spec.dtype.itemsize for count, spec in rows)
+    return _Facts(specs, binary, tuple(text_bytes(spec.dtype, count) for count, spec in rows))
+
+
+def _as_json(path: str, leaf: Leaf) -> msgspec.Raw | list[Any]:
     try:
-        return msgspec.Raw(write_tensor(leaf))
+        return write_tensor(leaf)
     except ValueError as error:
         raise SpecError(
             f"{path}: {error}: ask for it with the binary tensor extension (parameters: "

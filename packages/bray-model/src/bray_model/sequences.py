@@ -26,7 +26,7 @@ class _Owned(NamedTuple):
     used_s: float
 
 
-class Sequences:
+class SequenceSteps:
     """Answers the steps of sequences, or lets the worker answer that keeps a sequence.
 
     A sequence begins with `sequence_start`, which begins it anew where there is one of its id, and

@@ -159,7 +159,7 @@ class Group:
         return reply
 
     async def forward_page(self, key: bytes, request: PageRequest) -> PageReply:
-        """See `bray_server.pages.Workers`; keys of pages begin with `PAGE_KEY`."""
+        """See `bray_server.pages.PageOwners`; keys of pages begin with `PAGE_KEY`."""
         return PageReply.from_bytes(await self.forward(Kind.PING, key, request.to_bytes()))
 
     async def _link(self, worker: str) -> FrameTransport:

@@ -34,7 +34,7 @@ class PageRequest:
     headers: Mapping[bytes, bytes]
     """Those of `HEADERS` that came, by lower-case name."""
     body: bytes
-    others: Workers | None = None
+    others: PageOwners | None = None
     """The other workers that share the port; None: there are none."""
     is_forwarded: bool = False
     """Whether another worker sent it on: it is not sent on to a third."""
@@ -85,7 +85,7 @@ class PageReply:
         return cls(content["body"], content["status"], content["content_type"], headers)
 
 
-class Workers(Protocol):
+class PageOwners(Protocol):
     """The workers that share a port, as a page sees them: each key has one owner at most."""
 
     def claim(self, session: bytes) -> None:

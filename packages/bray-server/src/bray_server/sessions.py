@@ -27,7 +27,7 @@ from bray_server.client_shares import ClientShares
 from bray_server.figures import BUCKETS_S, Figures
 from bray_server.frames import Kind
 from bray_server.limits import Limits
-from bray_server.pages import PAGE, PageReply, PageRequest, Pages, Workers, public_paths
+from bray_server.pages import PAGE, PageOwners, PageReply, PageRequest, Pages, public_paths
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Owner(Protocol):
         ...
 
 
-class Others(Workers, Protocol):
+class Others(PageOwners, Protocol):
     """The other workers that share the port."""
 
     def claim(self, session: bytes) -> None:
