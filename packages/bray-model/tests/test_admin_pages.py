@@ -1,5 +1,6 @@
 """The admin port takes weights from programs, never from a page in somebody's browser."""
 
+import socket
 from http.client import HTTPConnection
 
 import numpy as np
@@ -73,6 +74,26 @@ def test_a_page_of_another_site_changes_nothing(served, headers, status, words):
     got, answer = send(address, body=weights_of(model), **{"Content_Type": FILE, **headers})
     assert (got, words in answer) == (status, True), answer
     assert model.version == before
+
+
+@pytest.mark.parametrize(
+    ("line", "headers", "status"),
+    [
+        ("POST /models/m/weights", "Origin: http://evil.example\r\nContent-Type: text/plain", 403),
+        ("POST /models/m/weights", "Content-Type: text/plain", 415),
+        ("POST /models", f"Content-Type: {FILE}", 404),
+        ("DELETE /models/m/weights", f"Content-Type: {FILE}", 405),
+    ],
+)
+def test_what_is_refused_by_its_headers_is_not_read(served, line, headers, status):
+    _, address, _ = served
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as raw:
+        head = (
+            f"{line} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\nContent-Length: 9999999\r\n\r\n"
+        )
+        raw.sendall(head.encode())  # and nothing after it
+        assert raw.recv(4096).startswith(f"HTTP/1.1 {status} ".encode())
 
 
 def test_with_a_token_any_name_may_lead_here_but_no_page(served):

@@ -45,26 +45,31 @@ class AdminPages:
         self._has_token = has_token
 
     async def answer(self, request: PageRequest) -> PageReply:
-        """Answer one request. Raises ServiceError."""
-        refusal = self._refusal(request)
-        if refusal is not None:
-            return self.error(ServiceError("forbidden", refusal), 403)
-        match = _WEIGHTS.fullmatch(request.path)
-        if match is None:
-            raise ServiceError("not_found", "expected /models/NAME/weights")
-        if request.method not in ("PUT", "POST"):
-            raise ServiceError("method_not_allowed", "/models/NAME/weights: expected PUT")
-        if not _is_weights_file(request):
-            expected = f"content-type: expected {_TYPES[0]}, and a safetensors file as the body"
-            return self.error(ServiceError("unsupported_media_type", expected), 415)
+        """Answer one request, which `check` let pass. Raises ServiceError."""
+        name = unquote(request.path.split("/")[2])
         try:
-            weights = _read(request.body)
-            version = await asyncio.to_thread(self._publish, unquote(match[1]), weights)
+            version = await asyncio.to_thread(self._read_and_publish, name, request.body)
         except NotFoundError as error:
             raise ServiceError("not_found", str(error)) from error
         except (SpecError, ConfigError) as error:
             raise ServiceError("bad_request", str(error)) from error
         return PageReply(msgspec.json.encode({"version": version}))
+
+    def check(self, request: PageRequest) -> None:
+        """Look at all but the body. Raises ServiceError."""
+        refusal = self._refusal(request)
+        if refusal is not None:
+            raise ServiceError("forbidden", refusal)
+        if _WEIGHTS.fullmatch(request.path) is None:
+            raise ServiceError("not_found", "expected /models/NAME/weights")
+        if request.method not in ("PUT", "POST"):
+            raise ServiceError("method_not_allowed", "/models/NAME/weights: expected PUT")
+        if not _is_weights_file(request):
+            expected = f"content-type: expected {_TYPES[0]}, and a safetensors file as the body"
+            raise ServiceError("unsupported_media_type", expected)
+
+    def _read_and_publish(self, name: str, body: bytes) -> int:
+        return self._publish(name, _read(body))
 
     def _refusal(self, request: PageRequest) -> str | None:
         """Return why a request may be another site's, or None."""

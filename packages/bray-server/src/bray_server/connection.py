@@ -6,7 +6,7 @@ import asyncio
 import socket
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, cast
 
 from bray_core.errors import ServiceError
@@ -15,7 +15,7 @@ from bray_server.byte_budget import UNCOUNTED_BYTES, ByteBudget
 from bray_server.client_shares import ClientShares, client_of
 from bray_server.dispatcher import Dispatcher, Item
 from bray_server.limits import Limits
-from bray_server.pages import Pages
+from bray_server.pages import PageRequest, Pages
 from bray_server.sessions import Sessions
 
 _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
@@ -35,6 +35,7 @@ class Host(Protocol):
     access_log: bool
     pages: Pages | None
     public_pages: frozenset[str]
+    check_page: Callable[[PageRequest], None] | None
     connections: set[Connection]
     budget: ByteBudget
     shares: ClientShares

@@ -247,11 +247,23 @@ class HttpConnection(Connection):
             except ServiceError as error:
                 request.error = error
                 request.is_kept = False
+        if request.error is None and not is_own and path != b"/step":
+            self._check_page(request, path)
         is_long = request.length > _MAX_DROPPED_BYTES
         if request.error is not None and (is_long or b"expect" in request.headers):
             raise request.error
         if not request.is_kept and is_long:
             raise self._too_large(request.length, _MAX_DROPPED_BYTES)
+
+    def _check_page(self, request: _Request, path: bytes) -> None:
+        """Let the page refuse a request whose body it would not look at."""
+        if self.host.check_page is None:
+            return
+        try:
+            self.host.check_page(self._page_request(request, path, self._parser.get_method(), b""))
+        except ServiceError as error:
+            request.error = error
+            request.is_kept = False
 
     def _asks_for_token(self, path: bytes, is_own: bool) -> bool:
         if path == b"/step":
@@ -394,15 +406,16 @@ class HttpConnection(Connection):
     def _put_page(self, request: _Request, path: bytes) -> None:
         """Hand a page of the service to the dispatcher. Raises ServiceError: it is refused."""
         request.is_page = True
-        text = path.decode("ascii", "replace")
-        page = PageRequest(
-            request.method.decode("ascii", "replace"),
-            text,
-            {name: value for name, value in request.headers.items() if name in HEADERS},
-            request.take_body(),
-        )
+        page = self._page_request(request, path, request.method, request.take_body())
         self.num_under_way = 1
         self.host.dispatcher.put((self, PAGE, b"", page, request, request.received_s))
+
+    def _page_request(
+        self, request: _Request, path: bytes, method: bytes, body: bytes
+    ) -> PageRequest:
+        headers = {name: value for name, value in request.headers.items() if name in HEADERS}
+        text = path.decode("ascii", "replace")
+        return PageRequest(method.decode("ascii", "replace"), text, headers, body)
 
     def _check_token(self, request: _Request) -> None:
         if not self.host.tokens.accept_header(request.headers.get(b"authorization", b"")):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -110,7 +110,8 @@ class Pages(Protocol):
     """Answers what is asked beside `/step`, `/health`, `/ready` and `/metrics`.
 
     It may have a set of paths, `public`: they are answered without a token, and while the server
-    shuts down.
+    shuts down. And it may have a method `check(request)`, which raises a ServiceError for what is
+    refused by its line and headers alone: such a request's body is not read.
     """
 
     async def answer(self, request: PageRequest) -> PageReply:
@@ -126,6 +127,12 @@ def public_paths(pages: Pages | None) -> frozenset[str]:
     """Return the paths that are answered without a token, and while the server shuts down."""
     paths: frozenset[str] = getattr(pages, "public", frozenset())
     return paths
+
+
+def checked_early(pages: Pages | None) -> Callable[[PageRequest], None] | None:
+    """Return what refuses requests before their bodies are read, if there is such a thing."""
+    check: Callable[[PageRequest], None] | None = getattr(pages, "check", None)
+    return check
 
 
 def _read(data: bytes) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from bray_server.figures import prometheus
 from bray_server.group import Group
 from bray_server.http import HttpConnection
 from bray_server.limits import Limits
-from bray_server.pages import Pages, public_paths
+from bray_server.pages import Pages, checked_early, public_paths
 from bray_server.sessions import Service, Sessions
 from bray_server.tcp import TcpConnection
 from bray_server.tls import Tls
@@ -88,6 +88,7 @@ class Server:
         self._group = Group(group, self.limits.idle_timeout_s) if group is not None else None
         self.pages = pages
         self.public_pages = public_paths(pages)
+        self.check_page = checked_early(pages)
         self.sessions = Sessions(service, self.limits, self._group, pages)
         """The table of sessions with its figures."""
         self.dispatcher = Dispatcher(self.sessions)
