@@ -125,3 +125,56 @@ def test_the_access_log_names_the_page(caplog):
         server.close(0)
     line = json.loads(caplog.messages[0])
     assert (line["kind"], line["path"], line["code"]) == ("page", "/page", "ok")
+
+
+class Public(Mirror):
+    """Pages of which one is public, and which know the workers that share the port."""
+
+    public = frozenset({"/alive"})
+    name = ""
+
+    async def answer(self, request):
+        """Claim `/own`, let its owner answer `/owned`, tell what came at all else."""
+        key = b"page own"
+        if request.path == "/own":
+            request.others.claim(key)
+        elif request.path == "/owned" and not request.is_forwarded:
+            return await request.others.forward_page(key, request)
+        said = f"{self.name} {request.method} {request.is_forwarded} {request.is_draining} "
+        return PageReply(said.encode() + request.body, 202, b"text/plain", {b"Reply": b"yes"})
+
+
+def test_public_pages_want_no_token_and_errors_have_the_pages_form():
+    limits = Limits(max_header_bytes=1000, max_body_bytes=1000)
+    server = ServerThread(
+        Echo(), tcp_port=None, http_port=0, pages=Public(), limits=limits, tokens=["secret"]
+    )
+    token = {"Authorization": "Bearer secret"}
+    assert ask(server, "GET", "/alive")[0] == 202
+    for status, code, arguments in [
+        (401, "unauthorized", {}),
+        (413, "body_too_large", {"body": b"x" * 2000, **token}),
+        (431, "headers_too_large", {"Cookie": "y" * 2000, **token}),
+    ]:
+        got, _, body = ask(server, "PUT", "/else", **arguments)
+        assert (got, json.loads(body)) == (status, {"error": code})
+    got, _, body = ask(server, "POST", "/step")
+    assert (got, json.loads(body)["error"]["code"]) == (401, "unauthorized")
+    server.close(0)
+
+
+def test_a_page_is_sent_on_to_the_worker_that_owns_its_key(tmp_path):
+    workers = []
+    for name in ("first", "second"):
+        pages = Public()
+        pages.name = name
+        options = {"tcp_port": None, "http_port": 0, "group": tmp_path / "group"}
+        workers.append(ServerThread(Echo(), pages=pages, **options))
+    assert ask(workers[1], "POST", "/owned")[0] == 404, "nobody owns it"
+    assert ask(workers[0], "POST", "/own", b"mine")[2] == b"first POST False False mine"
+    status, headers, body = ask(workers[1], "POST", "/owned", b"\x00" * 100_000)
+    assert (status, headers["Reply"]) == (202, "yes")
+    assert body == b"first POST True False " + b"\x00" * 100_000
+    workers[0].close(0)
+    assert ask(workers[1], "POST", "/owned")[0] in (404, 410)
+    workers[1].close(0)
