@@ -60,9 +60,7 @@ OPEN = [
         lambda: _CHUNKED + b"\r\n" + filled(b"1;" + b"x" * 1000 + b"\r\nx\r\n"),
         "431 headers_too_large",
     ),
-    http(
-        "headers without end", lambda: b"GET /health HTTP/1.1\r\n" + filled(b"a: b\r\n"), "431.*"
-    ),
+    http("headers without end", lambda: b"GET /health HTTP/1.1\r\n" + filled(b"a: b\r\n"), "431.*"),
     http("one header without end", lambda: b"GET / HTTP/1.1\r\na: " + filled(b"b"), "431.*"),
     http("a URL without end", lambda: b"GET /" + filled(b"b"), "431.*"),
     http("empty lines without end", lambda: filled(b"\r\n"), "431.*"),

@@ -89,9 +89,7 @@ def test_what_is_refused_by_its_headers_is_not_read(served, line, headers, statu
     _, address, _ = served
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=10) as raw:
-        head = (
-            f"{line} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\nContent-Length: 9999999\r\n\r\n"
-        )
+        head = f"{line} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\nContent-Length: 9999999\r\n\r\n"
         raw.sendall(head.encode())  # and nothing after it
         assert raw.recv(4096).startswith(f"HTTP/1.1 {status} ".encode())
 
