@@ -233,6 +233,16 @@ def test_a_client_that_sends_all_of_a_refused_body_reads_why() -> None:
     server.close(0)
 
 
+def test_a_refused_connections_sessions_end_before_the_client_has_gone() -> None:
+    server = ServerThread(Counter)
+    with connect(server.addresses[0]) as raw, Client(server.addresses[0]) as other:
+        raw.sendall(pack(Kind.START, 1, "s", b"") + b"no frame" * 10)
+        assert b"bad_frame" in read_all(raw)
+        with pytest.raises(ServiceError, match="unknown_session"):
+            other.tick("s", b"")
+    server.close(0)
+
+
 def test_a_half_closed_client_gets_its_replies() -> None:
     server = ServerThread(Counter, http_port=0)
     start = b"POST /step HTTP/1.1\r\nsession: s\r\nstep_kind: start\r\n\r\n"

@@ -282,6 +282,7 @@ class TcpConnection(Connection):
             self.host.sessions.figures.count_error(code)
             self.write(pack_error(request_id, b"", code, message))
             self.linger()
+            self.ended()  # its sessions go now, not when the client has read why
 
     def refuse_slow(self) -> None:
         """A request has been under way to us for too long."""
