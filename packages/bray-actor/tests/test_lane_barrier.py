@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bray_actor import LaneBarrier, PolicyActor, PolicyConfig, StepBudget, segment_spec
+from bray_actor import PolicyActor, PolicyConfig, StepBudget, segment_spec
+from bray_actor.lane_barrier import LaneBarrier
 from bray_core import codec
 from bray_core.errors import ClosedError, ConfigError, DeadlineError, SpecError
 from bray_core.layout import Layout

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from bray_actor.agent_actor import AgentActor
     from bray_actor.fleet import GamecoreFleet
     from bray_actor.interleaved import Interleaved
-    from bray_actor.lane_barrier import LaneBarrier
     from bray_actor.policy import PolicyActor, PolicyConfig
     from bray_actor.recording import Recorder, read_episode
     from bray_actor.rollouts import Played, Rollouts
@@ -25,7 +24,6 @@ __all__ = [
     "AgentActor",
     "GamecoreFleet",
     "Interleaved",
-    "LaneBarrier",
     "Played",
     "PolicyActor",
     "PolicyConfig",
@@ -47,7 +45,6 @@ __getattr__, __dir__ = lazy.attach(
         "AgentActor": "bray_actor.agent_actor",
         "GamecoreFleet": "bray_actor.fleet",
         "Interleaved": "bray_actor.interleaved",
-        "LaneBarrier": "bray_actor.lane_barrier",
         "Played": "bray_actor.rollouts",
         "PolicyActor": "bray_actor.policy",
         "PolicyConfig": "bray_actor.policy",

@@ -8,8 +8,9 @@ import sys
 from typing import Any
 
 from bray.template import GoalPart
-from bray_actor import LaneBarrier, PolicyActor, PolicyConfig
+from bray_actor import PolicyActor, PolicyConfig
 from bray_actor.atari import is_atari
+from bray_actor.lane_barrier import LaneBarrier
 from bray_core.errors import BrayError, DeadlineError
 from bray_core.protocols import Model
 from bray_model import Model as LocalModel

@@ -3,7 +3,7 @@
 Gamecores → actor → model → buffer → trainer → model, in lockstep: each policy version answers
 exactly `steps_per_replay` ticks, the trainer takes them as one replay, publishes the next version,
 and the waiting ticks go on. Each environment has a fixed row in the model's batches
-(`bray_actor.LaneBarrier`). So the same seed gives the same run, on the same kind of CPU with the
+(`bray_actor.lane_barrier`). So the same seed gives the same run, on the same kind of CPU with the
 same versions installed, although the gamecores are processes of their own.
 """
 
@@ -16,9 +16,10 @@ from bray.environments import Spaces
 from bray.policies import AnyPolicy, make_policy
 from bray.recipes.ppo import Config, PPOTrainer
 from bray.template import Template
-from bray_actor import LaneBarrier, PolicyActor, PolicyConfig, Recorder
+from bray_actor import PolicyActor, PolicyConfig, Recorder
 from bray_actor.atari import is_atari
 from bray_actor.fleet import lanes_at
+from bray_actor.lane_barrier import LaneBarrier
 from bray_core.protocols import Actor, Buffer, Model
 
 
