@@ -15,7 +15,7 @@ import sys
 import time
 
 from bray_core import lazy
-from bray_core.entry import EXIT_INTERRUPTED, end_at_once
+from bray_core.interrupt import EXIT_INTERRUPTED, end_at_once
 
 TYPE_CHECKING = False  # as `typing` says it, which takes ten milliseconds to load
 if TYPE_CHECKING:
@@ -184,6 +184,6 @@ def check_interrupted() -> None:
 
 if __name__ == "__main__":
     # The module that commands import, not this second copy: `check_interrupted` looks there.
-    from bray_core import entry
+    from bray_core import cli
 
-    sys.exit(entry.main())
+    sys.exit(cli.main())
