@@ -34,7 +34,7 @@ def lanes_at(
     Args:
         address: number of the address, from 0.
         num_addresses: how many the fleet has.
-        num_processes: as for the fleet.
+        num_processes: number of gamecore processes.
         envs_per_process: likewise.
     """
     return [

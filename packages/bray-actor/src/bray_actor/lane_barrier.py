@@ -282,7 +282,7 @@ class Seat:
         A step whose answer fails, or is not waited for, is given back.
 
         Args:
-            inputs: of the model, the observation first, without batch dimension.
+            inputs: the model's inputs, the observation first, without batch dimension.
 
         Raises:
             DeadlineError: no new version came in time.

@@ -34,7 +34,7 @@ _MAX_FILE_BYTES = 2 * _MAX_EPISODE_BYTES
 """What a file may hold once it is decompressed: the bodies, and what the codec adds."""
 
 MAX_REQUESTS = 100_000
-"""Of one episode; later ones are left out."""
+"""Requests of one episode that are kept; later ones are left out."""
 _MAX_READ = 2**20
 """Requests of files that were written before there was a limit."""
 
@@ -257,10 +257,10 @@ def read_episode(
     """Read a recorded episode.
 
     Args:
-        path: of the file.
+        path: the file.
         max_bytes: what it may hold once it is decompressed; it is decompressed no further.
         max_requests: how many it may hold.
-        opener: of the file.
+        opener: opens the file.
 
     Raises:
         LongEpisodeError: it holds more.

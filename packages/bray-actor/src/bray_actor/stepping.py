@@ -69,7 +69,7 @@ class Threads:
 
 
 class Processes:
-    """Of Gymnasium's `AsyncVectorEnv`.
+    """Steps Gymnasium's `AsyncVectorEnv`.
 
     Raises:
         DeadlineError: a step took longer than a quarter of an hour.

@@ -53,7 +53,7 @@ def perturbation(key: Key, pair: int, size: int) -> Tensor:
     """Return ε of one pair, `[D]`, standard normal: the same for the same key and pair.
 
     Raises:
-        ValueError: as in `pair_seed`, or the size is not positive.
+        ValueError: `pair_seed` refuses the key, or the size is not positive.
     """
     check_count("size", size)
     rng = np.random.default_rng(pair_seed(key, pair))
@@ -64,7 +64,7 @@ def candidate(parameters: Tensor, key: Key, index: int, *, sigma: float) -> Tens
     """Return θ + σ ε for even indices and θ − σ ε for odd ones, `[D]` (antithetic, §2.1).
 
     Raises:
-        ValueError: as in `perturbation`, or σ is not positive.
+        ValueError: `perturbation` refuses the key, or σ is not positive.
     """
     check_rank("parameters", parameters, "D")
     check_floats("parameters", parameters)

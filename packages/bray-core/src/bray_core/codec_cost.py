@@ -13,7 +13,8 @@ SMALL_BYTES = 4096
 MAX_VALUES = 65_536
 """Values in one message: maps, lists, keys and leaves. An array is one value, however large."""
 MAX_TEXT_BYTES = 4 * 1024 * 1024
-"""Of strings of more than 31 bytes in one message: no other thread runs while one is decoded."""
+"""Most bytes of strings longer than 31 bytes in one message: no other thread runs while
+one is decoded."""
 _MAX_GROWTH = 8
 """Bytes of memory that a byte of a message may become, where it becomes more than `_FREE_BYTES`."""
 _FREE_BYTES = 4 * 1024 * 1024

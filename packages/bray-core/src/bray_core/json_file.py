@@ -23,7 +23,7 @@ def read_object(
 
     Args:
         path: the file; None is returned where there is none.
-        opener: of the file.
+        opener: opens the file.
         max_bytes: a longer one is refused.
 
     Raises:

@@ -153,7 +153,7 @@ def newest_rows(launch: Path, opener: Opener = open_regular) -> Iterator[Row]:
 
     Args:
         launch: folder; without metrics there are none.
-        opener: of the file.
+        opener: opens the file.
 
     Raises:
         OSError: the file cannot be read.

@@ -24,7 +24,7 @@ def recent_return(trial: Path, opener: Opener = open_regular) -> float | None:
 
     Args:
         trial: its folder; episodes of all launches count.
-        opener: of files of metrics.
+        opener: opens files of metrics.
 
     Raises:
         OSError: a file of metrics cannot be read.

@@ -57,7 +57,7 @@ def read_regular(path: str | Path, max_bytes: int, *, inside: Sequence[Path] = (
     """Return a whole file that holds at most `max_bytes`; otherwise as `open_regular`.
 
     Raises:
-        RefusedFileError: as for `open_regular`, or the file is longer.
+        RefusedFileError: `open_regular` refuses it, or the file is longer.
         OSError: it cannot be read.
     """
     with open_regular(path, inside=inside) as file:
@@ -71,7 +71,7 @@ def resolve_inside(path: str | Path, inside: Sequence[Path]) -> Path:
     """Return where all links of a path lead to.
 
     Args:
-        path: of a file or folder that exists.
+        path: a file or folder that exists.
         inside: folders of which one must hold it.
 
     Raises:

@@ -79,7 +79,7 @@ _is_own_cluster = False
 """Whether all nodes are on this machine: nobody else knows of the cluster."""
 _index = 0
 _limit = RestartLimit()
-"""Of the pools that this process makes."""
+"""Limit of the pools that this process makes."""
 
 
 def worker_index() -> int:

@@ -13,8 +13,8 @@ def check_format(path: Path, content: Mapping[str, Any], newest: int) -> int:
     """Return the format number of what a file holds: its `format`, or 0 where it has none.
 
     Args:
-        path: of the file, for messages.
-        content: as it was read.
+        path: the file, for messages.
+        content: what was read from it.
         newest: number that this code writes; it reads those before, too.
 
     Raises:

@@ -41,7 +41,7 @@ def external_files(graph: bytes, name: str) -> list[str]:
 
     Args:
         graph: a serialised `ModelProto`.
-        name: of its file, for messages.
+        name: the name of its file, for messages.
 
     Raises:
         ExportError: it is no such message, or in a form that names files in another way.

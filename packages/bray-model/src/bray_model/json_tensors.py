@@ -41,7 +41,7 @@ def read_tensor(text: bytes, shape: Sequence[int], dtype: np.dtype[Any]) -> Leaf
 
     Args:
         text: JSON.
-        shape: of the array, sizes of 0 or more.
+        shape: the array's shape, sizes of 0 or more.
         dtype: bool, an integer or a float.
 
     Raises:

@@ -23,7 +23,7 @@ class Cuts:
 
     Args:
         body: the message in its first `size` bytes.
-        size: of the message.
+        size: bytes of the message.
 
     Raises:
         SpecError: something else is long, or such a value is no array.

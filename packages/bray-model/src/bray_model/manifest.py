@@ -168,7 +168,8 @@ class Manifest:
         """Read a graph of the export, and compare the checksums of all files that it names.
 
         Raises:
-            ExportError: as for `read_file`; or it names a file that the manifest does not list.
+            ExportError: `read_file` refuses a file, or the graph names one that the manifest
+                does not list.
         """
         graph = self.read_file(export, name)
         for file in external_files(graph, str(export / name)):

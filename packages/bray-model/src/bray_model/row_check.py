@@ -33,7 +33,7 @@ def check_rows(
     Args:
         run: the network.
         inputs: rows `[B, ...]` that differ, 8 or more.
-        paths: of the outputs to compare.
+        paths: paths of the outputs to compare.
         rtol: largest relative error of an output that is the same.
         atol: likewise, where an output is near zero.
 

@@ -34,7 +34,7 @@ class SequenceSteps:
     model's place. A further step of it is then refused: it would be answered from zeros.
 
     Args:
-        repository: of the models; a model's `config.session_idle_s` is how long a sequence may
+        repository: holds the models; a model's `config.session_idle_s` is how long a sequence may
             rest.
     """
 
@@ -50,11 +50,11 @@ class SequenceSteps:
 
         Args:
             name: of the model.
-            step: of the sequence.
-            request: as it came.
+            step: the sequence's step.
+            request: the request that holds it.
 
         Raises:
-            ServiceError: that worker's, or nobody keeps the sequence.
+            ServiceError: what that worker answers, or nobody keeps the sequence.
         """
         others = request.others
         if others is None:

@@ -28,7 +28,7 @@ def example(
     """Return a line for a shell that asks a server once.
 
     Args:
-        manifest: of the export that is asked.
+        manifest: tells what the export takes.
         address: the server's; that of its HTTP port where `of_several` is set.
         token_env: environment variable with the token that it wants.
         certificate: what it proves its name with, with TLS.

@@ -27,7 +27,7 @@ def trial_inputs(
         run: the network.
         example: inputs `[B, ...]` that it takes.
         rows: how many to return.
-        seed: of the numbers drawn.
+        seed: seed of the numbers drawn.
     """
     example = resize(example, rows)
     for inputs in _drawn(example, seed):

@@ -30,7 +30,7 @@ def validate(export: Path, manifest: Manifest, tolerance: float | None = None) -
 
     Args:
         export: its folder.
-        manifest: of the export.
+        manifest: the export's manifest.
         tolerance: relative error between results that are the same; None: what the export was
             made with.
 

@@ -27,7 +27,7 @@ from bray_core.saved_format import check_format
 from bray_model.retention import Retention
 
 _FORMAT = 1
-"""Of `index.json`."""
+"""Format number of `index.json`."""
 _FILE = re.compile(r"(\d+)\.safetensors")
 _CURES = {
     errno.ENOSPC: "free space or keep fewer versions (retention)",

@@ -15,7 +15,7 @@ class ClientShares:
     """Counts places by client.
 
     Args:
-        num_places: of the table.
+        num_places: places in the table.
         share: the part of them that one client may have.
     """
 

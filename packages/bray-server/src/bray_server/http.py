@@ -38,7 +38,7 @@ _LARGE_BYTES = 16 * 1024
 _SLICE_BYTES = 68 * 1024
 """Parsed at once: a body of 64 KiB with its headers, or some thousand small requests."""
 _MAX_DROPPED_BYTES = 64 * 1024
-"""Of a body that nobody wants: it is read, so that the connection goes on; a longer one ends it."""
+"""Most bytes of an unwanted body that are read, so that the connection goes on; more end it."""
 _MAX_DIGITS = 20
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _RETRY_LATER = ("too_many_sessions", "overloaded", "draining")
@@ -61,7 +61,7 @@ class _Request:
         """The first part of the body; all of it, unless there are pieces."""
         self.pieces: Pieces | None = None
         self.num_bytes = 0
-        """Of the body, as far as it has come."""
+        """Bytes of the body that have come."""
         self.num_head_bytes = 0
         self.length = 0
         self.is_chunked = False

@@ -28,8 +28,8 @@ class Limits:
     max_connections: int = 10_000
     """Clients' connections open at a time, over all ports."""
     max_bytes_in_flight: int = 256 * 1024 * 1024
-    """Of all bodies above 64 KiB that are received or answered, and replies not yet sent. Beyond it
-    a body waits unread until there is room, or is refused as `overloaded`."""
+    """Bytes of all bodies above 64 KiB that are received or answered, and replies not yet sent.
+    Beyond it a body waits unread until there is room, or is refused as `overloaded`."""
     max_client_share: float = 0.9
     """Part of `max_sessions` and of `max_connections` (where they are 32 or more) that one client,
     a peer address, may have: the rest is kept for others. 1: all, as behind a proxy."""

@@ -96,7 +96,7 @@ class Server:
         self.shares = ClientShares(self.limits.max_connections, self.limits.max_client_share)
         """Connections by client."""
         self.budget = ByteBudget(self.limits.max_bytes_in_flight)
-        """Of bytes in flight, over all connections."""
+        """Bytes in flight, over all connections."""
         self._num_delta = 0
         self._listeners: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()

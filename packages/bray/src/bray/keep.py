@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 BEST = "best.json"
 _FORMAT = 1
-"""Of `best.json`; format 0 is the same without the number."""
+"""Format number of `best.json`; format 0 is the same without the number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

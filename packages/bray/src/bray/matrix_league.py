@@ -24,7 +24,7 @@ from bray_core.experiment import write_atomic
 from bray_core.saved_format import check_format
 
 _FORMAT = 1
-"""Of the league's file; format 0 is the same without the number."""
+"""Format number of the league's file; format 0 is the same without the number."""
 
 
 class Mixture(nn.Module):

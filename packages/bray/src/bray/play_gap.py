@@ -29,7 +29,7 @@ class PlayGap:
         """Mark the steps of a replay that were acted by the current version.
 
         Args:
-            segments: of `sequences.time_major`; get a leaf `is_current [T, B]`.
+            segments: what `sequences.time_major` returns; they get a leaf `is_current [T, B]`.
             version: `Trainer.policy_version`; None marks nothing.
         """
         self._is_due = version is not None and "policy_version" in segments
@@ -41,7 +41,7 @@ class PlayGap:
         """Record the gap, if this is the replay's first minibatch; return `log_prob` as it is.
 
         Args:
-            log_prob: of the actions taken, by the trainer's weights.
+            log_prob: log-probabilities of the actions taken, by the trainer's weights.
             batch: `log_prob` as recorded, and maybe `is_current`, all of one shape.
         """
         if self._is_due and IS_CURRENT in batch:

@@ -34,7 +34,7 @@ Listener = Callable[[Mapping[str, float], Callable[[], None]], None]
 _WAIT_S = 900.0
 """A tick of an on-policy run may wait for a replay to be trained on, or for an evaluation."""
 _MAX_BYTES_IN_FLIGHT = 4 * 1024**3
-"""Of the observations that wait meanwhile, one of each gamecore at most."""
+"""Budget of the observations that wait meanwhile, one of each gamecore at most."""
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from bray_core.saved_format import check_format
 logger = logging.getLogger(__name__)
 
 _FORMAT = 1
-"""Of the pool's file; format 0 is the same without the number."""
+"""Format number of the pool's file; format 0 is the same without the number."""
 
 
 class VersionPool:

@@ -58,7 +58,7 @@ def make_actors(
     """Make the session factory of one actor worker, in the worker's process.
 
     Args:
-        template: of the run.
+        template: the run's template.
         seed: of the draws.
         model: the policy.
         buffer: where finished segments go.

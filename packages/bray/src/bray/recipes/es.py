@@ -30,7 +30,7 @@ from bray_core.saved_format import check_format
 from bray_model import ModelConfig
 
 _FORMAT = 1
-"""Of a checkpoint; format 0 is the same without the number."""
+"""Format number of a checkpoint; format 0 is the same without the number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -27,7 +27,7 @@ _SUMMARY = {"max_bytes": 4 * 1024 * 1024, "max_requests": 10_000}
 _MAX_STEPS = 100_000
 """Longer episodes are not shown."""
 _MAX_KEPT_BYTES = 128 * 1024 * 1024
-"""Of episodes that stay open; the one that was opened last stays in any case."""
+"""Size of all episodes that stay open; the one that was opened last stays in any case."""
 _KEPT = 8
 """Episodes that stay open; of summaries a thousand times as many."""
 
@@ -48,7 +48,7 @@ class Step:
     """What it was answered, likewise; None: it failed."""
 
 
-class Steps(Sequence[Step]):
+class StepsOnDemand(Sequence[Step]):
     """The steps of an episode; each is decoded when it is asked for."""
 
     def __init__(self, requests: Sequence[RecordedRequest]) -> None:
@@ -63,11 +63,11 @@ class Steps(Sequence[Step]):
     def __getitem__(self, index: int) -> Step: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Steps: ...
+    def __getitem__(self, index: slice) -> StepsOnDemand: ...
 
-    def __getitem__(self, index: int | slice) -> Step | Steps:
+    def __getitem__(self, index: int | slice) -> Step | StepsOnDemand:
         if isinstance(index, slice):
-            return Steps(self._requests[index])
+            return StepsOnDemand(self._requests[index])
         request = self._requests[index]
         reply = None if request.reply is None else decoded(request.reply)
         number = range(len(self._requests))[index]
@@ -89,7 +89,7 @@ class Episodes:
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         self._names: dict[Path, tuple[int, list[str]]] = {}
-        self._open: OrderedDict[Path, Steps] = OrderedDict()
+        self._open: OrderedDict[Path, StepsOnDemand] = OrderedDict()
         self._heads: OrderedDict[Path, dict[str, Any]] = OrderedDict()
 
     def names(self, trial: Path) -> list[str]:
@@ -112,7 +112,7 @@ class Episodes:
         shown = names[max(start, 0) : max(start, 0) + number]
         return {"total": len(names), "episodes": [self._head(trial, name) for name in shown]}
 
-    def steps(self, trial: Path, name: str) -> Steps:
+    def steps(self, trial: Path, name: str) -> StepsOnDemand:
         """Return an episode's steps.
 
         Raises:
@@ -124,7 +124,7 @@ class Episodes:
             steps = self._open.pop(path, None)
         if steps is None:
             episode = self._read(trial, path)
-            steps = Steps(episode.requests)
+            steps = StepsOnDemand(episode.requests)
             self._keep_head(path, _sum_up(episode, steps.rewards))
         with self._lock:
             self._open[path] = steps

@@ -21,7 +21,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _COOKIE = "bray-view"
 _MAX_TOKEN = 1000
 _MAX_FIELDS = 10
-"""Of the form that asks for it."""
+"""Most fields of the form that asks for the token."""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' blob:; connect-src 'self'; form-action 'self'; base-uri 'none'; "

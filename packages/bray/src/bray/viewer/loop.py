@@ -71,7 +71,7 @@ def figures(
     Args:
         rows: the last lines of one launch, the oldest first.
         capacity: of the buffer, segments; None: unknown.
-        mean_return: of the last episodes, in place of that of the last second.
+        mean_return: mean return of the last episodes, in place of that of the last second.
 
     Returns:
         `{"figures": [{part, words, value, unit}], "shares": {name: 0 to 1}, "limit": {part, words},

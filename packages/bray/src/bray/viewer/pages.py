@@ -25,7 +25,7 @@ from bray.viewer import (
     video,
 )
 from bray.viewer.bodies import leaves
-from bray.viewer.episodes import Episodes, Steps
+from bray.viewer.episodes import Episodes, StepsOnDemand
 from bray.viewer.exchange import number, reply, whole
 from bray.viewer.metric_log import AXES, MAX_NAMES, Curve, tail
 from bray.viewer.project import Project
@@ -247,10 +247,10 @@ class Pages:
     def _trial(self, request: web.Request) -> Path:
         return self._project.trial(request.match_info["trial"])
 
-    def _steps(self, request: web.Request) -> Steps:
+    def _steps(self, request: web.Request) -> StepsOnDemand:
         return self._episodes.steps(self._trial(request), request.match_info["episode"])
 
-    def _painter(self, request: web.Request, steps: Steps) -> rendering.Painter:
+    def _painter(self, request: web.Request, steps: StepsOnDemand) -> rendering.Painter:
         """Return who paints these steps: the one of the request before, if it painted them."""
         name = request.query.get("render", rendering.DEFAULT)
         if name not in self._renders:
@@ -315,7 +315,7 @@ def _trials(request: web.Request) -> list[str]:
     return names
 
 
-def _index(request: web.Request, steps: Steps) -> int:
+def _index(request: web.Request, steps: StepsOnDemand) -> int:
     index = request.match_info["step"]
     if not (index.isascii() and index.isdecimal() and len(index) < 10 and int(index) < len(steps)):
         raise ConfigError(f"step: expected 0 to {len(steps) - 1}, got {index[:20]!r}")

@@ -158,7 +158,7 @@ def _tables(
     """Return scores and games `[N, N]` of rows `[i, j, won, drawn, lost, played]`.
 
     Args:
-        number: of all players.
+        number: how many players there are.
         results: the rows.
         left_out: players at the beginning whose games are not looked at.
     """

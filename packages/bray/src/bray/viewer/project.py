@@ -23,7 +23,7 @@ _KEPT_TRIALS = 4096
 _MAX_RECORD_BYTES = 64 * 1024
 _SHOWN_LAUNCHES = 100
 _SHOWN_BYTES = 4 * 1024 * 1024
-"""Of the launches' records and changes in one answer; of more the newest."""
+"""Launches whose records and changes one answer holds; of more the newest."""
 _RETURNS = ("actor/mean_return", "evaluation_return")
 """What stands for the return where no episodes are recorded."""
 
