@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 BATCH_SIZES = (1, 2, 7, 64)
 RTOL = 1e-3
 _RTOL_OF = {"FLOAT16": 2e-2, "BFLOAT16": 1e-1}
-"""Tolerance for a module that computes in fewer bits: some twenty times the rounding of a number."""
+"""Tolerance for a module that computes in fewer bits: some twenty times a number's rounding."""
 _NEAR_ZERO = 0.1
 """Below it errors are absolute: `atol = rtol * 0.1`."""
 _TIMED_SIZES, _TIMED_S = (1, 64), 0.03
