@@ -12,7 +12,7 @@ import pytest
 from bray_actor import PolicyActor, PolicyConfig, StepBudget, segment_spec
 from bray_actor.lane_barrier import LaneBarrier
 from bray_core import codec
-from bray_core.errors import ClosedError, ConfigError, DeadlineError, SpecError
+from bray_core.errors import ClosedError, ConfigError, DeadlineError, ServiceError, SpecError
 from bray_core.layout import Layout
 from bray_core.nested import ArraySpec
 from bray_core.protocols import Answer
@@ -281,7 +281,7 @@ async def test_an_end_that_is_refused_gives_its_steps_back() -> None:
             actor = make_actor(f"0/{episode}")
             async with asyncio.timeout(5):
                 await actor.tick(body)
-            with pytest.raises(SpecError, match="expected the key 'observation'"):
+            with pytest.raises(ServiceError, match="expected the key 'observation'"):
                 await actor.end(codec.encode({"reward": 1.0}))
         assert buffer.steps == 0
     with pytest.raises(ConfigError, match="budget: expected None beside lanes"):

@@ -332,7 +332,7 @@ def test_config_check_of_the_template(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_trial_is_named_by_template_and_environment(tmp_path: Path) -> None:
     def trial(name: str, env: str | None) -> str:
         said: dict[str, Any] = {"project": None, "trial": None, "runtime": "local"}
-        said |= {"address": None, "metrics_port": None}
+        said |= {"address": None, "metrics_port": None, "max_restarts": None}
         return _launch(argparse.Namespace(template=name, env=env, **said)).trial
 
     assert trial("atari", None) == "atari"
@@ -466,13 +466,13 @@ def test_gamecores_play_for_a_run_over_the_wire(
 
 def test_over_the_wire_training_sees_clipped_rewards(plays: dict[int, Play]) -> None:
     spaces = Spaces.of(PONG)
-    loaded = template.load("atari", ["recipe=ppo", "source.num_processes=1"])
+    loaded = template.load("atari", ["recipe=ppo", "source.num_processes=1", "source.num_envs=1"])
     layout = segment_layout(spaces, 4, 0)
     with (
         Model(plays[0].module, spaces.example) as model,
         closing(Buffer(layout, BufferConfig(batch_size=1))) as buffer,
     ):
-        actor = wire.make_actors(loaded, 1, model, buffer, Path("unused"))("s")
+        actor = wire.make_actors(loaded, 1, model, buffer, Path("unused"))("0/0")
         frames = {"observation": np.zeros((4, 84, 84), np.uint8)}
 
         async def episode() -> None:
