@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -23,6 +24,7 @@ TABLE_VARIABLE = "HOSTILE_TABLE"
 WITNESS_TOKEN_VARIABLE = "HOSTILE_WITNESS_TOKEN"
 """Environment variable: the token that the witness says, if it is set."""
 MAX_STALL_S = 0.1
+"""Longest stall on a core that needs `_LOOPS_S` for `_LOOPS` turns of a loop."""
 MAX_GROWTH = 8
 """Bytes of memory that one byte of a request may cost."""
 SLACK_BYTES = 8 * 1024**2
@@ -30,6 +32,8 @@ SLACK_BYTES = 8 * 1024**2
 _DEADLINE_S = 60.0
 _GIVEN_BACK_S, _LOOK_S = 10.0, 0.1
 _MIB = 1024**2
+_TRIES = 3
+_LOOPS, _LOOPS_S = 300_000, 0.01
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,6 +126,19 @@ class Target:
         assert self.process.poll() is None, "the server has ended"
         return cost
 
+    def least_cost(self, request: HostileRequest) -> Cost:
+        """Attack until the stall is within its bound, a few times at most.
+
+        What a request costs by itself it costs each time; what other programs of this machine add,
+        by the caches and cores that they share with the server, is there in one try and not in
+        the next.
+        """
+        bound_s = max_stall_s()
+        costs = [self.attack(request)]
+        while costs[-1].stall_s > bound_s and len(costs) < _TRIES:
+            costs.append(self.attack(request))
+        return min(costs, key=lambda cost: cost.stall_s)
+
     def _kept(self, before: int, enough: int) -> int:
         """Wait until the server has given memory back, or its time for that is over."""
         deadline = time.monotonic() + _GIVEN_BACK_S
@@ -146,11 +163,24 @@ class Target:
         return int(found[1]) * 1024
 
 
+@functools.cache
+def max_stall_s() -> float:
+    """Return the bound of a stall on this machine: `MAX_STALL_S`, and more on a slower core."""
+    return MAX_STALL_S * max(1.0, min(_loops_s() for _ in range(5)) / _LOOPS_S)
+
+
+def _loops_s() -> float:
+    began, total = time.process_time(), 0
+    for number in range(_LOOPS):
+        total += number & 7
+    return time.process_time() - began
+
+
 def check(request: HostileRequest, cost: Cost) -> None:
     """Hold what an attack cost against the bounds that no request may pass."""
     for answer in cost.answers:
         assert re.fullmatch(request.answer, answer), f"{request.name}: answered {answer!r}"
-    assert cost.stall_s <= MAX_STALL_S, f"{request.name}: {cost}"
+    assert cost.stall_s <= max_stall_s(), f"{request.name}: {cost}"
     assert cost.added_bytes <= MAX_GROWTH * cost.sent_bytes + SLACK_BYTES, f"{request.name}: {cost}"
     assert cost.kept_bytes <= cost.sent_bytes + SLACK_BYTES, f"{request.name}: {cost}"
 

@@ -103,4 +103,4 @@ REQUESTS = [
 def test_no_request_costs_more_than_its_size_justifies(
     target: Target, request_: HostileRequest
 ) -> None:
-    check(request_, target.attack(request_))
+    check(request_, target.least_cost(request_))
