@@ -427,7 +427,9 @@ def family_of(pid: int) -> list[int]:
     return found
 
 
-def listeners(pids: list[int]) -> list[tuple[str, ipaddress.IPv4Address]]:
+def listeners(
+    pids: list[int],
+) -> list[tuple[str, ipaddress.IPv4Address | ipaddress.IPv6Address]]:
     """Return who listens where."""
     owners = {}
     for pid in pids:
@@ -441,11 +443,19 @@ def listeners(pids: list[int]) -> list[tuple[str, ipaddress.IPv4Address]]:
         for line in Path(f"/proc/net/{protocol}").read_text().splitlines()[1:]:
             fields = line.split()
             owner = owners.get(f"socket:[{fields[9]}]")
-            host = bytes.fromhex(fields[1].partition(":")[0])[-4:]
             is_open = fields[3] == "0A" or protocol.startswith("udp")
-            if owner is not None and is_open:  # IPv6: the last four bytes, of ::ffff:127.0.0.1
-                found.append((f"{owner} {protocol}", ipaddress.IPv4Address(host[::-1])))
+            if owner is not None and is_open:
+                found.append((f"{owner} {protocol}", _address(fields[1].partition(":")[0])))
     return found
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Read an address as Linux writes it: words of four bytes, each backwards."""
+    raw = bytes.fromhex(text)
+    words = b"".join(raw[start : start + 4][::-1] for start in range(0, len(raw), 4))
+    address = ipaddress.ip_address(words)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
 
 
 def test_a_cluster_on_loopback_is_joined_by_its_address() -> None:
