@@ -1,6 +1,8 @@
 """`bray serve` as a process, asked over its ports."""
 
 import dataclasses
+import io
+import itertools
 import json
 import os
 import re
@@ -15,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,7 +28,7 @@ import trustme
 from bray_core.cli import main
 from bray_core.codec import decode, encode
 from bray_core.errors import ServiceError
-from bray_model import Model, ModelConfig, serve_command
+from bray_model import Model, ModelConfig, serve_command, workers
 from bray_model.manifest import Manifest
 from bray_model.open_inference import MAX_REPLY_BYTES
 from bray_model.quantize import quantize
@@ -571,3 +574,22 @@ def ask_ready(where):
         response.read()
         connection.close()
         return response.status
+
+
+def test_a_worker_that_dies_again_and_again_is_started_later_each_time(monkeypatch):
+    """The watch's own steps, by a clock of the test: no process is started."""
+    ended = SimpleNamespace(returncode=1, stdin=io.BytesIO(), stdout=io.BytesIO())
+    watch = object.__new__(workers.Workers)
+    watch._deaths, watch._due, watch._processes = [[]], {}, [ended]
+    started = []
+    watch._spawn = lambda: started.append(now) or ended
+    now = 0.0
+    while now < 120:
+        watch._replace(0, ended, now)  # the process never lives when it is looked at
+        now += 0.5
+    gaps = [later - earlier for earlier, later in itertools.pairwise(started)]
+    assert gaps[:4] == [2.5, 4.5, 8.5, 16.5], "1, 2, 4, 8, 16 s, and the look that finds it dead"
+    assert max(gaps) <= 30.5
+    watch._replace(0, ended, now + 1_000)
+    watch._replace(0, ended, now + 1_001)
+    assert watch._due[0] == now + 1_002, "deaths of long ago are forgotten"

@@ -20,12 +20,15 @@ logger = logging.getLogger(__name__)
 _MAIN = "import sys; from bray_core.cli import main; sys.exit(main())"
 _START_S = 60.0
 _LOOK_S = 0.2
-_PAUSE_S = 1.0
-"""Before a worker that died is started anew."""
+_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+_WINDOW_S = 300.0
 
 
 class Workers:
     """Runs `bray ARGUMENTS` in several processes and starts anew those that die.
+
+    One that dies again and again is started later each time, up to half a minute: the others go on
+    answering, and its fault fills neither the log nor the processors.
 
     Args:
         arguments: of the command, which calls `say_ready`.
@@ -38,6 +41,10 @@ class Workers:
     def __init__(self, arguments: Sequence[str], num_workers: int) -> None:
         self._command = [sys.executable, "-c", _MAIN, *arguments]
         self._stopped = threading.Event()
+        self._deaths: list[list[float]] = [[] for _ in range(num_workers)]
+        """Times of those within the last `_WINDOW_S` before a worker's last one, and that."""
+        self._due: dict[int, float] = {}
+        """When those that are dead are started anew, by index."""
         self.addresses: list[str]
         """Where clients reach them, all on the same ports."""
         self._processes = [self._spawn()]  # alone: what is wrong is then said once
@@ -68,15 +75,26 @@ class Workers:
     def _watch(self) -> None:
         while not self._stopped.wait(_LOOK_S):
             for index, process in enumerate(self._processes):
-                if process.poll() is None:
-                    continue
-                logger.warning(
-                    "worker %d ended with %d: starting another", index, process.returncode
-                )
-                _close(process)
-                if self._stopped.wait(_PAUSE_S):
-                    return
-                self._processes[index] = self._spawn()
+                if process.poll() is not None:
+                    self._replace(index, process, time.monotonic())
+
+    def _replace(self, index: int, process: subprocess.Popen[bytes], now: float) -> None:
+        """Start another in place of a worker that ended, once its pause is over."""
+        if index not in self._due:
+            recent = [at for at in self._deaths[index] if now - at <= _WINDOW_S]
+            self._deaths[index] = [*recent, now]
+            pause = pause_s(len(self._deaths[index]))
+            self._due[index] = now + pause
+            logger.warning(
+                "worker %d ended with %d: starting another in %g s",
+                index,
+                process.returncode,
+                pause,
+            )
+            _close(process)
+        elif now >= self._due[index]:
+            del self._due[index]
+            self._processes[index] = self._spawn()
 
     def close(self, drain_s: float) -> None:
         """Let the workers drain, and end those that do not."""
@@ -95,6 +113,11 @@ class Workers:
                 process.kill()
                 process.wait()
             _close(process)
+
+
+def pause_s(num_deaths: int) -> float:
+    """Return how long a worker is left dead that died so often lately, in seconds."""
+    return min(_LONGEST_PAUSE_S, _PAUSE_S * 2.0 ** min(num_deaths - 1, 10))
 
 
 def _await_ready(process: subprocess.Popen[bytes]) -> list[str]:
