@@ -7,19 +7,17 @@ import os
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bray_core import metrics
 from bray_core.errors import BrayError, ConfigError, DeadlineError, WorkerLostError
+from bray_core.restart_limit import RestartLimit
 
 logger = logging.getLogger(__name__)
 
 _STOP_TIMEOUT_S = 2.0
-_MAX_RESTARTS = 10
-_RESTART_WINDOW_S = 60.0
-"""One process ending more than `_MAX_RESTARTS` times in so long is a fault that stays."""
+_LIMIT = RestartLimit(max_restarts=10, window_s=60.0)
 _ADDRESS_TIMEOUT_S = 60.0
 """Actor workers that were lost are back by then, or will not come."""
 
@@ -82,7 +80,7 @@ class GamecoreFleet:
         self._seed = seed
         self._log = log
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._restarts: list[deque[float]] = [deque() for _ in range(num_processes)]
+        self._ends: list[list[float]] = [[] for _ in range(num_processes)]
         self._lost_since: float | None = None
 
     def start(self) -> None:
@@ -155,14 +153,12 @@ class GamecoreFleet:
 
     def _count(self, index: int, code: int) -> None:
         """Count the end of a process; refuse to go on if that happens too often."""
-        now, ends = time.monotonic(), self._restarts[index]
-        ends.append(now)
-        while ends[0] < now - _RESTART_WINDOW_S:
-            ends.popleft()
-        if len(ends) > _MAX_RESTARTS:
+        now = time.monotonic()
+        ends = self._ends[index] = [*_LIMIT.recent(self._ends[index], now), now]
+        if _LIMIT.is_exceeded(ends, now):
             raise BrayError(
-                f"gamecore {index} ended more than {_MAX_RESTARTS} times within "
-                f"{_RESTART_WINDOW_S:g} s, the last time with code {code}: {self._last_words()}"
+                f"gamecore {index} ended more than {_LIMIT.max_restarts} times within "
+                f"{_LIMIT.window_s:g} s, the last time with code {code}: {self._last_words()}"
             )
 
     def _last_words(self) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from bray_core.cli import Command
 from bray_core.errors import ConfigError, PortInUseError
 from bray_core.trial_paths import trial_of
-from bray_model.serve_example import example as _example
+from bray_model.serve_example import example
 
 if TYPE_CHECKING:
     from bray_core.protocols import Actor, Weights
@@ -422,7 +422,7 @@ def _introduce(
     name = options.model or names[0]
     versions = [manifest for manifest in exports.values() if manifest.name == name]
     of_several = options.model is None and len(names) > 1
-    line = _example(
+    line = example(
         max(versions, key=lambda manifest: manifest.version),
         addresses[-1 if of_several else 0],
         token_env=options.token_env,

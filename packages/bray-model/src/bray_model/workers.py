@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import IO
 
 from bray_core.errors import WorkerLostError
+from bray_core.restart_limit import RestartLimit
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ _MAIN = "import sys; from bray_core.cli import main; sys.exit(main())"
 _START_S = 60.0
 _LOOK_S = 0.2
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
-_WINDOW_S = 300.0
+_WINDOW = RestartLimit()
 
 
 class Workers:
@@ -42,7 +43,7 @@ class Workers:
         self._command = [sys.executable, "-c", _MAIN, *arguments]
         self._stopped = threading.Event()
         self._deaths: list[list[float]] = [[] for _ in range(num_workers)]
-        """Times of those within the last `_WINDOW_S` before a worker's last one, and that."""
+        """Times of a worker's last death and of those that counted then."""
         self._due: dict[int, float] = {}
         """When those that are dead are started anew, by index."""
         self.addresses: list[str]
@@ -81,8 +82,7 @@ class Workers:
     def _replace(self, index: int, process: subprocess.Popen[bytes], now: float) -> None:
         """Start another in place of a worker that ended, once its pause is over."""
         if index not in self._due:
-            recent = [at for at in self._deaths[index] if now - at <= _WINDOW_S]
-            self._deaths[index] = [*recent, now]
+            self._deaths[index] = [*_WINDOW.recent(self._deaths[index], now), now]
             pause = pause_s(len(self._deaths[index]))
             self._due[index] = now + pause
             logger.warning(
