@@ -139,22 +139,24 @@ def fetch(address: str, path: str) -> bytes:
 
 
 def test_a_reader_that_is_only_slow_gets_everything() -> None:
-    server = ServerThread(Echo(), limits=Limits(send_timeout_s=0.5))
-    with connect(server.addresses[0]) as raw:
-        sender = threading.Thread(
-            target=raw.sendall, args=(pack(Kind.CALL, 1, "", b"times 300000") * 20,)
-        )
-        sender.start()
-        wanted, got = 20 * (HEADER.size + 300_000), 0
-        began = time.monotonic()
-        while got < wanted:
-            data = raw.recv(100_000)
-            assert data, "cut off"
-            got += len(data)
-            time.sleep(0.02)  # the server waits for us most of the time
-        assert time.monotonic() - began > 1.0
-        sender.join()
-    server.close(0)
+    """One that needs longer for what the kernel holds than a reader may stand still."""
+    server = ServerThread(Echo(), limits=Limits(send_timeout_s=1.0))
+    try:
+        with connect(server.addresses[0]) as raw:
+            calls = pack(Kind.CALL, 1, "", b"times 300000") * 20
+            sender = threading.Thread(target=raw.sendall, args=(calls,))
+            sender.start()
+            wanted, got = 20 * (HEADER.size + 300_000), 0
+            began = time.monotonic()
+            while got < wanted:
+                data = raw.recv(50_000)
+                assert data, "cut off"
+                got += len(data)
+                time.sleep(0.03)  # the server waits for us most of the time
+            assert time.monotonic() - began > 3.0
+            sender.join()
+    finally:
+        server.close(0)
 
 
 async def test_ticks_that_wait_do_not_hold_up_those_that_do_not() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import socket
+import sys
+import termios
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
@@ -92,8 +95,9 @@ class Connection(asyncio.Protocol, ABC):
         self.partial_since: float | None = time.monotonic()
         """Since when a request is not whole, or the first one awaited; None between requests."""
         self.last_received = self.partial_since
-        self._blocked_since = 0.0
-        self._unsent_bytes = 0
+        self._read_at = self.partial_since
+        """When the client was last seen to read its replies, or had none to read."""
+        self._unsent_bytes = self._unread_bytes = 0
         self._budget = host.budget
         self._counted_bytes = 0
         """What it has of the budget, but for its unsent replies."""
@@ -261,11 +265,13 @@ class Connection(asyncio.Protocol, ABC):
             return
         limits = self.limits
         self._count_unsent()
-        unsent_bytes = self._transport.get_write_buffer_size()
-        if unsent_bytes < self._unsent_bytes or not unsent_bytes:
-            self._blocked_since = now  # slow, but it reads
-        self._unsent_bytes = unsent_bytes
-        if unsent_bytes and now - self._blocked_since > limits.send_timeout_s:
+        before = self._unsent_bytes, self._unread_bytes
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self._unread_bytes = _kernel_unread_bytes(self._transport) if self._unsent_bytes else 0
+        is_read = self._unsent_bytes < before[0] or self._unread_bytes < before[1]
+        if is_read or not self._unsent_bytes:
+            self._read_at = now
+        if now - self._read_at > limits.send_timeout_s:
             self.host.sessions.figures.lost_slow_readers += 1
             self.abort()
         elif self.is_closing:
@@ -288,7 +294,7 @@ class Connection(asyncio.Protocol, ABC):
         """The client reads again."""
         self.is_blocked = False
         self._count_unsent()
-        self._blocked_since = time.monotonic()
+        self._read_at = time.monotonic()
         held, self._held = self._held, []
         for item in held:
             self.host.dispatcher.put(item)
@@ -328,6 +334,20 @@ class Connection(asyncio.Protocol, ABC):
     @abstractmethod
     def ended(self) -> None:
         """The connection is gone: free what it holds."""
+
+
+def _kernel_unread_bytes(transport: asyncio.Transport) -> int:
+    """Return the bytes that the kernel has taken and the client's has not; 0 where it does not say.
+
+    What waits in the process falls only once a third of the kernel's buffer is free again: a slow
+    reader needs minutes for the megabytes there.
+    """
+    try:
+        sock = transport.get_extra_info("socket")
+        answer = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
+    except (OSError, AttributeError, ValueError):
+        return 0
+    return int.from_bytes(answer, sys.byteorder)
 
 
 def _name(address: Any) -> str:
