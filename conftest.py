@@ -62,7 +62,7 @@ def nothing_left_behind() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def ray_cluster(nothing_left_behind: None) -> Iterator[None]:
     """Ray on this machine, one for the whole session; tests that use it are marked `ray`."""
-    from bray_core.remote import init_ray, shutdown_ray
+    from bray_core.remote.pool import init_ray, shutdown_ray
 
     init_ray()
     yield
@@ -129,9 +129,9 @@ def _left_segments(before: set[Path]) -> set[Path]:
     """
     if not (first := {path for path in _segments() - before if _is_ours(path)}):
         return first
-    from bray_buffer.slot_pool import PREFIX
-    from bray_core import shared_file
-    from bray_model import shared_weights
+    from bray_buffer.shared.slot_pool import PREFIX
+    from bray_core.files import shared_file
+    from bray_model.distributed import shared_weights
 
     shared_file.sweep(PREFIX)
     shared_weights.sweep()

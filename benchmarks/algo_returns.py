@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from bray_algo import gae, vtrace
-from bray_algo.returns import retrace, td_lambda, upgo
+from bray_algo.returns.advantages import retrace, td_lambda, upgo
 
 GAMMA, LAMBDA = 0.99, 0.95
 Call = Callable[[], Any]

@@ -37,14 +37,14 @@ import torch
 
 import bray
 from bray import recipe_command
-from bray.compute import chosen
-from bray.environments import Spaces, make_environments
+from bray.algorithms import appo
 from bray.machine import num_cores
-from bray.on_policy import segment_layout
-from bray.players import Players
-from bray.policies import make_policy
-from bray.recipes import appo
-from bray.template import GoalPart
+from bray.policies.networks import make_policy
+from bray.sources.environments import Spaces, make_environments
+from bray.templates.template import GoalPart
+from bray.training.compute import chosen
+from bray.training.on_policy import segment_layout
+from bray.training.players import Players
 from bray_actor.spaces import resolve
 from bray_buffer import Buffer, BufferConfig
 from bray_core.config import to_mapping, with_overrides

@@ -28,7 +28,7 @@ from bray_buffer import BufferConfig
 from bray_buffer.remote import RemoteBuffer
 from bray_core import nested
 from bray_core.layout import Layout, Packed
-from bray_core.remote import WorkerPool, init_ray, shutdown_ray
+from bray_core.remote.pool import WorkerPool, init_ray, shutdown_ray
 
 PRODUCERS = 2
 FRAME = 84 * 84 * 4
@@ -69,7 +69,7 @@ class Producer:
         if path != "shared":
             buffer._pool.near = lambda: []  # type: ignore[method-assign]
         if path == "ray":
-            from bray_buffer.link import CallLink
+            from bray_buffer.shared.link import CallLink
 
             buffer._links[0] = CallLink(buffer._pool, 0, buffer.layout)
         buffer._link(0)

@@ -31,10 +31,10 @@ from dataclasses import fields
 from pathlib import Path
 
 import bray
-from bray.capacity import Costs, Machines, capacity
+from bray.planning.capacity import Costs, Machines, capacity
 from bray_core import metrics
-from bray_core.json_lines import curve
-from bray_core.remote import WorkerPool
+from bray_core.metrics.json_lines import curve
+from bray_core.remote.pool import WorkerPool
 
 BRAY = [sys.executable, "-m", "bray_core.cli"]
 FEW, MANY = 2, 10

@@ -20,7 +20,7 @@ import lz4.frame
 import numpy as np
 from backports import zstd
 
-from bray_server.delta import DeltaDecoder, DeltaEncoder
+from bray_server.wire.delta import DeltaDecoder, DeltaEncoder
 
 LIMIT = 1 << 24
 

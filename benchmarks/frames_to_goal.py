@@ -23,9 +23,9 @@ import numpy as np
 import torch
 
 import bray
-from bray.template import GoalPart
+from bray.templates.template import GoalPart
 from bray_core.config import from_mapping
-from bray_core.settings_tree import parse, unwrap
+from bray_core.settings.settings_tree import parse, unwrap
 
 EVERY, EPISODES = 2_048, 100
 
@@ -85,7 +85,7 @@ def frames_to_goal(
     name: str, task: str, settings: Mapping[str, Any], goal: float, max_frames: int, seed: int
 ) -> float:
     """Run a recipe; print its evaluations; return the frames, ∞ where it gave up."""
-    recipe = importlib.import_module(f"bray.recipes.{name}")
+    recipe = importlib.import_module(f"bray.algorithms.{name}")
     config = from_mapping(settings, recipe.Config)
     never = GoalPart(evaluate_at=math.inf, max_frames=max_frames, evaluation_episodes=1)
     with tempfile.TemporaryDirectory() as project:

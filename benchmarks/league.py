@@ -27,12 +27,12 @@ import numpy as np
 import torch
 
 import bray
-from bray.learner import network
-from bray.lockstep import training
-from bray.recipes.selfplay import Config, SelfPlay
-from bray.tic_tac_toe_report import TIC_TAC_TOE
-from bray.tournament import complete
-from bray.version_pool import VersionPool
+from bray.algorithms.selfplay import Config, SelfPlay
+from bray.games.learner import network
+from bray.games.tic_tac_toe_report import TIC_TAC_TOE
+from bray.games.tournament import complete
+from bray.games.version_pool import VersionPool
+from bray.training.lockstep import training
 from bray_model import ModelConfig
 
 T = TypeVar("T")

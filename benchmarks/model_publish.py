@@ -25,8 +25,8 @@ os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 import numpy as np
 import torch
 
-from bray_model.shared_weights import WeightsReader, WeightsWriter
-from bray_model.stamp import Stamp
+from bray_model.distributed.shared_weights import WeightsReader, WeightsWriter
+from bray_model.versions.stamp import Stamp
 
 READERS = 4
 SIZES_MB = (7, 100)

@@ -27,7 +27,7 @@ import model_load
 import numpy as np
 import uvloop
 
-from bray_core.remote import WorkerPool, init_ray, shutdown_ray
+from bray_core.remote.pool import WorkerPool, init_ray, shutdown_ray
 from bray_model.remote import RemoteModel
 
 PROCESSES = 2
@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--publishes", type=int, default=1000)
     options = parser.parse_args()
     init_ray()
-    from ray import cloudpickle  # after bray_core.remote has set what Ray reads when it loads
+    from ray import cloudpickle  # after bray_core.remote.pool has set what Ray reads when it loads
 
     cloudpickle.register_pickle_by_value(model_load)
     for placement in PLACEMENTS:

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bray.environments import Spaces
-from bray.recipes import dqn, sac, td3
+from bray.algorithms import dqn, sac, td3
+from bray.sources.environments import Spaces
 from bray_actor import segment_spec
 from bray_buffer import ReplayBuffer
 from bray_core.layout import Layout, Packed

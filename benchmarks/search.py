@@ -15,9 +15,9 @@ from typing import Any
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining
 
-from bray.template import GoalPart
+from bray.templates.template import GoalPart
 from bray.tune import trainable
-from bray_core.remote import init_ray, shutdown_ray
+from bray_core.remote.pool import init_ray, shutdown_ray
 
 _SPACE = {
     "learning_rate": tune.loguniform(1e-5, 1e-2),

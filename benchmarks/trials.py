@@ -17,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bray.keep import Keep, prune, surplus
-from bray.trial_tables import compared, contents, listed
-from bray_core.experiment import Experiment
-from bray_core.trial import Trial, trials
+from bray.cli.trial_tables import compared, contents, listed
+from bray.retention import Keep, prune, surplus
+from bray_core.trials.experiment import Experiment
+from bray_core.trials.trial import Trial, trials
 
 _LINES = 2_000
 """Of metrics of each trial."""

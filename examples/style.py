@@ -17,12 +17,12 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from bray import demonstrations
-from bray.environments import Spaces
-from bray.policies import make_policy
-from bray.recipes import bc
+from bray.algorithms import bc
+from bray.policies.networks import make_policy
+from bray.sources import demonstrations
+from bray.sources.environments import Spaces
 from bray_actor import PolicyActor, PolicyConfig, Recorder
-from bray_actor.gamecore import play
+from bray_actor.gamecores.gamecore import play
 from bray_core.nested import Nested
 from bray_core.protocols import Answer
 from bray_model import Model

@@ -20,10 +20,11 @@ from pathlib import Path
 from ray.cluster_utils import Cluster
 
 import bray
-from bray.recipes import ppo
-from bray.template import GoalPart
-from bray_core import metrics, orphans
-from bray_core.remote import WorkerPool
+from bray.algorithms import ppo
+from bray.templates.template import GoalPart
+from bray_core import metrics
+from bray_core.remote import orphans
+from bray_core.remote.pool import WorkerPool
 from bray_server import Client
 from bray_server.remote import RemoteServer
 

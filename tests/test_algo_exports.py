@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bray_algo.normalisation import RunningNorm
-from bray_algo.recurrent import Recurrent
+from bray_algo.networks.normalisation import RunningNorm
+from bray_algo.networks.recurrent import Recurrent
 from bray_model import Model
 
 

@@ -24,7 +24,7 @@ import pytest
 from bray_core import codec
 from bray_core.nested import Nested
 from bray_server import Limits, ServerThread
-from bray_server.frames import Frame, FrameParser, Kind, pack, pack_error
+from bray_server.wire.frames import Frame, FrameParser, Kind, pack, pack_error
 
 ROOT = Path(__file__).parent.parent
 CPP = ROOT / "clients" / "cpp"

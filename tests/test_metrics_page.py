@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from bray_core.hub import RATES
+from bray_core.metrics.hub import RATES
 
 ROOT = Path(__file__).parent.parent
 FROM_TERMS = {

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
-from bray.recipe_command import load
+from bray.registry import load
 from bray_core import cli
 
 DOCS = Path(__file__).parent.parent / "docs"
-RECIPES = {p.stem for p in Path(importlib.import_module("bray.recipes").__path__[0]).glob("*.py")}
+RECIPES = {
+    p.stem for p in Path(importlib.import_module("bray.algorithms").__path__[0]).glob("*.py")
+}
 SPAN = re.compile("`([^`]+)`")
 
 

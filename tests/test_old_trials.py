@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import torch
 
-from bray import template
-from bray.keep import Best
-from bray.launch import Launch
-from bray.recipe_command import names
-from bray.train import run_template
+from bray.cli.launch import Launch
+from bray.cli.train import run_template
+from bray.registry import names
+from bray.retention import Best
+from bray.templates import template
 from bray_core.errors import FormatError
-from bray_core.trial import Trial
+from bray_core.trials.trial import Trial
 from bray_model import Model
 
 FOLDER = Path(__file__).with_name("old_trials")

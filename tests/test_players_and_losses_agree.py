@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from bray_actor.batch_decoder import BatchCategorical, BatchDiagonalGaussian
-from bray_actor.decoder import Categorical, DiagonalGaussian
-from bray_algo import categorical, gaussian
+from bray_actor.policy.batch_decoder import BatchCategorical, BatchDiagonalGaussian
+from bray_actor.policy.decoder import Categorical, DiagonalGaussian
+from bray_algo.distributions import categorical, gaussian
 
 LEGAL = torch.tensor([[True, False, True, True], [False, False, True, False]] * 8)
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bray.project import short
+from bray.cli.project import short
 from bray_core.codec import decode, encode
 from bray_model import Manifest
-from bray_model.export_folder import find_export
+from bray_model.export.export_folder import find_export
 from bray_server import Client
 
 BRAY = [sys.executable, "-m", "bray_core.cli"]

@@ -66,7 +66,7 @@ def modules() -> list[str]:
     return found
 
 
-NEEDS = {"bray_model.tensorrt_engine": "tensorrt"}
+NEEDS = {"bray_model.engines.tensorrt_engine": "tensorrt"}
 """Modules that load only with an extra that is not installed everywhere."""
 
 

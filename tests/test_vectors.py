@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bray_server.frames import FrameParser, Kind, pack
+from bray_server.wire.frames import FrameParser, Kind, pack
 
 REFUSED = json.loads((Path(__file__).parent / "vectors" / "frames_refused.json").read_text())
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bray_server.frames import FrameParser, Kind, unpack_error
+from bray_server.wire.frames import FrameParser, Kind, unpack_error
 
 WITNESS = Path(__file__).with_name("hostile_witness.py")
 TABLE_VARIABLE = "HOSTILE_TABLE"

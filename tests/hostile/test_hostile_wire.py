@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 from hostile_harness import HostileRequest, Target, check
 
-from bray_server.frames import HEADER, MAGIC, Kind, pack
+from bray_server.wire.frames import HEADER, MAGIC, Kind, pack
 
 MIB = 1024**2
 _LARGEST = 16 * MIB

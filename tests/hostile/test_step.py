@@ -9,7 +9,7 @@ import pytest
 from hostile_harness import HostileRequest, Target, check
 
 from bray_core import codec
-from bray_server.frames import Kind, pack
+from bray_server.wire.frames import Kind, pack
 
 MIB = 1024**2
 _START = pack(Kind.START, 1, "hostile", codec.encode({}))

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from bray import demonstrations
-from bray.keep import Keep
-from bray.launch import Launch
-from bray.recipe_command import load
-from bray.template import GoalPart, Template
-from bray.train import run_template
+from bray.cli.launch import Launch
+from bray.cli.train import run_template
+from bray.registry import load
+from bray.retention import Keep
+from bray.sources import demonstrations
+from bray.templates.template import GoalPart, Template
 from bray_core.config import with_overrides
 from bray_core.protocols import Answer
 

@@ -23,7 +23,15 @@ RETURN = -15.0
 @pytest.mark.timeout(MINUTES * 60 + 60)
 def test_pong_is_learnt_from_its_frames(tmp_path: Path) -> None:
     """Ends as soon as an evaluation is good enough."""
-    command = [sys.executable, "-m", "bray_core.cli", "train", "atari", "--project", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "bray_core.cli",
+        "train",
+        "atari",
+        "--project",
+        str(tmp_path),
+    ]
     command += [f"goal.episode_return={RETURN}", f"goal.evaluate_at={RETURN}"]
     command += [f"goal.max_frames={FRAMES}"]
     # All cores, as a user has them: the tests' own setting is one thread.

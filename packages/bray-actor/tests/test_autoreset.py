@@ -18,7 +18,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from bray_actor import Interleaved, Rollouts, Runner, segment_spec, stepping
+from bray_actor import Interleaved, Rollouts, Runner, segment_spec
+from bray_actor.runners import stepping
 from bray_core.errors import ConfigError, DeadlineError, SpecError, WorkerLostError
 from bray_core.layout import Layout, Packed
 from bray_core.nested import ArraySpec

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bray_actor.decoder import Categorical, DiagonalGaussian, check_outputs, decoder_for
+from bray_actor.policy.decoder import Categorical, DiagonalGaussian, check_outputs, decoder_for
 from bray_core.errors import SpecError
 from bray_core.nested import ArraySpec
 

@@ -16,8 +16,8 @@ from gymnasium import spaces
 
 from bray_actor import Actor
 from bray_actor.atari import make_atari
-from bray_actor.gamecore import play
-from bray_actor.pettingzoo import play_aec, play_parallel
+from bray_actor.gamecores.gamecore import play
+from bray_actor.gamecores.pettingzoo import play_aec, play_parallel
 from bray_actor.spaces import resolve, to_arrays
 from bray_core import codec
 from bray_core.errors import ConfigError, ServiceError

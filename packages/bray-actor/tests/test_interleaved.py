@@ -14,8 +14,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from bray_actor import Interleaved, Runner, segment_spec
 from bray_actor.atari import AtariSignal, make_atari
+from bray_actor.runners.stepping import Processes, Threads, Waiting, stepping_of
 from bray_actor.spaces import spec_of
-from bray_actor.stepping import Processes, Threads, Waiting, stepping_of
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout, Packed
 from bray_core.nested import ArraySpec

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bray_actor import PolicyActor, PolicyConfig, StepBudget, segment_spec
-from bray_actor.lane_barrier import LaneBarrier
+from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_core import codec
 from bray_core.errors import ClosedError, ConfigError, DeadlineError, ServiceError, SpecError
 from bray_core.layout import Layout

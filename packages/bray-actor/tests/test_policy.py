@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from bray_actor import GamecoreFleet, PolicyActor, PolicyConfig, Runner, StepBudget, segment_spec
-from bray_actor.gamecore import play
+from bray_actor.gamecores.gamecore import play
 from bray_core import codec, metrics, nested
 from bray_core.errors import (
     BrayError,
@@ -142,7 +142,7 @@ def server() -> Iterator[ServerThread]:
 
 
 def test_a_gamecore_process_plays_cartpole(server: ServerThread) -> None:
-    command = [sys.executable, "-m", "bray_actor.gamecore", "--env", "cartpole", "--json"]
+    command = [sys.executable, "-m", "bray_actor.gamecores.gamecore", "--env", "cartpole", "--json"]
     command += ["--address", server.addresses[0], "--episodes", "3", "--num-envs", "2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -390,7 +390,7 @@ def test_the_export_config_is_checked() -> None:
 def test_nobody_there() -> None:
     with pytest.raises(ServiceError, match="unreachable"):
         play("cartpole", "tcp://127.0.0.1:1", episodes=1)
-    command = [sys.executable, "-m", "bray_actor.gamecore", "--env", "cartpole"]
+    command = [sys.executable, "-m", "bray_actor.gamecores.gamecore", "--env", "cartpole"]
     command += ["--address", "tcp://127.0.0.1:1"]
     assert subprocess.run(command, timeout=60, check=False).returncode == 0
 
@@ -469,7 +469,7 @@ def test_a_fleet_waits_for_actors_that_are_being_replaced(monkeypatch: Any) -> N
     assert fleet.pids != before
     fleet.wait()
     lost = True
-    monkeypatch.setattr("bray_actor.fleet._ADDRESS_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("bray_actor.gamecores.fleet._ADDRESS_TIMEOUT_S", 0.0)
     with pytest.raises(WorkerLostError, match="is restarting"):  # noqa: PT012
         fleet.check()
         fleet.check()
@@ -477,7 +477,7 @@ def test_a_fleet_waits_for_actors_that_are_being_replaced(monkeypatch: Any) -> N
 
 
 def gamecore(address: str, *arguments: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "bray_actor.gamecore", "--env", "cartpole"]
+    command = [sys.executable, "-m", "bray_actor.gamecores.gamecore", "--env", "cartpole"]
     return subprocess.Popen([*command, "--address", address, *arguments])
 
 

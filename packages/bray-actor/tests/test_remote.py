@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bray_actor import GamecoreFleet, PolicyActor, PolicyConfig
-from bray_actor.gamecore import play
+from bray_actor.gamecores.gamecore import play
 from bray_core.protocols import Actor, Answer
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]

@@ -20,10 +20,10 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from bray_actor import Rollouts, Runner, segment_spec
-from bray_actor.batch_decoder import BatchDiagonalGaussian
-from bray_actor.decoder import DiagonalGaussian, check_outputs
-from bray_actor.rollout_worker import RolloutWorker
-from bray_actor.squash import log_slope, squash
+from bray_actor.policy.batch_decoder import BatchDiagonalGaussian
+from bray_actor.policy.decoder import DiagonalGaussian, check_outputs
+from bray_actor.policy.squash import log_slope, squash
+from bray_actor.runners.rollout_worker import RolloutWorker
 from bray_core import metrics
 from bray_core.errors import ConfigError, SpecError
 from bray_core.layout import Layout, Packed

@@ -11,8 +11,12 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from bray_actor import PolicyActor, PolicyConfig, Runner, segment_spec
-from bray_actor.batch_decoder import BatchCategorical, BatchDiagonalGaussian, BatchMultiCategorical
-from bray_actor.gamecore import play
+from bray_actor.gamecores.gamecore import play
+from bray_actor.policy.batch_decoder import (
+    BatchCategorical,
+    BatchDiagonalGaussian,
+    BatchMultiCategorical,
+)
 from bray_actor.spaces import spec_of
 from bray_core import nested
 from bray_core.errors import ConfigError, ServiceError, SpecError

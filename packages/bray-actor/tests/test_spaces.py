@@ -8,7 +8,7 @@ import pytest
 from gymnasium import spaces
 
 from bray_actor import PolicyActor, PolicyConfig
-from bray_actor.gamecore import play
+from bray_actor.gamecores.gamecore import play
 from bray_actor.spaces import spec_of, to_action, to_arrays
 from bray_core import codec, nested
 from bray_core.errors import ConfigError

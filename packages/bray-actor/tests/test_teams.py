@@ -10,9 +10,9 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 from bray_actor import Runner, segment_spec
-from bray_actor.parallel_teams import ParallelTeams
+from bray_actor.runners.parallel_teams import ParallelTeams
+from bray_actor.runners.team_environments import AgentEnvironment, TeamEnvironment
 from bray_actor.spaces import spec_of
-from bray_actor.team_environments import AgentEnvironment, TeamEnvironment
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout, Packed
 from bray_core.protocols import Answer

@@ -7,29 +7,29 @@ from typing import Any
 
 import torch
 
-from bray_algo import (
+from bray_algo.losses import (
     a2c,
     adversarial,
-    alphazero,
     appo,
     c51,
     cloning,
     critics,
     dqn,
     imitation,
-    losses,
     mappo,
-    mixers,
     ppo,
     qr_dqn,
-    returns,
     rnd,
     sac,
     sac_discrete,
-    targets,
     td3,
     vtrace_actor_critic,
 )
+from bray_algo.losses import discrete as losses
+from bray_algo.networks import mixers
+from bray_algo.returns import advantages as returns
+from bray_algo.returns import targets
+from bray_algo.search import alphazero
 
 N, A, K, T = 3, 4, 5, 3
 Arguments = dict[str, Any]

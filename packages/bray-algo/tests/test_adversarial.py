@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from bray_algo import adversarial
+from bray_algo.losses import adversarial
 
 
 def sigmoid(x: float) -> float:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bray_algo.league import Freeze, League, LeagueRules
-from bray_algo.selfplay import pfsp_weights
+from bray_algo.league.league import Freeze, League, LeagueRules
+from bray_algo.league.selfplay import pfsp_weights
 
 LEARNERS: Any = {
     "main": "main",

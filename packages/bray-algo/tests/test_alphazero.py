@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from bray_algo.alphazero import SelfPlay, alphazero_loss, evaluator
-from bray_algo.board_network import BoardNetwork
 from bray_algo.games import TIC_TAC_TOE
-from bray_algo.mcts import SearchConfig
+from bray_algo.networks.board_network import BoardNetwork
+from bray_algo.search.alphazero import SelfPlay, alphazero_loss, evaluator
+from bray_algo.search.mcts import SearchConfig
 
 N, A = 5, 4
 QUIET = SearchConfig(num_simulations=60, noise_fraction=0)

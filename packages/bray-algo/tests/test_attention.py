@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from bray_algo import entities
-from bray_algo.attention import Attention, EntityTransformer
+from bray_algo.networks import entities
+from bray_algo.networks.attention import Attention, EntityTransformer
 
 D, HEADS = 6, 2
 

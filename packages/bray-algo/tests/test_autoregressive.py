@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from bray_algo import multi_categorical
-from bray_algo.autoregressive import AutoRegressiveHead
+from bray_algo.distributions import multi_categorical
+from bray_algo.distributions.autoregressive import AutoRegressiveHead
 
 SIZES = (2, 3, 4)
 ACTIONS = torch.tensor(list(itertools.product(*map(range, SIZES))))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributions import Beta, kl_divergence
 
-from bray_algo import beta
+from bray_algo.distributions import beta
 
 
 def double(*numbers: float) -> torch.Tensor:

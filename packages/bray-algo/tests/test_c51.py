@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo import c51
+from bray_algo.losses import c51
 from bray_algo.validation import validating
 
 N, A, K = 5, 3, 7

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo import categorical
+from bray_algo.distributions import categorical
 from bray_algo.validation import validating
 
 A = 4

@@ -8,7 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo import behaviour_cloning_loss, categorical, cloning, gaussian
+from bray_algo import behaviour_cloning_loss
+from bray_algo.distributions import categorical, gaussian
+from bray_algo.losses import cloning
 
 N, A, D = 6, 4, 3
 

@@ -10,21 +10,18 @@ import torch
 from loss_cases import CASES, segment
 from torch.utils import _pytree as pytree
 
-from bray_algo import (
+from bray_algo import columns, ratios
+from bray_algo.distributions import (
     beta,
     categorical,
-    columns,
     discretised,
-    dqn,
     gaussian,
     multi_categorical,
-    ratios,
-    returns,
     squashed_gaussian,
-    targets,
-    td3,
-    value_rescaling,
 )
+from bray_algo.losses import dqn, td3
+from bray_algo.returns import advantages as returns
+from bray_algo.returns import targets, value_rescaling
 
 LOGITS, ACTION = torch.randn(5, 4), torch.tensor([0, 3, 1, 2, 2])
 LEGAL = torch.tensor([[True, False, True, True]]).expand(5, 4)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo import discretised
+from bray_algo.distributions import discretised
 
 D, K = 2, 5
 

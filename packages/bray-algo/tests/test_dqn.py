@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo import dqn
+from bray_algo.losses import dqn
 
 N, A = 6, 4
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo.elo import EloFit, elo_expected, fit_elo
+from bray_algo.league.elo import EloFit, elo_expected, fit_elo
 
 
 def played(rating: Any, num_games: int, seed: int) -> tuple[Any, Any]:

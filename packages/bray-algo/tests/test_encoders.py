@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo.encoders import Embeddings, binary, one_hot, sinusoidal
+from bray_algo.networks.encoders import Embeddings, binary, one_hot, sinusoidal
 from bray_algo.validation import validating
 
 

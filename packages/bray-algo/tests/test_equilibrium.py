@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo.equilibrium import exploitability, fictitious_play, nash, symmetrised
+from bray_algo.league.equilibrium import exploitability, fictitious_play, nash, symmetrised
 
 RPS = np.array([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]])
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo import gaussian
+from bray_algo.distributions import gaussian
 
 
 @given(st.integers(0, 1000))

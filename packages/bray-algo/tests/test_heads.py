@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from bray_algo import categorical
-from bray_algo.heads import DuellingHead, PointerHead
+from bray_algo.distributions import categorical
+from bray_algo.networks.heads import DuellingHead, PointerHead
 
 
 def test_the_pointer_against_loops() -> None:

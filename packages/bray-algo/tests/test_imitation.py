@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bray_algo import categorical, imitation, schedules
+from bray_algo import schedules
+from bray_algo.distributions import categorical
+from bray_algo.losses import imitation
 
 N, A = 6, 4
 Direction = Literal["teacher_student", "student_teacher"]

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bray_algo import a2c, appo, gae, n_step, ppo
-from bray_algo import vtrace_actor_critic as impala
+from bray_algo import gae, n_step
+from bray_algo.losses import a2c, appo, ppo
+from bray_algo.losses import vtrace_actor_critic as impala
 
 T, B, GAMMA = 6, 3, 0.9
 

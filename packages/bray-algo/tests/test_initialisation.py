@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from bray_algo.initialisation import initialise_
+from bray_algo.networks.initialisation import initialise_
 
 
 def test_orthogonal_rows_have_the_gain() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bray_algo.intervals import beta_cdf, beta_interval, beta_quantile, wilson_interval
+from bray_algo.league.intervals import beta_cdf, beta_interval, beta_quantile, wilson_interval
 
 UNIT = st.floats(0.001, 0.999)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bray_algo import mappo, ppo
+from bray_algo.losses import mappo, ppo
 
 N, M = 5, 3
 

@@ -19,7 +19,7 @@ from bray_algo.games import (
     play_match,
     solve,
 )
-from bray_algo.mcts import SearchConfig, search
+from bray_algo.search.mcts import SearchConfig, search
 
 QUIET = SearchConfig(num_simulations=200, noise_fraction=0)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from bray_algo.memory import Gate, GatedTransformerXL, Memory, RelativeAttention
+from bray_algo.networks.memory import Gate, GatedTransformerXL, Memory, RelativeAttention
 
 D, HEADS = 4, 2
 

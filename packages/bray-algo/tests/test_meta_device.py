@@ -11,23 +11,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bray_algo import (
+from bray_algo.losses import (
     adversarial,
     c51,
     cloning,
     critics,
     dqn,
-    mixers,
     qr_dqn,
     rnd,
     sac,
     sac_discrete,
-    targets,
     td3,
-    value_rescaling,
 )
-from bray_algo.noisy import NoisyLinear
+from bray_algo.networks import mixers
+from bray_algo.networks.noisy import NoisyLinear
 from bray_algo.polyak import polyak_
+from bray_algo.returns import targets, value_rescaling
 
 N, A, K, C = 4, 3, 5, 2
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from bray_algo import mixers, targets
+from bray_algo.networks import mixers
+from bray_algo.returns import targets
 
 M, N, A, S = 5, 3, 4, 6
 

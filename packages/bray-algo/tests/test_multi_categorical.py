@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo import multi_categorical
+from bray_algo.distributions import multi_categorical
 from bray_algo.validation import validating
 
 SIZES = (2, 3, 4)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from bray_algo.noisy import NoisyLinear, redraw_noise_
+from bray_algo.networks.noisy import NoisyLinear, redraw_noise_
 
 
 def test_the_noise_is_factorised() -> None:

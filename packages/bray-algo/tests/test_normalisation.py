@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo.normalisation import Moments, RunningNorm, merge, moments
+from bray_algo.networks.normalisation import Moments, RunningNorm, merge, moments
 
 
 @given(st.integers(0, 1000))

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo import targets
+from bray_algo.returns import targets
 
 
 @given(st.floats(0, 1), st.lists(st.tuples(st.booleans(), st.integers(1, 9)), min_size=1))

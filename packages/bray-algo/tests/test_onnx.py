@@ -8,27 +8,25 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bray_algo import (
-    NatureCNN,
-    PolicyValueMLP,
+from bray_algo import NatureCNN, PolicyValueMLP, mlp
+from bray_algo.distributions import (
     beta,
     categorical,
     discretised,
-    entities,
     gaussian,
-    mlp,
     multi_categorical,
     squashed_gaussian,
 )
-from bray_algo.attention import EntityTransformer
-from bray_algo.autoregressive import AutoRegressiveHead
-from bray_algo.encoders import Embeddings, binary, one_hot, sinusoidal
-from bray_algo.heads import DuellingHead, PointerHead
-from bray_algo.impala import ImpalaResNet
-from bray_algo.memory import GatedTransformerXL, Memory
-from bray_algo.normalisation import RunningNorm
-from bray_algo.recurrent import Recurrent
-from bray_algo.spatial import scatter
+from bray_algo.distributions.autoregressive import AutoRegressiveHead
+from bray_algo.networks import entities
+from bray_algo.networks.attention import EntityTransformer
+from bray_algo.networks.encoders import Embeddings, binary, one_hot, sinusoidal
+from bray_algo.networks.heads import DuellingHead, PointerHead
+from bray_algo.networks.impala import ImpalaResNet
+from bray_algo.networks.memory import GatedTransformerXL, Memory
+from bray_algo.networks.normalisation import RunningNorm
+from bray_algo.networks.recurrent import Recurrent
+from bray_algo.networks.spatial import scatter
 
 
 class Modes(nn.Module):

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo.intervals import beta_interval, wilson_interval
-from bray_algo.payoff import PayoffTable
+from bray_algo.league.intervals import beta_interval, wilson_interval
+from bray_algo.league.payoff import PayoffTable
 
 NAMES = ["ann", "bob", "cid", "dot"]
 GAMES = st.lists(

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from bray_algo.noisy import NoisyLinear
+from bray_algo.networks.noisy import NoisyLinear
 from bray_algo.polyak import polyak_
 
 

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bray_algo import gaussian, ppo, ppo_loss
+from bray_algo import ppo_loss
+from bray_algo.distributions import gaussian
+from bray_algo.losses import ppo
 
 N = 7
 

@@ -11,25 +11,19 @@ from loss_cases import CASES
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from bray_algo import (
-    a2c,
-    appo,
+from bray_algo import gae, n_step, vtrace
+from bray_algo.columns import standardised
+from bray_algo.distributions import (
     beta,
     categorical,
     discretised,
-    gae,
     gaussian,
-    mappo,
     multi_categorical,
-    n_step,
-    ppo,
     squashed_gaussian,
-    vtrace,
-    vtrace_actor_critic,
 )
-from bray_algo.columns import standardised
+from bray_algo.losses import a2c, appo, mappo, ppo, vtrace_actor_critic
 from bray_algo.ratios import MAX_LOG_RATIO
-from bray_algo.returns import retrace, td_lambda, upgo
+from bray_algo.returns.advantages import retrace, td_lambda, upgo
 
 HALVES = [torch.float16, torch.bfloat16]
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo import qr_dqn
+from bray_algo.losses import qr_dqn
 
 N, A, K = 4, 3, 5
 

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bray_algo import c51, dqn, targets
-from bray_algo.noisy import NoisyLinear, redraw_noise_
+from bray_algo.losses import c51, dqn
+from bray_algo.networks.noisy import NoisyLinear, redraw_noise_
 from bray_algo.polyak import polyak_
+from bray_algo.returns import targets
 
 STATES, ACTIONS, ATOMS, STEPS, GAMMA = 6, 2, 21, 3, 0.9
 

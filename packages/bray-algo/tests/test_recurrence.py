@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo.recurrence import discounted_sum
+from bray_algo.returns.recurrence import discounted_sum
 
 
 def plain(delta: np.ndarray, carry: np.ndarray) -> np.ndarray:

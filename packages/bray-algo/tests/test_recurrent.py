@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bray_algo.recurrent import Recurrent
+from bray_algo.networks.recurrent import Recurrent
 
 D, H, L = 3, 4, 2
 KINDS = ["lstm", "gru"]

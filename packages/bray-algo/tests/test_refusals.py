@@ -11,43 +11,24 @@ import pytest
 import torch
 from loss_cases import CASES
 
-from bray_algo import (
-    a2c,
+from bray_algo import evolution, pbt, schedules, validation
+from bray_algo.distributions import (
     beta,
-    c51,
     categorical,
-    cloning,
     discretised,
-    dqn,
-    elo,
-    encoders,
-    evolution,
     gaussian,
-    imitation,
-    initialisation,
-    intervals,
-    mcts,
-    mixers,
     multi_categorical,
-    payoff,
-    pbt,
-    ppo,
-    rnd,
-    sac,
-    sac_discrete,
-    schedules,
-    selfplay,
     squashed_gaussian,
-    targets,
-    td3,
-    trueskill,
-    validation,
-    value_rescaling,
 )
-from bray_algo.autoregressive import AutoRegressiveHead
-from bray_algo.networks import mlp
-from bray_algo.noisy import NoisyLinear
-from bray_algo.normalisation import RunningNorm, moments
+from bray_algo.distributions.autoregressive import AutoRegressiveHead
+from bray_algo.league import elo, intervals, payoff, selfplay, trueskill
+from bray_algo.losses import a2c, c51, cloning, dqn, imitation, ppo, rnd, sac, sac_discrete, td3
+from bray_algo.networks import encoders, initialisation, mixers
+from bray_algo.networks.feedforward import mlp
+from bray_algo.networks.noisy import NoisyLinear
+from bray_algo.networks.normalisation import RunningNorm, moments
+from bray_algo.returns import targets, value_rescaling
+from bray_algo.search import mcts
 
 NAN, INF = math.nan, math.inf
 N, A = 3, 4

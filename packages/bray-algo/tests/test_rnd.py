@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from bray_algo import rnd
+from bray_algo.losses import rnd
 
 T, B = 6, 3
 

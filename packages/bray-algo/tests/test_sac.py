@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo import critics, gaussian, sac
+from bray_algo.distributions import gaussian
+from bray_algo.losses import critics, sac
 
 K, N = 2, 5
 

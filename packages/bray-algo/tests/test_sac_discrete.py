@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo import categorical, sac_discrete
+from bray_algo.distributions import categorical
+from bray_algo.losses import sac_discrete
 
 K, N, A = 2, 5, 3
 

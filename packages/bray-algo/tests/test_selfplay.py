@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo.champion import Champion
-from bray_algo.elo import elo_expected
-from bray_algo.selfplay import gate, past_weights, pfsp_weights, wanted_weights
-from bray_algo.trueskill import Rating, chances, update
+from bray_algo.league.champion import Champion
+from bray_algo.league.elo import elo_expected
+from bray_algo.league.selfplay import gate, past_weights, pfsp_weights, wanted_weights
+from bray_algo.league.trueskill import Rating, chances, update
 
 RATES = st.lists(st.floats(0, 1), min_size=1, max_size=20)
 

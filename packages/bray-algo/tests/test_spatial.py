@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo.spatial import scatter
+from bray_algo.networks.spatial import scatter
 
 B, N, D, H, W = 2, 6, 3, 2, 3
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
-from bray_algo import gaussian, squashed_gaussian
+from bray_algo.distributions import gaussian, squashed_gaussian
 
 
 def entropy_by_sums(mean: float, std: float) -> float:

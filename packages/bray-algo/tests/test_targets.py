@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bray_algo import gae, n_step, vtrace
-from bray_algo.returns import retrace, td_lambda, upgo
+from bray_algo.returns.advantages import retrace, td_lambda, upgo
 
 Problem = dict[str, Any]
 

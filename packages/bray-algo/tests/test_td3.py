@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo import critics, td3
+from bray_algo.losses import critics, td3
 
 K, N = 2, 5
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo.trueskill import Rating, chances, update
+from bray_algo.league.trueskill import Rating, chances, update
 
 BETA, MARGIN_OF_TENTH = 25 / 6, 0.7404665874521482
 

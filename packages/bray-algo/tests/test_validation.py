@@ -9,7 +9,10 @@ import torch
 from loss_cases import CASES, Arguments, N, T
 from torch import Tensor
 
-from bray_algo import categorical, columns, imitation, losses, validation
+from bray_algo import columns, validation
+from bray_algo.distributions import categorical
+from bray_algo.losses import discrete as losses
+from bray_algo.losses import imitation
 
 READ = [
     (case, name)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo.value_rescaling import rescale, unrescale
+from bray_algo.returns.value_rescaling import rescale, unrescale
 
 reals = st.floats(-1e6, 1e6)
 

@@ -44,7 +44,7 @@ def test_transitions_have_their_stacks(axis, n, stacks):
 @pytest.mark.parametrize("large", [0, 2048])
 @pytest.mark.parametrize("axis", [0, -1])
 def test_sequences_have_their_stacks(axis, large, stacks, monkeypatch):
-    monkeypatch.setattr("bray_buffer.columns._LARGE", large)  # both ways to fill a batch
+    monkeypatch.setattr("bray_buffer.replay.columns._LARGE", large)  # both ways to fill a batch
     store = replay(
         stacks, axis, unit="sequence", capacity=20, batch_size=100, sequence_length=3, burn_in=2
     )

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bray_buffer import Mixture, ReplayBuffer, ReplayConfig
-from bray_buffer.link import SharedLink
-from bray_buffer.n_step import n_step
-from bray_buffer.slot_pool import deadline_after
-from bray_buffer.worker import BufferWorker
+from bray_buffer.replay.n_step import n_step
+from bray_buffer.shared.link import SharedLink
+from bray_buffer.shared.slot_pool import deadline_after
+from bray_buffer.shared.worker import BufferWorker
 from bray_core import nested
 from bray_core.layout import Layout, Packed
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_buffer.rate_limiter import RateLimiter
+from bray_buffer.replay.rate_limiter import RateLimiter
 from bray_core.errors import ConfigError, SpecError
 
 rates = st.floats(0.01, 50)

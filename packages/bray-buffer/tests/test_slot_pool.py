@@ -12,12 +12,12 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
-from bray_buffer.lag import PolicyLag
-from bray_buffer.slot_pool import PREFIX, PoolShape, SlotPool, deadline_after
+from bray_buffer.queue.lag import PolicyLag
+from bray_buffer.shared.slot_pool import PREFIX, PoolShape, SlotPool, deadline_after
 from bray_core import nested
 from bray_core.errors import CapacityError, ClosedError, NotFoundError
+from bray_core.files.shared_file import FOLDER, SharedFile
 from bray_core.layout import Layout
-from bray_core.shared_file import FOLDER, SharedFile
 
 NBYTES = 64
 SOON_S = 30.0
@@ -26,8 +26,8 @@ START = """
 import sys, os, signal, time
 import numpy as np
 from pathlib import Path
-from bray_buffer.slot_pool import *
-from bray_core.shared_file import SharedFile
+from bray_buffer.shared.slot_pool import *
+from bray_core.files.shared_file import SharedFile
 pool = SlotPool.open(SharedFile.open(Path(sys.argv[1])))
 rows = np.full((10_000, 64), int(sys.argv[2]), np.uint8)
 """

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bray_buffer.slot_table import COUNTERS, SlotTable
+from bray_buffer.shared.slot_table import COUNTERS, SlotTable
 
 SLOTS, ROWS, QUEUED = 5, 3, 2
 STEPS = 6

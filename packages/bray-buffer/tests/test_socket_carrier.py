@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from bray_buffer.socket_carrier import Listener, Sender
+from bray_buffer.shared.socket_carrier import Listener, Sender
 
 TOKEN = "secret-of-this-test"
 NBYTES = 64

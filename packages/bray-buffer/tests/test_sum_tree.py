@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_buffer.sum_tree import SumTree
+from bray_buffer.replay.sum_tree import SumTree
 
 
 def shares(tree, values):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from bray_buffer import BufferConfig, ReplayConfig, storage
-from bray_buffer.link import SharedLink
-from bray_buffer.slot_pool import deadline_after
-from bray_buffer.socket_carrier import Sender
-from bray_buffer.worker import BufferWorker
+from bray_buffer.shared.link import SharedLink
+from bray_buffer.shared.slot_pool import deadline_after
+from bray_buffer.shared.socket_carrier import Sender
+from bray_buffer.shared.worker import BufferWorker
 from bray_core import nested
 from bray_core.errors import ClosedError, SpecError
 from bray_core.layout import Packed
@@ -218,7 +218,7 @@ def test_content_is_saved_and_loaded(make, link, block, layout, numbers, tmp_pat
 
 WORKER = """
 import sys, pickle
-from bray_buffer.worker import BufferWorker
+from bray_buffer.shared.worker import BufferWorker
 layout, config, token = pickle.loads(bytes.fromhex(sys.stdin.readline()))
 worker = BufferWorker(layout, config, token, 0, "127.0.0.1")
 print("up", flush=True)
@@ -265,7 +265,7 @@ class _Like:
     """What `describe_buffer` reads."""
 
     def __init__(self, layout, config, token):
-        from bray_buffer.terms import Terms
+        from bray_buffer.shared.terms import Terms
 
         self.layout = self.batch_layout = layout
         self._terms = Terms.of(config)

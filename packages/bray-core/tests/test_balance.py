@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from bray_core.balance import STRATEGIES, Balance
 from bray_core.errors import ConfigError
+from bray_core.remote.balance import STRATEGIES, Balance
 
 N = 8000
 SIZE = 8

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import jsonschema
 import pytest
 
-from bray_core.bounds import bounds
 from bray_core.errors import ConfigError
-from bray_core.json_schema import json_schema
+from bray_core.settings.bounds import bounds
+from bray_core.settings.json_schema import json_schema
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

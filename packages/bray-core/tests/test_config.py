@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import pytest
 
-from bray_core.choice import check_choice, closest
 from bray_core.config import (
     from_mapping,
     load_text,
@@ -17,6 +16,7 @@ from bray_core.config import (
     with_overrides,
 )
 from bray_core.errors import ConfigError, SettingsError
+from bray_core.settings.choice import check_choice, closest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

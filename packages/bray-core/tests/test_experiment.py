@@ -12,7 +12,7 @@ import yaml
 
 from bray_core import metrics, runtime
 from bray_core.errors import AlreadyExistsError, ConfigError, MissingExtraError, NotFoundError
-from bray_core.experiment import Experiment, write_atomic
+from bray_core.trials.experiment import Experiment, write_atomic
 
 
 def test_a_trial_has_its_folders_and_a_launch_its_own(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_configuration_that_yaml_cannot_hold(tmp_path: Path) -> None:
 
 
 def test_launches_of_one_second_are_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bray_core.experiment.time.strftime", lambda *_: "20260101-000000")
+    monkeypatch.setattr("bray_core.trials.experiment.time.strftime", lambda *_: "20260101-000000")
     launches = []
     for _ in range(3):
         experiment = Experiment.open(tmp_path, "trial")
@@ -151,7 +151,7 @@ def test_the_log_is_kept_while_it_is_open(tmp_path: Path) -> None:
 def test_levels_come_back_with_the_last_trial_and_one_that_was_set_stays() -> None:
     code = """if True:
         import logging, tempfile
-        from bray_core.experiment import Experiment
+        from bray_core.trials.experiment import Experiment
 
         own, unset = logging.getLogger("bray_model"), logging.getLogger("bray_core")
         own.setLevel(logging.ERROR)
@@ -197,7 +197,7 @@ class TestRuntime:
     def test_without_ray_it_names_the_extra(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.delitem(sys.modules, "bray_core.remote", raising=False)
+        monkeypatch.delitem(sys.modules, "bray_core.remote.pool", raising=False)
         monkeypatch.setitem(sys.modules, "ray", None)
         with pytest.raises(MissingExtraError, match=r"'ray' needs.*install bray-core\[ray\]"):
             runtime.init(tmp_path, "one", "ray")
@@ -219,8 +219,8 @@ class TestRuntime:
         def refuse() -> None:
             raise OSError("no")
 
-        monkeypatch.setattr("bray_core.remote.init_ray", lambda address: True)
-        monkeypatch.setattr("bray_core.remote.shutdown_ray", refuse)
+        monkeypatch.setattr("bray_core.remote.pool.init_ray", lambda address: True)
+        monkeypatch.setattr("bray_core.remote.pool.shutdown_ray", refuse)
         opened = runtime.init(tmp_path, "one", "ray")
         assert opened.runtime == "ray"
         with pytest.raises(OSError, match="no"):

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from bray_core.history import History
-from bray_core.sample import Sample
+from bray_core.metrics.history import History
+from bray_core.metrics.sample import Sample
 
 
 def sample(value: float, name: str = "a/x") -> Sample:

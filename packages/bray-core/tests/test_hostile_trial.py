@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from bray_core.axes import Axes
 from bray_core.errors import CodecError
-from bray_core.json_file import finite, read_object
-from bray_core.json_lines import (
+from bray_core.files.json_file import finite, read_object
+from bray_core.metrics.axes import Axes
+from bray_core.metrics.json_lines import (
     COUNTS,
     FILE,
     JsonLinesSink,
@@ -23,9 +23,9 @@ from bray_core.json_lines import (
     tail,
     whole_lines,
 )
-from bray_core.launch_record import RECORD, LaunchRecord
-from bray_core.recent_return import recent_return
-from bray_core.trial import Trial
+from bray_core.metrics.recent_return import recent_return
+from bray_core.trials.launch_record import RECORD, LaunchRecord
+from bray_core.trials.trial import Trial
 
 GOOD = b'{"frames": 5, "steps": 2, "policy_version": 1, "seconds": 3, "values": {"a": 1.5}}'
 BAD_LINES = [

@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bray_core import hub_wire, uplink
 from bray_core.errors import CodecError, ConfigError
-from bray_core.hub import ADDRESS, Gathered, Hub
-from bray_core.hub_wire import Line
-from bray_core.metrics import Registry
-from bray_core.sample import Sample
+from bray_core.metrics import Registry, hub_wire, uplink
+from bray_core.metrics.hub import ADDRESS, Gathered, Hub
+from bray_core.metrics.hub_wire import Line
+from bray_core.metrics.sample import Sample
 
 NEVER_S = 1e6
 
 WORKER = """
 import json, logging, os, sys
 import numpy as np
-from bray_core import metrics, uplink
+from bray_core import metrics
+from bray_core.metrics import uplink
 from bray_core.errors import BrayError
 
 uplink.join("actor", int(sys.argv[1]))
@@ -115,7 +115,7 @@ def test_who_joined_and_left_is_told(
     made: Any, worker: Worker, caplog: pytest.LogCaptureFixture
 ) -> None:
     hub, _, _ = made
-    caplog.set_level(logging.INFO, "bray_core.hub")
+    caplog.set_level(logging.INFO, "bray_core.metrics.hub")
     second = Worker(1)
     second.kill()
     deadline = time.monotonic() + 20
@@ -256,7 +256,7 @@ def test_the_environment_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_lines_of_a_trial(tmp_path: Path) -> None:
-    from bray_core.trial_log import TrialLog
+    from bray_core.trials.trial_log import TrialLog
 
     log = TrialLog(tmp_path / "bray.log")
     log.write_line(Line(0.25, logging.WARNING, "a.b", "told"), "actor", 3)

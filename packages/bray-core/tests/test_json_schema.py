@@ -9,7 +9,7 @@ from typing import Any, Literal
 import jsonschema
 import pytest
 
-from bray_core.json_schema import descriptions, json_schema
+from bray_core.settings.json_schema import descriptions, json_schema
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

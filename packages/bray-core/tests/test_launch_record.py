@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bray_core import git
 from bray_core.errors import CodecError
-from bray_core.experiment import Experiment, newest_launch
-from bray_core.launch_record import CHANGES, RECORD, LaunchRecord
-from bray_core.trial import Trial
+from bray_core.trials import git
+from bray_core.trials.experiment import Experiment, newest_launch
+from bray_core.trials.launch_record import CHANGES, RECORD, LaunchRecord
+from bray_core.trials.trial import Trial
 
 BEGIN = (
     "import os, sys; from pathlib import Path; from bray_core import Experiment; "

@@ -3,7 +3,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_core.placement import share_out
+from bray_core.remote.placement import share_out
 
 
 def test_workers_are_in_proportion_to_cpus() -> None:

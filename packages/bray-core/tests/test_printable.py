@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from bray_core.printable import printable, printable_lines
+from bray_core.files.printable import printable, printable_lines
 
 
 def test_what_does_not_print_is_escaped() -> None:

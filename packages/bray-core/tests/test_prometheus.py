@@ -7,8 +7,7 @@ import subprocess
 
 import pytest
 
-from bray_core import prometheus
-from bray_core.metrics import Registry
+from bray_core.metrics import Registry, prometheus
 
 
 def recorded() -> Registry:

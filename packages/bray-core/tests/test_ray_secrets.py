@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bray_core import ray_secrets
 from bray_core.errors import ConfigError
+from bray_core.remote import ray_secrets
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_home_that_cannot_be_written_is_named(
 
 def test_processes_that_make_it_together_have_the_same_one(home: Path) -> None:
     script = """
-from bray_core import ray_secrets
+from bray_core.remote import ray_secrets
 ray_secrets.secure_token(create=True)
 print(ray_secrets.token_file().read_text())
 """

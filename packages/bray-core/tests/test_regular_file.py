@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bray_core.errors import BrayError, RefusedFileError
-from bray_core.regular_file import open_regular, read_regular, resolve_inside
+from bray_core.files.regular_file import open_regular, read_regular, resolve_inside
 
 
 def _socket(path: Path) -> None:

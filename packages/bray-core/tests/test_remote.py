@@ -28,8 +28,8 @@ from bray_core.errors import (
     PortInUseError,
     WorkerLostError,
 )
-from bray_core.hub import Hub
-from bray_core.trial_log import TrialLog
+from bray_core.metrics.hub import Hub
+from bray_core.trials.trial_log import TrialLog
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
@@ -46,7 +46,7 @@ class Adder:
         return self.total
 
     def index(self) -> int:
-        from bray_core.remote import worker_index
+        from bray_core.remote.pool import worker_index
 
         return worker_index()
 
@@ -66,7 +66,7 @@ class Adder:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Any]:
-    from bray_core.remote import WorkerPool
+    from bray_core.remote.pool import WorkerPool
 
     made = WorkerPool("adders", Adder, args=(10,), num_workers=2)
     yield made
@@ -103,7 +103,7 @@ def test_a_deadline_is_kept(pool: Any) -> None:
 
 
 def test_names_are_unique_and_can_be_looked_up(pool: Any) -> None:
-    from bray_core.remote import WorkerPool
+    from bray_core.remote.pool import WorkerPool
 
     with pytest.raises(AlreadyExistsError, match=r"'adders' exists already"):
         WorkerPool("adders", Adder, args=(0,))
@@ -116,7 +116,7 @@ def test_names_are_unique_and_can_be_looked_up(pool: Any) -> None:
 
 
 def test_workers_report_to_the_hub(tmp_path: Path) -> None:
-    from bray_core.remote import WorkerPool
+    from bray_core.remote.pool import WorkerPool
 
     log = TrialLog(tmp_path / "bray.log")
     hub = Hub(metrics.Registry(), write_line=log.write_line, every_s=1e6)
@@ -162,7 +162,7 @@ def test_strategies_keep_their_promise(pool: Any) -> None:
 
 
 def test_a_killed_worker_is_replaced() -> None:
-    from bray_core.remote import WorkerPool
+    from bray_core.remote.pool import WorkerPool
 
     made = WorkerPool("mortal", Adder, args=(0,))
     try:
@@ -193,7 +193,7 @@ def test_a_killed_worker_is_replaced() -> None:
 
 
 def test_nonsense_is_refused() -> None:
-    from bray_core.remote import WorkerPool
+    from bray_core.remote.pool import WorkerPool
 
     with pytest.raises(ConfigError, match="num_workers: expected 1 or more, got 0"):
         WorkerPool("none", Adder, num_workers=0)
@@ -215,7 +215,7 @@ def test_a_worker_that_is_not_there(pool: Any, index: int) -> None:
 
 
 def test_a_factory_that_fails_is_quoted_and_leaves_the_name_free() -> None:
-    from bray_core.remote import WorkerPool
+    from bray_core.remote.pool import WorkerPool
 
     with pytest.raises(WorkerLostError, match="ConfigError: start: expected 0 or more, got -1"):
         WorkerPool("failing", Adder, args=(-1,), num_workers=2)
@@ -223,7 +223,7 @@ def test_a_factory_that_fails_is_quoted_and_leaves_the_name_free() -> None:
 
 
 def test_a_closed_pool_says_so() -> None:
-    from bray_core.remote import WorkerPool
+    from bray_core.remote.pool import WorkerPool
 
     made = WorkerPool("brief", Adder, args=(0,))
     handle = WorkerPool.get("brief")
@@ -242,7 +242,7 @@ def test_a_closed_pool_says_so() -> None:
 def test_a_pool_is_placed_on_a_node_that_exists() -> None:
     import ray
 
-    from bray_core.remote import WorkerPool
+    from bray_core.remote.pool import WorkerPool
 
     here = ray.get_runtime_context().get_node_id()
     placed = WorkerPool("placed", Adder, args=(1,), node=here)
@@ -267,7 +267,7 @@ class Large:
 
 def test_a_worker_made_of_much_is_replaced_again_and_again() -> None:
     """Ray keeps large arguments in its object store, and drops them once the worker is there."""
-    from bray_core.remote import WorkerPool
+    from bray_core.remote.pool import WorkerPool
 
     pool = WorkerPool("large", Large, args=(np.zeros(1_000_000),))
     try:
@@ -281,7 +281,7 @@ def test_a_worker_made_of_much_is_replaced_again_and_again() -> None:
 
 
 def test_without_restart_a_dead_worker_stays_dead() -> None:
-    from bray_core.remote import WorkerPool
+    from bray_core.remote.pool import WorkerPool
 
     made = WorkerPool("frail", Adder, args=(0,), restart=False)
     try:
@@ -312,7 +312,7 @@ class Mortal:
 
 def test_a_worker_that_dies_again_and_again_ends_the_run(tmp_path: Path) -> None:
     """Whatever the program does meanwhile: it may wait for another pool's worker."""
-    from bray_core import remote
+    from bray_core.remote import pool as remote
     from bray_core.restart_limit import RestartLimit
 
     limit = RestartLimit(max_restarts=2)
@@ -339,7 +339,7 @@ def test_a_worker_that_dies_again_and_again_ends_the_run(tmp_path: Path) -> None
 
 
 def test_workers_that_are_killed_now_and_then_are_no_crash_loop(pool: Any) -> None:
-    from bray_core import remote
+    from bray_core.remote import pool as remote
 
     os.kill(pool.pids()[1], signal.SIGKILL)
     pool.wait_ready(60)
@@ -375,7 +375,7 @@ def marked():
             pass
     return found - {os.getpid()}
 
-from bray_core import remote
+from bray_core.remote import pool as remote
 from bray_core.errors import ClosedError
 import ray
 
@@ -464,7 +464,7 @@ def test_a_cluster_on_loopback_is_joined_by_its_address() -> None:
 
     script = """
 import os, sys
-from bray_core import remote
+from bray_core.remote import pool as remote
 remote.init_ray(sys.argv[1])
 pool = remote.WorkerPool("joined", dict)
 assert pool.pids()
@@ -482,7 +482,7 @@ print("alive")
 
 @pytest.mark.parametrize(("version", "is_new"), [("2.58.3", False), ("2.59.0", True)])
 def test_a_ray_without_tokens_is_refused(version: str, is_new: bool) -> None:
-    from bray_core import remote
+    from bray_core.remote import pool as remote
 
     if is_new:
         remote._check_version(version)
@@ -502,7 +502,7 @@ with runtime.init(sys.argv[1], "trial", "ray"):
 
 def test_sigterm_interrupts_a_launch_on_ray(tmp_path: Path) -> None:
     """Ray's own handler would drain its node for half a minute, then exit with 1: a failure."""
-    from bray_core.launch_record import LaunchRecord
+    from bray_core.trials.launch_record import LaunchRecord
 
     with subprocess.Popen(
         [sys.executable, "-c", TERMINATED, str(tmp_path)],
@@ -524,7 +524,7 @@ def test_sigterm_interrupts_a_launch_on_ray(tmp_path: Path) -> None:
 def test_a_programs_own_handler_of_sigterm_stays() -> None:
     script = """
 import signal
-from bray_core import remote
+from bray_core.remote import pool as remote
 seen = []
 handler = lambda number, frame: seen.append(number)
 signal.signal(signal.SIGTERM, handler)
@@ -547,7 +547,7 @@ def test_a_cluster_of_the_users_is_used_and_left_alone() -> None:
 
     script = """
 import sys
-from bray_core import remote
+from bray_core.remote import pool as remote
 import ray
 ray.init(address=sys.argv[1], log_to_driver=False, namespace="mine")
 remote.init_ray()
@@ -564,7 +564,8 @@ ray.shutdown()
 
 def test_a_cluster_that_does_not_start_is_named() -> None:
     script = """
-from bray_core import errors, remote
+from bray_core import errors
+from bray_core.remote import pool as remote
 def fail(**options):
     raise Exception("The current node timed out during startup.")
 remote.ray.init = fail
@@ -589,7 +590,8 @@ except errors.DeadlineError as error:
 def test_an_address_where_no_cluster_is(address: str, error: str, message: str) -> None:
     script = """
 import sys
-from bray_core import errors, remote
+from bray_core import errors
+from bray_core.remote import pool as remote
 try:
     remote.init_ray(sys.argv[1])
 except errors.BrayError as error:

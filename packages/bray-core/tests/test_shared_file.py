@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from bray_core.errors import CapacityError, ClosedError, NotFoundError
-from bray_core.shared_file import FOLDER, SharedFile, sweep
+from bray_core.files.shared_file import FOLDER, SharedFile, sweep
 
 PREFIX = "bray-testfile-"
 
@@ -26,7 +26,7 @@ def file() -> Iterator[SharedFile]:
 
 
 def start(script: str, *arguments: object) -> "subprocess.Popen[str]":
-    code = f"from bray_core.shared_file import *\nimport sys, os, signal\n{script}"
+    code = f"from bray_core.files.shared_file import *\nimport sys, os, signal\n{script}"
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         stdin=subprocess.PIPE,

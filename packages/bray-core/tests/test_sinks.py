@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bray_core.axes import AXES, Axes
 from bray_core.errors import ConfigError, MissingExtraError
-from bray_core.hub import Gathered
-from bray_core.json_lines import JsonLinesSink, curve, last_axes
 from bray_core.metrics import Registry
-from bray_core.sinks import Sinks
-from bray_core.tensorboard import Node, TensorBoardSink
+from bray_core.metrics.axes import AXES, Axes
+from bray_core.metrics.hub import Gathered
+from bray_core.metrics.json_lines import JsonLinesSink, curve, last_axes
+from bray_core.metrics.sinks import Sinks
+from bray_core.metrics.tensorboard import Node, TensorBoardSink
 
 AT = Axes(frames=30, steps=4, policy_version=2, seconds=1.5, wall_time_s=1000.0)
 

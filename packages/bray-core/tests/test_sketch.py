@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_core import sketch
 from bray_core.errors import ConfigError
-from bray_core.sample import Sample
+from bray_core.metrics import sketch
+from bray_core.metrics.sample import Sample
 
 RANDOM = np.random.default_rng(3)
 DISTRIBUTIONS = {

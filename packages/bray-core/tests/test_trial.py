@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bray_core import trial_lock
 from bray_core.errors import AlreadyExistsError, CodecError, ConfigError, NotFoundError
-from bray_core.experiment import Experiment, launches
-from bray_core.trial import Trial, clone, flatten, remove, trials
+from bray_core.trials import trial_lock
+from bray_core.trials.experiment import Experiment, launches
+from bray_core.trials.trial import Trial, clone, flatten, remove, trials
 
 
 def make(project: Path, name: str = "one", **config: object) -> Trial:
@@ -91,7 +91,7 @@ def test_who_waited_for_a_trial_that_was_removed_is_told(
         os.close(handle)
         removed.set()
 
-    monkeypatch.setattr("bray_core.trial_lock.time.sleep", wait)
+    monkeypatch.setattr("bray_core.trials.trial_lock.time.sleep", wait)
     thread = threading.Thread(target=take_it_away)
     thread.start()
     with pytest.raises(AlreadyExistsError, match="was removed a moment ago: try again"):

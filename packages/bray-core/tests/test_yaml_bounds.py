@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
-from bray_core import settings_build, settings_tree, yaml_nodes
-from bray_core.choice import closest
 from bray_core.config import load_text, with_overrides
 from bray_core.errors import ConfigError, SettingsError
-from bray_core.settings_tree import Value, override, parse, read, unwrap
+from bray_core.settings import settings_build, settings_tree, yaml_nodes
+from bray_core.settings.choice import closest
+from bray_core.settings.settings_tree import Value, override, parse, read, unwrap
 
 ROOT = Path(__file__).parents[3]
 

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from ray.cluster_utils import Cluster
 
-from bray_core import orphans
 from bray_core.errors import BrayError
 from bray_core.event_loop import EventLoopThread
-from bray_core.remote import WorkerPool, init_ray, shutdown_ray
+from bray_core.remote import orphans
+from bray_core.remote.pool import WorkerPool, init_ray, shutdown_ray
 from bray_model import remote
 
 SIZE = 500

@@ -10,7 +10,7 @@ import torch
 
 from bray_core.cli import main
 from bray_model import Model
-from bray_model.admin_pages import AdminPages, NoService
+from bray_model.serving.admin_pages import AdminPages, NoService
 from bray_server import ServerThread
 
 FILE = "application/octet-stream"

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from bray_core.errors import CapacityError, ClosedError, DeadlineError
 from bray_core.protocols import Answer
 from bray_model import ModelConfig
-from bray_model import batcher as batcher_module
-from bray_model.batcher import Batcher
-from bray_model.executor import Request
+from bray_model.batching import batcher as batcher_module
+from bray_model.batching.batcher import Batcher
+from bray_model.batching.executor import Request
 
 LONG_US = 60_000_000
 

@@ -8,10 +8,11 @@ import torch
 
 from bray_core.cli import main
 from bray_core.errors import ExportError
-from bray_model import Manifest, Model, bench
-from bray_model.bench import Measurement, recommend
-from bray_model.manifest import Recommendation, sha256
-from bray_model.validate import validate
+from bray_model import Manifest, Model
+from bray_model.export import bench
+from bray_model.export.bench import Measurement, recommend
+from bray_model.export.manifest import Recommendation, sha256
+from bray_model.export.validate import validate
 
 
 def measured(*rates, backend="onnxruntime"):
@@ -122,7 +123,7 @@ def test_validate_finds_a_graph_whose_rows_depend_on_each_other(tmp_path, monkey
         def forward(self, x):
             return x - x.mean(0, keepdim=True)
 
-    monkeypatch.setattr("bray_model.export.check_rows", lambda *given: None)
+    monkeypatch.setattr("bray_model.export.exporter.check_rows", lambda *given: None)
     folder = tmp_path / "export"
     with Model(Mean(), np.zeros((1, 3), np.float32)) as model:
         model.export(folder)

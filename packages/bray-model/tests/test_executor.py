@@ -5,8 +5,8 @@ import torch
 from bray_core import metrics, nested
 from bray_core.errors import ClosedError, SpecError
 from bray_model import ModelConfig, Signature
-from bray_model.executor import Current, Executor, NonFiniteError, Request
-from bray_model.torch_engine import TorchEngine
+from bray_model.batching.executor import Current, Executor, NonFiniteError, Request
+from bray_model.engines.torch_engine import TorchEngine
 
 
 class Doubler:

@@ -15,12 +15,12 @@ from bray_core.cli import main
 from bray_core.errors import ConfigError, ExportError, SpecError
 from bray_model import Manifest, Model
 from bray_model.definition import open_definition
-from bray_model.export_folder import read_report
-from bray_model.graph_writer import write_graph
-from bray_model.row_check import check_rows
-from bray_model.torch_engine import TorchEngine
-from bray_model.trial_inputs import trial_inputs
-from bray_model.validate import validate
+from bray_model.engines.torch_engine import TorchEngine
+from bray_model.export.export_folder import read_report
+from bray_model.export.graph_writer import write_graph
+from bray_model.export.row_check import check_rows
+from bray_model.export.trial_inputs import trial_inputs
+from bray_model.export.validate import validate
 
 
 class Calls(nn.Module):
@@ -370,7 +370,7 @@ def test_a_manifest_says_what_made_the_export(exported):
 
 def test_weights_too_large_for_one_file_lie_beside_the_graph(tmp_path, monkeypatch):
     """2 GB are the limit; here it is lower."""
-    monkeypatch.setattr("bray_model.torch_graph.MAX_BYTES", 1000)
+    monkeypatch.setattr("bray_model.export.torch_graph.MAX_BYTES", 1000)
     with Model(network(64, 64, 3), zeros(64)) as model:
         model.export(tmp_path / "e")
         assert (tmp_path / "e/model.onnx.data").stat().st_size >= 64 * 64 * 4

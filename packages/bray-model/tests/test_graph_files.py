@@ -13,13 +13,13 @@ from bray_core.cli import main
 from bray_core.errors import BrayError, ExportError
 from bray_core.nested import ArraySpec
 from bray_model import Manifest, Model, ModelConfig, Signature
-from bray_model.export_folder import copy_export
-from bray_model.export_report import ExportReport
-from bray_model.graph_files import _CHILDREN, external_files
-from bray_model.manifest import check_files, sha256
-from bray_model.onnx_engine import OnnxEngine
-from bray_model.quantize import quantize
-from bray_model.repository import Repository
+from bray_model.engines.onnx_engine import OnnxEngine
+from bray_model.export.export_folder import copy_export
+from bray_model.export.export_report import ExportReport
+from bray_model.export.graph_files import _CHILDREN, external_files
+from bray_model.export.manifest import check_files, sha256
+from bray_model.export.quantize import quantize
+from bray_model.serving.repository import Repository
 
 SPEC = ArraySpec(np.dtype(np.float32), (16,))
 SIGNATURE = Signature((SPEC,), SPEC)
@@ -295,7 +295,7 @@ def test_what_cannot_be_read_is_refused(graph, words):
 
 
 def test_a_field_for_each_byte_costs_seconds_not_minutes(monkeypatch):
-    monkeypatch.setattr("bray_model.graph_files._MAX_FIELDS", 1000)
+    monkeypatch.setattr("bray_model.export.graph_files._MAX_FIELDS", 1000)
     with pytest.raises(ExportError, match="more than 1,000 fields"):
         external_files(b"\x3a\x00" * 2000 + b"\x32\x08location", "x")
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_model.json_tensors import read_tensor, text_bytes, write_tensor
+from bray_model.serving.json_tensors import read_tensor, text_bytes, write_tensor
 
 DTYPES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 DTYPES += ["bool", "float16", "float32", "float64"]

@@ -335,7 +335,7 @@ def test_constructor_refuses(arguments, message):
 
 
 def test_without_torch_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "bray_model.torch_engine", None)
+    monkeypatch.setitem(__import__("sys").modules, "bray_model.engines.torch_engine", None)
     with pytest.raises(MissingExtraError, match=r"install bray-model\[torch\]"):
         Model(Scale(), ROW[None])
 

@@ -16,10 +16,10 @@ from bray_core import nested
 from bray_core.errors import CapacityError, SpecError
 from bray_core.protocols import Answer
 from bray_model import Model, ModelConfig
-from bray_model.inference_pages import InferencePages
-from bray_model.open_inference import InferRequest
-from bray_model.repository import Repository
-from bray_model.service import make_service
+from bray_model.serving.inference_pages import InferencePages
+from bray_model.serving.open_inference import InferRequest
+from bray_model.serving.repository import Repository
+from bray_model.serving.service import make_service
 from bray_server import Limits, ServerThread
 
 ROWS = 5

@@ -23,8 +23,8 @@ from bray_core.errors import (
 )
 from bray_core.event_loop import EventLoopThread
 from bray_model import ModelConfig
-from bray_model.executor import NonFiniteError, Request
-from bray_model.inference_wire import encode_order, encode_request
+from bray_model.batching.executor import NonFiniteError, Request
+from bray_model.distributed.inference_wire import encode_order, encode_request
 from bray_server import Client
 
 pytestmark = pytest.mark.ray
@@ -145,7 +145,7 @@ def caller(make):
 
 @pytest.fixture
 def player(ray_cluster):
-    from bray_core.remote import WorkerPool
+    from bray_core.remote.pool import WorkerPool
 
     pools = []
 

@@ -12,10 +12,10 @@ import torch
 
 from bray_core.errors import ConfigError, ExportError, MissingExtraError, SpecError
 from bray_model import Manifest, Model, ModelConfig
-from bray_model.export_folder import read_report
-from bray_model.graph_report import OutputAgreement
-from bray_model.manifest import QUANTIZED, check_files
-from bray_model.quantize import quantize
+from bray_model.export.export_folder import read_report
+from bray_model.export.graph_report import OutputAgreement
+from bray_model.export.manifest import QUANTIZED, check_files
+from bray_model.export.quantize import quantize
 
 
 class Atari(torch.nn.Module):
@@ -280,7 +280,7 @@ def test_what_does_not_fit_is_named_and_changes_nothing(export, kind, calibratio
 
 
 def test_a_graph_that_onnxruntime_cannot_quantise_leaves_the_export_as_it_was(export, monkeypatch):
-    from bray_model import reduced_graph
+    from bray_model.export import reduced_graph
 
     def fail(graph):
         raise RuntimeError("no kernel")
@@ -334,7 +334,7 @@ def test_it_needs_onnx_and_says_so(export, monkeypatch):
     folder = export("mlp")
     import bray_model
 
-    monkeypatch.delitem(sys.modules, "bray_model.reduced_graph", raising=False)
+    monkeypatch.delitem(sys.modules, "bray_model.export.reduced_graph", raising=False)
     monkeypatch.delattr(bray_model, "reduced_graph", raising=False)
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(

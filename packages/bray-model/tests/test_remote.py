@@ -119,7 +119,7 @@ def remote(ray_cluster):
     import ray.cloudpickle
 
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    from bray_core import remote
+    from bray_core.remote import pool as remote
 
     return remote
 

@@ -20,13 +20,13 @@ from bray_core.errors import (
 )
 from bray_core.layout import Layout
 from bray_model import Model, ModelConfig
-from bray_model.blueprint import Blueprint
-from bray_model.replica import Replica
-from bray_model.retention import Retention
-from bray_model.stamp import Stamp
-from bray_model.weight_relay import WeightRelay
-from bray_model.weight_store import WeightStore
-from bray_model.weights import weights_spec
+from bray_model.distributed.blueprint import Blueprint
+from bray_model.distributed.replica import Replica
+from bray_model.distributed.weight_relay import WeightRelay
+from bray_model.distributed.weight_store import WeightStore
+from bray_model.versions.retention import Retention
+from bray_model.versions.stamp import Stamp
+from bray_model.versions.weights import weights_spec
 
 ROW = np.ones(3, np.float32)
 CONFIG = ModelConfig(retention=Retention(keep_last=2))
@@ -271,7 +271,7 @@ def test_without_shared_memory_replicas_wait_at_the_store_or_their_relay(make, m
     def full(nbytes):
         raise ConfigError("shared memory is full")
 
-    monkeypatch.setattr("bray_model.weight_board.WeightsWriter", full)
+    monkeypatch.setattr("bray_model.distributed.weight_board.WeightsWriter", full)
     cluster = make()
     one = cluster.replica(stamp=cluster.stamp)
     others = [cluster.replica("home"), cluster.replica("far")]

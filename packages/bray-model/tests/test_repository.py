@@ -17,9 +17,9 @@ import torch
 
 from bray_core.errors import ConfigError, ExportError, NotFoundError, VersionNotFoundError
 from bray_model import Model, ModelConfig
-from bray_model import service as service_module
-from bray_model.repository import Repository
-from bray_model.serve_command import _service as service_of
+from bray_model.serving import service as service_module
+from bray_model.serving.repository import Repository
+from bray_model.serving.serve_command import _service as service_of
 
 ROW = np.ones(2, np.float32)
 

@@ -25,8 +25,8 @@ from tritonclient.utils import InferenceServerException
 
 from bray_core.errors import ServiceError
 from bray_model import Model, ModelConfig
-from bray_model.inference_pages import InferencePages
-from bray_model.repository import Repository
+from bray_model.serving.inference_pages import InferencePages
+from bray_model.serving.repository import Repository
 from bray_server import PageRequest
 
 GRU = "gru"

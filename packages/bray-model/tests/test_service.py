@@ -8,8 +8,8 @@ import torch
 from bray_core.codec import decode, encode
 from bray_core.errors import CapacityError, NotFoundError, ServiceError
 from bray_model import Model
-from bray_model import service as service_module
-from bray_model.service import ModelService, make_service
+from bray_model.serving import service as service_module
+from bray_model.serving.service import ModelService, make_service
 
 
 class Greeter:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bray_model.shared_weights import sweep
+from bray_model.distributed.shared_weights import sweep
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

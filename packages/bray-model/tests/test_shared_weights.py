@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from bray_core.errors import ClosedError, ConfigError, NotFoundError, SpecError
-from bray_model import shared_weights
-from bray_model.shared_weights import WeightsReader, WeightsWriter, sweep
-from bray_model.stamp import Stamp
+from bray_model.distributed import shared_weights
+from bray_model.distributed.shared_weights import WeightsReader, WeightsWriter, sweep
+from bray_model.versions.stamp import Stamp
 
 NBYTES = 1_000_000
 
@@ -51,7 +51,7 @@ def test_readers_get_the_newest_whole(writer):
 READER = """
 import sys, time
 import numpy as np
-from bray_model.shared_weights import WeightsReader
+from bray_model.distributed.shared_weights import WeightsReader
 reader = WeightsReader(sys.argv[1])
 print("ready", flush=True)
 last, reads, out = -1, 0, np.empty(reader.nbytes, np.uint8)
@@ -116,8 +116,9 @@ def test_a_reader_that_is_overtaken_takes_the_newer(writer, monkeypatch):
 
 def test_readers_outlive_a_writer_that_is_killed():
     script = (
-        "import time, numpy as np\nfrom bray_model.shared_weights import WeightsWriter\n"
-        "from bray_model.stamp import Stamp\n"
+        "import time, numpy as np\n"
+        "from bray_model.distributed.shared_weights import WeightsWriter\n"
+        "from bray_model.versions.stamp import Stamp\n"
         "w = WeightsWriter(4096)\nw.publish(Stamp(5, 5, 5), np.full(4096, 5, np.uint8))\n"
         "print(w.path, flush=True)\ntime.sleep(60)"
     )

@@ -18,8 +18,8 @@ import torch
 from bray_core import nested
 from bray_core.errors import ConfigError, ExportError, MissingExtraError, SpecError
 from bray_model import Manifest, Model, ModelConfig
-from bray_model.baked_graph import bake
-from bray_model.plan_cache import cached_plan, plan_path
+from bray_model.engines.baked_graph import bake
+from bray_model.engines.plan_cache import cached_plan, plan_path
 
 TENSORRT = ModelConfig(backend="tensorrt", device="cuda", max_batch_size=16)
 
@@ -143,7 +143,7 @@ FAKE = SimpleNamespace(
 @pytest.fixture
 def stand_in(monkeypatch):
     """Put the stand-in where TensorRT and the GPU would be."""
-    from bray_model import cuda_memory
+    from bray_model.engines import cuda_memory
 
     ok = cuda_memory.cudart.cudaError_t.cudaSuccess
     blocks = {}
@@ -169,10 +169,10 @@ def stand_in(monkeypatch):
     real = cuda_memory.cudart
     monkeypatch.setattr(cuda_memory, "cudart", SimpleNamespace(**{**vars(real), **fakes}))
     monkeypatch.setitem(sys.modules, "tensorrt", FAKE)
-    monkeypatch.delitem(sys.modules, "bray_model.tensorrt_engine", raising=False)
+    monkeypatch.delitem(sys.modules, "bray_model.engines.tensorrt_engine", raising=False)
     Builder.plans = 0
     yield blocks
-    sys.modules.pop("bray_model.tensorrt_engine", None)
+    sys.modules.pop("bray_model.engines.tensorrt_engine", None)
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ def test_an_export_with_fixed_weights(export_copy, observations, stand_in, cache
 
 
 def test_a_graph_that_it_cannot_read_is_told(exported, stand_in, cache, monkeypatch):
-    monkeypatch.setattr("bray_model.baked_graph.bake", lambda exchange, weights: b"odd")
+    monkeypatch.setattr("bray_model.engines.baked_graph.bake", lambda exchange, weights: b"odd")
     with pytest.raises(ExportError, match="TensorRT cannot read the graph: no such operator"):
         Model(exported[0], config=TENSORRT)
     assert not cache.exists()
@@ -262,7 +262,7 @@ def test_a_broken_plan_in_the_cache_is_named(exported, stand_in, cache):
 
 def test_without_tensorrt_the_extra_is_named(exported, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorrt", None)
-    monkeypatch.delitem(sys.modules, "bray_model.tensorrt_engine", raising=False)
+    monkeypatch.delitem(sys.modules, "bray_model.engines.tensorrt_engine", raising=False)
     message = r"backend='tensorrt' needs .*: install bray-model\[tensorrt\]"
     with pytest.raises(MissingExtraError, match=message):
         Model(exported[0], config=TENSORRT)
@@ -270,7 +270,7 @@ def test_without_tensorrt_the_extra_is_named(exported, monkeypatch):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_without_a_gpu_it_says_so():
-    from bray_model.cuda_memory import gpu_name
+    from bray_model.engines.cuda_memory import gpu_name
 
     with pytest.raises(ConfigError, match=r"device='cuda': no GPU that CUDA can use \(CUDA: .*\)"):
         gpu_name()

@@ -13,14 +13,14 @@ from bray_core.errors import (
 )
 from bray_core.nested import ArraySpec
 from bray_model import ModelConfig
-from bray_model.blueprint import Blueprint, CloneEntry
-from bray_model.retention import Retention
-from bray_model.shared_weights import WeightsReader
+from bray_model.distributed.blueprint import Blueprint, CloneEntry
+from bray_model.distributed.shared_weights import WeightsReader
+from bray_model.distributed.weight_board import MAX_WAITING_POLLS
+from bray_model.distributed.weight_store import WeightStore
 from bray_model.signature import Signature
-from bray_model.stamp import Stamp
-from bray_model.versions import VersionStore
-from bray_model.weight_board import MAX_WAITING_POLLS
-from bray_model.weight_store import WeightStore
+from bray_model.versions.retention import Retention
+from bray_model.versions.stamp import Stamp
+from bray_model.versions.versions import VersionStore
 
 FLOAT = ArraySpec(np.dtype(np.float32), (1,))
 
@@ -112,7 +112,7 @@ def test_without_room_in_shared_memory_replicas_ask(make, monkeypatch, caplog):
     def full(nbytes):
         raise ConfigError(f"weights: {nbytes} bytes of shared memory are needed")
 
-    monkeypatch.setattr("bray_model.weight_board.WeightsWriter", full)
+    monkeypatch.setattr("bray_model.distributed.weight_board.WeightsWriter", full)
     store = make()
     assert store.shared() is None
     store.put(stamp(4), block(4), "me")
@@ -289,7 +289,7 @@ def test_an_empty_store_waits_for_what_it_begins_with(maker, monkeypatch):
     assert not store.begin(blueprint(), stamp(6), block(6))
     assert store.stamp() == stamp(5)
     store.close()
-    monkeypatch.setattr("bray_model.weight_store._BEGIN_S", 0.01)
+    monkeypatch.setattr("bray_model.distributed.weight_store._BEGIN_S", 0.01)
     empty = WeightStore("demo", maker)
     assert empty.incarnation() != store.incarnation()
     with pytest.raises(WorkerLostError, match="restarted, and no replica gave it its weights"):

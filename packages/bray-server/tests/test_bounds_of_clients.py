@@ -16,12 +16,12 @@ from server_services import Counter, Echo
 
 from bray_core.errors import ConfigError, ServiceError
 from bray_server import AsyncClient, Client, Limits, Server, ServerThread
-from bray_server.access_log import log_request
-from bray_server.bounded_log import BoundedLog
-from bray_server.byte_budget import ByteBudget
-from bray_server.client_shares import ClientShares, client_of
-from bray_server.delta import DeltaEncoder
-from bray_server.frames import DELTA, HEADER, MAGIC, FrameParser, Kind, pack, unpack_error
+from bray_server.hosting.access_log import log_request
+from bray_server.limits.bounded_log import BoundedLog
+from bray_server.limits.byte_budget import ByteBudget
+from bray_server.limits.client_shares import ClientShares, client_of
+from bray_server.wire.delta import DeltaEncoder
+from bray_server.wire.frames import DELTA, HEADER, MAGIC, FrameParser, Kind, pack, unpack_error
 
 KIB = 1024
 

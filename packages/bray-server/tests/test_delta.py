@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from bray_core.errors import CodecError, ServiceError
 from bray_server import AsyncClient, Client, Limits, Request, ServerThread
-from bray_server.delta import AFTER, HEADER, KEY, NEXT, RAW, DeltaDecoder, DeltaEncoder
-from bray_server.frames import DELTA, FrameParser, Kind, pack
+from bray_server.wire.delta import AFTER, HEADER, KEY, NEXT, RAW, DeltaDecoder, DeltaEncoder
+from bray_server.wire.frames import DELTA, FrameParser, Kind, pack
 
 if sys.version_info >= (3, 14):
     from compression import zstd

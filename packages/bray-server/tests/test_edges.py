@@ -12,7 +12,7 @@ from server_services import Counter
 
 from bray_core.errors import ServiceError
 from bray_server import AsyncClient, Client, Limits, Server, ServerThread
-from bray_server.frames import DELTA, FrameParser, Kind, pack, unpack_error
+from bray_server.wire.frames import DELTA, FrameParser, Kind, pack, unpack_error
 
 
 def frames_of(address: str, data: bytes) -> list[Any]:

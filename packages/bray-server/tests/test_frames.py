@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bray_server.frames import (
+from bray_server.wire.frames import (
     Frame,
     FrameParser,
     Kind,

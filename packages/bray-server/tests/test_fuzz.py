@@ -20,7 +20,7 @@ from server_services import Launch
 
 from bray_core.errors import ServiceError
 from bray_server import Client, Limits, Request, ServerThread
-from bray_server.frames import Kind, pack
+from bray_server.wire.frames import Kind, pack
 
 NUM_FRAMES = 60_000
 NUM_REQUESTS = 50_000

@@ -13,7 +13,7 @@ from server_services import Counter, Launch
 
 from bray_core.errors import ConfigError, ServiceError
 from bray_server import Client, Request, Server
-from bray_server.group import Group
+from bray_server.hosting.group import Group
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_figures_are_not_for_clients(workers: list[Any]) -> None:
     """The frame by which workers ask each other is an ordinary ping on the public port."""
     import socket
 
-    from bray_server.frames import Kind, pack
+    from bray_server.wire.frames import Kind, pack
 
     port = int(workers[0][1][0].rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port), 5) as raw:

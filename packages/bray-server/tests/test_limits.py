@@ -15,7 +15,7 @@ from server_services import Counter, Echo, Launch
 
 from bray_core.errors import ConfigError, ServiceError
 from bray_server import AsyncClient, Client, Limits, Request, ServerThread
-from bray_server.frames import HEADER, FrameParser, Kind, pack, unpack_error
+from bray_server.wire.frames import HEADER, FrameParser, Kind, pack, unpack_error
 
 
 def connect(address: str) -> socket.socket:

@@ -14,7 +14,7 @@ import pytest
 
 from bray_core.errors import ConfigError, DeadlineError, PortInUseError, ServiceError
 from bray_server import AsyncClient, Client, Limits, Request, Server, ServerThread
-from bray_server.frames import Kind, pack
+from bray_server.wire.frames import Kind, pack
 
 
 class Counter:

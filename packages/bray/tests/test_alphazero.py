@@ -13,13 +13,13 @@ import pytest
 import torch
 
 import bray
-from bray.recipes import alphazero
-from bray.self_player import SelfPlayer, evaluator, network, position_layout
-from bray.template import GoalPart
-from bray.yardstick import YARDSTICKS, yardstick
-from bray_algo.alphazero import evaluator as network_evaluator
+from bray.algorithms import alphazero
+from bray.games.benchmark_opponents import YARDSTICKS, yardstick
+from bray.games.self_player import SelfPlayer, evaluator, network, position_layout
+from bray.templates.template import GoalPart
 from bray_algo.games import CONNECT_FOUR, TIC_TAC_TOE
-from bray_algo.mcts import SearchConfig
+from bray_algo.search.alphazero import evaluator as network_evaluator
+from bray_algo.search.mcts import SearchConfig
 from bray_buffer import BufferConfig, ReplayBuffer, ReplayConfig, make_buffer
 from bray_core.cli import main
 from bray_core.errors import ConfigError

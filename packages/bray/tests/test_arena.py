@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from bray.arena import PolicyPlayer, openings, play
-from bray.learner import MOVE, Learner
-from bray.tic_tac_toe_report import (
+from bray.games.learner import MOVE, Learner
+from bray.games.match import PolicyPlayer, openings, play
+from bray.games.tic_tac_toe_report import (
     PerfectPlayer,
     RandomPlayer,
     against,

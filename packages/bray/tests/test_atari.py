@@ -21,18 +21,21 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import bray
-from bray import atari, compute, machine, recipe_command, template, wire
-from bray.actor_critic import ActorCriticTrainer
-from bray.commands import _launch
-from bray.compute import chosen, described
-from bray.environments import Spaces
-from bray.on_policy import segment_layout
-from bray.players import Players
-from bray.policies import example_inputs, make_policy
-from bray.recipes import appo, impala, ppo
+from bray import machine
+from bray import registry as recipe_command
+from bray.algorithms import appo, impala, ppo
+from bray.cli.commands import _launch
+from bray.policies.networks import example_inputs, make_policy
 from bray.run import Run
-from bray.sequences import Batch, final_value, time_major, unroll, valid_steps
-from bray.template import GoalPart
+from bray.sources import atari
+from bray.sources.environments import Spaces
+from bray.templates import template
+from bray.templates.template import GoalPart
+from bray.training import compute, wire
+from bray.training.actor_critic import ActorCriticTrainer
+from bray.training.compute import chosen, described
+from bray.training.on_policy import segment_layout
+from bray.training.players import Players
 from bray_actor import Interleaved, Rollouts, Runner, segment_spec
 from bray_actor.segment import unstacked
 from bray_buffer import Buffer, BufferConfig
@@ -41,6 +44,7 @@ from bray_core.cli import main
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout, Packed
 from bray_model import Model
+from bray_trainer.sequences import Batch, final_value, time_major, unroll, valid_steps
 
 PONG, BREAKOUT = "ALE/Pong-v5", "ALE/Breakout-v5"
 STEPS, LENGTH, NUM_ENVS = 40, 16, 2

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from bray.environments import Spaces
-from bray.policies import make_policy
-from bray.recipes import a2c, appo, impala, ppo
-from bray.sequences import Batch
+from bray.algorithms import a2c, appo, impala, ppo
+from bray.policies.networks import make_policy
+from bray.sources.environments import Spaces
 from bray_trainer import Trainer
 from bray_trainer.figures import Terms
 from bray_trainer.ranks import Ranks
+from bray_trainer.sequences import Batch
 
 T = 6
 SPACES = Spaces.of("CartPole-v1")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bray.capacity import (
+from bray.planning.capacity import (
     MAX_CONNECTIONS,
     MAX_PROCESSES,
     Costs,
@@ -19,9 +19,9 @@ from bray.capacity import (
     growth,
     needs,
 )
-from bray_buffer import socket_carrier
-from bray_core import hub
+from bray_buffer.shared import socket_carrier
 from bray_core.errors import ConfigError
+from bray_core.metrics import hub
 
 COSTS = Costs(
     environment_us=300,

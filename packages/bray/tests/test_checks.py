@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bray.recipes import a2c, appo, bc, es, impala, mappo, ppo, rl_imitation, selfplay
+from bray.algorithms import a2c, appo, bc, es, impala, mappo, ppo, rl_imitation, selfplay
 from bray_core.errors import ConfigError
 
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from bray.cooperative_tasks import Spread, TwoStep, make_teams
+from bray.sources.cooperative_tasks import Spread, TwoStep, make_teams
 from bray_core.errors import ConfigError
 
 N, M = 4, 3

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import bray
-from bray import demonstrations
-from bray.environments import Spaces
-from bray.policies import Policy, make_policy
-from bray.recipes import bc, rl_imitation
-from bray.template import GoalPart
+from bray.algorithms import bc, rl_imitation
+from bray.policies.networks import Policy, make_policy
+from bray.sources import demonstrations
+from bray.sources.environments import Spaces
+from bray.templates.template import GoalPart
 from bray_core import nested
 from bray_core.errors import ConfigError
 from bray_core.protocols import Answer
@@ -103,7 +103,9 @@ def test_what_is_out_of_range_is_refused() -> None:
         rl_imitation.Config(imitation_weight=-1)
 
 
-@pytest.mark.parametrize("environment", ["CartPole-v1", "Pendulum-v1", "bray.tasks:TwoHeads-v0"])
+@pytest.mark.parametrize(
+    "environment", ["CartPole-v1", "Pendulum-v1", "bray.sources.tasks:TwoHeads-v0"]
+)
 def test_a_softened_policy_is_its_power(environment: str) -> None:
     spaces = Spaces.of(environment)
     policy = make_policy(spaces, (8,), 0, 1)

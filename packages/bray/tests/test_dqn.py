@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import bray
-from bray import evaluation
-from bray.environments import Spaces
-from bray.recipes import dqn
-from bray.template import GoalPart
+from bray.algorithms import dqn
+from bray.sources.environments import Spaces
+from bray.templates.template import GoalPart
+from bray.training import evaluation
 from bray_core.layout import Layout, Packed
 
 SPACES = Spaces.of("CartPole-v1")

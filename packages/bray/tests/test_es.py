@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import bray
-from bray import evaluation
-from bray.environments import Spaces
-from bray.recipes import es
-from bray.template import GoalPart
+from bray.algorithms import es
+from bray.sources.environments import Spaces
+from bray.templates.template import GoalPart
+from bray.training import evaluation
 from bray_algo.evolution import candidate
 from bray_core.errors import ConfigError
 

@@ -13,12 +13,13 @@ import torch
 from gymnasium import spaces
 
 import bray
-from bray import demonstrations, evaluation
-from bray.cooperative_tasks import make_teams
-from bray.environments import Spaces
-from bray.policies import example_inputs, make_policy
-from bray.recipes import a2c, appo, bc, dqn, es, impala, mappo, ppo, qmix, rl_imitation, sac, td3
-from bray.template import GoalPart
+from bray.algorithms import a2c, appo, bc, dqn, es, impala, mappo, ppo, qmix, rl_imitation, sac, td3
+from bray.policies.networks import example_inputs, make_policy
+from bray.sources import demonstrations
+from bray.sources.cooperative_tasks import make_teams
+from bray.sources.environments import Spaces
+from bray.templates.template import GoalPart
+from bray.training import evaluation
 from bray_actor import SegmentWriter, segment_spec
 from bray_core.layout import Layout
 from bray_model import Model

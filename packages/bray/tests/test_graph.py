@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 import bray
-from bray.graph import graph
-from bray_core.tensorboard import Node
+from bray.monitoring.graph import graph
+from bray_core.metrics.tensorboard import Node
 
 
 class Net(nn.Module):

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import bray
-from bray.keep import Best, Keep, prune, surplus
-from bray.recipes import ppo
-from bray.template import GoalPart
+from bray.algorithms import ppo
+from bray.retention import Best, Keep, prune, surplus
+from bray.templates.template import GoalPart
 from bray_core.errors import CodecError, ConfigError
-from bray_core.trial import Trial, clone
+from bray_core.trials.trial import Trial, clone
 from bray_model import Retention
-from bray_model.versions import VersionStore
+from bray_model.versions.versions import VersionStore
 from bray_trainer import checkpoint
 
 EXAMPLE = np.zeros((1, 4), np.float32)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bray import league_pictures
-from bray.league_pictures import colours, curve, heat_map, png
+from bray.games import league_pictures
+from bray.games.league_pictures import colours, curve, heat_map, png
 
 PIL = pytest.importorskip("PIL.Image")
 MARGIN = league_pictures._MARGIN

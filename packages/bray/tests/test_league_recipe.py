@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import bray
-from bray.matrix_game import GAMES, antisymmetric, cycle, named_game, play, scores
-from bray.recipes import league
-from bray.recipes.league import LAYOUT, NAIVE, ROLES, Config
-from bray.template import GoalPart
+from bray.algorithms import league
+from bray.algorithms.league import LAYOUT, NAIVE, ROLES, Config
+from bray.games.matrix_game import GAMES, antisymmetric, cycle, named_game, play, scores
+from bray.templates.template import GoalPart
 from bray_buffer import Buffer, BufferConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed

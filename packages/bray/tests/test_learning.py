@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import bray
-from bray.learning import Learning, Outcome, Pace
-from bray.template import GoalPart
+from bray.templates.template import GoalPart
+from bray.training.learning import Learning, Outcome, Pace
 from bray_actor import Played
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bray import lockstep
+from bray.training import lockstep
 from bray_core.errors import ClosedError, DeadlineError
 
 

@@ -9,11 +9,13 @@ import pytest
 import torch
 
 import bray
-from bray.cooperative_tasks import TwoStep, make_teams
-from bray.recipes.mappo import Config, MAPPOTrainer, policy, train
-from bray.template import GoalPart
-from bray_actor.team_environments import AgentEnvironment
-from bray_algo import categorical, gae, ppo
+from bray.algorithms.mappo import Config, MAPPOTrainer, policy, train
+from bray.sources.cooperative_tasks import TwoStep, make_teams
+from bray.templates.template import GoalPart
+from bray_actor.runners.team_environments import AgentEnvironment
+from bray_algo import gae
+from bray_algo.distributions import categorical
+from bray_algo.losses import ppo
 from bray_buffer import Buffer, BufferConfig
 from bray_core.cli import main
 from bray_core.errors import ConfigError

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray.minibatches import minibatches
+from bray.training.minibatches import minibatches
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.integers(1, 30), st.integers(0, 99))

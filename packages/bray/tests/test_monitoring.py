@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from bray import monitoring
-from bray.commands import monitoring as command
+from bray.cli.commands import monitoring as command
 from bray_core.errors import AlreadyExistsError, ConfigError
 
 ROOT = Path(__file__).parents[3]

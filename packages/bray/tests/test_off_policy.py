@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from bray.continuous import ActionBounds, Critics
-from bray.environments import Spaces
-from bray.off_policy import OffPolicyConfig
-from bray.recipes import dqn, sac, td3
+from bray.algorithms import dqn, sac, td3
+from bray.policies.continuous import ActionBounds, Critics
+from bray.sources.environments import Spaces
+from bray.training.off_policy import OffPolicyConfig
 from bray_core.errors import ConfigError
 
 

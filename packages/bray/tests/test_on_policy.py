@@ -12,26 +12,26 @@ import pytest
 import torch
 
 import bray
-from bray.actor_critic import ActorCriticTrainer
-from bray.environments import Spaces, make_environments
-from bray.on_policy import Flow
-from bray.policies import example_inputs, make_policy
-from bray.recipes import a2c, appo, impala, ppo
-from bray.sequences import final_value, time_major, valid_steps
-from bray.template import GoalPart
+from bray.algorithms import a2c, appo, impala, ppo
+from bray.policies.networks import example_inputs, make_policy
+from bray.sources.environments import Spaces, make_environments
+from bray.templates.template import GoalPart
+from bray.training.actor_critic import ActorCriticTrainer
+from bray.training.on_policy import Flow
 from bray_actor import PolicyActor, PolicyConfig, Rollouts, Runner, segment_spec
-from bray_actor.gamecore import play
+from bray_actor.gamecores.gamecore import play
 from bray_buffer import Buffer, BufferConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
 from bray_model import Model, ModelConfig
+from bray_trainer.sequences import final_value, time_major, valid_steps
 
 TASKS = [
     ("CartPole-v1", 0),
     ("Pendulum-v1", 0),
-    ("bray.tasks:TwoHeads-v0", 0),
-    ("bray.tasks:TwoHeads-v0", 5),
-    ("bray.tasks:Recall-v0", 5),
+    ("bray.sources.tasks:TwoHeads-v0", 0),
+    ("bray.sources.tasks:TwoHeads-v0", 5),
+    ("bray.sources.tasks:Recall-v0", 5),
 ]
 
 
@@ -114,7 +114,7 @@ def test_what_lags_is_corrected() -> None:
 
 @pytest.mark.isa
 def test_ppo_with_memory_trains_on_whole_segments() -> None:
-    module, buffer, model = played("bray.tasks:Recall-v0", 5)
+    module, buffer, model = played("bray.sources.tasks:Recall-v0", 5)
     config = ppo.Config(memory_size=5, epochs=2, minibatch_size=40)
     trainer = ppo.PPOTrainer(module, buffer, model=model, part=config, seed=1)
     replay = buffer.pop(timeout_s=1)
@@ -133,7 +133,7 @@ def test_ppo_with_memory_trains_on_whole_segments() -> None:
 
 @pytest.mark.isa
 def test_a_policy_of_several_heads_and_a_memory_is_served_from_its_export(tmp_path: Path) -> None:
-    task = "bray.tasks:TwoHeads-v0"
+    task = "bray.sources.tasks:TwoHeads-v0"
     spaces = Spaces.of(task)
     module = make_policy(spaces, (8,), 5, seed=1)
     actor = {"name": "policy", "config": {"deterministic": True, "state_size": 10}}
@@ -159,7 +159,7 @@ def test_two_heads_are_learnt_in_a_moment(tmp_path: Path) -> None:
         gae_lambda=0.0,
     )
     with bray.init(tmp_path, "heads") as run:
-        outcome = ppo.train(run, "bray.tasks:TwoHeads-v0", config, goal=goal, seed=1)
+        outcome = ppo.train(run, "bray.sources.tasks:TwoHeads-v0", config, goal=goal, seed=1)
     assert outcome.reached, outcome  # a random allowed pair gives 6
 
 
@@ -235,8 +235,8 @@ GOALS = [
     ("a2c", "CartPole-v1", 475, 500_000, []),
     ("impala", "CartPole-v1", 475, 500_000, []),
     ("appo", "CartPole-v1", 475, 500_000, []),
-    ("ppo", "bray.tasks:Recall-v0", 1, 100_000, ["memory_size=32", *RECALL]),
-    ("ppo", "bray.tasks:TwoHeads-v0", 9.9, 200_000, HEADS),
+    ("ppo", "bray.sources.tasks:Recall-v0", 1, 100_000, ["memory_size=32", *RECALL]),
+    ("ppo", "bray.sources.tasks:TwoHeads-v0", 9.9, 200_000, HEADS),
 ]
 
 
@@ -246,7 +246,15 @@ GOALS = [
 def test_the_goal_is_reached(
     recipe: str, task: str, goal: float, frames: int, settings: list[str], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "bray_core.cli", "recipe", recipe, task, *settings]
+    command = [
+        sys.executable,
+        "-m",
+        "bray_core.cli",
+        "recipe",
+        recipe,
+        task,
+        *settings,
+    ]
     command += ["--goal", str(goal), "--max-frames", str(frames), "--project", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=850, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

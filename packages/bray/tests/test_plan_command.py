@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bray import template
-from bray.capacity import Costs, Machines, capacity
-from bray.unit_costs import measure, receiving_us
+from bray.planning.capacity import Costs, Machines, capacity
+from bray.planning.unit_costs import measure, receiving_us
+from bray.templates import template
 from bray_actor import segment_spec
 from bray_buffer import BufferConfig, ReplayConfig
 from bray_core.cli import main

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from bray.environments import Spaces, make_environments
-from bray.play_gap import PlayGap
-from bray.policies import example_inputs, make_policy
-from bray.recipes import a2c, appo, impala, ppo
+from bray.algorithms import a2c, appo, impala, ppo
+from bray.policies.networks import example_inputs, make_policy
+from bray.sources.environments import Spaces, make_environments
+from bray.training.play_gap import PlayGap
 from bray_actor import Rollouts, Runner, segment_spec
 from bray_buffer import Buffer, BufferConfig
 from bray_core import metrics

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from bray import wire
-from bray.environments import Spaces
-from bray.recipes import ppo
-from bray.template import GoalPart
+from bray.algorithms import ppo
+from bray.sources.environments import Spaces
+from bray.templates.template import GoalPart
+from bray.training import wire
 from bray_actor import segment_spec
 from bray_buffer import Buffer, BufferConfig
 from bray_core.errors import ConfigError

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import io
 
-from bray.progress import display
+from bray.training.progress import display
 
 
 def test_plain_lines_where_the_output_is_no_terminal() -> None:

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import bray
-from bray.cooperative_tasks import TwoStep, make_teams
-from bray.recipes.qmix import Config, QMixTrainer, networks, train
-from bray.team_evaluation import evaluate_teams
-from bray.template import GoalPart
-from bray_actor.team_environments import TeamEnvironment
+from bray.algorithms.qmix import Config, QMixTrainer, networks, train
+from bray.sources.cooperative_tasks import TwoStep, make_teams
+from bray.templates.template import GoalPart
+from bray.training.team_evaluation import evaluate_teams
+from bray_actor.runners.team_environments import TeamEnvironment
 from bray_buffer import ReplayBuffer, ReplayConfig
 from bray_core.cli import main
 from bray_core.errors import ConfigError

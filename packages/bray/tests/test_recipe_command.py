@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from bray import recipe_command, template
-from bray.learning import Outcome
-from bray.recipes import alphazero, dqn
-from bray.template import GoalPart
+from bray import registry as recipe_command
+from bray.algorithms import alphazero, dqn
+from bray.templates import template
+from bray.templates.template import GoalPart
+from bray.training.learning import Outcome
 from bray_core.cli import main
 from bray_core.config import with_overrides
 
@@ -38,7 +39,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def train(run: Any, task: str, config: Any, *, goal: GoalPart, seed: int) -> Outcome:
         made.append((run.experiment.path, task, config, goal, seed))
-        logging.getLogger("bray.recipes.dqn").info("half-way")
+        logging.getLogger("bray.algorithms.dqn").info("half-way")
         return outcome(goal)
 
     for recipe in (dqn, alphazero):

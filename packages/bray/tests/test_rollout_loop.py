@@ -11,9 +11,9 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import bray
-from bray.environments import Spaces
-from bray.policies import make_policy
-from bray.recipes import ppo
+from bray.algorithms import ppo
+from bray.policies.networks import make_policy
+from bray.sources.environments import Spaces
 from bray_actor import Runner, segment_spec
 from bray_buffer import BufferConfig
 from bray_core.layout import Layout

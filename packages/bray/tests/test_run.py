@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import bray
-from bray.keep import Keep
-from bray.launch import Launch
+from bray.cli.launch import Launch
+from bray.retention import Keep
 from bray_buffer import BufferConfig, ReplayConfig
 from bray_core import metrics, nested
 from bray_core.errors import AlreadyExistsError, ConfigError, PortInUseError
-from bray_core.json_lines import curve
 from bray_core.layout import Layout
+from bray_core.metrics.json_lines import curve
 
 
 def test_a_local_run_creates_plain_components_and_resumes_versions(tmp_path: Path) -> None:

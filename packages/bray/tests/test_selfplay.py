@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import bray
-from bray.learner import layout
-from bray.recipes import selfplay
-from bray.recipes.selfplay import Config
-from bray.template import GoalPart
-from bray.tic_tac_toe_report import TIC_TAC_TOE as GAME
+from bray.algorithms import selfplay
+from bray.algorithms.selfplay import Config
+from bray.games.learner import layout
+from bray.games.tic_tac_toe_report import TIC_TAC_TOE as GAME
+from bray.templates.template import GoalPart
 from bray_buffer import Buffer, BufferConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed

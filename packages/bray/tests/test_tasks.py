@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from bray.tasks import Recall, TwoHeads
+from bray.sources.tasks import Recall, TwoHeads
 from bray_actor.spaces import resolve
 
 
 @pytest.mark.parametrize("name", ["TwoHeads-v0", "Recall-v0"])
 def test_they_are_environments(name: str) -> None:
-    env = gymnasium.make(resolve(f"bray.tasks:{name}"))
+    env = gymnasium.make(resolve(f"bray.sources.tasks:{name}"))
     check_env(env.unwrapped, skip_render_check=True)
 
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import bray
-from bray import evaluation
-from bray.environments import Spaces
-from bray.recipes import td3
-from bray.template import GoalPart
+from bray.algorithms import td3
+from bray.sources.environments import Spaces
+from bray.templates.template import GoalPart
+from bray.training import evaluation
 from bray_core.layout import Layout, Packed
 from bray_core.nested import ArraySpec
 

@@ -11,10 +11,12 @@ import jsonschema
 import pytest
 import yaml
 
-from bray import parts, recipe_command, template
-from bray.keep import Keep
-from bray.recipes import alphazero, dqn, ppo
-from bray.template import GoalPart, RenderPart, Template, Wire
+from bray import registry as recipe_command
+from bray.algorithms import alphazero, dqn, ppo
+from bray.retention import Keep
+from bray.templates import schema as parts
+from bray.templates import template
+from bray.templates.template import GoalPart, RenderPart, Template, Wire
 from bray_core import cli
 from bray_core.errors import ConfigError
 

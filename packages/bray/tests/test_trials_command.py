@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bray_core import cli
-from bray_core.experiment import Experiment, newest_launch
+from bray_core.trials.experiment import Experiment, newest_launch
 
 Bray = Callable[..., tuple[int, str, str]]
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bray.recipes import alphazero
-from bray.template import GoalPart
+from bray.algorithms import alphazero
+from bray.templates.template import GoalPart
 from bray_core.errors import ConfigError
 
 remote = pytest.importorskip(

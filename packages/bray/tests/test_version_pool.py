@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from bray import tournament
-from bray.frozen import freeze, frozen
-from bray.opponents import LATEST, Opponents
-from bray.version_pool import VersionPool
+from bray.games import tournament
+from bray.games.frozen import freeze, frozen
+from bray.games.opponents import LATEST, Opponents
+from bray.games.version_pool import VersionPool
 from bray_algo import PolicyValueMLP
 from bray_algo.games import Boards
 from bray_core.errors import ConfigError, NotFoundError

@@ -14,10 +14,10 @@ import yaml
 from playwright.sync_api import Browser, Page, expect
 from viewer_visit import Visit, needs_chromium
 
-from bray import template
+from bray.templates import template
 from bray.viewer.server import Viewer
 from bray_core import cli
-from bray_core.trial import Trial
+from bray_core.trials.trial import Trial
 
 pytestmark = needs_chromium
 

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from viewer_client import Answer, ask
 
-from bray import template
-from bray.recipes import alphazero
+from bray.algorithms import alphazero
+from bray.templates import template
 from bray.viewer.drafts import Drafts
 from bray.viewer.runs import Runs
 from bray.viewer.server import Viewer
@@ -293,7 +293,7 @@ class TestRuns:
     def test_a_trial_that_another_process_runs_is_refused_by_its_lock(
         self, runs: Runs, tmp_path: Path
     ) -> None:
-        from bray_core.experiment import Experiment
+        from bray_core.trials.experiment import Experiment
 
         (tmp_path / "a.yaml").write_text(VALID)
         held = Experiment.open(tmp_path / "trials", "a")

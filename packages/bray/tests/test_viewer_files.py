@@ -17,11 +17,11 @@ from bray.viewer import log_tail, population, project, rendering, video
 from bray.viewer.bodies import decoded, leaves
 from bray.viewer.episodes import Episodes, Step
 from bray.viewer.project import Project
-from bray_algo.elo import fit_elo
-from bray_algo.payoff import PayoffTable
+from bray_algo.league.elo import fit_elo
+from bray_algo.league.payoff import PayoffTable
 from bray_core import codec
 from bray_core.errors import CodecError, ConfigError, NotFoundError, SpecError
-from bray_core.trial import Trial
+from bray_core.trials.trial import Trial
 
 
 def test_a_project_lists_its_trials_with_their_state_and_figures(viewed: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from viewer_fuzz import Requests, exchange
 from viewer_project import league, record, trial, write_log
 
-from bray import template
+from bray.templates import template
 
 NUMBER = int(os.environ.get("FUZZ_INPUTS", 15_000))
 _BATCH = 100
@@ -37,7 +37,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int,
     (episode,) = (one / "episodes").iterdir()
     drafts = project / "drafts"
     drafts.mkdir()
-    command = [sys.executable, "-m", "bray_core.cli", "view", str(project), "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "bray_core.cli",
+        "view",
+        str(project),
+        "--port",
+        "0",
+    ]
     with subprocess.Popen(
         [*command, "--builder", str(drafts)],
         text=True,

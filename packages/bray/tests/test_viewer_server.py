@@ -18,7 +18,7 @@ from PIL import Image
 from viewer_client import ask
 from viewer_project import HOSTILE, append, record, trial
 
-from bray import view_command
+from bray.cli import view as view_command
 from bray.viewer import project
 from bray.viewer.server import Viewer
 from bray_core.errors import BrayError, ConfigError, NotFoundError, PortInUseError
@@ -288,7 +288,15 @@ def test_a_growing_trial_is_followed(tmp_path: Path) -> None:
 
 
 def test_the_command_says_where_and_ends_with_ctrl_c(viewed: Path) -> None:
-    command = [sys.executable, "-m", "bray_core.cli", "view", str(viewed / "ppo-1"), "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "bray_core.cli",
+        "view",
+        str(viewed / "ppo-1"),
+        "--port",
+        "0",
+    ]
     with subprocess.Popen(command, text=True, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         said = process.stdout.readline()

@@ -15,13 +15,13 @@ import pytest
 import torch
 
 import bray
-from bray import wire
-from bray.environments import Spaces
-from bray.on_policy import segment_layout
-from bray.template import load
-from bray.wire_loop import train_over_the_wire
+from bray.sources.environments import Spaces
+from bray.templates.template import load
+from bray.training import wire
+from bray.training.on_policy import segment_layout
+from bray.training.wire_loop import train_over_the_wire
 from bray_actor import GamecoreFleet
-from bray_actor.gamecore import play
+from bray_actor.gamecores.gamecore import play
 from bray_buffer import Buffer, BufferConfig
 from bray_core.errors import ServiceError
 from bray_model import Model, ModelConfig

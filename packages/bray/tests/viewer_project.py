@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from bray_actor import Actor, Recorder
-from bray_algo.payoff import PayoffTable
+from bray_algo.league.payoff import PayoffTable
 from bray_core import codec
-from bray_core.experiment import Experiment
-from bray_core.launch_record import Ending, LaunchRecord
-from bray_model.retention import Retention
-from bray_model.versions import VersionStore
+from bray_core.trials.experiment import Experiment
+from bray_core.trials.launch_record import Ending, LaunchRecord
+from bray_model.versions.retention import Retention
+from bray_model.versions.versions import VersionStore
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 """A folder may be named so: whoever shows it must not run it."""
@@ -118,7 +118,9 @@ def write_log(folder: Path, lines: int) -> None:
         for number in range(lines):
             level = "ERROR" if number % 500 == 499 else "WARNING" if number % 100 == 99 else "INFO"
             at = f"2026-11-21 12:{number // 60 % 60:02d}:{number % 60:02d},{number % 1000:03d}"
-            file.write(f"{at} {level} actor/{number % 3} bray_actor.fleet: line {number}\n")
+            file.write(
+                f"{at} {level} actor/{number % 3} bray_actor.gamecores.fleet: line {number}\n"
+            )
             if level == "ERROR":
                 file.write("Traceback (most recent call last):\n  <b>not bold</b>\n")
 

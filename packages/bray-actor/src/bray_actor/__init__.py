@@ -8,15 +8,15 @@ if TYPE_CHECKING:
     from bray_actor.actor import Actor
     from bray_actor.agent import Agent
     from bray_actor.agent_actor import AgentActor
-    from bray_actor.fleet import GamecoreFleet
-    from bray_actor.interleaved import Interleaved
-    from bray_actor.policy import PolicyActor, PolicyConfig
+    from bray_actor.gamecores.fleet import GamecoreFleet
+    from bray_actor.policy.policy_actor import PolicyActor, PolicyConfig
+    from bray_actor.policy.step_budget import StepBudget
     from bray_actor.recording import Recorder, read_episode
-    from bray_actor.rollouts import Played, Rollouts
-    from bray_actor.runner import Runner
+    from bray_actor.runners.interleaved import Interleaved
+    from bray_actor.runners.rollouts import Played, Rollouts
+    from bray_actor.runners.runner import Runner
     from bray_actor.segment import SegmentWriter, segment_spec
     from bray_actor.state import State
-    from bray_actor.step_budget import StepBudget
 
 __all__ = [
     "Actor",
@@ -43,17 +43,17 @@ __getattr__, __dir__ = lazy.attach(
         "Actor": "bray_actor.actor",
         "Agent": "bray_actor.agent",
         "AgentActor": "bray_actor.agent_actor",
-        "GamecoreFleet": "bray_actor.fleet",
-        "Interleaved": "bray_actor.interleaved",
-        "Played": "bray_actor.rollouts",
-        "PolicyActor": "bray_actor.policy",
-        "PolicyConfig": "bray_actor.policy",
+        "GamecoreFleet": "bray_actor.gamecores.fleet",
+        "Interleaved": "bray_actor.runners.interleaved",
+        "Played": "bray_actor.runners.rollouts",
+        "PolicyActor": "bray_actor.policy.policy_actor",
+        "PolicyConfig": "bray_actor.policy.policy_actor",
         "Recorder": "bray_actor.recording",
-        "Rollouts": "bray_actor.rollouts",
-        "Runner": "bray_actor.runner",
+        "Rollouts": "bray_actor.runners.rollouts",
+        "Runner": "bray_actor.runners.runner",
         "SegmentWriter": "bray_actor.segment",
         "State": "bray_actor.state",
-        "StepBudget": "bray_actor.step_budget",
+        "StepBudget": "bray_actor.policy.step_budget",
         "read_episode": "bray_actor.recording",
         "segment_spec": "bray_actor.segment",
     },

@@ -13,7 +13,7 @@ from bray_actor.handover import EpisodeHandover
 from bray_actor.state import State
 from bray_core import async_codec, codec
 from bray_core.errors import BrayError, CodecError, ConfigError, ServiceError, SpecError
-from bray_server.bounded_log import BoundedLog
+from bray_server.limits.bounded_log import BoundedLog
 
 logger = logging.getLogger(__name__)
 _log = BoundedLog(logger)

@@ -25,7 +25,7 @@ def _add_play(parser: argparse.ArgumentParser) -> None:
 
 
 def _play(options: argparse.Namespace) -> int:
-    from bray_actor.gamecore import play
+    from bray_actor.gamecores.gamecore import play
     from bray_core.errors import BrayError, ServiceError
 
     try:

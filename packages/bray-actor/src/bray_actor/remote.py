@@ -10,12 +10,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from bray_actor.rollout_worker import RolloutWorker
-from bray_actor.rollouts import AnyRunner, Played
+from bray_actor.runners.rollout_worker import RolloutWorker
+from bray_actor.runners.rollouts import AnyRunner, Played
 from bray_core import metrics
 from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
 from bray_core.protocols import Actor
-from bray_core.remote import WorkerPool, gave_up, telling_what_died, worker_index
+from bray_core.remote.pool import WorkerPool, gave_up, telling_what_died, worker_index
 from bray_server import Limits, Tls
 from bray_server.remote import RemoteServer
 

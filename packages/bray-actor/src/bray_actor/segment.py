@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bray_actor.segment_columns import check_stack
+from bray_actor.runners.segment_columns import check_stack
 from bray_core import nested
 from bray_core.errors import ConfigError, SpecError
 from bray_core.layout import Layout, Packed

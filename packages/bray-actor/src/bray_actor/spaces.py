@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from bray_core.choice import closest
 from bray_core.errors import ConfigError, MissingExtraError, SpecError
 from bray_core.nested import ArraySpec, Nested
 from bray_core.own_module import import_own
+from bray_core.settings.choice import closest
 
 ALIASES = {"cartpole": "CartPole-v1"}
 """Short names that `bray play` and `bray train` know."""

@@ -3,11 +3,11 @@
 A dozen names are here; everything else is a submodule to import: `from bray_algo import sac`.
 """
 
-from bray_algo import categorical, gaussian
-from bray_algo.league import elo_update, pfsp_weights
-from bray_algo.losses import behaviour_cloning_loss, policy_gradient_loss, ppo_loss
-from bray_algo.networks import NatureCNN, PolicyValueMLP, mlp
-from bray_algo.returns import gae, n_step, vtrace
+from bray_algo.distributions import categorical, gaussian
+from bray_algo.league.league import elo_update, pfsp_weights
+from bray_algo.losses.discrete import behaviour_cloning_loss, policy_gradient_loss, ppo_loss
+from bray_algo.networks.feedforward import NatureCNN, PolicyValueMLP, mlp
+from bray_algo.returns.advantages import gae, n_step, vtrace
 
 __all__ = [
     "NatureCNN",

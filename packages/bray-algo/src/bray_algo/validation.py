@@ -39,7 +39,7 @@ def validating(enabled: bool) -> Iterator[None]:
     """Turn the checks on or off within a `with`, for all threads of the process.
 
     Examples:
-        >>> from bray_algo import a2c
+        >>> from bray_algo.losses import a2c
         >>> nan = torch.tensor([torch.nan])
         >>> with validating(False):
         ...     a2c.loss(nan, nan, nan, nan, nan)[0]

@@ -1,12 +1,12 @@
 """Queues and replay that hand a trainer batches ready to train on."""
 
-from bray_buffer.buffer import Buffer
 from bray_buffer.config import BufferConfig, ReservoirConfig
 from bray_buffer.making import make_buffer
 from bray_buffer.mixture import Mixture
-from bray_buffer.replay import ReplayBuffer
-from bray_buffer.replay_config import ReplayConfig
-from bray_buffer.reservoir import Reservoir
+from bray_buffer.queue.buffer import Buffer
+from bray_buffer.replay.replay import ReplayBuffer
+from bray_buffer.replay.replay_config import ReplayConfig
+from bray_buffer.replay.reservoir import Reservoir
 
 __all__ = [
     "Buffer",

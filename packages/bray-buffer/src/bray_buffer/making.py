@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bray_buffer.buffer import Buffer
 from bray_buffer.config import BufferConfig
-from bray_buffer.replay import ReplayBuffer
-from bray_buffer.replay_config import ReplayConfig
+from bray_buffer.queue.buffer import Buffer
+from bray_buffer.replay.replay import ReplayBuffer
+from bray_buffer.replay.replay_config import ReplayConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
 from bray_core.nested import Nested

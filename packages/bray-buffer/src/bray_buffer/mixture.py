@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bray_buffer.iteration import batches, batches_async
-from bray_buffer.random_state import get_state, set_state
+from bray_buffer.replay.random_state import get_state, set_state
 from bray_core.errors import ClosedError, ConfigError, DeadlineError, SpecError
 from bray_core.layout import Layout, Packed
 from bray_core.nested import Nested

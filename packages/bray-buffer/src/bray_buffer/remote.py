@@ -21,12 +21,12 @@ import ray.util
 
 from bray_buffer.cursor import of_workers
 from bray_buffer.lengths import Lengths
-from bray_buffer.link import CallLink, Link, SharedLink, SocketLink
-from bray_buffer.pump import PRIORITY
 from bray_buffer.ring import as_layout, as_rows
-from bray_buffer.slot_pool import Write, copying, deadline_after
-from bray_buffer.terms import Config, Description
-from bray_buffer.worker import BufferWorker
+from bray_buffer.shared.link import CallLink, Link, SharedLink, SocketLink
+from bray_buffer.shared.pump import PRIORITY
+from bray_buffer.shared.slot_pool import Write, copying, deadline_after
+from bray_buffer.shared.terms import Config, Description
+from bray_buffer.shared.worker import BufferWorker
 from bray_core import metrics, nested
 from bray_core.errors import (
     BrayError,
@@ -38,7 +38,7 @@ from bray_core.errors import (
 )
 from bray_core.layout import Block, Layout, Packed
 from bray_core.nested import Nested
-from bray_core.remote import WorkerPool, gave_up, worker_index
+from bray_core.remote.pool import WorkerPool, gave_up, worker_index
 
 logger = logging.getLogger(__name__)
 

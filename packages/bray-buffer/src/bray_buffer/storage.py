@@ -35,8 +35,8 @@ from bray_core.errors import (
     NotFoundError,
     SpecError,
 )
+from bray_core.files.saved_format import check_format
 from bray_core.layout import Block, Layout
-from bray_core.saved_format import check_format
 
 _FORMAT = 2
 _MAGIC = b"BRAYBUF2"

@@ -36,7 +36,8 @@ _MAX_IMPORT_S = 10.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 __getattr__, __dir__ = lazy.attach(
-    __name__, {"Command": "bray_core.command", "EXIT_ERROR": "bray_core.command"}
+    __name__,
+    {"Command": "bray_core.command", "EXIT_ERROR": "bray_core.command"},
 )
 
 _interrupted_s: float | None = None
@@ -90,7 +91,7 @@ def _run(options: Namespace) -> int:
             _stop()
         if not isinstance(error, BrayError):
             raise
-        from bray_core.printable import printable_lines
+        from bray_core.files.printable import printable_lines
 
         sys.stderr.write(f"error: {printable_lines(str(error))}\n")
         return EXIT_ERROR

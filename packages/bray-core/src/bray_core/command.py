@@ -1,6 +1,6 @@
 """A subcommand of `bray`, and the command line of all that are installed.
 
-Each package adds subcommands through the entry-point group `bray.commands`; an entry loads a
+Each package adds subcommands through the entry-point group `bray.cli.commands`; an entry loads a
 `Command`. The modules that hold them import nothing heavy, so that `bray --help` is quick.
 """
 
@@ -55,7 +55,7 @@ def _is_override(word: str) -> bool:
 
 
 def _commands() -> list[Command]:
-    loaded = [_load(entry) for entry in entry_points(group="bray.commands")]
+    loaded = [_load(entry) for entry in entry_points(group="bray.cli.commands")]
     return sorted(filter(None, loaded), key=lambda command: command.name)
 
 
@@ -78,7 +78,7 @@ class _Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
-            from bray_core.choice import closest
+            from bray_core.settings.choice import closest
 
             choices = [str(choice) for choice in action.choices]
             what = action.metavar or action.dest
@@ -118,7 +118,7 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def _refuse_options(parser: argparse.ArgumentParser, unknown: str) -> NoReturn:
-    from bray_core.choice import closest
+    from bray_core.settings.choice import closest
 
     near = closest(unknown.split("=")[0], _options(parser))
     parser.error(f"unknown argument {unknown!r}{near}")

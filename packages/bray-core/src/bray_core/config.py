@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bray_core.errors import ConfigError, Problem, SettingsError
-from bray_core.settings_build import build
-from bray_core.settings_tree import Value, override, parse, place_of, read, unwrap
+from bray_core.settings.settings_build import build
+from bray_core.settings.settings_tree import Value, override, parse, place_of, read, unwrap
 
 __all__ = ["from_mapping", "load_text", "load_yaml", "to_mapping", "with_overrides"]
 

@@ -9,14 +9,14 @@ from bray_core import lazy
 
 if TYPE_CHECKING:
     from bray_model.config import ModelConfig
-    from bray_model.engine import Engine
-    from bray_model.export_report import ExportReport
-    from bray_model.manifest import Manifest
+    from bray_model.engines.engine import Engine
+    from bray_model.export.export_report import ExportReport
+    from bray_model.export.manifest import Manifest
+    from bray_model.export.output_error import OutputError
     from bray_model.model import Model
     from bray_model.model_pool import ModelPool
-    from bray_model.output_error import OutputError
-    from bray_model.retention import Retention
     from bray_model.signature import Signature
+    from bray_model.versions.retention import Retention
 
 __all__ = [
     "Engine",
@@ -33,14 +33,14 @@ __all__ = [
 __getattr__, __dir__ = lazy.attach(
     __name__,
     {
-        "Engine": "bray_model.engine",
-        "ExportReport": "bray_model.export_report",
-        "Manifest": "bray_model.manifest",
+        "Engine": "bray_model.engines.engine",
+        "ExportReport": "bray_model.export.export_report",
+        "Manifest": "bray_model.export.manifest",
         "Model": "bray_model.model",
         "ModelConfig": "bray_model.config",
         "ModelPool": "bray_model.model_pool",
-        "OutputError": "bray_model.output_error",
-        "Retention": "bray_model.retention",
+        "OutputError": "bray_model.export.output_error",
+        "Retention": "bray_model.versions.retention",
         "Signature": "bray_model.signature",
     },
 )

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bray_core.errors import AlreadyExistsError, ClosedError, ConfigError, NotFoundError
-from bray_model.retention import Retention
-from bray_model.versions import VersionStore
+from bray_model.versions.retention import Retention
+from bray_model.versions.versions import VersionStore
 
 if TYPE_CHECKING:
     from bray_model.model import Model

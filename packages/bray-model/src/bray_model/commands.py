@@ -29,8 +29,8 @@ def _add_tolerance(parser: argparse.ArgumentParser, help: str) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from bray_model.export_folder import copy_export, find_export, read_report
-    from bray_model.manifest import check_files
+    from bray_model.export.export_folder import copy_export, find_export, read_report
+    from bray_model.export.manifest import check_files
 
     export = find_export(options.path)
     manifest = check_files(export)
@@ -54,9 +54,9 @@ def _validate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _validate(options: argparse.Namespace) -> int:
-    from bray_model.export_folder import find_export, read_report
-    from bray_model.manifest import check_files
-    from bray_model.validate import validate
+    from bray_model.export.export_folder import find_export, read_report
+    from bray_model.export.manifest import check_files
+    from bray_model.export.validate import validate
 
     export = find_export(options.path)
     manifest = check_files(export)
@@ -79,11 +79,11 @@ def _bench_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from bray_core.experiment import write_atomic
-    from bray_model.bench import measure_export, recommend
-    from bray_model.export_folder import find_export, read_report
-    from bray_model.manifest import MANIFEST, Manifest
-    from bray_model.measurement import table
+    from bray_core.trials.experiment import write_atomic
+    from bray_model.export.bench import measure_export, recommend
+    from bray_model.export.export_folder import find_export, read_report
+    from bray_model.export.manifest import MANIFEST, Manifest
+    from bray_model.export.measurement import table
 
     if not options.seconds > 0:
         raise ConfigError(f"--seconds: expected more than 0, got {options.seconds}")

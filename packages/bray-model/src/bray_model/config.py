@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
-from bray_core.choice import check_choice
 from bray_core.errors import ConfigError
-from bray_model.retention import Retention
+from bray_core.settings.choice import check_choice
+from bray_model.versions.retention import Retention
 
 Backend: TypeAlias = Literal["auto", "int8", "int8-dynamic", "float16", "tensorrt"]
 Device: TypeAlias = Literal["cpu", "cuda"]

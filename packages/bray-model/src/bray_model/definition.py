@@ -10,11 +10,11 @@ from bray_core.errors import ConfigError, ExportError, MissingExtraError, SpecEr
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
 from bray_model.config import ModelConfig
-from bray_model.engine import Engine
-from bray_model.graph_files import external_files
-from bray_model.manifest import EXCHANGE, GRAPH, QUANTIZED, WEIGHTS, Manifest
+from bray_model.engines.engine import Engine
+from bray_model.export.graph_files import external_files
+from bray_model.export.manifest import EXCHANGE, GRAPH, QUANTIZED, WEIGHTS, Manifest
 from bray_model.signature import Signature
-from bray_model.weights import refuse_nan
+from bray_model.versions.weights import refuse_nan
 
 if TYPE_CHECKING:
     import torch
@@ -82,7 +82,7 @@ def _open_export(path: Path, manifest: Manifest, config: ModelConfig) -> Engine:
         weights = read_weights(path, manifest)
     if config.backend == "tensorrt":
         try:
-            from bray_model.tensorrt_engine import TensorRTEngine
+            from bray_model.engines.tensorrt_engine import TensorRTEngine
         except ImportError as error:
             raise MissingExtraError("backend='tensorrt'", "bray-model", "tensorrt") from error
         for file, data in ((GRAPH, graph), (EXCHANGE, exchange or b"")):
@@ -92,7 +92,7 @@ def _open_export(path: Path, manifest: Manifest, config: ModelConfig) -> Engine:
                     "read here: take backend='auto'"
                 )
         return TensorRTEngine(graph, manifest.signature, exchange, weights, config.max_batch_size)
-    from bray_model.onnx_engine import OnnxEngine
+    from bray_model.engines.onnx_engine import OnnxEngine
 
     return OnnxEngine(
         graph,
@@ -112,7 +112,7 @@ def _open_quantized(path: Path, manifest: Manifest, config: ModelConfig) -> Engi
             f"backend={config.backend!r}: {path} has no {file}: add it with "
             f"`bray quantize {path} --kind {config.backend}`"
         )
-    from bray_model.onnx_engine import OnnxEngine
+    from bray_model.engines.onnx_engine import OnnxEngine
 
     return OnnxEngine(
         manifest.read_graph(path, file),
@@ -147,7 +147,7 @@ def _open_module(module: Any, example_inputs: Nested | None, config: ModelConfig
     try:
         import torch
 
-        from bray_model.torch_engine import TorchEngine, as_arrays
+        from bray_model.engines.torch_engine import TorchEngine, as_arrays
     except ImportError as error:
         raise MissingExtraError("a Model of a torch module", "bray-model", "torch") from error
     if not isinstance(module, torch.nn.Module):

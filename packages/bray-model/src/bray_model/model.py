@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 from bray_core.errors import ClosedError, ExportError, MissingExtraError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer, Weights
-from bray_model.batchers import Batchers
+from bray_model.batching.batchers import Batchers
+from bray_model.batching.executor import Executor, Request
 from bray_model.clones import Clones
 from bray_model.config import ModelConfig
 from bray_model.definition import open_definition
-from bray_model.engine_cache import Current
-from bray_model.executor import Executor, Request
-from bray_model.model_versions import ModelVersions
-from bray_model.session_states import SessionStates
-from bray_model.versions import VersionStore
+from bray_model.engines.engine_cache import Current
+from bray_model.engines.session_states import SessionStates
+from bray_model.versions.model_versions import ModelVersions
+from bray_model.versions.versions import VersionStore
 from bray_model.worker import Worker
 
 if TYPE_CHECKING:
     from bray_model.definition import Source
-    from bray_model.export_report import ExportReport
+    from bray_model.export.export_report import ExportReport
 
 
 class Model:
@@ -330,7 +330,7 @@ class Model:
         if self._worker.definition.example is None:
             raise ExportError(f"model {self.name!r}: is an export itself: copy its folder")
         try:
-            from bray_model.export import export
+            from bray_model.export.exporter import export
         except ImportError as error:
             raise MissingExtraError("Model.export", "bray-model", "torch") from error
         current = self._versions.current

@@ -9,8 +9,8 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
-from bray_core.choice import check_choice
 from bray_core.errors import AlreadyExistsError, ConfigError, NotFoundError
+from bray_core.settings.choice import check_choice
 
 Rule: TypeAlias = Literal["weights", "hard", "even"]
 

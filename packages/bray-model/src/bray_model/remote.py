@@ -29,19 +29,19 @@ from bray_core.errors import (
 )
 from bray_core.layout import Layout
 from bray_core.nested import Nested
-from bray_core.remote import WorkerPool, gave_up
-from bray_model.attachment import Attachment
-from bray_model.blueprint import Blueprint, Placement, check_placement
+from bray_core.remote.pool import WorkerPool, gave_up
 from bray_model.config import ModelConfig
-from bray_model.inference_worker import InferenceWorker
+from bray_model.distributed.attachment import Attachment
+from bray_model.distributed.blueprint import Blueprint, Placement, check_placement
+from bray_model.distributed.inference_worker import InferenceWorker
+from bray_model.distributed.model_handle import ModelHandle
+from bray_model.distributed.relay_tree import WIDTH
+from bray_model.distributed.weight_board import NUM_THREADS
+from bray_model.distributed.weight_relay import WeightRelay
+from bray_model.distributed.weight_store import WeightStore
 from bray_model.model import Model
-from bray_model.model_handle import ModelHandle
-from bray_model.relay_tree import WIDTH
-from bray_model.stamp import Stamp
-from bray_model.weight_board import NUM_THREADS
-from bray_model.weight_relay import WeightRelay
-from bray_model.weight_store import WeightStore
-from bray_model.weights import weights_spec
+from bray_model.versions.stamp import Stamp
+from bray_model.versions.weights import weights_spec
 
 if TYPE_CHECKING:
     import torch
@@ -178,7 +178,7 @@ class RemoteModel(ModelHandle["RemoteModel"]):
 
 
 class _Link:
-    """A store seen from this process: `bray_model.store_link.StoreLink`."""
+    """A store seen from this process: `bray_model.distributed.store_link.StoreLink`."""
 
     def __init__(self, pool: WorkerPool, model: str) -> None:
         self._pool = pool
@@ -235,7 +235,7 @@ class _Link:
 
 
 class _RelayMaker:
-    """`bray_model.store_link.RelayMaker`, in the process of the store."""
+    """`bray_model.distributed.store_link.RelayMaker`, in the process of the store."""
 
     def __init__(self, model: str) -> None:
         self._model = model

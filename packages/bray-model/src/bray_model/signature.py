@@ -11,7 +11,7 @@ import numpy as np
 from bray_core import nested
 from bray_core.errors import SpecError
 from bray_core.nested import Nested
-from bray_model.state_paths import state_leaves, without
+from bray_model.engines.state_paths import state_leaves, without
 from bray_model.tree_spec import TreeSpec, unbatched
 
 Run = Callable[[tuple[Nested, ...]], Nested]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from bray_core.errors import ConfigError
+from bray_model.batching.executor import Executor
 from bray_model.config import ModelConfig
 from bray_model.definition import Definition
-from bray_model.engine_cache import Current
-from bray_model.executor import Executor
-from bray_model.weights import WeightsCheck
+from bray_model.engines.engine_cache import Current
+from bray_model.versions.weights import WeightsCheck
 
 
 class Worker:

@@ -12,21 +12,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bray_core.balance import STRATEGIES, Balance, Strategy
-from bray_core.choice import check_choice
 from bray_core.errors import (
     DeadlineError,
     ServiceError,
     WorkerLostError,
 )
-from bray_core.remote import WorkerPool, this_node
-from bray_server.client import Client
-from bray_server.limits import Limits
-from bray_server.memory import freeze_what_stays
-from bray_server.reserved_port import reserved_port
-from bray_server.server_thread import ServerThread
-from bray_server.sessions import Service
-from bray_server.tls import Tls
+from bray_core.remote.balance import STRATEGIES, Balance, Strategy
+from bray_core.remote.pool import WorkerPool, this_node
+from bray_core.settings.choice import check_choice
+from bray_server.clients.client import Client
+from bray_server.hosting.memory import freeze_what_stays
+from bray_server.hosting.reserved_port import reserved_port
+from bray_server.hosting.server_thread import ServerThread
+from bray_server.limits.limits import Limits
+from bray_server.sessions.sessions import Service
+from bray_server.wire.tls import Tls
 
 _CLOSE_TIMEOUT_S = 3.0
 _CONCURRENCY = 2
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class RemoteServer:
-    """A pool of workers that answer on the same ports of this host; see `bray_server.group`.
+    """A pool of workers that answer on the same ports of this host (`bray_server.hosting.group`).
 
     A session lives in one worker. A request for it may go to any: the others send it on. When a
     worker dies, its sessions are lost, which their next requests are told (`worker_lost`), and a
@@ -56,7 +56,7 @@ class RemoteServer:
         tokens: as for `Server`.
         tls: as for `Server`.
         access_log: as for `Server`.
-        strategy: how `call` chooses a worker: see `bray_core.balance`.
+        strategy: how `call` chooses a worker: see `bray_core.remote.balance`.
         certificate_authority: PEM file that `call` trusts, with TLS.
 
     Raises:

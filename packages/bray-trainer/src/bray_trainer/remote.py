@@ -13,7 +13,7 @@ import ray.util
 from bray_core import metrics
 from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
 from bray_core.protocols import Trainer
-from bray_core.remote import WorkerPool, telling_what_died, worker_index
+from bray_core.remote.pool import WorkerPool, telling_what_died, worker_index
 from bray_trainer.group import Backend, torchs_name
 from bray_trainer.rank_worker import RankWorker
 from bray_trainer.ranks import TIMEOUT_S

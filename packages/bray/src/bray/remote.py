@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from bray_core.errors import WorkerLostError
-from bray_core.remote import WorkerPool, telling_what_died, worker_index
+from bray_core.remote.pool import WorkerPool, telling_what_died, worker_index
 
 T = TypeVar("T")
 

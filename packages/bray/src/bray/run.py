@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from bray_core import protocols
 from bray_core import runtime as core_runtime
 from bray_core.errors import ClosedError
-from bray_core.experiment import Experiment
 from bray_core.layout import Layout
 from bray_core.restart_limit import RestartLimit
+from bray_core.trials.experiment import Experiment
 
 if TYPE_CHECKING:
-    from bray.keep import Keep
+    from bray.retention import Keep
     from bray_actor import GamecoreFleet, Interleaved, Runner
     from bray_buffer import BufferConfig, ReplayConfig
     from bray_model import ModelConfig
@@ -124,7 +124,7 @@ class Run:
 
     def _draw(self, name: str, module: Any, example_inputs: Any) -> None:
         """Let TensorBoard show what a model computes."""
-        from bray.graph import graph
+        from bray.monitoring.graph import graph
 
         try:
             nodes = graph(name, module, example_inputs)
@@ -321,7 +321,7 @@ class Run:
         Raises:
             PortInUseError: names the port.
         """
-        from bray_model.admin_pages import NoService
+        from bray_model.serving.admin_pages import NoService
         from bray_server import ServerThread
 
         service = NoService("this port answers /metrics")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from bray_core.choice import check_choice
 from bray_core.errors import ConfigError
+from bray_core.settings.choice import check_choice
 
 Workers = Literal["threads", "processes"]
 OnError = Literal["raise", "skip"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bray import demonstrations
+from bray.sources import demonstrations
 from bray_core.nested import Nested
 from bray_core.protocols import Answer
 

@@ -7,9 +7,9 @@
     )
     search.fit()
 
-Needs the extra `tune`. Call `bray_core.remote.init_ray()` before: the Ray that Tune would start by
-itself listens on all interfaces of the machine. Each trial runs its recipe with `runtime="local"`
-in a worker of Tune.
+Needs the extra `tune`. Call `bray_core.remote.pool.init_ray()` before: the Ray that Tune would
+start by itself listens on all interfaces of the machine. Each trial runs its recipe with
+`runtime="local"` in a worker of Tune.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import numpy as np
 import torch
 
 import bray
-from bray.recipe_command import defaults, load
+from bray.registry import defaults, load
 from bray.run import Run
-from bray.template import GoalPart
+from bray.templates.template import GoalPart
 from bray_core.config import from_mapping, to_mapping
 from bray_core.errors import CodecError, ConfigError, MissingExtraError
-from bray_core.experiment import write_atomic
+from bray_core.trials.experiment import write_atomic
 
 try:
     from ray import tune

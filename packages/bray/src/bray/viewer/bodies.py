@@ -12,7 +12,7 @@ import numpy as np
 
 from bray_core import codec
 from bray_core.errors import CodecError
-from bray_core.json_file import finite, is_deeper
+from bray_core.files.json_file import finite, is_deeper
 
 MAX_LEAVES = 2000
 """Leaves of a body that are looked at."""

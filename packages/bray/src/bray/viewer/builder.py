@@ -10,13 +10,13 @@ from typing import Any
 
 from aiohttp import web
 
-from bray import template
+from bray.templates import template
 from bray.viewer.drafts import MAX_BYTES, Drafts
 from bray.viewer.exchange import content_of, reply, words
 from bray.viewer.runs import Runs
 from bray_core.errors import ConfigError
-from bray_core.json_file import is_deeper
-from bray_core.yaml_nodes import MAX_DEPTH
+from bray_core.files.json_file import is_deeper
+from bray_core.settings.yaml_nodes import MAX_DEPTH
 
 
 class Builder:
@@ -116,9 +116,9 @@ def _shipped(name: str) -> dict[str, Any]:
 
 def _schema(query: Mapping[str, str]) -> dict[str, Any]:
     """Return the JSON Schema of a recipe's templates, and the recipes that there are."""
-    from bray.parts import schema
-    from bray.recipe_command import names, tuned_task
-    from bray_core.json_schema import json_schema
+    from bray.registry import names, tuned_task
+    from bray.templates.schema import schema
+    from bray_core.settings.json_schema import json_schema
 
     recipe, task = words(query, "recipe"), query.get("task", "")
     known = schema(recipe, tuned_task(recipe, task))

@@ -9,10 +9,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from bray import template
+from bray.templates import template
 from bray_core.errors import AlreadyExistsError, ConfigError, NotFoundError
-from bray_core.experiment import write_atomic
-from bray_core.regular_file import open_regular, refused
+from bray_core.files.regular_file import open_regular, refused
+from bray_core.trials.experiment import write_atomic
 
 MAX_BYTES = 32 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,94}\.yaml")

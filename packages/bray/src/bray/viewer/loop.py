@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from bray_core.json_lines import Row
+from bray_core.metrics.json_lines import Row
 
 WINDOW_S = 20.0
 """Over which rates are taken."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bray.viewer.trial_file import launches, open_file
-from bray_core.json_lines import FILE, Row, is_known_count, rows, whole_lines
+from bray_core.metrics.json_lines import FILE, Row, is_known_count, rows, whole_lines
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

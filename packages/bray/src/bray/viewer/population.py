@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from bray.viewer.trial_file import entries, open_file, opener_of
 from bray_core.errors import CodecError, NotFoundError
-from bray_core.json_file import read_object
-from bray_core.regular_file import refused
-from bray_model.retention import Retention
-from bray_model.versions import VersionStore
+from bray_core.files.json_file import read_object
+from bray_core.files.regular_file import refused
+from bray_model.versions.retention import Retention
+from bray_model.versions.versions import VersionStore
 
 FILE = "league.json"
 _BROKEN = (KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError)
@@ -119,7 +119,7 @@ def ratings(trial: Path) -> dict[str, Any]:
         NotFoundError: the trial has no league.
         CodecError: its file cannot be read.
     """
-    from bray_algo.elo import fit_elo  # imports torch
+    from bray_algo.league.elo import fit_elo  # imports torch
 
     _, payoff = _read(trial)
     try:

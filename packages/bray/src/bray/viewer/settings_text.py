@@ -11,12 +11,12 @@ from typing import Any
 
 import yaml
 
-from bray import template
-from bray.parts import chosen_schema
-from bray.recipe_command import tuned_task
+from bray.registry import tuned_task
+from bray.templates import template
+from bray.templates.schema import chosen_schema
 from bray_core.config import to_mapping
 from bray_core.errors import ConfigError, SettingsError
-from bray_core.settings_tree import Value, parse, unwrap
+from bray_core.settings.settings_tree import Value, parse, unwrap
 
 SOURCE = "template"
 """What a problem's place begins with."""

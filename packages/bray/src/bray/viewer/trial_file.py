@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bray_core import experiment
 from bray_core.errors import CodecError
-from bray_core.json_file import read_object
-from bray_core.regular_file import Opener, open_regular, resolve_inside
+from bray_core.files.json_file import read_object
+from bray_core.files.regular_file import Opener, open_regular, resolve_inside
+from bray_core.trials import experiment
 
 MAX_TEXT_BYTES = 256 * 1024
 

@@ -1,0 +1,1 @@
+"""Simulators that call an actor: Gymnasium and PettingZoo environments in processes."""

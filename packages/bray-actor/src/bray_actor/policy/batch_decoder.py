@@ -1,0 +1,117 @@
+"""From a policy's outputs to actions, for whole batches: what `decoder` does for one row.
+
+Discrete: outputs `{"logits": [N, A]}`; of several actions at once (MultiDiscrete) the logits are a
+list of heads `[N, A_k]`. Continuous: `{"mean": [N, D], "log_std": [N, D]}`, a diagonal Gaussian;
+with `{"low": [N, D], "high": [N, D]}` too it is squashed between these by tanh.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bray_actor.policy.decoder import MAX_LOG_STD, heads_of
+from bray_actor.policy.squash import log_slope, squash
+from bray_core.errors import SpecError
+from bray_core.nested import Nested
+
+_LOG_2PI = math.log(2 * math.pi)
+
+
+class BatchDecoder(Protocol):
+    """Draws an action for each row of outputs."""
+
+    def sample(
+        self, outputs: Nested, rng: np.random.Generator
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+        """Return actions `[N, …]` and the logarithms of their probabilities (densities) `[N]`.
+
+        Raises:
+            SpecError: an output is missing, has another shape, or is not finite; names it.
+        """
+        ...
+
+
+class BatchCategorical:
+    """One of `num_actions` actions a row, int64 `[N]`."""
+
+    def __init__(self, num_envs: int, num_actions: int) -> None:
+        self._rows = np.arange(num_envs)
+        self._shape = (num_envs, num_actions)
+
+    def sample(
+        self, outputs: Nested, rng: np.random.Generator
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+        """Draw by the inverse of the cumulated probabilities."""
+        logits = _leaf(outputs, "logits", self._shape).astype(np.float64)
+        top = logits.max(1, keepdims=True)  # NaN where a row has one
+        if not np.isfinite(top).all():
+            raise SpecError("model output logits: expected finite values, got a row of NaN or inf")
+        logits -= top
+        cumulated = np.exp(logits).cumsum(1)
+        total = cumulated[:, -1]
+        # Below the total even if the product rounds up: an impossible last action is never drawn.
+        drawn = np.minimum(rng.random(len(total)) * total, np.nextafter(total, 0))
+        action = (cumulated <= drawn[:, None]).sum(1)
+        return action, logits[self._rows, action] - np.log(total)
+
+
+class BatchMultiCategorical:
+    """Several independent actions a row, one of `num_actions[k]` each, int64 `[N, K]`."""
+
+    def __init__(self, num_envs: int, num_actions: Sequence[int]) -> None:
+        self._heads = [BatchCategorical(num_envs, number) for number in num_actions]
+
+    def sample(
+        self, outputs: Nested, rng: np.random.Generator
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+        """Draw head by head; log probabilities are the heads' sums."""
+        logits = heads_of(outputs, len(self._heads))
+        drawn = [
+            head.sample({"logits": part}, rng)
+            for head, part in zip(self._heads, logits, strict=True)
+        ]
+        actions, log_probs = zip(*drawn, strict=True)
+        return np.stack(actions, -1), np.sum(log_probs, axis=0)
+
+
+class BatchDiagonalGaussian:
+    """A real vector a row, float32 `[N, D]`."""
+
+    def __init__(self, num_envs: int, size: int) -> None:
+        self._shape = (num_envs, size)
+
+    def sample(
+        self, outputs: Nested, rng: np.random.Generator
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+        """Draw independent normal components."""
+        mean = _finite("mean", _leaf(outputs, "mean", self._shape))
+        log_std = _finite("log_std", _leaf(outputs, "log_std", self._shape))
+        log_std = np.minimum(np.maximum(log_std, -MAX_LOG_STD), MAX_LOG_STD)
+        noise = rng.standard_normal(self._shape)
+        action = (mean + np.exp(log_std) * noise).astype(np.float32)
+        density = -0.5 * (np.square(noise) + _LOG_2PI) - log_std
+        if "low" not in outputs:
+            return action, density.sum(1)
+        low = _finite("low", _leaf(outputs, "low", self._shape))
+        high = _finite("high", _leaf(outputs, "high", self._shape))
+        return squash(action, low, high), (density - log_slope(action, low, high)).sum(1)
+
+
+def _leaf(outputs: Nested, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    leaf = outputs.get(name) if isinstance(outputs, dict) else None
+    got = np.asarray(leaf)
+    if leaf is None or got.shape != shape or got.dtype.kind != "f":
+        has = "nothing" if leaf is None else f"{got.dtype} {got.shape}"
+        raise SpecError(f"model output {name}: expected float32 {shape}, got {has}")
+    return got
+
+
+def _finite(name: str, leaf: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if not math.isfinite(leaf.sum()):
+        raise SpecError(f"model output {name}: expected finite values, got a row of NaN or inf")
+    return leaf

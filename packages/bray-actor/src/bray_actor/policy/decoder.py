@@ -1,0 +1,231 @@
+"""From a policy's outputs to an action, in numpy and plain Python: one row at a time.
+
+Discrete: outputs `{"logits": [A], "value": []}`; of several actions at once (MultiDiscrete) the
+logits are a list of heads `[A_k]`. Continuous: `{"mean": [D], "log_std": [D], "value": []}`, a
+diagonal Gaussian; with `{"low": [D], "high": [D]}` too it is squashed between these by tanh. An
+action that must not be taken has a logit far below the others: masking is the module's part. What
+is drawn and its probability are those of `bray_algo`: the least finite logit, as its mask gives, or
+−inf is no chance, and a `log_std` is held within −20 and 20.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bray_actor.policy.squash import log_slope, squash
+from bray_core.errors import SpecError
+from bray_core.nested import Nested
+
+_LOG_2PI = math.log(2 * math.pi)
+MAX_LOG_STD = 20.0
+"""Bound of a log standard deviation, on both sides: that of `bray_algo.distributions.gaussian`."""
+
+
+class Decision(NamedTuple):
+    """An action and the logarithm of its probability (density)."""
+
+    action: Any
+    log_prob: float
+
+
+class Decoder(Protocol):
+    """Chooses an action from one row of outputs."""
+
+    def sample(self, outputs: Nested, rng: random.Random) -> Decision:
+        """Draw an action."""
+        ...
+
+    def mode(self, outputs: Nested) -> Decision:
+        """Return the most likely action."""
+        ...
+
+
+class Categorical:
+    """One of `num_actions` actions, by `logits`."""
+
+    def __init__(self, num_actions: int) -> None:
+        self._num_actions = num_actions
+
+    def sample(self, outputs: Nested, rng: random.Random) -> Decision:
+        """Draw an action, an int; log_prob by a stable log-softmax."""
+        logits, top, weights, total = self._weights(outputs)
+        action = _draw(weights, rng.random() * total)
+        return Decision(action, logits[action] - top - math.log(total))
+
+    def mode(self, outputs: Nested) -> Decision:
+        """Return the action of the largest logit, the first of equals."""
+        logits, top, _, total = self._weights(outputs)
+        return Decision(logits.index(top), -math.log(total))
+
+    def _weights(self, outputs: Nested) -> tuple[list[float], float, list[float], float]:
+        logits: list[float] = _leaf(outputs, "logits", (self._num_actions,)).tolist()
+        top = max(logits)
+        weights = [math.exp(logit - top) for logit in logits] if math.isfinite(top) else []
+        total = sum(weights)
+        if not total >= 1.0:  # also where a NaN hides behind a finite maximum
+            raise SpecError(
+                f"model output logits: expected one finite value or more and no NaN, got {logits}"
+            )
+        return logits, top, weights, total
+
+
+class MultiCategorical:
+    """Several independent actions at once, one of `num_actions[k]` each, by a list of `logits`."""
+
+    def __init__(self, num_actions: Sequence[int]) -> None:
+        self._heads = [Categorical(number) for number in num_actions]
+
+    def sample(self, outputs: Nested, rng: random.Random) -> Decision:
+        """Draw actions, int64 `[K]`; log_prob is the heads' sum."""
+        return _joined([head.sample(part, rng) for head, part in self._parts(outputs)])
+
+    def mode(self, outputs: Nested) -> Decision:
+        """Return the most likely action of each head."""
+        return _joined([head.mode(part) for head, part in self._parts(outputs)])
+
+    def _parts(self, outputs: Nested) -> Iterator[tuple[Categorical, Nested]]:
+        for head, logits in zip(self._heads, heads_of(outputs, len(self._heads)), strict=True):
+            yield head, {"logits": logits}
+
+
+class DiagonalGaussian:
+    """A real vector, independent normal components by `mean` and `log_std`."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def sample(self, outputs: Nested, rng: random.Random) -> Decision:
+        """Draw an action `[D]`, float32."""
+        mean, log_std = self._parameters(outputs)
+        noise = np.array([rng.gauss(0.0, 1.0) for _ in range(self._size)])
+        action = (mean + np.exp(log_std) * noise).astype(np.float32)
+        return self._within(outputs, action, self._log_prob(noise, log_std))
+
+    def mode(self, outputs: Nested) -> Decision:
+        """Return the mean, squashed where there are bounds."""
+        mean, log_std = self._parameters(outputs)
+        log_prob = self._log_prob(np.zeros(self._size), log_std)
+        return self._within(outputs, mean.astype(np.float32), log_prob)
+
+    def _within(self, outputs: Nested, action: npt.NDArray[Any], log_prob: float) -> Decision:
+        if "low" not in outputs:
+            return Decision(action, log_prob)
+        low, high = self._finite(outputs, "low"), self._finite(outputs, "high")
+        slope = float(log_slope(action, low, high).sum())
+        return Decision(squash(action, low, high), log_prob - slope)
+
+    def _parameters(self, outputs: Nested) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        log_std = self._finite(outputs, "log_std")
+        held = np.minimum(np.maximum(log_std, -MAX_LOG_STD), MAX_LOG_STD)
+        return self._finite(outputs, "mean"), held
+
+    def _finite(self, outputs: Nested, name: str) -> npt.NDArray[Any]:
+        leaf: npt.NDArray[Any] = _leaf(outputs, name, (self._size,)).astype(np.float64)
+        if not math.isfinite(leaf.sum()):
+            raise SpecError(f"model output {name}: expected finite values, got {leaf.tolist()}")
+        return leaf
+
+    def _log_prob(self, noise: npt.NDArray[Any], log_std: npt.NDArray[Any]) -> float:
+        return float(-0.5 * (noise @ noise + self._size * _LOG_2PI) - log_std.sum())
+
+
+def _joined(decisions: list[Decision]) -> Decision:
+    action = np.array([decision.action for decision in decisions], np.int64)
+    return Decision(action, sum(decision.log_prob for decision in decisions))
+
+
+def heads_of(outputs: Nested, number: int) -> Sequence[Any]:
+    """Return the logits of so many heads.
+
+    Raises:
+        SpecError: they are no list, or of another length.
+    """
+    logits = outputs.get("logits") if isinstance(outputs, dict) else None
+    if not isinstance(logits, list | tuple) or len(logits) != number:
+        got = f"{len(logits)}" if isinstance(logits, list | tuple) else type(logits).__name__
+        raise SpecError(f"model output logits: expected a list of {number} heads, got {got}")
+    return logits
+
+
+def _draw(weights: list[float], left: float) -> int:
+    """Return the index in which a walk along the weights ends after `left`."""
+    for index, weight in enumerate(weights):
+        left -= weight
+        if left < 0.0:
+            return index
+    # Rounding left a rest: the last action that is possible.
+    return max(index for index, weight in enumerate(weights) if weight > 0.0)
+
+
+def check_outputs(
+    outputs: Nested,
+    *,
+    num_actions: int | None = None,
+    state_size: int = 0,
+    needs_value: bool = False,
+) -> None:
+    """Check that a policy's outputs can be decoded, before or at the first use.
+
+    Args:
+        outputs: one row of outputs, or the `ArraySpec` of each.
+        num_actions: A of a discrete action space; None takes what the model has.
+        state_size: S of a recurrent policy, which must return `state [S]`; 0 is none.
+        needs_value: whether the outputs must hold `value []` too, as for recording.
+
+    Raises:
+        SpecError: names the leaf, expected and got.
+    """
+    if not isinstance(outputs, dict) or not {"logits", "mean"} & set(outputs):
+        names = sorted(outputs) if isinstance(outputs, dict) else type(outputs).__name__
+        raise SpecError(f"model output: expected logits, or mean and log_std, got {names}")
+    if num_actions is None and isinstance(outputs.get("logits"), list | tuple):
+        for logits in outputs["logits"]:
+            _leaf({"logits": logits}, "logits", (None,))
+    elif num_actions is not None or "logits" in outputs:
+        _leaf(outputs, "logits", (num_actions,))
+    else:
+        shape = _leaf(outputs, "mean", (None,)).shape
+        for name in ("log_std", "low", "high") if "low" in outputs else ("log_std",):
+            _leaf(outputs, name, shape)
+    if state_size:
+        _leaf(outputs, "state", (state_size,))
+    if needs_value:
+        _leaf(outputs, "value", ())
+
+
+def decoder_for(outputs: Nested) -> Decoder:
+    """Return the decoder that a policy's outputs call for, by their names and sizes.
+
+    Raises:
+        SpecError: neither `logits [A]`, nor a list of them, nor `mean [D]` and `log_std [D]`.
+    """
+    check_outputs(outputs)
+    if isinstance(outputs.get("logits"), list | tuple):
+        return MultiCategorical([logits.shape[0] for logits in outputs["logits"]])
+    if "logits" in outputs:
+        return Categorical(outputs["logits"].shape[0])
+    return DiagonalGaussian(outputs["mean"].shape[0])
+
+
+def _leaf(outputs: Nested, name: str, shape: tuple[int | None, ...]) -> Any:
+    """Return a leaf of floats; None in `shape` stands for any size."""
+    leaf = outputs.get(name) if isinstance(outputs, dict) else None
+    dtype, got = getattr(leaf, "dtype", None), getattr(leaf, "shape", ())
+    if dtype is None or dtype.kind != "f" or not _fits(got, shape):
+        sizes = ", ".join("any" if size is None else str(size) for size in shape)
+        wanted = f"({sizes},)" if len(shape) == 1 else f"({sizes})"
+        has = f"{dtype} {got}" if dtype is not None else "nothing"
+        raise SpecError(f"model output {name}: expected float32 {wanted}, got {has}")
+    return leaf
+
+
+def _fits(got: tuple[int, ...], shape: tuple[int | None, ...]) -> bool:
+    return got == shape or (
+        len(got) == len(shape) and all(w in (None, g) for g, w in zip(got, shape, strict=True))
+    )

@@ -1,0 +1,345 @@
+"""Answers a fixed set of sessions together, each always in the same row of the same batch.
+
+A matrix product rounds a row by its place in the batch, in another way on each kind of CPU. So a
+run repeats bit by bit only if nothing about a batch depends on which session was quicker: neither
+its rows' places, nor their number, nor who is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from bray_actor.policy.row_block import RowBlock, row_of
+from bray_core.errors import ConfigError, SpecError
+from bray_core.nested import Nested
+from bray_core.protocols import Answer, Model
+
+logger = logging.getLogger(__name__)
+
+_ANOTHER_RUN = "from here on this is another run than the one that its seed repeats"
+
+
+def lane_of(session: str) -> str:
+    """Return the lane that a session plays in: the part of its name before the first `/`."""
+    return session.partition("/")[0]
+
+
+class LaneBarrier:
+    """Collects one tick of each declared lane, then asks the model once for all of them.
+
+    A lane is one environment whose episodes follow each other: the sessions `3/0`, `3/1`, … are
+    lane `3`. Lane k of the list is row k of every batch; the rows of lanes that take no part are
+    zeros. Its users live on one event loop.
+
+    With `steps` the barrier also paces an on-policy run: each version of the model answers exactly
+    so many steps, and the ticks beyond them wait for the next version. Where the lanes do not
+    divide what is left, those that have played the fewest steps go first.
+
+    A lane that sends nothing for `late_s` is left out until it comes back. Steps of a lane that is
+    lost are given back, and played by whoever is there. Both make the run another one, which is
+    logged.
+
+    Args:
+        model: what answers; its batches should hold as many rows as there are lanes.
+        lanes: names of the lanes, in the order of their rows.
+        steps: answered per version of the model; None sets no bound.
+        plays_on: whether a lane begins another episode after each. If so, it is waited for
+            between its episodes and from the beginning; if not, only while a session is open.
+        late_s: how long a batch waits for a lane that has played before, in seconds.
+        first_s: how long it waits for one that has never sent anything.
+        timeout_s: how long ticks wait for the next version.
+
+    Raises:
+        ConfigError: no lane, one named twice, or fewer than one step.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        lanes: Iterable[str],
+        *,
+        steps: int | None = None,
+        plays_on: bool = True,
+        late_s: float = 10.0,
+        first_s: float = 60.0,
+        timeout_s: float = 600.0,
+    ) -> None:
+        names = list(lanes)
+        if not names or len(set(names)) < len(names):
+            raise ConfigError(f"lanes: expected one or more names, each once, got {names}")
+        if steps is not None and steps < 1:
+            raise ConfigError(f"steps: expected 1 or more, got {steps}")
+        self._model = model
+        self._lanes = {name: _Lane(name, row) for row, name in enumerate(names)}
+        self._steps = steps
+        self._plays_on = plays_on
+        self._late_s = late_s
+        self._first_s = first_s
+        self._timeout_s = timeout_s
+        self._block = RowBlock(len(names))
+        self._out = set(self._lanes.values()) if plays_on else set()
+        """Lanes that are waited for."""
+        self._waiting: dict[int, _Turn] = {}
+        """Ticks that are not answered yet, by their rows."""
+        self._round: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._since = 0.0
+        """When this round began to wait for lanes."""
+        self._version = model.version
+        self._left = steps
+        self._lost: list[str] = []
+
+    def join(self, session: str, on_held: Callable[[Nested], None]) -> Seat:
+        """Return the seat of a new session, which takes the place of the lane's last one.
+
+        Args:
+            session: its name, `lane/…`.
+            on_held: called with the observation of a tick that has to wait for another version of
+                the model, so that what was recorded under this one can be handed over.
+
+        Raises:
+            SpecError: its lane was not declared.
+        """
+        lane = self._lanes.get(lane_of(session))
+        if lane is None:
+            raise SpecError(
+                f"session {session!r}: expected a name that begins with one of the lanes "
+                f"{', '.join(self._lanes)} and '/': this server plays with those alone"
+            )
+        if (turn := self._waiting.pop(lane.row, None)) is not None:
+            turn.fail(SpecError(f"session {session!r} took the place of this one"))
+            self._out.add(lane)
+        if not self._plays_on:
+            self._out.add(lane)
+        lane.seat = Seat(self, lane, on_held)
+        return lane.seat
+
+    def refund(self, steps: int) -> None:
+        """Give back steps that were answered but will not be recorded.
+
+        Late ones of an earlier version never raise what is left above `steps`.
+        """
+        if steps and self._left is not None and self._steps is not None:
+            self._left = min(self._steps, self._left + steps)
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _put(self, turn: _Turn) -> None:
+        """Take a lane's tick."""
+        self._waiting[turn.lane.row] = turn
+        self._out.discard(turn.lane)
+        turn.lane.has_come = True
+        self._look()
+
+    def _take_back(self, turn: _Turn) -> None:
+        """Forget a tick whose client does not wait any more."""
+        if self._waiting.get(turn.lane.row) is turn:
+            del self._waiting[turn.lane.row]
+            if turn.lane.seat is not None or self._plays_on:
+                self._out.add(turn.lane)
+        elif turn.is_answered:
+            self.refund(1)
+
+    def _leave(self, seat: Seat, *, is_lost: bool) -> None:
+        """Close a session; its lane may play on with another."""
+        lane = seat.lane
+        if is_lost:
+            self._lost.append(lane.name)
+        if lane.seat is not seat:
+            return
+        lane.seat = None
+        if not self._plays_on:
+            self._out.discard(lane)
+            self._look()
+
+    def _look(self) -> None:
+        """Begin a round if all lanes are there; called whenever something has changed."""
+        if self._round is not None or not self._waiting:
+            return
+        if (version := self._model.version) > self._version:
+            self._version, self._left = version, self._steps
+        if self._left == 0:
+            self._stop_timer()
+            self._hold()
+        elif self._out:
+            self._wait_for_lanes()
+        else:
+            self._stop_timer()
+            self._begin()
+
+    def _hold(self) -> None:
+        """Let all ticks wait for the next version."""
+        for turn in list(self._waiting.values()):
+            if not turn.is_held and not turn.hold():
+                del self._waiting[turn.lane.row]
+                self._out.add(turn.lane)
+        if self._waiting and self._watcher is None:
+            self._watcher = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        try:
+            await self._model.wait_version(self._version + 1, self._timeout_s)
+        except Exception as error:  # noqa: BLE001  the requests' boundary: passed to all who wait
+            if self._left == 0:
+                while self._waiting:
+                    _, turn = self._waiting.popitem()
+                    turn.fail(error)
+                    self._out.add(turn.lane)
+        finally:
+            self._watcher = None
+        self._look()
+
+    def _wait_for_lanes(self) -> None:
+        """Go on without the lanes that are late, once their time is over."""
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._since = loop.time()
+            self._timer = loop.call_at(self._since + self._late_s, self._go_without, self._late_s)
+
+    def _go_without(self, waited_s: float) -> None:
+        self._timer = None
+        late = [lane for lane in self._out if lane.has_come or waited_s >= self._first_s]
+        if late and self._waiting:
+            self._out.difference_update(late)
+            names = ", ".join(lane.name for lane in sorted(late, key=lambda lane: lane.row))
+            logger.warning(
+                "lanes %s: nothing came for %g s: the others go on; %s",
+                names,
+                waited_s,
+                _ANOTHER_RUN,
+            )
+        if self._out and self._waiting:  # of these some have never come
+            loop = asyncio.get_running_loop()
+            due = self._since + max(self._first_s, waited_s)
+            self._timer = loop.call_at(due, self._go_without, self._first_s)
+        self._look()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _begin(self) -> None:
+        """Answer those who wait, or as many of them as there are steps left."""
+        if self._lost:
+            names = ", ".join(dict.fromkeys(self._lost))
+            logger.warning("lanes %s: a session was lost: %s", names, _ANOTHER_RUN)
+            self._lost.clear()
+        turns = [self._waiting[row] for row in sorted(self._waiting)]
+        if self._left is not None:
+            if self._left < len(turns):
+                fewest = sorted(turns, key=lambda turn: turn.lane.steps)[: self._left]
+                turns = sorted(fewest, key=lambda turn: turn.lane.row)
+            self._left -= len(turns)
+        for turn in turns:
+            del self._waiting[turn.lane.row]
+            turn.is_answered = True
+            turn.lane.steps += 1
+        self._round = asyncio.create_task(self._answer(turns))
+
+    async def _answer(self, turns: Sequence[_Turn]) -> None:
+        try:
+            answers = await self._ask(turns)
+        finally:
+            self._round = None
+        for turn, answer in zip(turns, answers, strict=True):
+            if turn.lane.seat is not None or self._plays_on:
+                self._out.add(turn.lane)
+            if isinstance(answer, BaseException):
+                turn.fail(answer)
+            elif not turn.future.done():
+                turn.future.set_result(answer)
+        self._look()
+
+    async def _ask(self, turns: Sequence[_Turn]) -> Sequence[Answer | BaseException]:
+        """Ask for all rows at once; where that fails, for each alone, so that a bad one does."""
+        try:
+            batch = self._block.fill({turn.lane.row: turn.inputs for turn in turns})
+            answer = await self._model.infer(*batch, batch=True)
+            return [Answer(row_of(answer.outputs, turn.lane.row), answer.version) for turn in turns]
+        except Exception:  # noqa: BLE001  the requests' boundary: each is asked for again below
+            self._block.forget()
+        alone = (self._model.infer(*turn.inputs) for turn in turns)
+        return await asyncio.gather(*alone, return_exceptions=True)
+
+
+class Seat:
+    """The place of one session in a `LaneBarrier`: `LaneBarrier.join` makes it."""
+
+    def __init__(
+        self, barrier: LaneBarrier, lane: _Lane, on_held: Callable[[Nested], None]
+    ) -> None:
+        self.lane = lane
+        self.on_held = on_held
+        self._barrier = barrier
+
+    async def ask(self, *inputs: Nested) -> Answer:
+        """Answer one row when all lanes have sent theirs.
+
+        A step whose answer fails, or is not waited for, is given back.
+
+        Args:
+            inputs: the model's inputs, the observation first, without batch dimension.
+
+        Raises:
+            DeadlineError: no new version came in time.
+            SpecError: another session has taken over the lane, or the row does not fit the model.
+            Exception: whatever the model raised.
+        """
+        if self.lane.seat is not self:
+            raise SpecError(f"lane {self.lane.name!r}: another session has taken it over")
+        turn = _Turn(self.lane, self, inputs, asyncio.get_running_loop().create_future())
+        self._barrier._put(turn)
+        try:
+            return await turn.future
+        except BaseException:
+            self._barrier._take_back(turn)
+            raise
+
+    def end(self) -> None:
+        """Leave after the session's end."""
+        self._barrier._leave(self, is_lost=False)
+
+    def lose(self) -> None:
+        """Leave because the session was lost."""
+        self._barrier._leave(self, is_lost=True)
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    name: str
+    row: int
+    seat: Seat | None = None
+    has_come: bool = False
+    steps: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """One tick of a lane, from its arrival to its answer."""
+
+    lane: _Lane
+    seat: Seat
+    inputs: tuple[Nested, ...]
+    future: asyncio.Future[Answer]
+    is_held: bool = False
+    is_answered: bool = False
+    """Whether a step of the budget was taken for it."""
+
+    def hold(self) -> bool:
+        """Tell its session that it waits for another version; False if that failed it."""
+        self.is_held = True
+        try:
+            self.seat.on_held(self.inputs[0])
+        except Exception as error:  # noqa: BLE001  the request's boundary: passed to its caller
+            self.fail(error)
+            return False
+        return True
+
+    def fail(self, error: BaseException) -> None:
+        """Let its session raise this."""
+        if not self.future.done():
+            self.future.set_exception(error)

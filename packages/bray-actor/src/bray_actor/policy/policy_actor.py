@@ -1,0 +1,322 @@
+"""The actor of a policy: the same class in training and in production.
+
+Bodies are in bray's codec. start: `{}`. tick: `{"observation", "reward"}`, the reward being that of
+the action before (absent in the first tick); reply `{"action"}`. end: `{"observation", "reward",
+"terminated", "truncated"}`. One session is one episode of one environment.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import reprlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bray_actor.actor import Actor
+from bray_actor.policy.decoder import Decision, Decoder, check_outputs, decoder_for
+from bray_actor.policy.lane_barrier import LaneBarrier
+from bray_actor.policy.step_budget import StepBudget
+from bray_actor.segment import SegmentWriter
+from bray_core import async_codec, codec, metrics
+from bray_core.config import from_mapping
+from bray_core.errors import CodecError, ConfigError, ServiceError, SpecError
+from bray_core.layout import Packed
+from bray_core.nested import Nested
+from bray_core.protocols import Answer, Buffer, Model
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyConfig:
+    """How a policy acts."""
+
+    deterministic: bool = False
+    """Whether to take the most likely action instead of drawing one."""
+    num_actions: int | None = None
+    """Actions of a discrete space, checked against the model's logits; None takes the model's."""
+    state_size: int = 0
+    """S of a recurrent policy: the model takes observation and `state [S]`, float32, and returns
+    the next one among its outputs. 0 is none."""
+    seed: int = 0
+    """Of the draws, together with the session's name."""
+    clip_reward: bool = False
+    """Whether training sees rewards of -1, 0 and 1 alone; returns are the simulator's all the same.
+    (Mnih et al. 2015, "Human-level control through deep reinforcement learning", Methods.)"""
+    phase: str = ""
+    """A label of its metrics, such as `evaluation`, that keeps them apart from those of training;
+    empty is none."""
+
+    def __post_init__(self) -> None:
+        if self.state_size < 0:
+            raise ConfigError(f"state_size: expected 0 or more, got {self.state_size}")
+        if self.num_actions is not None and self.num_actions < 1:
+            raise ConfigError(f"num_actions: expected 1 or more, got {self.num_actions}")
+
+
+class PolicyActor(Actor):
+    """Asks the model for each observation; with a buffer it records what happens.
+
+    An aborted session's open segment is dropped (its last step has no outcome), counted in the
+    metric `actor/steps_lost`, and refunded to the budget.
+
+    Args:
+        session: its id; seeds the draws.
+        model: the policy.
+        config: how to act.
+        buffer: where finished segments go; None records nothing.
+        budget: steps per policy version; None lets every tick through.
+        lanes: answers the ticks of a fixed set of sessions together, so that a run repeats; it
+            has a budget of its own. None asks the model for each tick by itself.
+
+    Raises:
+        ConfigError: both a budget and lanes.
+        SpecError: the session belongs to none of the lanes.
+    """
+
+    def __init__(
+        self,
+        session: str,
+        model: Model,
+        config: PolicyConfig,
+        buffer: Buffer | None = None,
+        budget: StepBudget | None = None,
+        lanes: LaneBarrier | None = None,
+    ) -> None:
+        if budget is not None and lanes is not None:
+            raise ConfigError("budget: expected None beside lanes, which take steps= themselves")
+        self._model = model
+        self._config = config
+        self._labels = {"phase": config.phase} if config.phase else {}
+        self._buffer = buffer
+        self._budget = lanes if budget is None else budget
+        self._pace = budget
+        self._seat = None if lanes is None else lanes.join(session, self._cut)
+        self._writer = SegmentWriter(buffer.layout) if buffer is not None else None
+        self._state = np.zeros(config.state_size, np.float32)
+        self._random = random.Random(f"{config.seed}/{session}")
+        self._decoder: Decoder | None = None
+        self._has_acted = False  # and the outcome has not come yet
+        self._return = 0.0
+        self._length = 0
+
+    @classmethod
+    def factory(
+        cls,
+        model: Model,
+        config: PolicyConfig,
+        *,
+        buffer: Buffer | None = None,
+        budget: StepBudget | None = None,
+        lanes: LaneBarrier | None = None,
+    ) -> Callable[[str], PolicyActor]:
+        """Return what a server calls with each session's id."""
+        return lambda session: cls(session, model, config, buffer, budget, lanes)
+
+    @classmethod
+    def from_export(cls, config: Mapping[str, Any], model: Model) -> Callable[[str], PolicyActor]:
+        """Return the factory that `bray serve` hosts, from the manifest's `actor.config`.
+
+        Raises:
+            ConfigError: an unknown key or a wrong value.
+        """
+        return cls.factory(model, from_mapping(config, PolicyConfig, "manifest: actor.config"))
+
+    async def start(self, body: bytes) -> bytes:
+        """Begin an episode."""
+        await _message(body or _EMPTY)
+        return _EMPTY
+
+    async def tick(self, body: bytes) -> bytes:
+        """Take the last action's reward and the new observation; return the next action."""
+        message = await _message(body)
+        observation = _required(message, "observation")
+        self._finish_step(message)
+        if self._writer is not None and self._writer.is_full:
+            self._push(self._finish_segment(observation))
+        answer = await self._ask(observation)
+        try:
+            decision = self._decide(answer.outputs)
+            self._begin_step(observation, decision, answer.outputs, answer.version)
+        except BaseException:
+            self._refund(1)
+            raise
+        return codec.encode({"action": decision.action})
+
+    async def _ask(self, observation: Nested) -> Answer:
+        """Return the policy's outputs; the step counts in the budget.
+
+        Raises:
+            ServiceError: `bad_request`: the observation does not fit the model.
+        """
+        inputs = (observation, self._state) if self._config.state_size else (observation,)
+        try:
+            if self._seat is not None:
+                return await self._seat.ask(*inputs)
+            await self._admit(observation)
+            return await self._infer(*inputs)
+        except SpecError as error:
+            raise ServiceError("bad_request", f"observation: {error}") from error
+
+    async def end(self, body: bytes) -> bytes:
+        """Take the last outcome and push the episode's last segment."""
+        try:
+            return self._end(await _message(body))
+        finally:
+            self._drop_segment()  # empty, unless the end was refused: then nobody can repeat it
+            if self._seat is not None:
+                self._seat.end()
+
+    def _end(self, message: dict[str, Any]) -> bytes:
+        terminated, truncated = _flag(message, "terminated"), _flag(message, "truncated")
+        observation = None if terminated else _required(message, "observation")
+        self._finish_step(message, terminated, truncated)
+        writer = self._writer
+        if writer is not None and len(writer):
+            self._push(self._finish_segment(observation, self._return, self._length))
+        metrics.record("actor/episode_return", self._return, kind="mean", **self._labels)
+        metrics.record("actor/episode_length", self._length, kind="mean", **self._labels)
+        metrics.record("actor/episodes", 1, kind="count", **self._labels)
+        return _EMPTY
+
+    async def abort(self, reason: str) -> None:
+        """Drop the open segment and refund its steps."""
+        self._drop_segment()
+        if self._seat is not None:
+            self._seat.lose()
+
+    def _drop_segment(self) -> None:
+        if self._writer is not None:
+            self._lose(self._writer.discard())
+
+    def _finish_step(
+        self, message: dict[str, Any], terminated: bool = False, truncated: bool = False
+    ) -> None:
+        """Take the outcome of the action before, once: a tick that failed may be sent again."""
+        if not self._has_acted:
+            return
+        reward = message.get("reward")
+        if not isinstance(reward, int | float):
+            got = type(reward).__name__
+            raise ServiceError("bad_request", f"reward: expected a number, got {got}")
+        if not math.isfinite(reward):
+            raise ServiceError("bad_request", f"reward: expected a finite number, got {reward}")
+        self._has_acted = False
+        self._return += reward
+        if self._writer is not None and self._writer.has_open_step:
+            if self._config.clip_reward:
+                reward = float(np.sign(reward))
+            self._writer.finish_step(reward, terminated=terminated, truncated=truncated)
+
+    async def _admit(self, observation: Nested) -> None:
+        """Wait for the budget; a segment that is open meanwhile is cut here and pushed."""
+        if self._pace is None:
+            return
+        while not self._pace.try_acquire():
+            self._cut(observation)
+            await self._pace.wait()
+
+    def _cut(self, observation: Nested) -> None:
+        """Push the open segment, which `observation` follows, if there is one."""
+        if self._writer is not None and len(self._writer):
+            self._push(self._finish_segment(observation))
+
+    def _refund(self, steps: int) -> None:
+        if self._budget is not None:
+            self._budget.refund(steps)
+
+    async def _infer(self, *inputs: Nested) -> Answer:
+        try:
+            return await self._model.infer(*inputs)
+        except BaseException:  # also a client that went away: the step was not taken
+            self._refund(1)
+            raise
+
+    def _decide(self, outputs: Nested) -> Decision:
+        if self._decoder is None:
+            check_outputs(
+                outputs,
+                num_actions=self._config.num_actions,
+                state_size=self._config.state_size,
+                needs_value=self._writer is not None,
+            )
+            self._decoder = decoder_for(outputs)
+        if self._config.deterministic:
+            return self._decoder.mode(outputs)
+        return self._decoder.sample(outputs, self._random)
+
+    def _begin_step(
+        self, observation: Nested, decision: Decision, outputs: Nested, version: int
+    ) -> None:
+        if self._writer is not None:
+            self._writer.begin_step(
+                observation,
+                decision.action,
+                log_prob=decision.log_prob,
+                value=float(outputs["value"]),
+                version=version,
+                extra=outputs,
+                state=self._state,
+            )
+        if self._config.state_size:
+            self._state = outputs["state"]
+        self._has_acted = True
+        self._length += 1
+        metrics.record("actor/steps", 1, kind="count", **self._labels)
+
+    def _finish_segment(
+        self, final_observation: Nested, whole_return: float = math.nan, whole_length: int = 0
+    ) -> Packed:
+        """Finish the segment. Raises ServiceError: `bad_request`: the observation does not fit."""
+        assert self._writer is not None
+        try:
+            return self._writer.finish(
+                final_observation, episode_return=whole_return, episode_length=whole_length
+            )
+        except SpecError as error:
+            raise ServiceError("bad_request", str(error)) from error
+
+    def _push(self, segment: Packed) -> None:
+        assert self._buffer is not None
+        if not self._buffer.push(segment):
+            self._lose(int(segment.tree["length"]))
+
+    def _lose(self, steps: int) -> None:
+        if steps:
+            metrics.record("actor/steps_lost", steps, kind="count")
+            self._refund(steps)
+
+
+_EMPTY = codec.encode({})
+
+
+async def _message(body: bytes) -> dict[str, Any]:
+    """Return the dict that a request holds. Raises ServiceError: `bad_request`."""
+    try:
+        message = await async_codec.decode(body, max_bytes=len(body))
+    except CodecError as error:
+        message = f"body: expected bray's codec: {type(error).__name__}: {error}"
+        raise ServiceError("bad_request", message) from error
+    if not isinstance(message, dict):
+        got = type(message).__name__
+        raise ServiceError("bad_request", f"body: expected a dict in bray's codec, got {got}")
+    return message
+
+
+def _required(message: dict[str, Any], name: str) -> Nested:
+    if name not in message:
+        got = reprlib.repr(sorted(message))
+        raise ServiceError("bad_request", f"body: expected the key {name!r}, got {got}")
+    return message[name]
+
+
+def _flag(message: dict[str, Any], name: str) -> bool:
+    value = message.get(name, False)
+    if isinstance(value, np.ndarray) and value.ndim == 0:  # a numpy bool, as the codec brings it
+        value = value.item()
+    if not isinstance(value, int | float):
+        got = type(value).__name__
+        raise ServiceError("bad_request", f"{name}: expected true or false, got {got}")
+    return bool(value)

@@ -1,0 +1,1 @@
+"""Environments stepped in this process, many at a time."""

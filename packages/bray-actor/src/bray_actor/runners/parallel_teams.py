@@ -1,0 +1,111 @@
+"""PettingZoo's parallel environments as teams that a runner steps in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bray_actor.runners.teams import Mask, Sight, TeamStep
+from bray_actor.spaces import import_gymnasium
+from bray_core.errors import ConfigError
+
+
+class ParallelTeams:
+    """Several `pettingzoo.ParallelEnv` of one kind, stepped one after the other.
+
+    The team's reward is the mean of its agents'. The state is the environment's own (`state()`)
+    where it has a `state_space`, else all that its agents see. Observations are flattened.
+
+    Args:
+        make: makes one environment.
+        num_teams: N.
+
+    Raises:
+        ConfigError: agents that differ in their spaces, or spaces other than Box and Discrete.
+    """
+
+    def __init__(self, make: Callable[[], Any], num_teams: int) -> None:
+        if num_teams < 1:
+            raise ConfigError(f"num_teams: expected 1 or more, got {num_teams}")
+        self._envs = [make() for _ in range(num_teams)]
+        first = self._envs[0]
+        self._agents: list[str] = list(first.possible_agents)
+        self.num_teams = num_teams
+        self.num_agents = len(self._agents)
+        self.observation_size, self.num_actions, self._first = _sizes(first)
+        space = getattr(first, "state_space", None)
+        self._has_state = space is not None
+        self.state_size = (
+            self.num_agents * self.observation_size if space is None else int(np.prod(space.shape))
+        )
+        self._seen = np.zeros((num_teams, self.num_agents, self.observation_size), np.float32)
+        self._state = np.zeros((num_teams, self.state_size), np.float32)
+
+    def reset(self, which: Mask, seed: int | None = None) -> None:
+        """Begin episodes; team n is seeded with `seed + n`."""
+        for team in np.nonzero(which)[0].tolist():
+            observation, _ = self._envs[team].reset(seed=None if seed is None else seed + team)
+            self._see(team, observation)
+
+    def look(self) -> Sight:
+        """Return what there is to see."""
+        return Sight(self._seen.copy(), self._state.copy())
+
+    def step(self, action: npt.NDArray[Any]) -> TeamStep:
+        """Take actions `[N, M]`.
+
+        Raises:
+            ConfigError: an environment whose agents do not all end together.
+        """
+        n = self.num_teams
+        done = TeamStep(np.zeros(n, np.float32), np.zeros(n, bool), np.zeros(n, bool))
+        for team, env in enumerate(self._envs):
+            taken = (action[team] + self._first).tolist()
+            observation, reward, terminated, _, _ = env.step(
+                dict(zip(self._agents, taken, strict=True))
+            )
+            if env.agents and len(env.agents) < self.num_agents:
+                raise ConfigError(
+                    f"environment: expected agents that end together, got {env.agents} going on "
+                    f"of {self._agents}"
+                )
+            done.reward[team] = np.mean([reward[agent] for agent in self._agents])
+            done.terminated[team] = all(terminated[agent] for agent in self._agents)
+            done.truncated[team] = not env.agents and not done.terminated[team]
+            self._see(team, observation)
+        return done
+
+    def _see(self, team: int, observation: dict[str, Any]) -> None:
+        for index, agent in enumerate(self._agents):
+            self._seen[team, index] = np.ravel(observation[agent])
+        state = self._envs[team].state() if self._has_state else self._seen[team]
+        self._state[team] = np.ravel(state)
+
+    def close(self) -> None:
+        """Close all."""
+        for env in self._envs:
+            env.close()
+
+
+def _sizes(env: Any) -> tuple[int, int, int]:
+    """Return D, A and the first action's number of an environment whose agents are alike."""
+    spaces = import_gymnasium().spaces
+    agents = list(env.possible_agents)
+    observation, action = env.observation_space(agents[0]), env.action_space(agents[0])
+    for agent in agents:
+        for name, first in (("observation_space", observation), ("action_space", action)):
+            got = getattr(env, name)(agent)
+            if got.shape != first.shape or getattr(got, "n", 0) != getattr(first, "n", 0):
+                raise ConfigError(
+                    f"environment: {name}: expected agents that are alike, got {first} of "
+                    f"{agents[0]!r} and {got} of {agent!r}"
+                )
+    if not isinstance(observation, spaces.Box) or not isinstance(action, spaces.Discrete):
+        raise ConfigError(
+            "environment: expected Box observations and Discrete actions, "
+            f"got {observation} and {action}"
+        )
+    return int(np.prod(observation.shape)), int(action.n), int(action.start)

@@ -1,0 +1,77 @@
+"""What one worker of `RemoteRollouts` does: it steps a runner in a thread until it is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+
+from bray_actor.runners.rollouts import AnyRunner, Played, collect
+
+logger = logging.getLogger(__name__)
+
+_NICE = 4
+"""Added to the niceness of what plays (its threads inherit it): where there are more threads than
+cores, a trainer beside it keeps its core. A trainer that waits leaves all of them anyway."""
+
+
+class RolloutWorker:
+    """Steps without end from the first `poll` on.
+
+    Args:
+        make: makes the runner, in the thread that steps it.
+        steps: of all environments, between two cuts.
+        lockstep: whether to wait after these for the next policy version.
+    """
+
+    def __init__(self, make: Callable[[], AnyRunner], steps: int, lockstep: bool) -> None:
+        self._make = make
+        self._steps = steps
+        self._lockstep = lockstep
+        self._lock = threading.Lock()
+        self._frames = 0
+        self._returns: list[float] = []
+        self._error: Exception | None = None
+        self._thread: threading.Thread | None = None
+
+    def poll(self) -> Played:
+        """Start, if it has not, and return what was played since the last call.
+
+        Raises:
+            Exception: what environment, model or buffer failed with.
+        """
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="rollouts", daemon=True)
+            self._thread.start()
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            played = Played(self._frames, self._returns)
+            self._frames, self._returns = 0, []
+        return played
+
+    def _run(self) -> None:
+        if sys.platform == "linux":  # elsewhere it would be the whole process's
+            os.nice(_NICE)
+        try:
+            asyncio.run(self._play())
+        except Exception as error:
+            logger.exception("rollouts: stopped by an error")
+            with self._lock:
+                self._error = error
+
+    async def _play(self) -> None:
+        runner = self._make()
+        try:
+            while True:
+                recorded = await collect(runner, self._steps)
+                with self._lock:
+                    self._frames += recorded
+                    self._returns += runner.take_returns()
+                if self._lockstep:
+                    await runner.next_version()
+        finally:
+            runner.close()

@@ -1,0 +1,63 @@
+"""A runner of this process as a trainer's driver uses it: so many steps, then what they brought."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple, TypeAlias
+
+from bray_actor.runners.interleaved import Interleaved
+from bray_actor.runners.runner import Runner
+
+AnyRunner: TypeAlias = Runner | Interleaved
+
+
+class Played(NamedTuple):
+    """What rollouts did since they were last asked."""
+
+    frames: int
+    """Steps recorded, of all environments together."""
+    returns: list[float]
+    """Sums of rewards of the episodes that ended, oldest first."""
+
+
+class Rollouts:
+    """Steps a `Runner`, or several `Interleaved` ones, in the caller's thread.
+
+    `bray_actor.remote.RemoteRollouts` has several in workers on Ray, which step by themselves.
+
+    Args:
+        runner: of the environments.
+    """
+
+    def __init__(self, runner: AnyRunner) -> None:
+        self._runner = runner
+        self._loop = asyncio.Runner()
+        self._frames = 0
+
+    def collect(self, steps: int) -> None:
+        """Record so many steps of each environment in the mean, and push them.
+
+        So `steps` times the number of environments can be popped, however these begin episodes.
+
+        Raises:
+            ConfigError: steps is below 1.
+            Exception: what environment, model or buffer failed with.
+        """
+        self._frames += self._loop.run(collect(self._runner, steps))
+
+    def poll(self) -> Played:
+        """Return what was played since the last call."""
+        frames, self._frames = self._frames, 0
+        return Played(frames, self._runner.take_returns())
+
+    def close(self) -> None:
+        """End the event loop and close the environments."""
+        self._loop.close()
+        self._runner.close()
+
+
+async def collect(runner: AnyRunner, steps: int) -> int:
+    """Record so many steps, push also what is under way, and return how many that were."""
+    recorded = await runner.run(steps)
+    runner.cut()
+    return recorded

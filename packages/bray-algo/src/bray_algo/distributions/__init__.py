@@ -1,0 +1,1 @@
+"""Action distributions as functions of a network's outputs."""

@@ -1,0 +1,1 @@
+"""Who plays whom, and how good they are: leagues, ratings, payoff tables."""

@@ -1,0 +1,1 @@
+"""One file an algorithm: what it minimises."""

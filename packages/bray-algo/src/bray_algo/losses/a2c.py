@@ -1,0 +1,45 @@
+"""A2C and A3C for any action distribution."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from bray_algo.columns import Terms, check_columns, check_flags, keep, mean
+from bray_algo.losses import ppo
+from bray_algo.validation import check_finite
+
+
+def loss(
+    log_prob: Tensor,
+    entropy: Tensor,
+    value: Tensor,
+    advantage: Tensor,
+    target: Tensor,
+    *,
+    value_coefficient: float = 0.5,
+    entropy_coefficient: float = 0.01,
+    valid: Tensor | None = None,
+) -> tuple[Tensor, Terms]:
+    """Return the advantage actor-critic loss.
+
+    Mnih et al. 2016, "Asynchronous methods for deep reinforcement learning", §4 and Algorithm S3;
+    A2C waits for its actors where A3C does not: the loss is one. The target is `n_step`'s return,
+    the advantage that less the value. Arguments as in `ppo.loss`.
+
+    Returns:
+        The loss, and `policy_loss`, `value_loss` and `entropy`.
+
+    Raises:
+        ValueError: shapes do not agree, or a number is out of its range.
+    """
+    check_columns(log_prob, entropy=entropy, value=value, advantage=advantage, target=target)
+    check_flags("valid", valid, log_prob.shape)
+    check_finite(valid, log_prob=log_prob, entropy=entropy, advantage=advantage)
+    log_prob, advantage = keep(valid, log_prob, advantage.detach())
+    return ppo.actor_critic(
+        -mean(log_prob * advantage, valid),
+        ppo.value_error(value, target, valid=valid),
+        mean(entropy, valid),
+        value_coefficient,
+        entropy_coefficient,
+    )

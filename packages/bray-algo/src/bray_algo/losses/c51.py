@@ -1,0 +1,164 @@
+"""Categorical distributional Q-learning (C51): a return's distribution on K fixed atoms.
+
+Bellemare et al. 2017, "A distributional perspective on reinforcement learning". The network gives
+logits `[N, A, K]`; the atoms' values are a support `[K]`, evenly spaced.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from bray_algo.columns import Terms, check_floats, check_rank, check_shape, weighted_mean
+from bray_algo.losses.dqn import chosen, greedy
+from bray_algo.precision import alike, wide
+from bray_algo.returns.targets import check_legal
+from bray_algo.validation import check_finite
+
+
+def atoms(low: float, high: float, num_atoms: int = 51) -> Tensor:
+    """Return the support z `[K]`: evenly spaced values from `low` to `high`.
+
+    Raises:
+        ValueError: fewer than two atoms, or `high` is not above `low`, or one is not finite.
+    """
+    if not (num_atoms >= 2 and -math.inf < low < high < math.inf):
+        raise ValueError(
+            f"num_atoms, low, high: expected two atoms or more from low to a higher value, "
+            f"got {num_atoms}, {low}, {high}"
+        )
+    return torch.linspace(low, high, num_atoms)
+
+
+def q_values(logits: Tensor, support: Tensor) -> Tensor:
+    """Return the mean returns Σ z p `[…]` of logits `[…, K]`.
+
+    Raises:
+        ValueError: shapes do not agree; so in all of this file.
+    """
+    check_floats("logits", logits)
+    check_shape("support", support, logits.shape[-1:])
+    probability = _softmax(logits)
+    return probability @ support.to(probability.dtype)
+
+
+def project(probability: Tensor, reward: Tensor, discount: Tensor, support: Tensor) -> Tensor:
+    """Return the distribution of r + d Z on the support again, `[N, K]`.
+
+    Bellemare et al. 2017, equation 7 and Algorithm 1: each atom's mass goes to its two neighbours
+    in proportion to nearness; what leaves the support goes to its ends. Mass is kept always, the
+    mean where nothing leaves the support.
+
+    Args:
+        probability: of Z, `[N, K]`; not read where the discount is 0.
+        reward: r, or the discounted sum of n rewards, `[N]`.
+        discount: γⁿ, or 0 where the episode terminated, `[N]`.
+        support: `[K]`, evenly spaced.
+    """
+    check_rank("probability", probability, "N, K")
+    check_shape("reward", reward, probability.shape[:1])
+    check_shape("discount", discount, probability.shape[:1])
+    check_rank("support", support, "K")
+    check_shape("support", support, probability.shape[1:])
+    over = (discount == 0)[:, None]
+    check_finite(reward=reward, discount=discount)
+    check_finite(~over, probability=probability)
+    probability, reward, discount, support = alike(probability, reward, discount, support)
+    probability = probability.masked_fill(over, 1 / len(support))
+    place = _place(reward[:, None] + discount[:, None] * support, support)
+    # The lower neighbour stops before the last atom: then both exist, and no mass gets lost there.
+    # A NaN reward gives a NaN distribution, not an index that kills a GPU's context.
+    lower = place.floor().clamp(max=len(support) - 2).nan_to_num(0.0)
+    share = place - lower
+    target = torch.zeros_like(probability)
+    target = target.scatter_add(1, lower.long(), probability * (1 - share))
+    return target.scatter_add(1, lower.long() + 1, probability * share)
+
+
+def target(
+    next_logits: Tensor,
+    reward: Tensor,
+    discount: Tensor,
+    support: Tensor,
+    *,
+    next_online_logits: Tensor | None = None,
+    next_legal: Tensor | None = None,
+) -> Tensor:
+    """Return the target distribution `[N, K]` of the greedy next action, without gradient.
+
+    Bellemare et al. 2017, Algorithm 1; with `next_online_logits` the double variant of Hessel et
+    al. 2018, "Rainbow".
+
+    Args:
+        next_logits: of the target network at the next observation, `[N, A, K]`.
+        next_online_logits: of the online network, `[N, A, K]`: it chooses the action.
+        next_legal: actions to choose among, bool `[N, A]`; a row of none needs discount 0.
+
+    Other arguments as in `project`.
+    """
+    check_rank("next_logits", next_logits, "N, A, K")
+    check_shape("discount", discount, next_logits.shape[:1])
+    if next_legal is not None:
+        check_legal(next_legal, next_logits, discount)
+    if next_online_logits is not None:
+        check_shape("next_online_logits", next_online_logits, next_logits.shape)
+    chooser = next_logits if next_online_logits is None else next_online_logits
+    action = greedy(q_values(chooser, support), next_legal)
+    following = chosen(next_logits, action)
+    check_finite((discount != 0)[:, None], next_logits=following)
+    probability = _softmax(following)
+    return project(probability, reward, discount, support).detach()
+
+
+def loss(
+    logits: Tensor, action: Tensor, target: Tensor, *, weight: Tensor | None = None
+) -> tuple[Tensor, Terms]:
+    """Return the cross-entropy −Σ m log p of the actions taken, a weighted mean.
+
+    Bellemare et al. 2017, Algorithm 1.
+
+    Args:
+        logits: of the online network, `[N, A, K]`.
+        action: taken, `[N]`.
+        target: m of `target`, `[N, K]`, a constant.
+        weight: importance weights, `[N]`; None is 1.
+
+    Returns:
+        The loss, and `kl`, the mean of `divergence`.
+    """
+    log_p = _chosen_log_p(logits, action, target)
+    target = wide(target)
+    loss = weighted_mean(-(target.detach() * log_p).sum(-1), weight)
+    return loss, {"kl": _kl(target, log_p).mean()}
+
+
+def divergence(logits: Tensor, action: Tensor, target: Tensor) -> Tensor:
+    """Return KL(m ‖ p) `[N]` without gradient: Rainbow's priorities (Hessel et al. 2018)."""
+    return _kl(target, _chosen_log_p(logits, action, target))
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    """Return probabilities in float32 at least: bfloat16 cannot tell 51 atoms' places apart."""
+    return torch.softmax(wide(logits), -1)
+
+
+def _place(value: Tensor, support: Tensor) -> Tensor:
+    """Return where values lie on the support, in atoms: 0 to K − 1."""
+    spacing = (support[-1] - support[0]) / (len(support) - 1)
+    return ((value - support[0]) / spacing).clamp(0, len(support) - 1)
+
+
+def _chosen_log_p(logits: Tensor, action: Tensor, target: Tensor) -> Tensor:
+    check_rank("logits", logits, "N, A, K")
+    check_shape("target", target, logits.shape[:1] + logits.shape[2:])
+    taken = chosen(logits, action)
+    check_finite(logits=taken, target=target)
+    return torch.log_softmax(wide(taken), -1)
+
+
+@torch.no_grad()
+def _kl(target: Tensor, log_p: Tensor) -> Tensor:
+    target = wide(target)
+    return (torch.xlogy(target, target) - target * log_p).sum(-1).clamp(min=0)

@@ -1,0 +1,116 @@
+"""Quantile regression Q-learning (QR-DQN): a return's distribution as K quantiles.
+
+Dabney et al. 2018, "Distributional reinforcement learning with quantile regression". The network
+gives quantiles `[N, A, K]`; the mean over K is the value.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bray_algo.columns import Terms, check_floats, check_rank, check_shape, weighted_mean
+from bray_algo.losses.dqn import chosen, greedy, huber_error
+from bray_algo.precision import wide
+from bray_algo.returns.targets import bootstrap, check_legal
+from bray_algo.scalars import check_count
+from bray_algo.validation import check_finite
+
+
+def midpoints(num_quantiles: int) -> Tensor:
+    """Return τ̂ `[K]`, the quantiles' levels: (2i + 1) / 2K (Dabney et al. 2018, lemma 2).
+
+    Raises:
+        ValueError: no quantiles, or no whole number of them.
+    """
+    check_count("num_quantiles", num_quantiles)
+    return (torch.arange(num_quantiles) + 0.5) / num_quantiles
+
+
+def target(
+    next_quantiles: Tensor,
+    reward: Tensor,
+    discount: Tensor,
+    *,
+    next_online_quantiles: Tensor | None = None,
+    next_legal: Tensor | None = None,
+) -> Tensor:
+    """Return the quantiles r + d θ'(s', a') `[N, K]` of the greedy next action, without gradient.
+
+    Dabney et al. 2018, Algorithm 1.
+
+    Args:
+        next_quantiles: of the target network at the next observation, `[N, A, K]`.
+        reward: r, or the discounted sum of n rewards, `[N]`.
+        discount: γⁿ, or 0 where the episode terminated, `[N]`.
+        next_online_quantiles: of the online network, `[N, A, K]`: it chooses the action (double).
+        next_legal: actions to choose among, bool `[N, A]`; a row of none needs discount 0.
+
+    Raises:
+        ValueError: shapes do not agree; so in all of this file.
+    """
+    check_rank("next_quantiles", next_quantiles, "N, A, K")
+    check_floats("next_quantiles", next_quantiles)
+    check_shape("reward", reward, next_quantiles.shape[:1])
+    check_shape("discount", discount, next_quantiles.shape[:1])
+    if next_legal is not None:
+        check_legal(next_legal, next_quantiles, discount)
+    if next_online_quantiles is not None:
+        check_shape("next_online_quantiles", next_online_quantiles, next_quantiles.shape)
+    chooser = next_quantiles if next_online_quantiles is None else next_online_quantiles
+    following = chosen(next_quantiles, greedy(wide(chooser).mean(-1), next_legal))
+    return bootstrap(
+        reward[:, None].expand_as(following),
+        discount[:, None].expand_as(following),
+        following,
+        name="next_quantiles",
+    )
+
+
+def loss(
+    quantiles: Tensor,
+    action: Tensor,
+    target: Tensor,
+    *,
+    weight: Tensor | None = None,
+    huber: float = 1.0,
+) -> tuple[Tensor, Terms]:
+    """Return the quantile Huber loss of the actions taken, a weighted mean.
+
+    Dabney et al. 2018, equation 10 and Algorithm 1: Σᵢ meanⱼ |τ̂ᵢ − 1{u < 0}| L_κ(u),
+    u = target_j − θᵢ.
+
+    Args:
+        quantiles: of the online network, `[N, A, K]`.
+        action: taken, `[N]`.
+        target: of `target`, `[N, K']`, a constant; K' may differ from K.
+        weight: importance weights, `[N]`; None is 1.
+        huber: κ, where the loss goes from square to linear.
+
+    Returns:
+        The loss, and `td_error` (mean absolute error of the mean returns) and `q`.
+    """
+    rows, theta = _rows(quantiles, action, target, huber)
+    with torch.no_grad():
+        error = (wide(target).mean(-1) - theta.mean(-1)).abs().mean()
+        terms = {"td_error": error, "q": theta.mean()}
+    return weighted_mean(rows, weight), terms
+
+
+def row_losses(quantiles: Tensor, action: Tensor, target: Tensor, *, huber: float = 1.0) -> Tensor:
+    """Return each row's loss `[N]` without gradient, to be used as its priority."""
+    return _rows(quantiles, action, target, huber)[0].detach()
+
+
+def _rows(quantiles: Tensor, action: Tensor, target: Tensor, huber: float) -> tuple[Tensor, Tensor]:
+    """Return the loss of each row `[N]`, and the chosen actions' quantiles `[N, K]`."""
+    check_rank("quantiles", quantiles, "N, A, K")
+    check_rank("target", target, "N, K")
+    check_shape("target", target, (len(quantiles), target.shape[1]))
+    check_floats("quantiles", quantiles)
+    theta = wide(chosen(quantiles, action))
+    check_finite(quantiles=theta, target=target)
+    error = target.detach()[:, None, :] - theta[:, :, None]  # [N, K, K']
+    level = midpoints(theta.shape[1]).to(theta)[:, None]
+    pull = (level - (error.detach() < 0).to(theta.dtype)).abs()
+    return (pull * huber_error(error, huber)).mean(2).sum(1), theta

@@ -1,0 +1,83 @@
+"""IMPALA: an actor-critic that learns from the trajectories of older policies."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from bray_algo.columns import Terms, check_columns, check_numbers, mean
+from bray_algo.losses import a2c
+from bray_algo.precision import alike
+from bray_algo.ratios import ratio
+from bray_algo.returns import segments
+from bray_algo.returns.advantages import vtrace
+
+
+def loss(
+    log_prob: Tensor,
+    entropy: Tensor,
+    value: Tensor,
+    behaviour_log_prob: Tensor,
+    reward: Tensor,
+    final_value: Tensor,
+    terminated: Tensor,
+    length: Tensor,
+    *,
+    gamma: float,
+    rho_bar: float = 1.0,
+    c_bar: float = 1.0,
+    value_coefficient: float = 0.5,
+    entropy_coefficient: float = 0.01,
+) -> tuple[Tensor, Terms]:
+    """Return the V-trace actor-critic loss, the mean over valid steps.
+
+    Espeholt et al. 2018, "IMPALA", §4.2 (there a sum over steps).
+
+    Args:
+        log_prob: of the actions taken, under the current policy π, `[T, B]`.
+        entropy: of π, `[T, B]`.
+        value: of the current value function, `[T, B]`.
+        behaviour_log_prob: of those actions when they were taken, under μ, `[T, B]`.
+        reward: and `final_value`, `terminated`, `length`, `gamma`, `rho_bar`, `c_bar` as in
+            `vtrace`; values after the end by the current value function.
+        value_coefficient: of the mean squared error to V-trace's targets.
+        entropy_coefficient: of the mean entropy.
+
+    Returns:
+        The loss, and `policy_loss`, `value_loss`, `entropy`, `approx_kl` (Schulman's k3 estimate
+        of KL(μ ‖ π): how far behind the actors are) and `rho_clip_fraction`.
+
+    Raises:
+        ValueError: shapes do not agree, or a number is out of its range.
+    """
+    check_columns(log_prob, entropy=entropy, value=value, behaviour_log_prob=behaviour_log_prob)
+    check_numbers("final_value", final_value)
+    ends = (final_value.detach(), terminated, length)
+    padding = segments.padding(
+        reward, *ends, log_prob=log_prob, behaviour_log_prob=behaviour_log_prob
+    )
+    valid = None if padding is None else ~padding
+    log_prob, behaviour_log_prob, value = alike(log_prob, behaviour_log_prob, value)
+    log_ratio = (log_prob - behaviour_log_prob).detach()
+    columns = (reward, value.detach(), *ends)
+    targets = vtrace(log_ratio, *columns, gamma=gamma, rho_bar=rho_bar, c_bar=c_bar)
+    total, terms = a2c.loss(
+        log_prob,
+        entropy,
+        value,
+        targets.advantage,
+        targets.target,
+        value_coefficient=value_coefficient,
+        entropy_coefficient=entropy_coefficient,
+        valid=valid,
+    )
+    return total, {**terms, **lag_terms(log_ratio, rho_bar, valid)}
+
+
+def lag_terms(log_ratio: Tensor, rho_bar: float, valid: Tensor | None) -> Terms:
+    """Return how far π is from μ: `approx_kl` and `rho_clip_fraction`, of log π − log μ."""
+    weight = ratio(log_ratio)
+    clipped = (weight > rho_bar).to(weight.dtype)
+    return {
+        "approx_kl": mean(weight - 1 - log_ratio, valid),
+        "rho_clip_fraction": mean(clipped, valid),
+    }

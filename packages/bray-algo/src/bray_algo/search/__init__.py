@@ -1,0 +1,1 @@
+"""Tree search, and what learns from it."""

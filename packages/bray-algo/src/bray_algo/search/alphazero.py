@@ -1,0 +1,181 @@
+"""AlphaZero: games of a search against itself, and the loss that learns from them.
+
+Silver et al. 2018, "A general reinforcement learning algorithm that masters chess, shogi, and Go
+through self-play". Shapes: N games, T moves of a game, K positions, A actions; in the loss N
+positions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from bray_algo.columns import Terms, check_floats, check_numbers, check_rank, check_shape
+from bray_algo.distributions import categorical
+from bray_algo.games.batch_game import BatchGame
+from bray_algo.league.intervals import Floats
+from bray_algo.losses.ppo import value_error
+from bray_algo.precision import wide
+from bray_algo.scalars import check_count, check_not_negative
+from bray_algo.search.mcts import Evaluate, Ints, SearchConfig, search
+from bray_algo.validation import check_finite, check_logits, check_within
+
+
+class Episode(NamedTuple):
+    """Positions of games that ended, game by game, each told by the player to move."""
+
+    observation: npt.NDArray[Any]
+    """`[K, …]`."""
+    policy: npt.NDArray[np.float32]
+    """π, the visits of the search as probabilities, `[K, A]`."""
+    outcome: npt.NDArray[np.float32]
+    """z, how the game ended for the player who moved, −1 to 1, `[K]`."""
+
+
+class SelfPlay:
+    """N games of a search against itself, whose positions are searched in one batch.
+
+    They never end all at once: a finished game makes room for a new one.
+
+    Args:
+        game: the rules.
+        num_games: N, 1 or more.
+        config: of the search, with noise.
+        rng: of noise and moves.
+        num_random_moves: the first moves of a game are drawn from π, later ones are its mode.
+
+    Raises:
+        ValueError: no game.
+    """
+
+    def __init__(
+        self,
+        game: BatchGame,
+        num_games: int,
+        *,
+        config: SearchConfig,
+        rng: np.random.Generator,
+        num_random_moves: int = 30,
+    ) -> None:
+        check_count("num_games", num_games)
+        check_not_negative("num_random_moves", num_random_moves)
+        self.game = game
+        self.games_ended = 0
+        self._config = config
+        self._rng = rng
+        self._num_random_moves = num_random_moves
+        self._states = game.initial(num_games)
+        self._moves = np.zeros(num_games, np.int64)
+        self._seen = np.zeros((num_games, game.max_moves, self._states.shape[1]), np.int64)
+        self._policies = np.zeros((num_games, game.max_moves, game.num_actions), np.float32)
+
+    def play(self, evaluate: Evaluate) -> Episode:
+        """Play a move in every game; return the positions `[K, …]` of those that ended by it.
+
+        Raises:
+            ValueError: as in `search`.
+        """
+        visits = search(self.game, self._states, evaluate, self._config, self._rng)
+        policy = visits / visits.sum(1, keepdims=True)
+        games = np.arange(len(policy))
+        self._seen[games, self._moves] = self._states
+        self._policies[games, self._moves] = policy
+        self._states = self.game.step(self._states, self._drawn(policy))
+        self._moves += 1
+        outcome = self.game.outcome(self._states)
+        ended = np.flatnonzero(~np.isnan(outcome))
+        episode = self._episode(ended, outcome[ended])
+        self._states[ended] = self.game.initial(len(ended))
+        self._moves[ended] = 0
+        self.games_ended += len(ended)
+        return episode
+
+    def _drawn(self, policy: Floats) -> Ints:
+        """Return an action of each game, `[N]`."""
+        points = self._rng.random((len(policy), 1)) * policy.sum(1, keepdims=True)
+        drawn = (policy.cumsum(1) > points).argmax(1)
+        is_random = self._moves < self._num_random_moves
+        actions: Ints = np.where(is_random, drawn, policy.argmax(1))
+        return actions
+
+    def _episode(self, ended: Ints, outcome: Floats) -> Episode:
+        """Give each mover the end's value, which is told for the one to move after the last."""
+        played = np.arange(self.game.max_moves) < self._moves[ended, None]  # [K games, T]
+        game, at = np.nonzero(played)
+        rows = ended[game]
+        sign = (-1.0) ** (self._moves[rows] - at)
+        return Episode(
+            self.game.observation(self._seen[rows, at]),
+            self._policies[rows, at],
+            (sign * outcome[game]).astype(np.float32),
+        )
+
+
+def alphazero_loss(
+    logits: Tensor,
+    value: Tensor,
+    policy: Tensor,
+    outcome: Tensor,
+    *,
+    value_coefficient: float = 1.0,
+) -> tuple[Tensor, Terms]:
+    """Return (z − v)² − πᵀ log p, the paper's equation 1; its ‖θ‖² is the optimiser's decay.
+
+    Args:
+        logits: of the network, `[N, A]`; of illegal actions −inf or any number, as π is 0 there.
+        value: v of the network, −1 to 1, `[N]`.
+        policy: π of the search, `[N, A]`, a constant.
+        outcome: z, `[N]`, a constant.
+        value_coefficient: of the squared error.
+
+    Returns:
+        The loss, and `policy_loss` (the cross entropy), `value_loss`, `entropy` of π and `kl` of
+        the network's policy from π, `policy_loss − entropy`.
+
+    Raises:
+        ValueError: shapes do not agree.
+    """
+    check_rank("logits", logits, "N, A")
+    check_floats("logits", logits)
+    check_shape("policy", policy, logits.shape)
+    check_shape("value", value, logits.shape[:1])
+    check_logits(logits=logits)
+    check_numbers("outcome", outcome)
+    check_finite(policy=policy, outcome=outcome)
+    check_numbers("policy", policy)
+    check_within(0.0, math.inf, policy=policy)
+    check_not_negative("value_coefficient", value_coefficient)
+    policy = wide(policy).detach()
+    policy_loss = -(policy * categorical.log_probs(logits)).sum(-1).mean()
+    value_loss = value_error(value, outcome)
+    entropy = torch.special.entr(policy).sum(-1).mean()
+    terms = {
+        "policy_loss": policy_loss.detach(),
+        "value_loss": value_loss.detach(),
+        "entropy": entropy,
+        "kl": policy_loss.detach() - entropy,
+    }
+    return policy_loss + value_coefficient * value_loss, terms
+
+
+def evaluator(network: nn.Module | Callable[[Tensor], dict[str, Tensor]]) -> Evaluate:
+    """Return the policy-value function of a network that gives `logits [N, A]` and `value [N]`.
+
+    Observations are moved to where the module's parameters are; values are clipped to −1 to 1.
+    """
+
+    @torch.no_grad()
+    def evaluate(observation: npt.NDArray[Any]) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+        parameter = next(network.parameters(), None) if isinstance(network, nn.Module) else None
+        device = None if parameter is None else parameter.device
+        output = network(torch.from_numpy(observation).to(device))
+        value = output["value"].clamp(-1, 1)
+        return output["logits"].float().cpu().numpy(), value.float().cpu().numpy()
+
+    return evaluate

@@ -1,0 +1,1 @@
+"""A queue: each segment is used once."""

@@ -1,0 +1,1 @@
+"""Replays: segments are kept, and drawn many times."""

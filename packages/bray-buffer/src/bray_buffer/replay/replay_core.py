@@ -1,0 +1,180 @@
+"""A replay without its lock: it inserts, draws and restores, and waits for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bray_buffer.replay import replay_content
+from bray_buffer.replay.draws import Draws
+from bray_buffer.replay.prioritized import Prioritized
+from bray_buffer.replay.replay_config import ReplayConfig
+from bray_buffer.replay.replay_parts import make_limiter, make_sampler, make_store
+from bray_core import metrics
+from bray_core.errors import ConfigError, SpecError
+from bray_core.layout import Block, Layout, Packed
+from bray_core.nested import Nested
+
+_RECORD_EVERY = 64
+"""Pops from one record of the metrics to the next."""
+
+
+class ReplayCore:
+    """What `ReplayBuffer` does under its lock. Not thread-safe.
+
+    Args:
+        layout: of one segment.
+        config: of the replay.
+    """
+
+    def __init__(self, layout: Layout, config: ReplayConfig) -> None:
+        self._config = config
+        self._sampler = make_sampler(config)
+        self._store = make_store(layout, config, self._sampler)
+        self._draws = Draws(config.seed, config.batch_size)
+        self._limiter = make_limiter(config)
+        self.batch_layout = self._store.batch_layout
+        self.counts = {"pushed": 0, "popped": 0, "dropped": 0}
+        if config.sampler == "prioritized":
+            self.counts["stale_priorities"] = 0
+        self._takes = 0
+        fields = self.batch_layout.fields
+        self._weight = next((f.offset for f in fields if f.path == "weight"), 0)
+
+    @property
+    def size(self) -> int:
+        """Segments or steps that are kept."""
+        return self._store.ring.size
+
+    @property
+    def has_rate(self) -> bool:
+        """Whether inserts and draws are kept in step."""
+        return self._limiter is not None
+
+    def read(self, segments: tuple[Packed | Nested, ...]) -> list[Any]:
+        """Return the segments of one push, checked; needs no lock. Raises SpecError."""
+        read = self._store.read
+        if len(segments) == 1:
+            return read(segments[0])
+        return [found for segment in segments for found in read(segment)]
+
+    def may_insert(self) -> bool:
+        """Whether the rate allows a segment."""
+        # One may have more steps than the margin ever allows: it comes when one step could.
+        return self._limiter is None or self._limiter.can_insert(1)
+
+    def insert(self, found: list[Any]) -> int:
+        """Insert segments of `read`, and return their number."""
+        for segment in found:
+            self.counts["dropped"] += self._store.insert(segment)
+            if self._limiter is not None:
+                self._limiter.inserted(self._store.count(segment))
+        self.counts["pushed"] += len(found)
+        return len(found)
+
+    def memory(self, out: Block | None) -> Block:
+        """Return `out` if a batch fits there, or new memory. Raises SpecError."""
+        shape = (self._config.batch_size, self.batch_layout.nbytes)
+        if out is None:
+            return np.empty(shape, np.uint8)
+        if out.shape != shape or out.dtype != np.uint8 or not out.flags.c_contiguous:
+            raise SpecError(f"out: expected contiguous uint8 {shape}, got {out.dtype} {out.shape}")
+        return out
+
+    def is_ready(self) -> bool:
+        """Return whether there is enough, and the rate allows a batch."""
+        if self._store.ring.size < self._config.min_size:
+            return False
+        return self._limiter is None or self._limiter.can_sample(self._config.batch_size)
+
+    def take(self, block: Block) -> Block | None:
+        """Fill a batch; None if there is not enough, or the rate does not allow it."""
+        if not self.is_ready():
+            return None
+        size = self._config.batch_size
+        if self._limiter is not None:
+            self._limiter.sampled(size)
+        slots, weights = self._sampler.draw(self._draws.take())
+        self._store.gather(slots, block)
+        if weights is not None:
+            at = self._weight
+            block[:, at : at + 4].view(np.float32)[:, 0] = weights
+        self.counts["popped"] += size
+        if self._takes % _RECORD_EVERY == 0:
+            self._record()
+        self._takes += 1
+        return block
+
+    def _record(self) -> None:
+        if self._config.unit == "segment":
+            metrics.record("buffer/queued_segments", self._store.ring.size, kind="last")
+        else:
+            metrics.record("buffer/stored_steps", self._store.ring.size, kind="last")
+
+    def why_not(self) -> str:
+        """Say what a batch waits for."""
+        if self._store.ring.size >= self._config.min_size:
+            rate = self._config.samples_per_insert
+            return f"too little was pushed for samples_per_insert={rate:g}"
+        what = "segments" if self._config.unit == "segment" else "steps"
+        return f"{self._store.ring.size} of {self._config.min_size} {what} are there"
+
+    def prioritized(self) -> Prioritized:
+        """Return the sampler. Raises ConfigError if it is another."""
+        if not isinstance(self._sampler, Prioritized):
+            raise ConfigError('sampler: expected a replay with sampler="prioritized"')
+        return self._sampler
+
+    def update(self, keys: npt.NDArray[Any], values: npt.NDArray[np.float64]) -> int:
+        """Give items values of `Prioritized.check`; return how many were still there."""
+        kept = self.prioritized().update(
+            keys, values, self._store.ring.first, self._store.ring.next
+        )
+        stale = len(keys) - kept
+        if stale:
+            self.counts["stale_priorities"] += stale
+            metrics.record("buffer/stale_priorities", stale, kind="count")
+        return kept
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the draws stand, the counters and beta."""
+        state: dict[str, Any] = {"draws": self._draws.state_dict(), "counts": dict(self.counts)}
+        if self._limiter is not None:
+            state["limiter"] = self._limiter.state_dict()
+        if isinstance(self._sampler, Prioritized):
+            state["beta"] = self._sampler.beta
+            state["largest"] = self._sampler.largest
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there. Raises SpecError if it is the state of something else."""
+        try:
+            counts = {name: int(state["counts"][name]) for name in self.counts}
+            draws = state["draws"]
+            limiter = state["limiter"] if self._limiter is not None else {}
+            if isinstance(self._sampler, Prioritized):
+                self._sampler.set_beta(float(state["beta"]))
+                self._sampler.largest = float(state["largest"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise SpecError(f"state: not of such a replay: {error!r}") from error
+        self._draws.load_state_dict(draws)
+        if self._limiter is not None:
+            self._limiter.load_state_dict(limiter)
+        self.counts = counts
+
+    def save(self, path: Path) -> None:
+        """Write the segments, their keys and priorities to a file."""
+        replay_content.save(path, self._store, self._sampler)
+
+    def load(self, path: Path) -> int:
+        """Restore what `save` wrote, and return how many segments were read."""
+        count = replay_content.load(path, self._store, self._sampler)
+        if self._limiter is not None and not self._limiter.state_dict()["inserted"]:
+            size, ratio = self._store.ring.size, self._config.samples_per_insert or 0.0
+            drawn = int(ratio * max(0, size - self._config.min_size))  # neither side is behind
+            self._limiter.load_state_dict({"inserted": size, "sampled": drawn})
+        return count

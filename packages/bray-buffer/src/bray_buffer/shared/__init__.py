@@ -1,0 +1,1 @@
+"""Buffers between processes: batches in shared memory."""

@@ -1,0 +1,105 @@
+"""What producers, consumers and a worker agree on: where memory is, what happens without room."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bray_buffer.config import BufferConfig, WhenFull
+from bray_buffer.replay.replay_config import ReplayConfig
+from bray_buffer.shared.slot_pool import PREFIX, SlotPool, Write, deadline_after
+from bray_core.layout import Layout
+
+Config = BufferConfig | ReplayConfig
+
+_MOMENT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What producers and consumers of a worker must know of its config."""
+
+    is_direct: bool
+    """Whether producers write straight into the batches that consumers take."""
+    when_full: WhenFull
+    by_steps: bool
+    is_prioritized: bool
+    max_policy_lag: int | None
+
+    @classmethod
+    def of(cls, config: Config, has_transform: bool = False) -> Terms:
+        """Return the terms of a config, with or without a transform."""
+        if isinstance(config, BufferConfig):
+            is_direct = not config.mask and not has_transform
+            return cls(
+                is_direct=is_direct,
+                when_full=config.when_full if is_direct else "block",
+                by_steps=is_direct and config.batch_steps is not None,
+                is_prioritized=False,
+                max_policy_lag=config.max_policy_lag if is_direct else None,
+            )
+        is_prioritized = config.sampler == "prioritized"
+        return cls(False, "block", False, is_prioritized, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names of a worker's shared memory, below /dev/shm."""
+
+    inbox: str
+    outbox: str
+    """The same as the inbox where producers fill the batches themselves."""
+    priorities: str
+
+    @classmethod
+    def of(cls, token: str, index: int, terms: Terms) -> Names:
+        """Return the names of one of a buffer's workers."""
+        public = hashlib.blake2b(token.encode(), digest_size=8).hexdigest()  # the token is secret
+        stem = f"{PREFIX}{public}-{index}"
+        return cls(f"{stem}-in", f"{stem}-{'in' if terms.is_direct else 'out'}", f"{stem}-prio")
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a handle needs to know of a buffer."""
+
+    layout: Layout
+    """Of a segment."""
+    batch_layout: Layout
+    """Of a row of a batch."""
+    terms: Terms
+    token: str
+
+
+def push_rows(
+    pool: SlotPool,
+    terms: Terms,
+    count: int,
+    write: Write,
+    steps: Sequence[int] | None,
+    wait_s: float | None,
+) -> int:
+    """Write rows where there is room, and return how many found some.
+
+    Args:
+        pool: where a worker's producers write.
+        terms: what happens without room.
+        count, write: as of `SlotPool.fill`.
+        steps: of each row, for batches by steps.
+        wait_s: how long to wait for room at most; None for ever.
+    """
+    if not terms.is_direct:
+        # The pump empties it at once, unless the buffer itself has no room.
+        wait_s = wait_s if wait_s is None else max(wait_s, _MOMENT_S)
+        return pool.fill(count, write, steps, deadline=deadline_after(wait_s))
+    if terms.when_full == "drop_oldest":
+        # There is room at once, but for the moment in which the oldest batch is being written.
+        deadline = deadline_after(_MOMENT_S)
+        return pool.fill(count, write, steps, when_full="drop_oldest", deadline=deadline)
+    waits = terms.when_full == "block"
+    deadline = deadline_after(wait_s) if waits else 0.0
+    accepted = pool.fill(count, write, steps, deadline=deadline)
+    if not waits and accepted < count:
+        pool.add("dropped", count - accepted)
+    return accepted

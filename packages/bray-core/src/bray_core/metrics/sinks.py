@@ -1,0 +1,101 @@
+"""Where a launch's metrics are written: JSON lines, and TensorBoard's events if it is installed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bray_core.errors import MissingExtraError
+from bray_core.metrics.axes import Axes
+from bray_core.metrics.hub import Gathered
+from bray_core.metrics.json_lines import FILE, JsonLinesSink, last_axes
+from bray_core.metrics.sample import Sample
+from bray_core.metrics.tensorboard import Node, TensorBoardSink
+
+_HISTOGRAMS_EVERY_S = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+class Sinks:
+    """Writes each gathering; used by one thread at a time.
+
+    Args:
+        launch: folder of the launch, in its trial's `launches`.
+        config: of the launch: TensorBoard's hyperparameters.
+    """
+
+    def __init__(self, launch: Path, config: Mapping[str, Any] | None = None) -> None:
+        self._launch = launch
+        self._config = config or {}
+        self._before = last_axes(launch.parent.parent)
+        self._started = time.monotonic()
+        self._lines = JsonLinesSink(launch / FILE)
+        self._board: TensorBoardSink | None = None
+        self._has_board = True
+        self._nodes: list[Node] = []
+        self._num_drawn = 0
+        self._histograms: dict[str, Sample] = {}
+        self._next_histograms = self._started
+
+    def graph(self, nodes: Sequence[Node]) -> None:
+        """Write what a model computes, beside the others, with the next gathering."""
+        self._nodes += nodes
+
+    def write(self, gathered: Gathered) -> None:
+        """Write what was gathered."""
+        seconds = time.monotonic() - self._started
+        axes = self._before.after(gathered.values, seconds, gathered.wall_time_s)
+        values = {
+            s.key: gathered.values[s.key] if s.kind == "count" else s.value
+            for s in gathered.samples
+        }
+        if values:
+            counts = [s.key for s in gathered.samples if s.kind == "count"]
+            self._lines.write(axes, values, counts)
+        board = self._open_board(axes)
+        if board is None:
+            return
+        if len(self._nodes) > self._num_drawn:
+            self._num_drawn = len(self._nodes)
+            board.graph(self._nodes[: self._num_drawn])
+        board.scalars(axes, values)
+        board.show(axes, gathered.shown)
+        self._write_histograms(board, axes, gathered.samples)
+
+    def _open_board(self, axes: Axes) -> TensorBoardSink | None:
+        """Import TensorBoard when there is something to write: it takes a second."""
+        if self._board is None and self._has_board:
+            try:
+                self._board = TensorBoardSink(self._launch)
+            except MissingExtraError as error:
+                self._has_board = False
+                logger.warning("%s: this launch writes no TensorBoard events", error)
+            else:
+                self._board.hyperparameters(axes, self._config)
+        return self._board
+
+    def _write_histograms(
+        self, board: TensorBoardSink, axes: Axes, samples: Sequence[Sample]
+    ) -> None:
+        """Write the means' values, gathered over half a minute: they take more room."""
+        for sample in samples:
+            if sample.kind != "mean":
+                continue
+            if sample.key in self._histograms:
+                self._histograms[sample.key].add(sample)
+            else:
+                self._histograms[sample.key] = sample.copy()
+        if time.monotonic() >= self._next_histograms:
+            self._next_histograms = time.monotonic() + _HISTOGRAMS_EVERY_S
+            board.histograms(axes, self._histograms.values())
+            self._histograms = {}
+
+    def close(self) -> None:
+        """Flush and close both."""
+        self._lines.close()
+        if self._board is not None:
+            self._board.close()

@@ -1,0 +1,1 @@
+"""Settings as they were written: YAML into checked dataclasses, each fault with its place."""

@@ -1,0 +1,122 @@
+"""JSON Schema of configuration dataclasses, for editors that complete and check YAML."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import dataclasses
+import functools
+import inspect
+import textwrap
+import types
+import typing
+from collections.abc import Hashable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, Union
+
+from bray_core.config import to_mapping
+from bray_core.settings.bounds import bounds
+
+_PLAIN: dict[Any, dict[str, Any]] = {
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    # YAML 1.1 reads `1e-3` as a string, which the loader takes for a number all the same.
+    float: {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^[-+0-9.eE]+$"}]},
+    str: {"type": "string"},
+    Path: {"type": "string"},
+}
+
+
+def json_schema(schema: type[Any]) -> dict[str, Any]:
+    """Return the JSON Schema of what `load_yaml` takes for a dataclass.
+
+    Types, choices, defaults, bounds; descriptions are the docstrings of class and fields. What
+    `__post_init__` checks across fields is not in it. A field's `metadata["bounds"]` goes before.
+    """
+    hints, words = typing.get_type_hints(schema), descriptions(schema)
+    properties, required = {}, []
+    fields = dataclasses.fields(schema)
+    asked = {} if any(_default(f) is dataclasses.MISSING for f in fields) else bounds(schema)
+    for field in fields:
+        made = _of_type(hints[field.name])
+        _number_in(made).update(field.metadata.get("bounds") or asked.get(field.name, {}))
+        if field.name in words:
+            made["description"] = words[field.name]
+        default = _default(field)
+        if default is dataclasses.MISSING:
+            required.append(field.name)
+        elif "properties" in made:
+            made["type"] = ["object", "null"]  # `part:` with nothing below it
+        else:
+            made["default"] = to_mapping({"value": default})["value"]
+        properties[field.name] = made
+    found: dict[str, Any] = {"type": "object"}
+    if schema.__doc__:
+        found["description"] = inspect.cleandoc(schema.__doc__).split("\n\n")[0]
+    found |= {"properties": properties, "additionalProperties": False}
+    return found | ({"required": required} if required else {})
+
+
+def _of_type(hint: Any) -> dict[str, Any]:
+    if dataclasses.is_dataclass(hint):
+        return json_schema(typing.cast(type[Any], hint))
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin in (Union, types.UnionType):
+        (own,) = (argument for argument in arguments if argument is not type(None))
+        return {"anyOf": [_of_type(own), {"type": "null"}]}
+    if origin is tuple:
+        if arguments[-1] is Ellipsis:
+            return {"type": "array", "items": _of_type(arguments[0])}
+        items = [_of_type(argument) for argument in arguments]
+        number = len(items)
+        return {"type": "array", "prefixItems": items, "minItems": number, "maxItems": number}
+    return copy.deepcopy(_PLAIN.get(hint, {}))
+
+
+def _number_in(made: dict[str, Any]) -> dict[str, Any]:
+    """Return where the bounds of a number belong."""
+    return typing.cast(dict[str, Any], made["anyOf"][0]) if "anyOf" in made else made
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def descriptions(schema: type[Any]) -> dict[str, str]:
+    """Return the docstrings of a dataclass's fields, those of its bases among them.
+
+    They are the strings below the fields; a field's `metadata["description"]` goes before.
+    """
+    found: dict[str, str] = {}
+    for base in reversed(schema.__mro__):
+        if dataclasses.is_dataclass(base):
+            found |= _written(typing.cast(Hashable, base))
+    for field in dataclasses.fields(schema):
+        if "description" in field.metadata:
+            found[field.name] = field.metadata["description"]
+    return found
+
+
+@functools.cache
+def _written(schema: Hashable) -> dict[str, str]:
+    try:
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(typing.cast(type[Any], schema)))).body
+    except (OSError, TypeError):  # made at run time
+        return {}
+    found: dict[str, str] = {}
+    body = tree.body if isinstance(tree, ast.ClassDef) else []
+    for field, text in pairwise(body):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+            and isinstance(text.value.value, str)
+        ):
+            found[field.target.id] = " ".join(text.value.value.split())
+    return found

@@ -1,0 +1,216 @@
+"""Dataclasses out of settings as they were written, with all that is wrong in these.
+
+A value that is refused is set aside, and the rest is looked at with the field's default instead:
+so one look finds what would else take several.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import types
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union
+
+from bray_core.errors import ConfigError, Problem, SettingsError
+from bray_core.settings.choice import closest
+from bray_core.settings.settings_tree import Value, place_of, unwrap
+
+T = TypeVar("T")
+
+_REFUSED: Any = object()
+"""What a wrong value becomes."""
+_MAX_PROBLEMS = 50
+"""Told at once: looking for the names that were meant takes its time."""
+_MAX_SHOWN = 200
+"""Characters of a wrong value in a message."""
+_WORDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    Path: "a path",
+}
+
+
+def build(root: Value, schema: type[T]) -> T:
+    """Return the dataclass `schema` of these settings.
+
+    Raises:
+        SettingsError: with all problems, those of a file by line.
+    """
+    builder = _Builder()
+    made = builder.build(root, schema, "")
+    if builder.problems:
+        raise SettingsError([*sorted(builder.problems, key=_position), *builder.rest(root.place)])
+    return typing.cast(T, made)
+
+
+def _position(problem: Problem) -> tuple[bool, int, int]:
+    found = re.search(r":(\d+):(\d+)$", problem.place)
+    return (False, int(found[1]), int(found[2])) if found else (True, 0, 0)
+
+
+class _Builder:
+    """Gathers problems; what cannot be built is `_REFUSED`."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self._num_more = 0
+
+    def rest(self, place: str) -> list[Problem]:
+        """Return what stands for the problems that are not told."""
+        return [Problem(place, "", f"and {self._num_more} more")] if self._num_more else []
+
+    def _is_full(self) -> bool:
+        """Whether a problem more is only counted."""
+        is_full = len(self.problems) >= _MAX_PROBLEMS
+        self._num_more += is_full
+        return is_full
+
+    def _refuse(self, place: str, key: str, text: str) -> Any:
+        if not self._is_full():
+            self.problems.append(Problem(place, key, text))
+        return _REFUSED
+
+    def _wrong(self, value: Value, path: str, wanted: str, near: str = "") -> Any:
+        got = repr(unwrap(value))
+        got = got if len(got) <= _MAX_SHOWN else f"{got[:_MAX_SHOWN]}…"
+        text = f"{path or 'top level'}: expected {wanted}, got {got}{near}"
+        return self._refuse(value.place, path, text)
+
+    def build(self, value: Value, schema: type[Any], path: str) -> Any:
+        """Build a dataclass of a mapping; `part:` with nothing below it is empty."""
+        if value.value is None and path:
+            value = Value({}, value.place)
+        if not isinstance(value.value, dict):
+            return self._wrong(value, path, f"settings of {schema.__name__}")
+        fields = {f.name: f for f in dataclasses.fields(schema)}
+        hints = typing.get_type_hints(schema)
+        prefix = f"{path}." if path else ""
+        made: dict[str, Any] = {}
+        for name, child in value.value.items():
+            key = f"{prefix}{name}"
+            if name in fields:
+                made[name] = self._convert(child, hints[name], key)
+            elif not self._is_full():
+                known = f"{closest(name, fields)}; allowed: {', '.join(sorted(fields))}"
+                self._refuse(child.place, key, f"{key}: unknown key{known}")
+        for name in (n for n, field in fields.items() if n not in made and _required(field)):
+            made[name] = self._refuse(value.place, f"{prefix}{name}", f"{prefix}{name}: missing")
+        return self._checked(value, schema, made, prefix)
+
+    def _checked(self, value: Value, schema: type[Any], made: dict[str, Any], prefix: str) -> Any:
+        """Call the dataclass, without what it refuses until it takes the rest."""
+        kept = {name: child for name, child in made.items() if child is not _REFUSED}
+        if any(_required(f) and f.name not in kept for f in dataclasses.fields(schema)):
+            return _REFUSED
+        while True:
+            try:
+                return schema(**kept)
+            except ConfigError as error:  # from __post_init__: add where the field was written
+                text = str(error)
+                name = re.split(r"[^\w.]", text, maxsplit=1)[0]
+                if not self._is_of_another(f"{prefix}{name}", text.removeprefix(name)):
+                    self._refuse(place_of(value, text), f"{prefix}{name}", f"{prefix}{text}")
+                if not _set_aside(schema, kept, name.split(".")):
+                    return _REFUSED
+
+    def _is_of_another(self, key: str, words: str) -> bool:
+        """Whether a value is refused beside a default that nobody wrote: it may well be right."""
+        keys = {problem.key for problem in self.problems}
+        return key in keys or any(
+            re.search(rf"\b{re.escape(other.rpartition('.')[2])}\b", words)
+            for other in keys
+            if other
+        )
+
+    def _convert(self, value: Value, hint: Any, path: str) -> Any:
+        if dataclasses.is_dataclass(hint):
+            return self.build(value, typing.cast(type[Any], hint), path)
+        origin = typing.get_origin(hint)
+        if origin is Literal:
+            return self._choice(value, typing.get_args(hint), path)
+        if origin in (Union, types.UnionType):
+            hints = typing.get_args(hint)
+            if value.value is None and type(None) in hints:
+                return None
+            (hint,) = (h for h in hints if h is not type(None))
+            return self._convert(value, hint, path)
+        if origin is tuple:
+            return self._tuple(value, typing.get_args(hint), path)
+        return self._scalar(value, hint, path)
+
+    def _choice(self, value: Value, choices: Sequence[Any], path: str) -> Any:
+        if value.value in choices and not isinstance(value.value, bool):
+            return value.value
+        got = value.value if isinstance(value.value, str | int | float) else ""
+        near = closest(str(got), [str(choice) for choice in choices])
+        return self._wrong(value, path, "one of " + ", ".join(map(repr, choices)), near)
+
+    def _tuple(self, value: Value, items: tuple[Any, ...], path: str) -> Any:
+        if not isinstance(value.value, list):
+            return self._wrong(value, path, "a list")
+        if items[-1] is Ellipsis:
+            items = items[:1] * len(value.value)
+        if len(items) != len(value.value):
+            return self._wrong(value, path, f"a list of {len(items)}")
+        pairs = enumerate(zip(value.value, items, strict=True))
+        made = tuple(self._convert(v, item, f"{path}[{i}]") for i, (v, item) in pairs)
+        return _REFUSED if any(one is _REFUSED for one in made) else made
+
+    def _scalar(self, value: Value, hint: Any, path: str) -> Any:
+        got = value.value
+        if hint is bool and isinstance(got, bool):
+            return got
+        if hint is int and isinstance(got, int) and not isinstance(got, bool):
+            return got
+        if hint is float and not isinstance(got, bool):
+            try:
+                number = float(got)  # also '1e-3', which YAML 1.1 reads as a string
+            except (TypeError, ValueError, OverflowError):
+                number = math.nan
+            if not math.isnan(number) and not _overflows(got, number):
+                return number
+        if hint is str and isinstance(got, str):
+            return got
+        if hint is Path and isinstance(got, str | Path):
+            return Path(got)
+        return self._wrong(value, path, _WORDS.get(hint, str(hint)))
+
+
+def _overflows(text: Any, number: float) -> bool:
+    """Return whether digits, such as `1e999`, became infinity: who means that writes `.inf`."""
+    return math.isinf(number) and isinstance(text, str) and any(map(str.isdigit, text))
+
+
+def _required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _set_aside(schema: type[Any], made: dict[str, Any], names: Sequence[str]) -> bool:
+    """Give a field, dotted where it is of a part, its default; return whether that was a change."""
+    first, *rest = names
+    field = next((f for f in dataclasses.fields(schema) if f.name == first), None)
+    if field is None or first not in made:
+        return False
+    if not rest:
+        del made[first]
+        return not _required(field)
+    inner = made[first]
+    if not dataclasses.is_dataclass(inner) or isinstance(inner, type):
+        return False
+    below = {f.name: getattr(inner, f.name) for f in dataclasses.fields(inner)}
+    known = {f.name: f for f in dataclasses.fields(inner)}.get(rest[0])
+    if known is None or below[rest[0]] == known.default:
+        return False
+    try:
+        if not _set_aside(type(inner), below, rest):
+            return False
+        made[first] = type(inner)(**below)
+    except ConfigError:
+        return False
+    return True

@@ -1,0 +1,166 @@
+"""Settings as they were written, each with its place: `file:line:column`, or the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bray_core.errors import ConfigError, Problem, SettingsError
+from bray_core.files.regular_file import read_regular
+from bray_core.settings.yaml_nodes import MAX_BYTES, MAX_DEPTH, compose, scalar
+
+_MAX_REPEATED = 10_000
+"""Values that aliases may stand for, beyond what the length of the text allows in any case."""
+
+
+@dataclasses.dataclass(slots=True)
+class Value:
+    """A value and the place that it came from, `file:line:column`."""
+
+    value: Any
+    place: str
+
+    @classmethod
+    def of_plain(cls, value: Any, place: str) -> Value:
+        """Return plain Python values, all of one place."""
+        if isinstance(value, Mapping):
+            return cls({str(k): cls.of_plain(v, place) for k, v in value.items()}, place)
+        if isinstance(value, list | tuple):
+            return cls([cls.of_plain(child, place) for child in value], place)
+        return cls(value, place)
+
+
+def read(path: Path) -> Value:
+    """Read a YAML file.
+
+    Raises:
+        ConfigError: it is none; names where.
+    """
+    try:
+        return parse(read_regular(path, MAX_BYTES).decode(), str(path))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not text in UTF-8: {error.reason}") from error
+
+
+def parse(text: str, file: str, *, takes_aliases: bool = True) -> Value:
+    """Read the YAML text of a file.
+
+    Args:
+        text: at most `MAX_BYTES` long.
+        file: what a place begins with.
+        takes_aliases: whether `*name` may stand for what `&name` marks.
+
+    Raises:
+        SettingsError: it is none, or stands for more than it should; names where.
+    """
+    try:
+        node = compose(text, takes_aliases=takes_aliases)
+    except yaml.MarkedYAMLError as error:
+        place = _mark(file, error.problem_mark) if error.problem_mark else f"{file}:1:1"
+        raise _wrong(place, f"not valid YAML: {error.problem}") from error
+    except yaml.reader.ReaderError as error:
+        raise _wrong(file, f"not text in UTF-8: {error.reason}") from error
+    return _Reader(file, len(text)).value(node) if node else Value({}, f"{file}:1:1")
+
+
+class _Reader:
+    """Makes values of nodes, those of an alias once for each time that it is written."""
+
+    def __init__(self, file: str, num_written: int) -> None:
+        self._file = file
+        self._left = num_written + _MAX_REPEATED
+
+    def value(self, node: yaml.Node, depth: int = 0) -> Value:
+        """Return what a node holds, and what is below it."""
+        place = _mark(self._file, node.start_mark)
+        self._left -= 1
+        if self._left < 0:
+            raise _wrong(place, f"aliases stand for more than {_MAX_REPEATED} values: write fewer")
+        if depth > MAX_DEPTH:
+            raise _wrong(place, "nested too deeply, or an anchor that contains itself")
+        if isinstance(node, yaml.MappingNode):
+            return Value(self._settings(node, depth), place)
+        if isinstance(node, yaml.SequenceNode):
+            return Value([self.value(child, depth + 1) for child in node.value], place)
+        return Value(scalar(node), place)
+
+    def _settings(self, node: yaml.MappingNode, depth: int) -> dict[str, Value]:
+        found: dict[str, Value] = {}
+        for key_node, child in node.value:
+            place = _mark(self._file, key_node.start_mark)
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise _wrong(place, "expected a word before the colon, got a list or settings")
+            key = key_node.value
+            if key in found:
+                raise _wrong(place, f"{key}: given twice")
+            found[key] = Value(self.value(child, depth + 1).value, place)
+        return found
+
+
+def _wrong(place: str, text: str) -> SettingsError:
+    return SettingsError([Problem(place, "", text)])
+
+
+def _mark(file: str, mark: Any) -> str:
+    return f"{file}:{mark.line + 1}:{mark.column + 1}"
+
+
+def override(root: Value, written: str, place: str) -> None:
+    """Set `key.path=value`, the value in YAML syntax.
+
+    Raises:
+        ConfigError: it is not of that form, or there are no settings at the path.
+    """
+    key, equals, text = written.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"{place}: expected key=value, got {written!r}")
+    *parents, last = key.split(".")
+    if len(parents) > MAX_DEPTH:
+        raise ConfigError(f"{place}: {key[:100]}: nested too deeply, {MAX_DEPTH} levels at most")
+    at = root
+    for parent in parents:
+        if not isinstance(at.value, dict):
+            break
+        below = at.value.setdefault(parent, Value({}, place))
+        if below.value is None:  # `buffer:` with nothing below it
+            below.value = {}
+        at = below
+    if not isinstance(at.value, dict):
+        raise ConfigError(f"{place}: {key}: {'.'.join(parents)} has no settings below it")
+    at.value[last] = _overriding(text, place)
+
+
+def _overriding(text: str, place: str) -> Value:
+    """Return what is given in place of a value; text where it is no YAML, such as `[x`."""
+    try:
+        node = compose(text)
+    except yaml.YAMLError:
+        return Value(text, place)
+    if node is None:
+        return Value(None, place)
+    return Value.of_plain(unwrap(_Reader(place, len(text)).value(node)), place)
+
+
+def place_of(value: Value, message: str) -> str:
+    """Return where the field was written with whose dotted name a message begins."""
+    for name in re.split(r"[^\w.]", message, maxsplit=1)[0].split("."):
+        if not isinstance(value.value, dict) or name not in value.value:
+            break
+        value = value.value[name]
+    return value.place
+
+
+def unwrap(value: Value) -> Any:
+    """Return the plain Python values."""
+    if isinstance(value.value, dict):
+        return {key: unwrap(child) for key, child in value.value.items()}
+    if isinstance(value.value, list):
+        return [unwrap(child) for child in value.value]
+    return value.value

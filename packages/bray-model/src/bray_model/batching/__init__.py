@@ -1,0 +1,1 @@
+"""Rows that wait for company and run together."""

@@ -1,0 +1,1 @@
+"""A model in several processes: one store of weights, replicas, inference workers."""

@@ -1,0 +1,1 @@
+"""What computes a batch: torch, onnxruntime, TensorRT."""

@@ -1,0 +1,35 @@
+"""Plans of TensorRT below the user's cache folder: one takes seconds to minutes to make."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from bray_core.trials.experiment import write_atomic
+
+logger = logging.getLogger(__name__)
+
+
+def plan_path(made_from: Mapping[str, str | int]) -> Path:
+    """Return where the plan made from these belongs, below `$XDG_CACHE_HOME` or `~/.cache`."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    key = json.dumps(dict(made_from), sort_keys=True).encode()
+    return Path(cache) / "bray" / "tensorrt" / f"{hashlib.sha256(key).hexdigest()}.plan"
+
+
+def cached_plan(path: Path, make: Callable[[], bytes]) -> bytes:
+    """Return what is at `path`, or make it and write it there whole."""
+    try:
+        return path.read_bytes()
+    except OSError:  # not there, or not to be read
+        plan = make()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, plan)
+    except OSError as error:
+        logger.warning("%s: cannot be written (%s): it is made anew next time", path, error)
+    return plan

@@ -1,0 +1,1 @@
+"""torch to ONNX, compared with the module; smaller graphs made of it."""

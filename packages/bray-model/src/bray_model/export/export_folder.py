@@ -1,0 +1,150 @@
+"""Folders of exports: written whole or not at all, found, copied. Needs no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from bray_core.errors import AlreadyExistsError, ExportError, NotFoundError
+from bray_model.export.export_file import inside
+from bray_model.export.export_report import ExportReport
+from bray_model.export.manifest import MANIFEST, REPORT, Manifest, check_files
+
+_IN_A_TRIAL = f"models/*/onnx/*/{MANIFEST}"
+
+
+def find_export(path: Path) -> Path:
+    """Return `path` if it is an export, or the newest export of the trial in `path`.
+
+    Raises:
+        NotFoundError: it is neither.
+    """
+    if not path.is_dir():
+        raise NotFoundError(f"{path}: no such folder: give an export or a trial")
+    if (path / MANIFEST).is_file():
+        return path
+    manifests = list(path.glob(_IN_A_TRIAL))
+    if not manifests:
+        raise NotFoundError(
+            f"{path}: neither an export ({MANIFEST}) nor a trial with one ({_IN_A_TRIAL}): "
+            "a training run writes it when it ends"
+        )
+    return max(manifests, key=lambda file: (file.stat().st_mtime_ns, file)).parent
+
+
+def find_exports(path: Path) -> list[Path]:
+    """Return what is served from `path`: an export, a trial's newest one, or a folder's.
+
+    A folder of exports holds them as `EXPORT/` or `NAME/VERSION/`, whatever they are called.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    try:
+        return [find_export(path)]
+    except NotFoundError:
+        found = [*path.glob(f"*/{MANIFEST}"), *path.glob(f"*/*/{MANIFEST}")]
+        exports = sorted(file.parent for file in found if _is_visible(file.relative_to(path)))
+        if not exports:
+            raise
+    return exports
+
+
+def _is_visible(path: Path) -> bool:
+    """Whether no part of a path begins with a dot, as do folders that are being written."""
+    return not any(part.startswith(".") for part in path.parts)
+
+
+def copy_export(source: Path, target: Path) -> None:
+    """Copy an export, its checksums compared on the way.
+
+    Raises:
+        ExportError: the export is broken.
+        AlreadyExistsError: `target` holds something else than an export.
+    """
+    check_target(target)
+    manifest = check_files(source)
+    copies = {name: inside(source, name) for name in (*manifest.files, MANIFEST)}
+    write_export(target, {}, copies=copies)
+
+
+def read_report(export: Path) -> ExportReport:
+    """Read the report of an export.
+
+    Raises:
+        ExportError: the export has none, or it is broken.
+    """
+    return ExportReport.from_json(export, Manifest.read(export).read_file(export, REPORT))
+
+
+def check_target(path: Path) -> None:
+    """Refuse a folder that an export must not replace.
+
+    Raises:
+        AlreadyExistsError: `path` holds something else than an export.
+    """
+    empty = path.is_dir() and not any(path.iterdir())
+    if path.exists() and not empty and not (path / MANIFEST).is_file():
+        raise AlreadyExistsError(f"{path}: holds something else than an export: choose another")
+
+
+def extend_export(path: Path, files: Mapping[str, bytes]) -> None:
+    """Add or replace files of an export, all at once; whatever else it holds stays."""
+    path = path.resolve()  # the folder itself is replaced, not a link to it
+    write_export(path, files, like=path)
+
+
+def write_export(
+    path: Path,
+    files: Mapping[str, bytes],
+    like: Path | None = None,
+    copies: Mapping[str, Path] | None = None,
+) -> None:
+    """Fill a folder beside `path`, then rename it: a reader sees the old export or the new.
+
+    Args:
+        path: the folder to make or replace.
+        files: file name → content.
+        like: a folder that the new one is a copy of, before `files` are written; None: empty.
+        copies: file name → file to copy, for what need not be in memory.
+
+    Raises:
+        ExportError: what lies in `like` cannot be copied, such as a named pipe.
+    """
+    with new_folder(path, like) as new:
+        for name, data in files.items():
+            (new / name).write_bytes(data)
+        for name, source in (copies or {}).items():
+            shutil.copyfile(source, new / name)
+        if copies:
+            check_files(new)
+
+
+@contextlib.contextmanager
+def new_folder(path: Path, like: Path | None = None) -> Iterator[Path]:
+    """Give a folder beside `path` to fill, which takes its place unless an error is raised.
+
+    Args:
+        path: the folder to make or replace.
+        like: a folder that the new one begins as a copy of; None: empty.
+
+    Raises:
+        ExportError: what lies in `like` cannot be copied, such as a named pipe.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as temporary:
+        new, old = Path(temporary) / "new", Path(temporary) / "old"
+        if like is None:
+            new.mkdir()
+        else:
+            try:
+                shutil.copytree(like, new, symlinks=True)
+            except shutil.Error as error:
+                raise ExportError(f"{like}: cannot be copied: {error}") from error
+        yield new
+        if path.exists():
+            path.rename(old)
+        new.rename(path)

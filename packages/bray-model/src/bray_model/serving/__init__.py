@@ -1,0 +1,1 @@
+"""Exports as services: `bray serve`, the Open Inference Protocol."""

@@ -1,0 +1,141 @@
+"""An export as a service: the actor that its manifest names, or the bare model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from bray_core import async_codec
+from bray_core.codec import encode
+from bray_core.errors import CapacityError, CodecError, NotFoundError, ServiceError, SpecError
+from bray_core.protocols import Actor
+from bray_model.batching.row_codec import RowCodec
+from bray_model.model import Model
+from bray_model.serving.served_model import ServedModel
+from bray_model.tree_spec import Leaves
+
+logger = logging.getLogger(__name__)
+
+_GROUP = "bray.actors"
+
+Served: TypeAlias = Model | ServedModel
+
+
+class ModelService:
+    """Answers stateless calls with the bare model.
+
+    A call's body is the codec's encoding of the list of the model's inputs, one row without
+    batch dimension; the reply is that of `{"outputs": ..., "version": n}`. An error is
+    `bad_request` for a body that does not fit, and `busy` where too many wait.
+    """
+
+    def __init__(self, model: Served) -> None:
+        self._model = model
+        self._codec = RowCodec(model.signature)
+
+    async def tick(self, body: bytes) -> bytes:
+        """Answer one call. Raises ServiceError."""
+        return await self._answer(await self._row(body))
+
+    async def ticks(self, bodies: Sequence[bytes]) -> Sequence[bytes | ServiceError]:
+        """Answer several calls in one batch, but those that do not fit."""
+        codec = self._current_codec()
+        leaves = codec.read(bodies)
+        if leaves is not None:
+            return await self._answer_rows(codec, leaves)
+        replies: list[bytes | ServiceError | None] = []
+        rows: list[Leaves] = []
+        for body in bodies:
+            try:
+                rows.append(await self._row(body))
+                replies.append(None)
+            except ServiceError as error:
+                replies.append(error.with_traceback(None))  # which would hold on to the bodies
+        columns = [np.stack(column) for column in zip(*rows, strict=True)]
+        answers = iter(await self._answer_rows(codec, columns) if rows else [])
+        return [next(answers) if reply is None else reply for reply in replies]
+
+    def _current_codec(self) -> RowCodec:
+        if self._codec.signature is not self._model.signature:  # another model took its place
+            self._codec = RowCodec(self._model.signature)
+        return self._codec
+
+    async def _row(self, body: bytes) -> Leaves:
+        """Return the leaves of the row that a call holds. Raises ServiceError: `bad_request`."""
+        most = self._current_codec().max_bytes
+        if len(body) > most:
+            text = f"body: expected at most {most} bytes for the model's inputs, got {len(body)}"
+            raise ServiceError("bad_request", text)
+        try:
+            inputs = await async_codec.decode(body, max_bytes=most)
+            if not isinstance(inputs, list):
+                got = type(inputs).__name__
+                raise SpecError(f"body: expected the list of the model's inputs, got {got}")
+            return self._model.signature.input_tree.row(inputs)
+        except (CodecError, SpecError) as error:
+            raise ServiceError("bad_request", str(error)) from error
+
+    async def _answer(self, row: Leaves) -> bytes:
+        model = self._model
+        try:
+            answer = await model.infer(*model.signature.input_tree.build(row))
+        except SpecError as error:
+            raise ServiceError("bad_request", str(error)) from error
+        except CapacityError as error:
+            raise ServiceError("busy", str(error)) from error
+        return encode({"outputs": answer.outputs, "version": answer.version})
+
+    async def _answer_rows(self, codec: RowCodec, leaves: Leaves) -> Sequence[bytes | ServiceError]:
+        """Answer rows `[B, ...]` in one batch; where that fails, each by itself."""
+        signature = codec.signature
+        try:
+            answer = await self._model.infer(*signature.input_tree.build(leaves), batch=True)
+        except CapacityError as error:
+            return [ServiceError("busy", str(error))] * len(leaves[0])
+        except Exception as error:  # noqa: BLE001  a bad row among them fails alone
+            logger.debug("%d calls failed together: %s", len(leaves[0]), error)
+            rows = [[leaf[i, ...] for leaf in leaves] for i in range(len(leaves[0]))]
+            return [await self._answer_or_error(row) for row in rows]
+        outputs = signature.output_tree.leaves(answer.outputs)
+        assert outputs is not None
+        return codec.write(outputs, answer.version)
+
+    async def _answer_or_error(self, row: Leaves) -> bytes | ServiceError:
+        try:
+            return await self._answer(row)
+        except ServiceError as error:
+            return error.with_traceback(None)
+        except Exception as error:  # a request boundary: it becomes a reply
+            logger.exception("a call failed")
+            return ServiceError("service_error", f"{type(error).__name__}: {error}")
+
+
+def make_service(
+    model: Served, actor: Mapping[str, Any] | None
+) -> Callable[[str], Actor] | ModelService:
+    """Return what `bray_server.Server` serves for an export.
+
+    Args:
+        model: opened from the export.
+        actor: the manifest's. Its name is looked up among the *installed* entry points of
+            `bray.actors`; a manifest can choose among them and nothing else.
+
+    Raises:
+        NotFoundError: no installed package brings that actor.
+    """
+    if actor is None:
+        return ModelService(model)
+    installed = {entry.name: entry for entry in entry_points(group=_GROUP)}
+    if actor["name"] not in installed:
+        raise NotFoundError(
+            f"actor {actor['name']!r}: not installed; installed: {sorted(installed) or 'none'}: "
+            "install the package that brings it, such as bray-actor"
+        )
+    service: Callable[[str], Actor] = (
+        installed[actor["name"]].load().from_export(actor["config"], model)
+    )
+    return service

@@ -1,0 +1,1 @@
+"""Versions of weights: checked, published, awaited, kept on disk."""

@@ -1,0 +1,215 @@
+"""The versions of one model: what is current, published, awaited, kept on disk."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bray_core.errors import ClosedError, ConfigError, SpecError, VersionNotFoundError
+from bray_core.protocols import Weights
+from bray_model.batching.executor import Executor
+from bray_model.config import Backend
+from bray_model.engines.engine_cache import Current
+from bray_model.export.manifest import QUANTIZED
+from bray_model.versions.versions import VersionStore
+from bray_model.versions.waiters import VersionWaiters
+from bray_model.versions.weights import WeightsCheck, check_weights
+
+
+class ModelVersions:
+    """Replaces the version that an executor answers with. Thread-safe.
+
+    Args:
+        name: of the model, for messages.
+        executor: holds the current version.
+        check: says what its weights must be like; None where they are fixed.
+        store: the versions on disk; None where there is no directory for them.
+        backend: of the config, which may be why the weights are fixed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        executor: Executor,
+        check: WeightsCheck | None,
+        store: VersionStore | None,
+        backend: Backend,
+    ) -> None:
+        self._name = name
+        self._backend = backend
+        self._executor = executor
+        self._store = store
+        self._weights_check = check
+        self._newest = executor.current.version
+        self._waiters = VersionWaiters()
+        self._lock = threading.Lock()  # the newest number, closing
+        self._closed = False
+
+    @property
+    def current(self) -> Current:
+        """What the next batch is answered with."""
+        return self._executor.current
+
+    def publish(self, weights: Weights, version: int | None) -> int:
+        """See `Model.publish`."""
+        copied = self._copied(weights)
+        with self._lock:
+            self._check_open()
+            number = self._newest + 1 if version is None else version
+            if number <= self._newest:
+                raise ConfigError(
+                    f"version={number}: expected more than {self._newest}, the newest so far"
+                )
+            self._newest = number
+            self._executor.current = Current(number, copied)
+        self._waiters.announce(number)
+        return number
+
+    def adopt(self, weights: Weights, version: int) -> None:
+        """See `Model.adopt`."""
+        copied = self._copied(weights)
+        with self._lock:
+            self._check_open()
+            self._newest = max(self._newest, version)
+            self._executor.current = Current(version, copied)
+        self._waiters.announce(version)
+
+    async def wait(self, version: int, timeout_s: float | None) -> int:
+        """See `Model.wait_version`."""
+        return await self._waiters.wait(version, lambda: self.current.version, timeout_s)
+
+    def weights(self) -> tuple[int, Weights]:
+        """See `Model.weights`."""
+        current = self.current
+        weights = current.held()
+        if weights is None:
+            raise self._fixed()
+        return current.version, weights
+
+    def checkpoint(self) -> Path | None:
+        """See `Model.checkpoint`."""
+        return None if self._store is None else self._store.save(*self.weights())
+
+    def load(self, version: int) -> int:
+        """See `Model.load`."""
+        store = self.stored()
+        weights = self._read(store, version)
+        with self._lock:
+            self._check_open()
+            self._newest = max(self._newest, version, *store.versions())
+            self._executor.current = Current(version, weights)
+        self._waiters.announce(version)
+        return version
+
+    def load_newest(self) -> None:
+        """Load the newest version on disk, if there is any."""
+        if self._store is not None and (versions := self._store.versions()):
+            self.load(versions[-1])
+
+    def lend(
+        self, version: int, current: Current, into: VersionStore | None, *, named: bool
+    ) -> Current:
+        """Return what a clone of `version` begins with; nothing is read or copied.
+
+        Args:
+            version: that of `current`, or one on disk.
+            current: what this model holds.
+            into: the clone's store, which gets the file of a version on disk; None where this
+                model has no store either.
+            named: whether the clone shall be found again on disk; else memory will do.
+
+        Raises:
+            VersionNotFoundError: it is neither.
+        """
+        is_current = version == current.version
+        if into is None or self._store is None:
+            if is_current:
+                return current
+            raise VersionNotFoundError(
+                f"version {version}: model {self._name!r} holds version {current.version} only, "
+                "and has no directory to read others from"
+            )
+        if is_current and not (named and version in self._store.versions()):
+            return current
+        self._store.link(version, into)
+        return self.on_disk(version, into)
+
+    def on_disk(self, version: int, store: VersionStore) -> Current:
+        """Return a version that is read whenever an engine needs it."""
+        return Current(version, None, partial(self._read, store, version))
+
+    def reading(self, version: int, read: Callable[[], Weights]) -> Current:
+        """Return a version that `read` gives whenever an engine needs it."""
+
+        def checked() -> Weights:
+            weights = read()
+            self._check(weights)
+            return weights
+
+        return Current(version, None, checked)
+
+    def stored(self) -> VersionStore:
+        """Return the store.
+
+        Raises:
+            ConfigError: the model has no directory.
+        """
+        if self._store is None:
+            raise ConfigError(
+                f"model {self._name!r}: has no directory for versions: pass directory=..."
+            )
+        return self._store
+
+    def close(self) -> None:
+        """Fail those who wait with ClosedError and refuse further versions."""
+        with self._lock:
+            self._closed = True
+        self._waiters.fail(ClosedError(f"model {self._name!r}: closed"))
+
+    def _read(self, store: VersionStore, version: int) -> Weights:
+        weights = store.load(version)
+        if self._weights_check is None:
+            raise self._fixed()
+        try:
+            check_weights(weights, self._weights_check.spec)
+        except SpecError as error:
+            raise SpecError(
+                f"version {version} in {store.path} is of another module: {error}; "
+                "use another directory or trial"
+            ) from None
+        try:
+            self._check(weights)
+        except SpecError as error:
+            raise SpecError(
+                f"version {version} in {store.path}: {error}; load another version"
+            ) from None
+        return weights
+
+    def _check(self, weights: Weights) -> None:
+        if self._weights_check is None:
+            raise self._fixed()
+        self._weights_check(weights)
+
+    def _copied(self, weights: Weights) -> dict[str, np.ndarray[Any, Any]]:
+        self._check(weights)
+        return {name: np.array(array, order="C") for name, array in weights.items()}
+
+    def _fixed(self) -> ConfigError:
+        if self._backend in QUANTIZED:
+            return ConfigError(
+                f"model {self._name!r}: the weights of backend={self._backend!r} are fixed: its "
+                "graph was made for them; export the new ones and quantize that"
+            )
+        return ConfigError(
+            f"model {self._name!r}: the weights of this export are fixed (its graph computes with "
+            "them while it is made): publish to the model of the torch module and export that again"
+        )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"model {self._name!r}: closed")

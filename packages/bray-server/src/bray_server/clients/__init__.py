@@ -1,0 +1,1 @@
+"""What calls a server: over a socket, or in its own process."""

@@ -1,0 +1,1 @@
+"""A server: its ports, connections and workers."""

@@ -1,0 +1,363 @@
+"""What all connections of a server have in common: flow control, time-outs, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import socket
+import sys
+import termios
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, cast
+
+from bray_core.errors import ServiceError
+from bray_server.hosting.pages import PageRequest, Pages
+from bray_server.limits.auth import Tokens
+from bray_server.limits.byte_budget import UNCOUNTED_BYTES, ByteBudget
+from bray_server.limits.client_shares import ClientShares, client_of
+from bray_server.limits.limits import Limits
+from bray_server.sessions.dispatcher import Dispatcher, Item
+from bray_server.sessions.sessions import Sessions
+
+_KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+"""A peer that vanished without a word is noticed within a minute."""
+
+_LINGER_S = 1.0
+_MAX_LINGER_BYTES = 1024 * 1024
+
+
+class Host(Protocol):
+    """The server, as its connections see it."""
+
+    limits: Limits
+    tokens: Tokens
+    sessions: Sessions
+    dispatcher: Dispatcher
+    access_log: bool
+    pages: Pages | None
+    public_pages: frozenset[str]
+    check_page: Callable[[PageRequest], None] | None
+    connections: set[Connection]
+    budget: ByteBudget
+    shares: ClientShares
+    """Connections by client."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside the connection."""
+        ...
+
+    def take_delta(self) -> bool:
+        """Whether one more session may use delta encoding."""
+        ...
+
+    def give_back_delta(self) -> None:
+        """A session with delta encoding ended."""
+        ...
+
+    def snapshot(self) -> dict[str, Any]:
+        """Figures of this worker."""
+        ...
+
+    async def metrics(self) -> str:
+        """Prometheus text of all workers."""
+        ...
+
+
+class Connection(asyncio.Protocol, ABC):
+    """A client's connection: reads no faster than the client reads, and ends what stalls."""
+
+    owns_sessions = False
+
+    def __init__(self, host: Host, *, is_worker: bool = False) -> None:
+        self.host = host
+        self.limits = host.limits
+        self.is_worker = is_worker
+        """Whether another worker of the group is at the other end."""
+        self.peer = ""
+        self.client = ""
+        """The client's address, by which its share is counted; empty: another worker."""
+        self.is_lost = False
+        self.is_lingering = False
+        """Whether it was refused, and is open only until the client has read so."""
+        self._closing: asyncio.TimerHandle | None = None
+        self._num_dropped_bytes = 0
+        self.is_paused = False
+        self.is_blocked = False
+        """Whether the client does not read its replies."""
+        self.waiting: set[asyncio.Task[None]] = set()
+        """Tasks that wait for the answer to one of its requests."""
+        self.num_under_way = 0
+        """Requests that were handed to the dispatcher and have no reply yet."""
+        self._held: list[Item] = []
+        self._transport: asyncio.Transport | None = None
+        self.partial_since: float | None = time.monotonic()
+        """Since when a request is not whole, or the first one awaited; None between requests."""
+        self.last_received = self.partial_since
+        self._read_at = self.partial_since
+        """When the client was last seen to read its replies, or had none to read."""
+        self._unsent_bytes = self._unread_bytes = 0
+        self._budget = host.budget
+        self._counted_bytes = 0
+        """What it has of the budget, but for its unsent replies."""
+        self._counted_unsent_bytes = 0
+        self.waits_for_room = False
+        """Whether a body is not received before there is room in the budget."""
+        self._wanted_bytes = 0
+        self._is_counted = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to serve."""
+        self._transport = cast(asyncio.Transport, transport)
+        connections, peer = self.host.connections, transport.get_extra_info("peername")
+        if not self.is_worker:
+            client = client_of(peer)
+            is_full = len(connections) >= self.limits.max_connections
+            if is_full or not self.host.shares.take(client):
+                self.host.sessions.figures.refused_connections += 1
+                self._transport.abort()
+                return
+            self.client = client
+            self._is_counted = True
+        connections.add(self)
+        if self.host.access_log:
+            self.peer = _name(peer)
+        _keep_alive(transport.get_extra_info("socket"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is gone, for whatever reason."""
+        self._transport = None
+        self.is_lost = True
+        if self._closing is not None:
+            self._closing.cancel()
+        self.host.connections.discard(self)
+        if self._is_counted:
+            self.host.shares.give(self.client)
+        self._give_all()
+        self._held.clear()
+        for task in self.waiting:
+            task.cancel()
+        self.ended()
+
+    # The budget of bytes in flight.
+
+    def _begin_receiving(self, num_bytes: int) -> bool:
+        """Count a body before it comes; False: read no more before `admitted`.
+
+        Raises:
+            ServiceError: `overloaded`.
+        """
+        if self.is_worker or num_bytes <= UNCOUNTED_BYTES:  # its worker has waited for it
+            return True
+        if self._budget.begin(self, num_bytes):
+            self._counted_bytes += num_bytes
+            return True
+        self.waits_for_room = True
+        self._wanted_bytes = num_bytes
+        return False
+
+    def admitted(self) -> None:
+        """There is room for the body that waited: read on."""
+        if not self.waits_for_room:  # it gave up just after it was admitted
+            self._budget.give(self._wanted_bytes)
+            return
+        self.waits_for_room = False
+        self._counted_bytes += self._wanted_bytes
+        self.set_reading()
+
+    def _stop_waiting(self) -> None:
+        if self.waits_for_room:
+            self.waits_for_room = False
+            self._budget.leave(self)
+
+    def _count(self, num_bytes: int) -> None:
+        self._counted_bytes += num_bytes
+        self._budget.count(num_bytes)
+
+    def _give(self, num_bytes: int) -> None:
+        if not self.is_lost:
+            self._counted_bytes -= num_bytes
+            self._budget.give(num_bytes)
+
+    def _give_all(self) -> None:
+        self._stop_waiting()
+        self._budget.give(self._counted_bytes + self._counted_unsent_bytes)
+        self._counted_bytes = self._counted_unsent_bytes = 0
+
+    def _count_unsent(self) -> None:
+        """Count the replies that the client has not read yet."""
+        if self._transport is None or self.is_lost:
+            return
+        size = self._transport.get_write_buffer_size()
+        unsent = size if size > UNCOUNTED_BYTES else 0
+        if unsent != self._counted_unsent_bytes:
+            self._budget.count(max(0, unsent - self._counted_unsent_bytes))
+            self._budget.give(max(0, self._counted_unsent_bytes - unsent))
+            self._counted_unsent_bytes = unsent
+
+    def _sendable(self, reply: Any) -> Any:
+        """Return a reply, or an error where there is no room for one as large."""
+        num_bytes = len(reply)
+        if num_bytes <= UNCOUNTED_BYTES or self._budget.fits(num_bytes):
+            return reply
+        error: ServiceError = self._budget.overloaded(num_bytes)
+        self.host.sessions.figures.count_error(error.code)
+        return error
+
+    def hold(self, item: Item) -> None:
+        """Keep a request until the client reads its replies again."""
+        self._held.append(item)
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether nothing more can be answered."""
+        return self._transport is None or self.is_lingering or self._transport.is_closing()
+
+    def session_ended(self, session: bytes) -> None:
+        """Forget a session that was started here; by default there is nothing to forget."""
+
+    def write(self, data: bytes) -> None:
+        """Send, if somebody is still there."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def write_parts(self, head: bytes, body: bytes) -> None:
+        """Send both without joining them."""
+        if self._transport is not None:
+            self._transport.writelines((head, body))
+
+    def close(self) -> None:
+        """Close the connection after what was written has been sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def linger(self) -> None:
+        """Close the connection once the client had time to read what it was answered.
+
+        A client may still be sending a request that was refused by its head: closed at once, the
+        connection would be reset, and the client would lose the answer.
+        """
+        transport = self._transport
+        if transport is None or self.is_closing:
+            return
+        if not transport.can_write_eof():
+            transport.close()
+            return
+        self.is_lingering = True
+        transport.write_eof()
+        self._closing = asyncio.get_running_loop().call_later(_LINGER_S, self.close)
+
+    def _drop(self, data: bytes) -> None:
+        """Throw away what a client sends that was refused."""
+        self._num_dropped_bytes += len(data)
+        if self._num_dropped_bytes > _MAX_LINGER_BYTES and self._transport is not None:
+            self._transport.pause_reading()
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def check_time(self, now: float) -> None:
+        """End the connection if it stalls; called now and then by the server."""
+        if self._transport is None:
+            return
+        limits = self.limits
+        self._count_unsent()
+        before = self._unsent_bytes, self._unread_bytes
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self._unread_bytes = _kernel_unread_bytes(self._transport) if self._unsent_bytes else 0
+        is_read = self._unsent_bytes < before[0] or self._unread_bytes < before[1]
+        if is_read or not self._unsent_bytes:
+            self._read_at = now
+        if now - self._read_at > limits.send_timeout_s:
+            self.host.sessions.figures.lost_slow_readers += 1
+            self.abort()
+        elif self.is_closing:
+            pass  # its last words are on their way
+        elif self.is_paused:
+            pass  # what is not read cannot become whole
+        elif self.partial_since is not None:
+            if now - self.partial_since > limits.receive_timeout_s:
+                self.refuse_slow()
+        elif now - self.last_received > limits.idle_timeout_s and self.is_idle:
+            self.close()
+
+    def pause_writing(self) -> None:
+        """The client does not read its replies: answer and read no more of its requests."""
+        self.is_blocked = True
+        self._count_unsent()
+        self.set_reading()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self.is_blocked = False
+        self._count_unsent()
+        self._read_at = time.monotonic()
+        held, self._held = self._held, []
+        for item in held:
+            self.host.dispatcher.put(item)
+        self.set_reading()
+
+    def set_reading(self) -> None:
+        """Read, or stop reading, as the state asks for."""
+        pause = self.is_blocked or self.is_too_busy
+        if self._transport is None or self.is_closing or pause == self.is_paused:
+            return
+        self.is_paused = pause
+        if pause:
+            self._transport.pause_reading()
+        else:
+            if self.partial_since is not None:
+                self.partial_since = time.monotonic()
+            self._transport.resume_reading()
+
+    @property
+    @abstractmethod
+    def is_too_busy(self) -> bool:
+        """Whether to read no more for now."""
+
+    @property
+    @abstractmethod
+    def is_idle(self) -> bool:
+        """Whether it may be closed after the idle timeout."""
+
+    @abstractmethod
+    def refuse_slow(self) -> None:
+        """Answer a request that does not become whole, and close."""
+
+    @abstractmethod
+    def reply(self, item: Item, reply: Any) -> None:
+        """Send the answer to a request that was put into the dispatcher."""
+
+    @abstractmethod
+    def ended(self) -> None:
+        """The connection is gone: free what it holds."""
+
+
+def _kernel_unread_bytes(transport: asyncio.Transport) -> int:
+    """Return the bytes that the kernel has taken and the client's has not; 0 where it does not say.
+
+    What waits in the process falls only once a third of the kernel's buffer is free again: a slow
+    reader needs minutes for the megabytes there.
+    """
+    try:
+        sock = transport.get_extra_info("socket")
+        answer = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
+    except (OSError, AttributeError, ValueError):
+        return 0
+    return int.from_bytes(answer, sys.byteorder)
+
+
+def _name(address: Any) -> str:
+    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
+
+
+def _keep_alive(sock: Any) -> None:
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE:
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

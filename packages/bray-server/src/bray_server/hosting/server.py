@@ -1,0 +1,277 @@
+"""One process that hosts a service over TCP and HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ssl
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from bray_core import heap
+from bray_core.errors import ConfigError, PortInUseError
+from bray_core.metrics import registry
+from bray_core.metrics.prometheus import rows
+from bray_server.hosting.connection import Connection
+from bray_server.hosting.figures import prometheus
+from bray_server.hosting.group import Group
+from bray_server.hosting.http import HttpConnection
+from bray_server.hosting.pages import Pages, checked_early, public_paths
+from bray_server.hosting.tcp import TcpConnection
+from bray_server.hosting.worker_connection import WorkerConnection
+from bray_server.limits.auth import Tokens
+from bray_server.limits.byte_budget import ByteBudget
+from bray_server.limits.client_shares import ClientShares
+from bray_server.limits.limits import Limits
+from bray_server.sessions.dispatcher import Dispatcher
+from bray_server.sessions.sessions import Service, Sessions
+from bray_server.wire.tls import Tls
+
+_LAST_WORDS_S = 1.0
+"""How long a stopping server waits until its clients have received their last replies."""
+_BACKLOG = 1024
+_TRIM_EVERY_S = 1.0
+_TRIM_BYTES = 4 * 1024 * 1024
+"""After so many bytes were in flight, and then no more, freed memory is given back."""
+
+
+class Server:
+    """Hosts a service on the running event loop.
+
+    Args:
+        service: a class or function that makes a session's actor from its id (stateful), or an
+            object with an async `tick` (stateless).
+        host: address to bind.
+        tcp_port: of the binary protocol; 0 takes any free one, None offers none.
+        http_port: likewise for HTTP.
+        limits: what a client may use.
+        tokens: bearer tokens that are accepted, several at once while they are rotated; none:
+            everyone may call.
+        tls: on both ports; None: plain.
+        access_log: write a JSON line for each request to the logger `bray_server.access`.
+        group: a folder that all workers share which answer on the same ports; each finds the
+            sessions of the others. None: the ports are this server's alone.
+        pages: what answers over HTTP beside `/step` and the server's own pages; None: nothing.
+
+    Raises:
+        ConfigError: a setting is out of range.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        host: str = "127.0.0.1",
+        tcp_port: int | None = 0,
+        http_port: int | None = None,
+        limits: Limits | None = None,
+        tokens: Sequence[str] = (),
+        tls: Tls | None = None,
+        access_log: bool = False,
+        group: Path | None = None,
+        pages: Pages | None = None,
+    ) -> None:
+        if tcp_port is None and http_port is None:
+            raise ConfigError("tcp_port: expected a port here or in http_port, got None in both")
+        for name, port in (("tcp_port", tcp_port), ("http_port", http_port)):
+            if port is not None and not 0 <= port <= 65535:
+                raise ConfigError(f"{name}: expected 0 to 65535, got {port}")
+        self._host = host
+        self._ports = (tcp_port, http_port)
+        self.limits = limits or Limits()
+        self.tokens = Tokens(tokens)
+        self.access_log = access_log
+        self._tls: ssl.SSLContext | None = tls.context() if tls is not None else None
+        self._group = Group(group, self.limits.idle_timeout_s) if group is not None else None
+        self.pages = pages
+        self.public_pages = public_paths(pages)
+        self.check_page = checked_early(pages)
+        self.sessions = Sessions(service, self.limits, self._group, pages)
+        """The table of sessions with its figures."""
+        self.dispatcher = Dispatcher(self.sessions)
+        self.connections: set[Connection] = set()
+        self.shares = ClientShares(self.limits.max_connections, self.limits.max_client_share)
+        """Connections by client."""
+        self.budget = ByteBudget(self.limits.max_bytes_in_flight)
+        """Bytes in flight, over all connections."""
+        self._num_delta = 0
+        self._listeners: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.tcp_port: int | None = None
+        """The TCP port that is bound, once started."""
+        self.http_port: int | None = None
+        """The HTTP port that is bound, once started."""
+        self.direct_port: int | None = None
+        """In a group: the TCP port that is this worker's alone, once started."""
+
+    @property
+    def num_sessions(self) -> int:
+        """Sessions that are open."""
+        return len(self.sessions)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where clients reach it: `tcp://host:port`, then `http://host:port`; with TLS `…s://`."""
+        return self._addresses(("tcp", self.tcp_port), ("http", self.http_port))
+
+    @property
+    def worker_addresses(self) -> list[str]:
+        """Where clients reach this very worker over TCP."""
+        return self._addresses(("tcp", self.direct_port or self.tcp_port))
+
+    def _addresses(self, *ports: tuple[str, int | None]) -> list[str]:
+        s = "s" if self._tls is not None else ""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return [f"{scheme}{s}://{host}:{port}" for scheme, port in ports if port is not None]
+
+    async def start(self) -> None:
+        """Bind the ports and begin to answer.
+
+        Raises:
+            PortInUseError: names the port.
+        """
+        heap.keep_small_freed()
+        reuse = self._group is not None
+        try:
+            if self._group is not None:
+                await self._group.start(lambda: WorkerConnection(self))
+                self.direct_port = await self._listen("direct port", 0, self._connect_tcp)
+            tcp_port, http_port = self._ports
+            self.tcp_port = await self._listen("tcp port", tcp_port, self._connect_tcp, reuse)
+            self.http_port = await self._listen("http port", http_port, self._connect_http, reuse)
+        except BaseException:
+            await self.stop(0.0)
+            raise
+        self.spawn(self._check_connections())
+        self.spawn(self._reap())
+        self.spawn(self._give_memory_back())
+
+    def _connect_tcp(self) -> Connection:
+        return TcpConnection(self)
+
+    def _connect_http(self) -> Connection:
+        return HttpConnection(self)
+
+    async def _listen(
+        self, name: str, port: int | None, connect: Callable[[], Connection], reuse: bool = False
+    ) -> int | None:
+        if port is None:
+            return None
+        try:
+            listener = await asyncio.get_running_loop().create_server(
+                connect,
+                self._host,
+                port,
+                ssl=self._tls,
+                ssl_handshake_timeout=self.limits.receive_timeout_s if self._tls else None,
+                reuse_port=reuse or None,
+                backlog=_BACKLOG,
+            )
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            cure = f"choose another {name}, or 0 for any free one"
+            raise PortInUseError(self._host, port, cure) from error
+        self._listeners.append(listener)
+        bound: int = listener.sockets[0].getsockname()[1]
+        return bound
+
+    # What connections ask of their host.
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something until it ends or the server stops."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def take_delta(self) -> bool:
+        """Whether one more session may use delta encoding."""
+        if self._num_delta >= self.limits.max_delta_sessions:
+            return False
+        self._num_delta += 1
+        return True
+
+    def give_back_delta(self) -> None:
+        """A session with delta encoding ended."""
+        self._num_delta -= 1
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return this worker's figures as plain numbers, with what its process recorded."""
+        gauges = {
+            "sessions": len(self.sessions),
+            "connections": len(self.connections),
+            "requests_under_way": self.sessions.num_running,
+            "bytes_in_flight": self.budget.used_bytes,
+        }
+        return {**self.sessions.figures.snapshot(gauges), "recorded": rows(registry())}
+
+    async def metrics(self) -> str:
+        """Return Prometheus text of all workers that share the ports."""
+        if self._group is None:
+            return prometheus({"": self.snapshot()})
+        others = await self._group.gather_figures()
+        return prometheus({self._group.name: self.snapshot(), **others})
+
+    async def _check_connections(self) -> None:
+        every = min(self.limits.receive_timeout_s, self.limits.send_timeout_s) / 4
+        while True:
+            await asyncio.sleep(every)
+            now = time.monotonic()
+            for connection in list(self.connections):
+                connection.check_time(now)
+
+    async def _give_memory_back(self) -> None:
+        """Return the memory of large requests, once no more of them come."""
+        had_large = False
+        while True:
+            await asyncio.sleep(_TRIM_EVERY_S)
+            has_large = self.budget.take_peak() > _TRIM_BYTES
+            if had_large and not has_large and not heap.keeps_freed():
+                await asyncio.to_thread(heap.give_back)
+            had_large = has_large
+
+    async def _reap(self) -> None:
+        while True:
+            await asyncio.sleep(self.limits.idle_timeout_s / 4)
+            await self.sessions.reap_idle()
+            if self._group is not None:
+                await self._group.sweep()
+
+    async def lame_duck(self, duration_s: float) -> None:
+        """Say at `/ready` that no more is wanted and go on answering: balancers have time to tell.
+
+        New sessions are refused, for they would not be over soon; all else is answered as ever.
+        `stop` comes after it.
+        """
+        self.sessions.draining = True
+        await asyncio.sleep(duration_s)
+
+    async def stop(self, drain_s: float = 5.0) -> None:
+        """Stop: refuse new sessions and calls, let open ones end within `drain_s`, close.
+
+        Sessions that are still open then are aborted. A session that waits for its client holds
+        the server up until then. Until then it also takes connections: sessions over HTTP go on
+        over any of them, and `/ready` says what is going on.
+        """
+        await self.sessions.drain(drain_s)
+        for listener in self._listeners:
+            listener.close()
+        connections = list(self.connections)
+        for connection in connections:
+            connection.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_S):
+                while self.connections:  # noqa: ASYNC110  they tell nobody else
+                    await asyncio.sleep(0.005)
+        for connection in list(self.connections):
+            connection.abort()
+        if self._group is not None:
+            await self._group.stop()
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._listeners.clear()

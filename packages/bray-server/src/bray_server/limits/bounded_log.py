@@ -1,0 +1,52 @@
+"""A log that clients cannot fill."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+
+from bray_core.files.printable import printable
+
+_MOST_LINES = 20
+_LINES_PER_S = 1.0
+_STACK_LINES = 40
+
+
+class BoundedLog:
+    """Writes errors to a logger: the first ones, then one a second and how many were left out.
+
+    What does not print is escaped, so that no request can forge a line or move a terminal's cursor.
+
+    Args:
+        logger: where to.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._room = float(_MOST_LINES)
+        self._looked_s = time.monotonic()
+        self._left_out = 0
+
+    def error(self, message: str, error: BaseException | None = None) -> None:
+        """Write a line, with the stack of an error if there is one; or leave it out."""
+        now = time.monotonic()
+        self._room = min(_MOST_LINES, self._room + (now - self._looked_s) * _LINES_PER_S)
+        self._looked_s = now
+        if self._room < 1:
+            self._left_out += 1
+            return
+        self._room -= 1
+        self.flush()
+        self._logger.error("%s%s", printable(message), "" if error is None else _stack(error))
+
+    def flush(self) -> None:
+        """Say how many lines were left out, if any were; call it now and then."""
+        if self._left_out:
+            self._logger.error("%d more errors of requests were not logged", self._left_out)
+            self._left_out = 0
+
+
+def _stack(error: BaseException) -> str:
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    return "".join(f"\n  {printable(line)}" for line in lines[-_STACK_LINES:])

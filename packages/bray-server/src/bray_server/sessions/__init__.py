@@ -1,0 +1,1 @@
+"""Sessions, and the services that answer them."""

@@ -1,0 +1,168 @@
+"""Who serves the requests of all connections.
+
+One task serves them in the order in which they came, as long as none of them waits. One that waits
+keeps its task to itself, and those behind it get a task each. So a tick that needs not wait costs
+no task of its own, one that does delays nobody, and ticks that wait for one model reach it in the
+same turn of the event loop, as one batch. Stateless calls go to a service that wants it together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Any, Protocol, TypeAlias
+
+from bray_server.sessions.sessions import Owner, Sessions
+from bray_server.wire.frames import Kind
+
+logger = logging.getLogger(__name__)
+
+_CALL = int(Kind.CALL)
+_MAX_IN_A_TURN = 512
+"""Requests that need not wait are answered without a pause, a few milliseconds long."""
+_MAX_TOGETHER = 256
+"""Calls that a service is given at once."""
+
+
+class Caller(Owner, Protocol):
+    """A connection, as it is seen from here."""
+
+    is_blocked: bool
+    is_lost: bool
+    waiting: set[asyncio.Task[None]]
+
+    def reply(self, item: Item, reply: Any) -> None:
+        """Send the answer of one of its requests."""
+        ...
+
+    def hold(self, item: Item) -> None:
+        """Keep a request until its client reads its replies again."""
+        ...
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        ...
+
+
+Item: TypeAlias = tuple[Caller, int, bytes, Any, Any, float]
+"""Caller, kind, session, body (bytes; for a page its request), what the caller needs for the reply,
+time received."""
+
+
+class Dispatcher:
+    """Answers what is put into it."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._queue: deque[Item] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._item: Item | None = None
+        """What `_serve` answers now."""
+        self._together: set[asyncio.Task[None]] = set()
+        """Keeps the tasks alive that answer calls together."""
+
+    def put(self, item: Item) -> None:
+        """Answer a request soon."""
+        self._queue.append(item)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._serve())
+
+    async def _serve(self) -> None:
+        """Answer requests until none is left or one of them has waited."""
+        queue, answer, step_aside = self._queue, self._sessions.answer, self._step_aside
+        me = self._task
+        assert me is not None
+        num_left = _MAX_IN_A_TURN
+        while queue:
+            num_left -= 1
+            if not num_left:
+                await asyncio.sleep(0)  # others of the event loop have a turn
+                num_left = _MAX_IN_A_TURN
+                continue
+            item = queue.popleft()
+            if item[1] == _CALL and self._sessions.answers_calls_together:
+                self._put_calls(item)
+                continue
+            self._item = item
+            caller = item[0]
+            if caller.is_lost:
+                continue
+            if caller.is_blocked:
+                caller.hold(item)
+                continue
+            try:
+                reply = await answer(item[1], item[2], item[3], caller, step_aside, item[5])
+                caller.reply(item, reply)
+            except Exception:  # the task's edge: a fault of ours must not leave a client waiting
+                logger.exception("connection closed by a fault")
+                caller.abort()
+            if self._task is not me:  # this one waited: others serve the queue
+                caller.waiting.discard(me)
+                return
+        self._task = self._item = None
+
+    def _put_calls(self, first: Item) -> None:
+        """Let the calls that wait be answered together, each connection's in their order."""
+        calls, others = [first], list[Item]()
+        for item in self._queue:
+            (calls if item[1] == _CALL else others).append(item)
+        self._queue.clear()
+        self._queue.extend(others)
+        create_task = asyncio.get_running_loop().create_task
+        for start in range(0, len(calls), _MAX_TOGETHER):
+            task = create_task(self._serve_calls(calls[start : start + _MAX_TOGETHER]))
+            self._together.add(task)
+            task.add_done_callback(self._together.discard)
+
+    async def _serve_calls(self, calls: list[Item]) -> None:
+        answered = []
+        for item in calls:
+            if item[0].is_blocked:
+                item[0].hold(item)
+            elif not item[0].is_lost:
+                answered.append(item)
+        if not answered:
+            return
+        bodies = [item[3] for item in answered]
+        replies = await self._sessions.answer_calls(bodies, answered[0][5])
+        for item, reply in zip(answered, replies, strict=True):
+            if item[0].is_lost:
+                continue
+            try:
+                item[0].reply(item, reply)
+            except Exception:  # as above
+                logger.exception("connection closed by a fault")
+                item[0].abort()
+
+    def _step_aside(self) -> None:
+        """The request at hand waits: serve those behind it, each by itself."""
+        task = self._task
+        assert task is not None
+        assert self._item is not None
+        self._item[0].waiting.add(task)
+        self._task = self._item = None
+        create_task = asyncio.get_running_loop().create_task
+        while self._queue:
+            create_task(self._serve_one(self._queue.popleft()))
+
+    async def _serve_one(self, item: Item) -> None:
+        """Answer one request, which probably waits, as the one before it did."""
+        caller, kind, session, body, _, received_s = item
+        task = asyncio.current_task()
+        assert task is not None
+        if caller.is_lost:
+            return
+        if caller.is_blocked:
+            caller.hold(item)
+            return
+        caller.waiting.add(task)  # which also keeps it alive
+        try:
+            caller.reply(
+                item, await self._sessions.answer(kind, session, body, caller, None, received_s)
+            )
+        except Exception:  # as above
+            logger.exception("connection closed by a fault")
+            caller.abort()
+        finally:
+            caller.waiting.discard(task)

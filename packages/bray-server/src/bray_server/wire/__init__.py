@@ -1,0 +1,1 @@
+"""What goes over a connection: frames, deltas, addresses."""

@@ -1,0 +1,1 @@
+"""Algorithms and their declarations: one file each, readable from top to bottom."""

@@ -1,0 +1,251 @@
+"""ES: candidates around the parameters → their returns → a step of the parameters, no gradient.
+
+Salimans et al. 2017, "Evolution strategies as a scalable alternative to reinforcement learning".
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from bray.checks import layers, not_negative, positive
+from bray.run import Run
+from bray.sources.environments import Spaces, make_environments
+from bray.templates.template import GoalPart
+from bray.training.evaluation import evaluate_latest
+from bray.training.learning import Learning, Outcome, Pace
+from bray_actor import Played
+from bray_algo import mlp
+from bray_algo.evolution import EvolutionStrategy, Key, candidate, pair_seed
+from bray_core.errors import ConfigError
+from bray_core.files.saved_format import check_format
+from bray_core.trials.experiment import write_atomic
+from bray_model import ModelConfig
+
+_FORMAT = 1
+"""Format number of a checkpoint; format 0 is the same without the number."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Of the algorithm and of what plays for it."""
+
+    hidden: tuple[int, ...] = (16,)
+    """Units of the network's hidden layers."""
+    population: int = 64
+    """Candidates of a generation, of which each plays one episode: even."""
+    sigma: float = 0.1
+    """Standard deviation of the noise on the parameters."""
+    learning_rate: float = 0.05
+    """Adam's."""
+    weight_decay: float = 0.005
+    """Pull of the parameters to 0."""
+    num_workers: int = 1
+    """That play, on Ray, each its share of the population."""
+
+    def __post_init__(self) -> None:
+        layers(hidden=self.hidden)
+        positive(sigma=self.sigma, learning_rate=self.learning_rate)
+        positive(num_workers=self.num_workers)
+        not_negative(weight_decay=self.weight_decay)
+        if self.population < 2 or self.population % (2 * self.num_workers):
+            raise ConfigError(
+                f"population: expected a multiple of 2 x num_workers={2 * self.num_workers}, of "
+                f"pairs for each worker, got {self.population}"
+            )
+
+
+class Policy(nn.Module):
+    """A perceptron from an observation to one of A actions."""
+
+    def __init__(self, size: int, num_actions: int, hidden: tuple[int, ...]) -> None:
+        super().__init__()
+        # Small outputs: noise on the parameters changes what is done.
+        self.body = mlp([size, *hidden, num_actions], output_gain=0.01)
+
+    def forward(self, observation: Tensor) -> dict[str, Tensor]:
+        """Map observations `[B, D]` to `logits [B, A]`."""
+        return {"logits": self.body(observation.float())}
+
+
+def policy(spaces: Spaces, config: Config, seed: int) -> Policy:
+    """Make the policy, the same for the same seed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Policy(spaces.size, spaces.num_actions, config.hidden)
+
+
+class Player:
+    """Plays candidates side by side, each in an environment of its own, in batched forwards.
+
+    Args:
+        environment: a Gymnasium id.
+        module: the policy; its own parameters do not matter.
+        count: candidates that play together.
+        sigma: of the noise.
+    """
+
+    def __init__(self, environment: str, module: Policy, count: int, sigma: float) -> None:
+        self._envs = make_environments(environment, count)
+        self._shapes = {name: leaf.shape for name, leaf in module.named_parameters()}
+        self._sigma = sigma
+        self._forward = vmap(lambda p, x: functional_call(module, p, (x,))["logits"])
+
+    def play(self, parameters: Any, key: Key, first: int) -> tuple[list[float], int]:
+        """Play an episode with each candidate from number `first` on; those of a pair begin alike.
+
+        Args:
+            parameters: θ, `[D]`.
+            key: of the generation's noise.
+            first: number of the first candidate, even.
+
+        Returns:
+            The returns, and the steps of all episodes together.
+        """
+        numbers = range(first, first + self._envs.num_envs)
+        theta = torch.from_numpy(parameters)
+        rows = [candidate(theta, key, number, sigma=self._sigma) for number in numbers]
+        weights = self._unflatten(torch.stack(rows))
+        seeds = [int(pair_seed(key, number // 2).generate_state(1)[0]) for number in numbers]
+        observation, _ = self._envs.reset(seed=seeds)
+        returns, lengths = np.zeros(len(numbers)), np.zeros(len(numbers), np.int64)
+        is_going = np.ones(len(numbers), bool)
+        while is_going.any():
+            with torch.no_grad():
+                logits = self._forward(weights, torch.from_numpy(observation))
+            action = logits.argmax(-1).numpy()
+            observation, reward, terminated, truncated, _ = self._envs.step(action)
+            returns += is_going * reward
+            lengths += is_going
+            is_going &= ~(terminated | truncated)
+        return returns.tolist(), int(lengths.sum())
+
+    def _unflatten(self, rows: Tensor) -> dict[str, Tensor]:
+        """Return the leaves `[P, …]` of parameters `[P, D]`."""
+        leaves = torch.split(rows, [shape.numel() for shape in self._shapes.values()], 1)
+        pairs = zip(self._shapes.items(), leaves, strict=True)
+        return {name: leaf.view(-1, *shape) for (name, shape), leaf in pairs}
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._envs.close()
+
+
+class Evolution:
+    """Generations as `Learning` drives them: it is the rollouts and the trainer in one.
+
+    Args:
+        run: an existing trial goes on with the generation after its last one.
+        module: of the parameters at the start; takes those of each generation.
+        model: where they are published.
+        workers: of `Player`s.
+        config: of the algorithm.
+        seed: of the noise and the environments.
+    """
+
+    def __init__(
+        self, run: Run, module: Policy, model: Any, workers: Any, config: Config, seed: int
+    ) -> None:
+        self._module = module
+        self._model = model
+        self._workers = workers
+        self._file = run.experiment.checkpoints / "evolution.pt"
+        self._strategy = EvolutionStrategy(
+            parameters=nn.utils.parameters_to_vector(module.parameters()),
+            population=config.population,
+            sigma=config.sigma,
+            learning_rate=config.learning_rate,
+            weight_decay=config.weight_decay,
+            seed=seed,
+        )
+        if self._file.exists():
+            state = torch.load(self._file, weights_only=True)
+            check_format(self._file, state, _FORMAT)
+            self._strategy.load_state_dict(state)
+            self._publish()
+        self._fitness: list[float] = []
+        self._played = Played(0, [])
+        self._figures: dict[str, float] = {}
+
+    def collect(self, steps: int) -> None:
+        """Play a generation, shared out to the workers."""
+        parameters, key = self._strategy.parameters.numpy(), self._strategy.key
+        share = self._strategy.population // self._workers.size
+        firsts = range(0, self._strategy.population, share)
+        parts = self._workers.map("play", [(parameters, key, first) for first in firsts])
+        self._fitness = [value for returns, _ in parts for value in returns]
+        frames = sum(frames for _, frames in parts)
+        self._played = Played(self._played.frames + frames, self._played.returns + self._fitness)
+
+    def run(self, replays: int, checkpoint: bool = True) -> None:
+        """Take the step that its returns call for, publish, and write a checkpoint: it is small."""
+        if replays:
+            self._figures = self._strategy.tell(torch.tensor(self._fitness))
+            self._publish()
+        content = io.BytesIO()
+        torch.save({"format": _FORMAT, **self._strategy.state_dict()}, content)
+        write_atomic(self._file, content.getvalue())
+
+    def _publish(self) -> None:
+        nn.utils.vector_to_parameters(self._strategy.parameters, self._module.parameters())
+        self._model.publish({k: v.numpy().copy() for k, v in self._module.state_dict().items()})
+
+    def start(self) -> None:
+        """On Ray too it is driven by `wait`."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Play a generation and take its step."""
+        self.collect(1)
+        self.run(1)
+        return False
+
+    def poll(self) -> Played:
+        """Return what was played since the last call."""
+        played, self._played = self._played, Played(0, [])
+        return played
+
+    def progress(self) -> dict[str, float]:
+        """Return the figures of the last generation."""
+        return {**self._figures, "version": self._model.version}
+
+
+def train(
+    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+) -> Outcome:
+    """Train until the goal is reached or its frames are used up.
+
+    Args:
+        run: of `bray.init`; an existing trial goes on from its last generation.
+        task: a Gymnasium id with vector observations and Discrete actions.
+        config: of the algorithm.
+        goal: the evaluation's return, and when to give up.
+        seed: of network, environments and noise.
+    """
+    config = config or Config()
+    spaces = Spaces.of(task)
+    module = policy(spaces, config, seed)
+    model = run.model("policy", module, spaces.example, ModelConfig(max_batch_size=1))
+    share = config.population // (1 if run.is_local else config.num_workers)
+    workers = run.workers(
+        "players",
+        partial(Player, task, module, share, config.sigma),
+        num_workers=config.num_workers,
+    )
+    evolution = Evolution(run, module, model, workers, config, seed)
+    return Learning(
+        run,
+        f"ES on {task}",
+        model=model,
+        trainer=evolution,
+        rollouts=evolution,
+        pace=Pace(steps=1),
+        goal=goal,
+        evaluate=partial(evaluate_latest, model, module, spaces.example, task, goal, seed=seed),
+    ).until_goal()

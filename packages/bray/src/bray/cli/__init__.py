@@ -1,0 +1,1 @@
+"""The subcommands that train, plan, view and tidy up."""

@@ -1,0 +1,196 @@
+"""`bray trials list|show|compare|rm|clone|prune`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bray_core.cli import EXIT_ERROR, Command
+from bray_core.errors import AlreadyExistsError, ConfigError
+from bray_core.trials.trial_paths import PROJECT
+
+if TYPE_CHECKING:
+    from bray_core.trials.trial import Trial
+
+_UNBOUNDED = 10_000
+"""Characters of a line where nobody looks: nothing is cut in a file or a pipe."""
+
+
+def _add_trials(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(metavar="verb", required=True, title="verbs")
+
+    def verb(
+        name: str, run: Callable[[argparse.Namespace], int], help: str
+    ) -> argparse.ArgumentParser:
+        sub = verbs.add_parser(name, help=help, description=help, allow_abbrev=False)
+        sub.add_argument("--project", type=Path, default=PROJECT, help="folder of the trials")
+        sub.set_defaults(verb=run, parser=sub)
+        return sub
+
+    verb("list", _list, "all trials of a project: state, figures")
+    show = verb("show", _show, "what a trial holds, its launches and how they ended")
+    show.add_argument("trial", help="its name, or its folder")
+    compare = verb("compare", _compare, "settings that differ, and figures side by side")
+    compare.add_argument("trial", nargs="+", help="names or folders, two or more")
+    remove = verb("rm", _remove, "delete trials")
+    remove.add_argument("trial", nargs="+", help="names or folders")
+    remove.add_argument("--yes", action="store_true", help="really")
+    clone = verb("clone", _clone, "a new trial with the settings of another")
+    clone.add_argument("trial", help="its name, or its folder")
+    clone.add_argument("name", help="of the new one")
+    clone.add_argument(
+        "--checkpoint", action="store_true", help="copy also what a launch goes on from"
+    )
+    prune = verb("prune", _prune, "delete old checkpoints, versions of models and episodes")
+    prune.add_argument("trial", nargs="*", help="names or folders; default: all that do not run")
+    for name in ("checkpoints", "versions", "episodes"):
+        prune.add_argument(f"--{name}", type=int, help="how many of the newest stay")
+    prune.add_argument("--yes", action="store_true", help="really; without it only say what")
+
+
+def _trials(options: argparse.Namespace) -> int:
+    code: int = options.verb(options)
+    return code
+
+
+def _find(options: argparse.Namespace, name: str) -> Trial:
+    """Return a trial by its name in the project, or by its folder."""
+    from bray_core.trials.trial import Trial
+
+    return Trial(Path(name) if os.sep in name else options.project / name)
+
+
+def _list(options: argparse.Namespace) -> int:
+    from bray.cli.trial_tables import listed
+    from bray_core.trials.trial import trials
+
+    found = trials(options.project)
+    if found:
+        _print(listed(found))
+    else:
+        _print(f"no trials in {options.project}")
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    from bray.cli.trial_tables import contents, launches, printable, state_of
+
+    trial = _find(options, options.trial)
+    _print(printable(f"{trial.path}: {state_of(trial)}"))
+    _print(contents(trial))
+    _print(launches(trial))
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from bray.cli.trial_tables import compared
+
+    if len(options.trial) < 2:
+        raise ConfigError(f"trial: expected two trials or more, got {options.trial[0]!r} alone")
+    _print(compared([_find(options, name) for name in options.trial]))
+    return 0
+
+
+def _remove(options: argparse.Namespace) -> int:
+    from bray.cli.trial_tables import in_bytes, size_of
+    from bray_core.trials.trial import remove
+    from bray_core.trials.trial_lock import is_running
+
+    found = [_find(options, name) for name in options.trial]
+    for trial in found:
+        if is_running(trial.path):
+            raise AlreadyExistsError(f"trial {trial.path}: is running: stop it first")
+    if not options.yes:
+        names = ", ".join(str(trial.path) for trial in found)
+        count, size = size_of(trial.path for trial in found)
+        raise ConfigError(
+            f"--yes: missing: this deletes {names}: {count:,} files, {in_bytes(size)}"
+        )
+    for trial in found:
+        remove(trial)
+        _print(f"deleted {trial.path}")
+    return 0
+
+
+def _clone(options: argparse.Namespace) -> int:
+    from bray_core.trials.trial import clone
+
+    made = clone(_find(options, options.trial), options.name, checkpoint=options.checkpoint)
+    _print(f"made {made.path}; try: bray train {made.path}")
+    return 0
+
+
+def _prune(options: argparse.Namespace) -> int:
+    from bray_core.errors import CodecError
+    from bray_core.trials.trial import trials
+    from bray_core.trials.trial_lock import is_running
+
+    if options.trial:
+        found = [_find(options, name) for name in options.trial]
+    else:
+        found = [trial for trial in trials(options.project) if not is_running(trial.path)]
+    code = 0
+    for trial in found:
+        try:
+            _prune_or_say(options, trial)
+        except CodecError as error:  # one that is broken must not keep the others from it
+            sys.stderr.write(f"error: {error}\n")
+            code = EXIT_ERROR
+    return code
+
+
+def _prune_or_say(options: argparse.Namespace, trial: Trial) -> None:
+    from bray.cli.trial_tables import in_bytes, size_of
+    from bray.retention import surplus
+
+    keep = _keep(options, trial)
+    count, size = size_of(surplus(trial.path, keep))
+    if not count:
+        return
+    if options.yes:
+        _prune_one(trial, keep)
+    what = "deleted" if options.yes else "to delete: add --yes"
+    _print(f"{trial.path}: {count:,} files, {in_bytes(size)} {what}")
+
+
+def _prune_one(trial: Trial, keep: Any) -> None:
+    from bray.retention import prune
+    from bray_core.errors import BrayError
+    from bray_core.trials.trial_lock import lock_trial
+
+    handle = lock_trial(trial.path)
+    try:
+        prune(trial.path, keep)
+    except OSError as error:
+        raise BrayError(f"trial {trial.path}: cannot be pruned: {error}") from error
+    finally:
+        os.close(handle)
+
+
+def _keep(options: argparse.Namespace, trial: Trial) -> Any:
+    """Return the trial's own retention with what the command line says."""
+    from bray.retention import Keep
+    from bray_core.config import from_mapping
+
+    settings = trial.config().get("keep") or {}
+    for name in ("checkpoints", "versions", "episodes"):
+        number = getattr(options, name)
+        if number is not None:
+            settings[name] = number
+    return from_mapping(settings, Keep, str(trial.path))
+
+
+def _print(what: Any) -> None:
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else _UNBOUNDED)
+    console.print(what, markup=False, highlight=False, soft_wrap=isinstance(what, str))
+
+
+trials = Command(
+    "trials", "list, show, compare, delete, clone and prune trials", _add_trials, _trials
+)

@@ -1,0 +1,79 @@
+"""`bray view`: a project's trials in the browser."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+from bray_core.cli import Command
+from bray_core.trials.trial_paths import PROJECT
+
+
+def _add_view(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "project",
+        nargs="?",
+        type=Path,
+        default=PROJECT,
+        help="folder of the trials, or of one trial, such as trials/cartpole",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at")
+    parser.add_argument("--port", type=int, default=7360, help="0: any free port")
+    parser.add_argument(
+        "--token-env", metavar="VARIABLE", help="ask for the token that this variable holds"
+    )
+    parser.add_argument(
+        "--render",
+        action="append",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="draws a step of a recorded episode; may be given several times",
+    )
+    parser.add_argument(
+        "--import-renders",
+        action="store_true",
+        help="import what a trial's own settings name as render.function, too, and draw with it",
+    )
+    parser.add_argument(
+        "--builder",
+        type=Path,
+        metavar="FOLDER",
+        help="let the page write YAML files of this folder, and start and stop local runs of them",
+    )
+
+
+def _view(options: argparse.Namespace) -> int:
+    from bray.viewer.server import Viewer
+    from bray_core.errors import ConfigError
+    from bray_server.hosting.server_thread import until_signal
+
+    token = None
+    if options.token_env is not None and not (token := os.environ.get(options.token_env)):
+        raise ConfigError(f"--token-env: variable {options.token_env} is not set, or empty")
+    is_trial = (options.project / "launches").is_dir()
+    trial = options.project.resolve()
+
+    def start() -> Callable[[], None]:
+        viewer = Viewer(
+            trial.parent if is_trial else options.project,
+            host=options.host,
+            port=options.port,
+            token=token,
+            renders=options.render,
+            imports_renders=options.import_renders,
+            builder=options.builder,
+        )
+        page = f"#/loop/{quote(trial.name, safe='')}" if is_trial else ""
+        sys.stdout.write(f"open {viewer.address}/{page} in a browser; Ctrl-C ends it\n")
+        sys.stdout.flush()
+        return viewer.close
+
+    until_signal(start)
+    return 0
+
+
+view = Command("view", "show the trials of a project in the browser", _add_view, _view)

@@ -1,0 +1,1 @@
+"""Games of two players: matches, opponents, versions that played before."""

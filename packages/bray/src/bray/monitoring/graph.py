@@ -1,0 +1,89 @@
+"""What a network computes, as TensorBoard's graph: torch's own calls in one forward, by module."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._pytree import tree_leaves
+
+from bray_core import nested
+from bray_core.metrics.tensorboard import Node
+from bray_core.nested import Nested
+
+_MAX_NODES = 2000
+
+
+def graph(name: str, module: nn.Module, example_inputs: Nested) -> list[Node]:
+    """Run one forward of a copy and return its operations.
+
+    Args:
+        name: goes before the name of each node.
+        module: stays as it is, and so do torch's random numbers.
+        example_inputs: nested arrays; a tuple of several arguments.
+
+    Raises:
+        Exception: what the forward fails with.
+    """
+    copied = copy.deepcopy(module).eval()
+    device = next((p.device for p in copied.parameters()), torch.device("cpu"))
+    arguments = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
+    tensors = nested.map(lambda leaf: torch.from_numpy(np.array(leaf)).to(device), arguments)
+    trace = _Trace(name)
+    for index, leaf in enumerate(tree_leaves(tensors)):
+        trace.name(leaf, f"{name}/input/{index}", "Placeholder", ())
+    for parameter, tensor in copied.named_parameters():
+        trace.name(tensor, f"{name}/{parameter.replace('.', '/')}", "Parameter", ())
+    for path, part in copied.named_modules():
+        scope = f"{name}/{path.replace('.', '/')}".rstrip("/")
+        part.register_forward_pre_hook(partial(trace.enter, scope))
+        part.register_forward_hook(trace.leave)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), trace:
+        copied(*tensors)
+    return trace.nodes
+
+
+class _Trace(TorchFunctionMode):
+    """Takes down each call, and which calls made the tensors that it was given."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.nodes: list[Node] = []
+        self._scopes = [name]
+        self._made: dict[int, str] = {}
+        self._kept: list[Tensor] = []
+        """An id is a tensor's own as long as it lives."""
+
+    def enter(self, scope: str, *_: Any) -> None:
+        """A module's forward begins."""
+        self._scopes.append(scope)
+
+    def leave(self, *_: Any) -> None:
+        """It ends."""
+        self._scopes.pop()
+
+    def name(self, tensor: Tensor, name: str, operation: str, inputs: tuple[str, ...]) -> None:
+        """Take down what made a tensor."""
+        self._made[id(tensor)] = name
+        self._kept.append(tensor)
+        self.nodes.append(Node(name, operation, inputs))
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        if not outputs or id(outputs[0]) in self._made or len(self.nodes) >= _MAX_NODES:
+            return result
+        given = [id(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        inputs = tuple(dict.fromkeys(self._made[one] for one in given if one in self._made))
+        operation = (resolve_name(func) or func.__name__).rpartition(".")[2]
+        name = f"{self._scopes[-1]}/{operation}_{len(self.nodes)}"
+        self.name(outputs[0], name, operation, inputs)
+        for output in outputs[1:]:
+            self._made[id(output)] = name
+            self._kept.append(output)
+        return result

@@ -1,0 +1,1 @@
+"""What many machines would do with a template."""

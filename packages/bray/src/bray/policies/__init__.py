@@ -1,0 +1,1 @@
+"""Networks that act: encoders of observations, memory, heads."""

@@ -1,0 +1,94 @@
+"""Continuous actions as SAC and TD3 see them: scaled to (−1, 1), judged by several critics."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bray.sources.environments import Spaces
+from bray_algo import mlp
+from bray_core.errors import ConfigError
+
+
+class ActionBounds(nn.Module):
+    """The least and the greatest action of a Box of one dimension D.
+
+    Args:
+        low: `[D]`.
+        high: `[D]`.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, low: Tensor, high: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("low", low)
+        self.register_buffer("high", high)
+
+    @classmethod
+    def of(cls, spaces: Spaces) -> ActionBounds:
+        """Read an environment's bounds.
+
+        Raises:
+            ConfigError: its actions are no Box of one dimension, or one without bounds.
+        """
+        space = spaces.action_space
+        if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+            raise ConfigError(
+                f"environment: {spaces.environment}: expected actions that are a Box of one "
+                f"dimension, got {space}"
+            )
+        if not np.isfinite(space.high - space.low).all():
+            raise ConfigError(
+                f"environment: {spaces.environment}: expected bounded actions, got {space}"
+            )
+        return cls(*(torch.tensor(bound, dtype=torch.float32) for bound in (space.low, space.high)))
+
+    @property
+    def size(self) -> int:
+        """D."""
+        return len(self.low)
+
+    def unit(self, action: Tensor) -> Tensor:
+        """Scale actions `[…, D]` of the environment to [−1, 1]; those beyond are clipped."""
+        return (2 * (action - self.low) / (self.high - self.low) - 1).clamp(-1, 1)
+
+    def scale(self, unit: Tensor) -> Tensor:
+        """Scale `[…, D]` of [−1, 1] to the environment's actions."""
+        return self.low + (self.high - self.low) * (unit + 1) / 2
+
+
+class Critics(nn.Module):
+    """K action-value functions Q(s, a).
+
+    Args:
+        observation_size: S.
+        action_size: D.
+        hidden: units of each hidden layer.
+        count: K.
+    """
+
+    def __init__(
+        self, observation_size: int, action_size: int, hidden: tuple[int, ...], count: int = 2
+    ) -> None:
+        super().__init__()
+        sizes = [observation_size + action_size, *hidden, 1]
+        self.members = nn.ModuleList([mlp(sizes, nn.ReLU) for _ in range(count)])
+
+    def forward(self, observation: Tensor, action: Tensor) -> Tensor:
+        """Map observations `[B, S]` and actions `[B, D]` to values `[K, B]`."""
+        joined = _joined(observation, action)
+        return torch.stack([member(joined).squeeze(-1) for member in self.members])
+
+    def first(self, observation: Tensor, action: Tensor) -> Tensor:
+        """Return the values `[B]` of the first of them."""
+        values: Tensor = self.members[0](_joined(observation, action))
+        return values.squeeze(-1)
+
+
+def _joined(observation: Tensor, action: Tensor) -> Tensor:
+    """Return both side by side, of any number type, in float32."""
+    return torch.cat([observation.float(), action.float()], -1)

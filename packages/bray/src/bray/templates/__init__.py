@@ -1,0 +1,1 @@
+"""Templates: one YAML file that describes a run."""

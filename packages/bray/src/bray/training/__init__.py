@@ -1,0 +1,1 @@
+"""The loop that plays, trains, evaluates and stops."""

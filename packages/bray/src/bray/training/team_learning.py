@@ -1,0 +1,84 @@
+"""What the recipes for teams share: runners play a task, a buffer holds it, one trainer learns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+from torch import nn
+
+from bray.run import Run
+from bray.templates.template import GoalPart
+from bray.training.evaluation import snapshot
+from bray.training.learning import Learning, Outcome, Pace
+from bray.training.team_evaluation import evaluate_teams
+from bray_actor import Runner
+from bray_actor.runners.team_environments import TeamEnvironment
+from bray_buffer import BufferConfig, ReplayConfig
+from bray_core.protocols import Trainer
+from bray_model import ModelConfig
+
+
+def learn(
+    run: Run,
+    title: str,
+    make_teams: Callable[[int], TeamEnvironment],
+    module: nn.Module,
+    make_trainer: Callable[..., Trainer],
+    experience: BufferConfig | ReplayConfig,
+    pace: Pace,
+    *,
+    by: str,
+    num_envs: int,
+    num_workers: int,
+    lockstep: bool,
+    goal: GoalPart,
+    seed: int,
+) -> Outcome:
+    """Make the components and train until the goal is reached or its frames are used up.
+
+    Args:
+        run: of `bray.init`.
+        title: shown above the figures.
+        make_teams: makes so many teams that play the task.
+        module: the policy that acts.
+        make_trainer: makes the trainer from the model, the buffer and the checkpoints' folder.
+        experience: settings of the buffer.
+        pace: of a local run; its steps are those of a segment.
+        by: output of which the greatest says the action in an evaluation.
+        num_envs: teams side by side, of one worker.
+        num_workers: that play, on Ray.
+        lockstep: whether they wait there for each policy version.
+        goal: the evaluation's return, and when to give up.
+        seed: of task and draws.
+    """
+    with closing(make_teams(num_envs)) as environment:
+        example, _ = environment.reset(seed=seed)
+        rows, layout = environment.num_envs, environment.layout(pace.steps)
+    batching = ModelConfig(max_batch_size=rows, pad_to=(rows,))
+    model = run.model("policy", module, example, batching)
+    buffer = run.buffer("experience", layout, experience)
+    checkpoints = run.experiment.checkpoints
+
+    def play(worker: int) -> Runner:
+        environment: Any = make_teams(num_envs)
+        return Runner(environment, model, buffer, seed=seed + 1000 * worker)
+
+    def evaluate() -> list[float]:
+        with snapshot(model, module, example) as policy:
+            teams = make_teams(goal.evaluation_episodes)
+            return evaluate_teams(policy, teams, by=by, seed=seed + 1_000_000)
+
+    return Learning(
+        run,
+        title,
+        model=model,
+        trainer=run.trainer("trainer", lambda: make_trainer(model, buffer, checkpoints)),
+        rollouts=run.rollouts(
+            "rollouts", play, steps=pace.steps, lockstep=lockstep, num_workers=num_workers
+        ),
+        pace=pace,
+        goal=goal,
+        evaluate=evaluate,
+    ).until_goal()
