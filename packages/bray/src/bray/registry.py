@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from bray import recipes
+from bray import algorithms
 from bray_core.errors import BrayError
 from bray_core.settings.choice import check_choice
 
@@ -42,7 +42,7 @@ class Recipe(Protocol):
 
 def names() -> list[str]:
     """Return the names of all recipes."""
-    return sorted(module.name for module in pkgutil.iter_modules(recipes.__path__))
+    return sorted(module.name for module in pkgutil.iter_modules(algorithms.__path__))
 
 
 def load(name: str) -> Recipe:
