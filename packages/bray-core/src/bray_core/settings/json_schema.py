@@ -10,13 +10,14 @@ import inspect
 import textwrap
 import types
 import typing
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Union
 
 from bray_core.config import to_mapping
 from bray_core.settings.bounds import bounds
+from bray_core.settings.ranges import declared_bounds
 
 _PLAIN: dict[Any, dict[str, Any]] = {
     bool: {"type": "boolean"},
@@ -37,10 +38,12 @@ def json_schema(schema: type[Any]) -> dict[str, Any]:
     hints, words = typing.get_type_hints(schema), descriptions(schema)
     properties, required = {}, []
     fields = dataclasses.fields(schema)
+    declared = declared_bounds(schema)
     asked = {} if any(_default(f) is dataclasses.MISSING for f in fields) else bounds(schema)
     for field in fields:
         made = _of_type(hints[field.name])
-        _number_in(made).update(field.metadata.get("bounds") or asked.get(field.name, {}))
+        limits = declared.get(field.name) or asked.get(field.name, {})
+        _bound(made, field.metadata.get("bounds") or limits)
         if field.name in words:
             made["description"] = words[field.name]
         default = _default(field)
@@ -76,9 +79,17 @@ def _of_type(hint: Any) -> dict[str, Any]:
     return copy.deepcopy(_PLAIN.get(hint, {}))
 
 
-def _number_in(made: dict[str, Any]) -> dict[str, Any]:
-    """Return where the bounds of a number belong."""
-    return typing.cast(dict[str, Any], made["anyOf"][0]) if "anyOf" in made else made
+def _bound(made: dict[str, Any], limits: Mapping[str, float]) -> None:
+    """Put a number's bounds where they belong: to it, to an option of it, to a list's items."""
+    if not limits:
+        return
+    if "anyOf" in made:
+        _bound(made["anyOf"][0], limits)
+    elif made.get("type") == "array":
+        made["minItems"] = 1
+        _bound(made["items"], limits)
+    else:
+        made.update(limits)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
