@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 import bray
-from bray.algorithms.selfplay import Config, SelfPlay
+from bray.algorithms.selfplay import Config, SelfPlayRun
 from bray.games.learner import network
 from bray.games.tic_tac_toe_report import TIC_TAC_TOE
 from bray.games.tournament import complete
@@ -49,13 +49,13 @@ def timed(work: Callable[[], T]) -> tuple[T, float]:
 def make_versions(project: Path, number: int) -> float:
     """Train, freezing a version a round; return the seconds."""
 
-    async def learn(player: SelfPlay) -> None:
+    async def learn(player: SelfPlayRun) -> None:
         async with training(player.trainer, [player.model]):
             for made in range(number):
                 await player.advance(made + 1)
 
     with bray.init(project, "league") as run:
-        player = SelfPlay(run, Config(games_per_round=128, freeze_every=1), seed=1)
+        player = SelfPlayRun(run, Config(games_per_round=128, freeze_every=1), seed=1)
         return timed(lambda: asyncio.run(learn(player)))[1]
 
 

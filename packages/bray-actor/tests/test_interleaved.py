@@ -14,7 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from bray_actor import Interleaved, Runner, segment_spec
 from bray_actor.atari import AtariSignal, make_atari
-from bray_actor.runners.stepping import Processes, Threads, Waiting, stepping_of
+from bray_actor.runners.stepping import PendingStep, Processes, Threads, stepping_of
 from bray_actor.spaces import spec_of
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout, Packed
@@ -231,9 +231,9 @@ def test_how_an_environment_steps(closing: list[Any]) -> None:
     for kind, environment in [
         (Threads, WAYS["threads"]()),
         (Processes, WAYS["processes"]()),
-        (Waiting, WAYS["one after the other"]()),
-        (Waiting, Changed([Drift], autoreset_mode=modes)),
-        (Waiting, gymnasium.wrappers.vector.NormalizeReward(WAYS["one after the other"]())),
+        (PendingStep, WAYS["one after the other"]()),
+        (PendingStep, Changed([Drift], autoreset_mode=modes)),
+        (PendingStep, gymnasium.wrappers.vector.NormalizeReward(WAYS["one after the other"]())),
     ]:
         closing.append(environment)
         assert type(stepping_of(environment)) is kind

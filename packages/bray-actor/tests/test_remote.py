@@ -13,12 +13,12 @@ import pytest
 
 from bray_actor import GamecoreFleet, PolicyActor, PolicyConfig
 from bray_actor.gamecores.gamecore import play
-from bray_core.protocols import Actor, Answer
+from bray_core.protocols import ActorProtocol, Answer
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 
-def make_actors() -> Callable[[str], Actor]:
+def make_actors() -> Callable[[str], ActorProtocol]:
     """Called in each worker, as where a model's replica would be made."""
 
     class Even:

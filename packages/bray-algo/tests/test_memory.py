@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from bray_algo.networks.memory import Gate, GatedTransformerXL, Memory, RelativeAttention
+from bray_algo.networks.memory import GatedTransformerXL, GRUGate, Memory, RelativeAttention
 
 D, HEADS = 4, 2
 
@@ -70,7 +70,7 @@ def test_relative_attention_against_loops() -> None:
 
 
 def test_the_gate_against_its_equations() -> None:
-    gate = Gate(3, bias=2.0).double()
+    gate = GRUGate(3, bias=2.0).double()
     x, y = torch.randn(2, 3, dtype=torch.float64)
     w_r, w_z, w_g = array(gate.from_y.weight).reshape(3, 3, 3)
     u_r, u_z = array(gate.from_x.weight).reshape(2, 3, 3)
@@ -79,7 +79,7 @@ def test_the_gate_against_its_equations() -> None:
     z = 1 / (1 + np.exp(-(w_z @ b + u_z @ a - 2.0)))
     h = np.tanh(w_g @ b + array(gate.from_reset.weight) @ (r * a))
     assert np.allclose(array(gate(x, y)), (1 - z) * a + z * h)
-    shut = Gate(3, bias=50.0)
+    shut = GRUGate(3, bias=50.0)
     assert torch.allclose(shut(x.float(), y.float()), x.float())
 
 

@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bray_algo import pbt
-from bray_algo.pbt import Range
+from bray_algo.pbt import HyperparameterRange
 
 scores_ = st.lists(st.one_of(st.integers(-5, 5), st.just(math.nan)), min_size=1, max_size=30)
-RANGES = {"lr": Range(low=1e-5, high=1e-2), "entropy": Range(low=0, high=1, scale="linear")}
+RANGES = {
+    "lr": HyperparameterRange(low=1e-5, high=1e-2),
+    "entropy": HyperparameterRange(low=0, high=1, scale="linear"),
+}
 
 
 def worth(score: float) -> float:
@@ -98,7 +101,7 @@ def test_a_generation() -> None:
 def test_a_population_finds_the_best_learning_rate() -> None:
     # Score of a member: how near its rate is to 1e-3, on a log scale.
     rng = np.random.default_rng(0)
-    ranges = {"lr": Range(low=1e-6, high=1.0)}
+    ranges = {"lr": HyperparameterRange(low=1e-6, high=1.0)}
     population: list[dict[str, float]] = [{"lr": ranges["lr"].draw(rng)} for _ in range(10)]
     for _ in range(60):
         scores = [-abs(math.log10(member["lr"]) + 3) for member in population]
@@ -117,8 +120,8 @@ def test_a_population_finds_the_best_learning_rate() -> None:
         (lambda r: pbt.explore({}, {}, r, factors=[0.0]), r"factors: expected positive"),
         (lambda r: pbt.explore({}, {}, r, resample=2), "resample: expected 0 to 1, got 2"),
         (lambda r: pbt.evolve([1, 2], [{}], {}, r), "expected one for each of 2 scores, got 1"),
-        (lambda r: Range(low=1, high=1), "low, high: expected low < high"),
-        (lambda r: Range(low=0, high=1), "positive if scale='log', got 0, 1"),
+        (lambda r: HyperparameterRange(low=1, high=1), "low, high: expected low < high"),
+        (lambda r: HyperparameterRange(low=0, high=1), "positive if scale='log', got 0, 1"),
     ],
 )
 def test_nonsense_is_refused(call: Any, message: str) -> None:

@@ -133,7 +133,7 @@ def test_low_is_below_high(bounds: tuple[float, float]) -> None:
     with refused("high|low"):
         c51.atoms(*bounds)
     with pytest.raises(ValueError, match="expected"):
-        pbt.Range(low=bounds[0], high=bounds[1])
+        pbt.HyperparameterRange(low=bounds[0], high=bounds[1])
 
 
 def actor_critic(**numbers: float) -> Any:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bray_buffer import Buffer, BufferConfig
-from bray_buffer.batching import Batcher
+from bray_buffer.batching import SegmentBatcher
 from bray_buffer.time_axis import TimeAxis
 from bray_core import nested
 from bray_core.errors import ConfigError, SpecError
@@ -84,7 +84,7 @@ def test_a_leaf_as_long_as_time_can_be_named():
     layout = Layout(nested.spec(leaves))
     row = [layout.pack(leaves).reshape(1, -1)]
     for names, state in (((), [7, 7, 0, 0]), (("state",), [7] * T)):
-        batcher = Batcher(layout, mask=True, without_time=names)
+        batcher = SegmentBatcher(layout, mask=True, without_time=names)
         assert batcher.layout.views(batcher(row))["state"].tolist() == [state]
 
 

@@ -110,7 +110,7 @@ def test_one_buffer_for_processes_of_a_node(make, producers, layout, segment, nu
 
     buffer = make()
     name = buffer._pool.name
-    assert isinstance(buffer, protocols.Buffer)
+    assert isinstance(buffer, protocols.BufferProtocol)
     assert (buffer.layout, buffer.batch_layout) == (layout, layout)
     block = layout.pack(nested.stack([segment(1), segment(2)]))
     assert buffer.push(segment(0), Packed(layout, block)) == 3

@@ -20,8 +20,8 @@ def replay(layout, segment):
 
 
 def test_both_are_buffers(replay):
-    assert isinstance(replay(0), protocols.Buffer)
-    assert isinstance(Mixture({"a": (replay(0), 1)}), protocols.Buffer)
+    assert isinstance(replay(0), protocols.BufferProtocol)
+    assert isinstance(Mixture({"a": (replay(0), 1)}), protocols.BufferProtocol)
 
 
 def test_each_segment_is_drawn_equally_often(replay):

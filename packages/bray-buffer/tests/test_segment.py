@@ -15,7 +15,7 @@ def buffer(layout):
 
 
 def test_every_kind_is_a_buffer(buffer, layout):
-    assert isinstance(buffer, protocols.Buffer)
+    assert isinstance(buffer, protocols.BufferProtocol)
     assert buffer.layout is layout
 
 

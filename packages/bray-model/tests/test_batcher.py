@@ -12,7 +12,7 @@ from bray_core.protocols import Answer
 from bray_model import ModelConfig
 from bray_model.batching import batcher as batcher_module
 from bray_model.batching.batcher import Batcher
-from bray_model.batching.executor import Request
+from bray_model.batching.executor import BatchRequest
 
 LONG_US = 60_000_000
 
@@ -54,7 +54,7 @@ def make(engine, pool, **settings):
 
 
 def ask(batcher, value, rows=1):
-    return asyncio.ensure_future(batcher.answer(Request([value], rows, rows > 1)))
+    return asyncio.ensure_future(batcher.answer(BatchRequest([value], rows, rows > 1)))
 
 
 async def started(engine):
@@ -63,7 +63,7 @@ async def started(engine):
 
 async def test_a_full_batch_runs_at_once(engine, pool):
     batcher = make(engine, pool, max_batch_size=3, max_wait_us=LONG_US)
-    answers = await asyncio.gather(*(batcher.answer(Request([i])) for i in range(3)))
+    answers = await asyncio.gather(*(batcher.answer(BatchRequest([i])) for i in range(3)))
     assert [answer.outputs for answer in answers] == [0, 1, 2]
     assert engine.batches == [[0, 1, 2]]
 
@@ -175,7 +175,7 @@ async def test_a_full_queue_refuses(engine, pool):
         CapacityError,
         match=r"model 'demo': 1 rows wait and 3 more exceed max_queue_rows=3: send fewer",
     ):
-        await batcher.answer(Request([3], 3, True))
+        await batcher.answer(BatchRequest([3], 3, True))
     engine.free.set()
     await asyncio.gather(*running, waiting)
 
@@ -206,7 +206,7 @@ async def test_close_fails_who_waits_and_answers_what_runs(engine, pool):
     engine.free.set()
     assert (await running).outputs == 0
     with pytest.raises(ClosedError):
-        await batcher.answer(Request([2]))
+        await batcher.answer(BatchRequest([2]))
 
 
 async def test_a_pool_that_was_shut_down_fails_the_callers(engine, pool):

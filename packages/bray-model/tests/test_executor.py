@@ -5,7 +5,7 @@ import torch
 from bray_core import metrics, nested
 from bray_core.errors import ClosedError, SpecError
 from bray_model import ModelConfig, Signature
-from bray_model.batching.executor import Current, Executor, NonFiniteError, Request
+from bray_model.batching.executor import BatchRequest, Current, Executor, NonFiniteError
 from bray_model.engines.torch_engine import TorchEngine
 
 
@@ -36,12 +36,12 @@ def rows(n, start=0.0):
 
 
 def request(n, start=0.0):
-    return Request([rows(n, start)], n, True)
+    return BatchRequest([rows(n, start)], n, True)
 
 
 def test_mixed_requests_get_their_own_rows():
     engine = Doubler()
-    single = Request([np.array([50.0, 51.0])])
+    single = BatchRequest([np.array([50.0, 51.0])])
     answers = make(engine).run([request(2), single, request(3, 70.0)])
     np.testing.assert_array_equal(answers[0].outputs, rows(2) * 2)
     np.testing.assert_array_equal(answers[1].outputs, [100.0, 102.0])
@@ -116,7 +116,7 @@ def test_another_output_structure_is_refused(policy, observations):
     engine.run = lambda inputs: {"logits": np.zeros(3)}
     leaves, _ = signature.input_tree.batch(observations(2))
     with pytest.raises(SpecError, match=r"outputs: expected the leaves .*, got another structure"):
-        executor.run([Request(leaves, 2, True)])
+        executor.run([BatchRequest(leaves, 2, True)])
 
 
 def test_batches_are_recorded():
@@ -158,13 +158,13 @@ def test_a_row_keeps_its_result_in_its_place(network, shape):
         x = rng.standard_normal((n, *shape)).astype(np.float32)
         signature = Signature.probe(engine.run, (x,))
         executor = Executor(engine, signature, ModelConfig(), Current(0, engine.weights()))
-        expected = executor.run([Request([row]) for row in x])
+        expected = executor.run([BatchRequest([row]) for row in x])
         for _ in range(4):
             kept = rng.random(n) < 0.5
             others = rng.standard_normal((n, *shape)).astype(np.float32)
             rows = np.where(kept.reshape(n, *[1] * len(shape)), x, others)
-            answers = executor.run([Request([row]) for row in rows])
-            together = executor.run([Request([rows], n, True)])[0].outputs
+            answers = executor.run([BatchRequest([row]) for row in rows])
+            together = executor.run([BatchRequest([rows], n, True)])[0].outputs
             for i, answer in enumerate(answers):
                 np.testing.assert_array_equal(answer.outputs, together[i])
                 if kept[i]:
@@ -184,7 +184,7 @@ class Picky(Doubler):
 
 def test_a_bad_request_fails_alone():
     executor = make(Picky())
-    good, bad, row = request(2), request(1, -5.0), Request([np.array([50.0, 51.0])])
+    good, bad, row = request(2), request(1, -5.0), BatchRequest([np.array([50.0, 51.0])])
     answers = executor.run([good, bad, row])
     np.testing.assert_array_equal(answers[0].outputs, rows(2) * 2)
     assert isinstance(answers[1], IndexError)

@@ -53,7 +53,7 @@ def model(tmp_path):
 
 
 def test_is_a_protocols_model(model):
-    assert isinstance(model, protocols.Model)
+    assert isinstance(model, protocols.ModelProtocol)
     assert repr(model) == "Model('demo', version=0)"
 
 

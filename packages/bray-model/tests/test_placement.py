@@ -23,7 +23,7 @@ from bray_core.errors import (
 )
 from bray_core.event_loop import EventLoopThread
 from bray_model import ModelConfig
-from bray_model.batching.executor import NonFiniteError, Request
+from bray_model.batching.executor import BatchRequest, NonFiniteError
 from bray_model.distributed.inference_wire import encode_order, encode_request
 from bray_server import Client
 
@@ -245,13 +245,13 @@ def test_a_worker_checks_what_comes_and_who_asks(model):
     with pytest.raises(
         SpecError, match=r"inputs\[0\]: expected float32 \(3,\), got float32 \(2,\)"
     ):
-        ask(encode_request(Request([np.zeros(2, np.float32), np.array(0)]), None, 0))
+        ask(encode_request(BatchRequest([np.zeros(2, np.float32), np.array(0)]), None, 0))
     with pytest.raises(CodecError, match="inputs: expected the leaves"):
-        ask(encode_request(Request([np.zeros(3, np.float32)]), None, 0))
+        ask(encode_request(BatchRequest([np.zeros(3, np.float32)]), None, 0))
     with pytest.raises(CodecError, match="expected inputs, wait, drop or end"):
         ask(encode_order(nonsense=1))
     with pytest.raises(NotFoundError, match="has no clone 'nobody'"):
-        ask(encode_request(Request([np.zeros(3, np.float32), np.array(0)]), "nobody", 0))
+        ask(encode_request(BatchRequest([np.zeros(3, np.float32), np.array(0)]), "nobody", 0))
     assert token not in repr(model)
 
 

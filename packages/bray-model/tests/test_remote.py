@@ -160,7 +160,7 @@ def players(remote):
 
 async def test_the_creator_has_a_replica(make):
     model = make()
-    assert isinstance(model, protocols.Model)
+    assert isinstance(model, protocols.ModelProtocol)
     assert model.version == 0
     assert model.signature == Model(torch.nn.Linear(3, 2), ROW[None]).signature
     assert model(ROW).tolist() == [0.0, 0.0]

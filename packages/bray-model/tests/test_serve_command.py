@@ -580,7 +580,7 @@ def ask_ready(where):
 def test_a_worker_that_dies_again_and_again_is_started_later_each_time(monkeypatch):
     """The watch's own steps, by a clock of the test: no process is started."""
     ended = SimpleNamespace(returncode=1, stdin=io.BytesIO(), stdout=io.BytesIO())
-    watch = object.__new__(workers.Workers)
+    watch = object.__new__(workers.ServingWorkers)
     watch._deaths, watch._due, watch._processes = [[]], {}, [ended]
     started = []
     watch._spawn = lambda: started.append(now) or ended

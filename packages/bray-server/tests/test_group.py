@@ -13,7 +13,7 @@ from server_services import Counter, Launch
 
 from bray_core.errors import ConfigError, ServiceError
 from bray_server import Client, Request, Server
-from bray_server.hosting.group import Group
+from bray_server.hosting.group import WorkerGroup
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_a_stopped_worker_leaves_nothing_behind(workers: list[Any], tmp_path: Pa
 
 
 async def test_dead_workers_are_forgotten_in_time(tmp_path: Path) -> None:
-    dead, alive = Group(tmp_path, 60), Group(tmp_path, 0.0)
+    dead, alive = WorkerGroup(tmp_path, 60), WorkerGroup(tmp_path, 0.0)
     dead.claim(b"s")
     (tmp_path / f"{dead.name}.sock").touch()  # a socket that nobody listens at
     await alive.sweep()
@@ -125,7 +125,7 @@ async def test_dead_workers_are_forgotten_in_time(tmp_path: Path) -> None:
 
 
 async def test_a_claim_is_exclusive_and_survives_odd_names(tmp_path: Path) -> None:
-    one = Group(tmp_path, 60)
+    one = WorkerGroup(tmp_path, 60)
     for name in (b"../../etc/passwd", b"\0", b"x" * 5000, "säule".encode()):
         one.claim(name)
         with pytest.raises(ServiceError, match="session_exists"):

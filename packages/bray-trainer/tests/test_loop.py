@@ -88,7 +88,7 @@ def make(source, kind=Mean, model=None, directory=None, **settings):
 
 
 def test_it_is_a_trainer():
-    assert isinstance(make(Source()), protocols.Trainer)
+    assert isinstance(make(Source()), protocols.TrainerProtocol)
 
 
 def test_stop_is_quick_while_it_waits():

@@ -80,7 +80,7 @@ def kill(trainer):
 
 def test_the_same_methods_and_those_of_the_user(make):
     trainer = make()
-    assert isinstance(trainer, protocols.Trainer)
+    assert isinstance(trainer, protocols.TrainerProtocol)
     assert trainer.wait(0), "it stands still"
     assert trainer.progress()["replays"] == 0
     assert trainer.call("set_goal", 3, by=4) == 0

@@ -44,7 +44,7 @@ def test_a_batch_of_candidates_plays_as_each_alone() -> None:
     module = es.policy(SPACES, SMALL, 7)
     theta = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
     wanted = [alone(theta, (7, 3), number) for number in range(4, 10)]
-    player = es.Player("CartPole-v1", module, 6, 0.1)
+    player = es.CandidatePlayer("CartPole-v1", module, 6, 0.1)
     returns, frames = player.play(theta.numpy(), (7, 3), 4)
     assert returns == [total for total, _ in wanted]
     assert frames == sum(steps for _, steps in wanted)

@@ -171,4 +171,4 @@ def test_teams_may_see_any_number_type(kind: Any) -> None:
         policy = mappo.policy(teams, mappo.Config(hidden=(4,)), 1)
         assert policy({**seen, "state": torch.tensor(state)})["logits"].dtype == torch.float32
         agents = torch.ones(4, teams.num_agents, sizes["own"]).double()
-        assert qmix.Policy(teams, (4,))({"agents": agents})["q"].dtype == torch.float32
+        assert qmix.QMIXPolicy(teams, (4,))({"agents": agents})["q"].dtype == torch.float32

@@ -123,7 +123,7 @@ def test_the_same_seed_is_the_same_run(tmp_path: Path) -> None:
     found = []
     for trial, seed in (("a", 3), ("b", 3), ("c", 4)):
         with bray.init(tmp_path, trial) as run:
-            player = selfplay.SelfPlay(run, short, seed)
+            player = selfplay.SelfPlayRun(run, short, seed)
             asyncio.run(player.learn(goal(1_000)))
             found.append(np.concatenate([w.ravel() for w in player.model.weights()[1].values()]))
     assert (found[0] == found[1]).all()

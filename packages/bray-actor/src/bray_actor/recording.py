@@ -22,7 +22,7 @@ import msgspec
 from bray_core import codec, metrics
 from bray_core.errors import ConfigError, RefusedFileError, SpecError
 from bray_core.files.regular_file import Opener, open_regular
-from bray_core.protocols import Actor
+from bray_core.protocols import ActorProtocol
 from bray_core.trials.experiment import write_atomic
 
 logger = logging.getLogger(__name__)
@@ -119,10 +119,10 @@ class Recorder:
         self._token = uuid4().hex[:8]  # other recorders write into the folder too
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="recorder")
 
-    def record(self, make: Callable[[str], Actor]) -> Callable[[str], Actor]:
+    def record(self, make: Callable[[str], ActorProtocol]) -> Callable[[str], ActorProtocol]:
         """Return a maker of the same actors, of which some are recorded."""
 
-        def maker(session: str) -> Actor:
+        def maker(session: str) -> ActorProtocol:
             actor = make(session)
             self._seen += 1
             if (self._seen - 1) % self._every:
@@ -172,7 +172,7 @@ class Recorder:
 class _Recorded:
     """An actor that notes what it is asked and answers."""
 
-    def __init__(self, actor: Actor, session: str, keep: Callable[[Episode], None]) -> None:
+    def __init__(self, actor: ActorProtocol, session: str, keep: Callable[[Episode], None]) -> None:
         self._actor = actor
         self._session = session
         self._keep = keep

@@ -14,7 +14,7 @@ from bray_actor.runners.rollout_worker import RolloutWorker
 from bray_actor.runners.rollouts import AnyRunner, Played
 from bray_core import metrics
 from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
-from bray_core.protocols import Actor
+from bray_core.protocols import ActorProtocol
 from bray_core.remote.pool import WorkerPool, gave_up, telling_what_died, worker_index
 from bray_server import Limits, Tls
 from bray_server.remote import RemoteServer
@@ -49,7 +49,7 @@ class RemoteActor(RemoteServer):
     def __init__(
         self,
         name: str,
-        actor: Callable[[str], Actor] | Callable[[], Callable[[str], Actor]],
+        actor: Callable[[str], ActorProtocol] | Callable[[], Callable[[str], ActorProtocol]],
         *,
         num_workers: int = 1,
         sessions_per_worker: int | None = None,

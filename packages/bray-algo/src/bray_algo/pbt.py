@@ -20,7 +20,7 @@ Hyperparameters = Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Range:
+class HyperparameterRange:
     """Where a hyperparameter may lie.
 
     Raises:
@@ -113,7 +113,7 @@ def exploit_tournament(scores: npt.ArrayLike, rng: np.random.Generator) -> list[
 
 def explore(
     hyperparameters: Hyperparameters,
-    ranges: Mapping[str, Range],
+    ranges: Mapping[str, HyperparameterRange],
     rng: np.random.Generator,
     *,
     factors: Sequence[float] = (0.8, 1.2),
@@ -149,7 +149,7 @@ def explore(
 def evolve(
     scores: npt.ArrayLike,
     hyperparameters: Sequence[Hyperparameters],
-    ranges: Mapping[str, Range],
+    ranges: Mapping[str, HyperparameterRange],
     rng: np.random.Generator,
     *,
     fraction: float = 0.2,

@@ -14,7 +14,7 @@ from bray_core.layout import Block, Layout
 from bray_core.nested import ArraySpec
 
 
-class Batcher:
+class SegmentBatcher:
     """Joins segments into a batch; with a mask, it marks the valid steps and clears the others.
 
     With `mask`, the batch has one more leaf: `mask` bool `[T]`, true up to the segment's `length`.

@@ -17,7 +17,7 @@ from bray_buffer.replay.random_state import get_state, set_state
 from bray_core.errors import ClosedError, ConfigError, DeadlineError, SpecError
 from bray_core.layout import Layout, Packed
 from bray_core.nested import Nested
-from bray_core.protocols import Buffer
+from bray_core.protocols import BufferProtocol
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -35,7 +35,7 @@ class Mixture:
             layouts that differ.
     """
 
-    def __init__(self, buffers: Mapping[str, tuple[Buffer, float]], seed: int = 0) -> None:
+    def __init__(self, buffers: Mapping[str, tuple[BufferProtocol, float]], seed: int = 0) -> None:
         if not buffers:
             raise ConfigError("buffers: expected at least one, got none")
         self._buffers: dict[str, Any] = {name: buffer for name, (buffer, _) in buffers.items()}

@@ -35,7 +35,7 @@ class Answer(NamedTuple):
 
 
 @runtime_checkable
-class Model(Protocol):
+class ModelProtocol(Protocol):
     """Batched inference of a policy whose weights may change while it serves."""
 
     @property
@@ -65,7 +65,7 @@ class Model(Protocol):
 
 
 @runtime_checkable
-class Buffer(Protocol):
+class BufferProtocol(Protocol):
     """Segments in, batches ready to train on out."""
 
     @property
@@ -93,7 +93,7 @@ class Buffer(Protocol):
 
 
 @runtime_checkable
-class Actor(Protocol):
+class ActorProtocol(Protocol):
     """The life of one session: what a gamecore's requests are answered by."""
 
     async def start(self, body: bytes) -> bytes:
@@ -114,7 +114,7 @@ class Actor(Protocol):
 
 
 @runtime_checkable
-class Trainer(Protocol):
+class TrainerProtocol(Protocol):
     """Pops batches, trains, publishes; runs in the background between start and stop."""
 
     def start(self) -> None:

@@ -13,7 +13,7 @@ from bray_core.errors import ClosedError, ExportError, MissingExtraError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer, Weights
 from bray_model.batching.batchers import Batchers
-from bray_model.batching.executor import Executor, Request
+from bray_model.batching.executor import BatchRequest, Executor
 from bray_model.clones import Clones
 from bray_model.config import ModelConfig
 from bray_model.definition import open_definition
@@ -134,7 +134,7 @@ class Model:
         """
         self._check_open()
         if session is None:
-            return await self._batchers.answer(Request.of(self.signature, inputs, batch))
+            return await self._batchers.answer(BatchRequest.of(self.signature, inputs, batch))
         with self._sessions.turn(session, inputs, batch, must_exist) as turn:
             answer = await self._batchers.answer(turn.request)
             turn.keep(answer.outputs)
@@ -156,7 +156,7 @@ class Model:
         """
         self._check_open()
         if session is None:
-            return self._run(Request.of(self.signature, inputs, batch))
+            return self._run(BatchRequest.of(self.signature, inputs, batch))
         with self._sessions.turn(session, inputs, batch) as turn:
             outputs = self._run(turn.request)
             turn.keep(outputs)
@@ -383,7 +383,7 @@ class Model:
             return None
         return VersionStore(directory / "versions", self.config.retention)
 
-    def _run(self, request: Request) -> Nested:
+    def _run(self, request: BatchRequest) -> Nested:
         (answer,) = self._executor.run([request])
         if isinstance(answer, Exception):
             raise answer

@@ -16,7 +16,7 @@ from bray_core.layout import Packed
 from bray_trainer.ranks import Ranks
 
 
-class Terms:
+class LossTerms:
     """Means of the losses of one replay; they stay on the device until `means`."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bray_core.errors import SpecError
-from bray_trainer.group import Group
+from bray_trainer.group import ProcessGroup
 
 _BUCKET_BYTES = 25 * 1024 * 1024
 """Large enough for the full bandwidth, small enough that packing one hides behind another."""
@@ -77,7 +77,7 @@ class Gradients:
         heads = [1 + len(self._parameters), *(0 for _ in groups[1:])]
         self._buckets = [Bucket(group, n) for group, n in zip(groups, heads, strict=True)]
 
-    def average(self, group: Group, weight: float) -> float:
+    def average(self, group: ProcessGroup, weight: float) -> float:
         """Replace each gradient by its weighted mean over the ranks; return the sum of weights.
 
         A parameter that has no gradient on one rank counts as zeros there; one that has none on

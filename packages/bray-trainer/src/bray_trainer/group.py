@@ -22,7 +22,7 @@ _ROLL_CALL_S = 2.0
 """How long the others may take to say that they are there, once something is wrong."""
 
 
-class Group:
+class ProcessGroup:
     """The ranks of one launch. A collective that fails ends the group: nothing of it is used again.
 
     Args:

@@ -10,7 +10,7 @@ import torch
 
 from bray_core.errors import BrayError
 from bray_core.layout import Packed
-from bray_core.protocols import Buffer
+from bray_core.protocols import BufferProtocol
 from bray_trainer.arguments import ONLY
 
 Replay = Packed | dict[str, Packed]
@@ -24,7 +24,7 @@ class Pops:
         buffers: by name; a single one has the empty name.
     """
 
-    def __init__(self, buffers: Mapping[str, Buffer]) -> None:
+    def __init__(self, buffers: Mapping[str, BufferProtocol]) -> None:
         self._buffers = dict(buffers)
         self._parts: dict[str, Packed] = {}
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bray_core import metrics
 from bray_core.errors import DeadlineError
-from bray_core.protocols import Model
+from bray_core.protocols import ModelProtocol
 from bray_trainer.background import Background
 from bray_trainer.config import TrainerConfig
 from bray_trainer.transfer import side_stream
@@ -37,7 +37,7 @@ class Publisher:
     def __init__(
         self,
         modules: Mapping[str, nn.Module],
-        models: Mapping[str, Model],
+        models: Mapping[str, ModelProtocol],
         buffers: Iterable[Any],
         config: TrainerConfig,
         device: torch.device,

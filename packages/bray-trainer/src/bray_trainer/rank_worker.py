@@ -13,7 +13,7 @@ from typing import Any, Literal
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from bray_core.errors import WorkerLostError
-from bray_core.protocols import Trainer
+from bray_core.protocols import TrainerProtocol
 from bray_trainer.group import Backend
 from bray_trainer.ranks import Ranks, assign
 
@@ -38,7 +38,7 @@ class RankWorker:
 
     def __init__(
         self,
-        factory: Callable[[], Trainer],
+        factory: Callable[[], TrainerProtocol],
         rank: int,
         size: int,
         backend: Backend | None,

@@ -21,7 +21,7 @@ from torch.distributed import rendezvous  # type: ignore[attr-defined]
 
 from bray_core.errors import ClosedError, ConfigError
 from bray_trainer.gradients import Gradients
-from bray_trainer.group import Backend, Group
+from bray_trainer.group import Backend, ProcessGroup
 from bray_trainer.plain import check_same, decode, encode, kind_of
 
 TIMEOUT_S = 300.0
@@ -41,7 +41,7 @@ class Ranks:
             raise ConfigError(f"rank: expected 0 to {size - 1}, got {rank}")
         self.rank = rank
         self.size = size
-        self._group: Group | None = None
+        self._group: ProcessGroup | None = None
         self._gradients: dict[tuple[int, ...], Gradients] = {}
         self._names: list[str] = []
 
@@ -73,7 +73,9 @@ class Ranks:
         Raises:
             WorkerLostError: not all came in time.
         """
-        self._group = Group(store, self.rank, self.size, backend=backend, timeout_s=timeout_s)
+        self._group = ProcessGroup(
+            store, self.rank, self.size, backend=backend, timeout_s=timeout_s
+        )
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -235,7 +237,7 @@ class Ranks:
         std = (total / (counts.sum() - 1).clamp(min=1)).sqrt()
         return mean.to(values.dtype), std.to(values.dtype)
 
-    def _joined(self) -> Group:
+    def _joined(self) -> ProcessGroup:
         if self._group is None:
             raise ClosedError(
                 f"ranks: rank {self.rank} of {self.size} is not connected: start it by "

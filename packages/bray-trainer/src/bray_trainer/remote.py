@@ -12,7 +12,7 @@ import ray.util
 
 from bray_core import metrics
 from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
-from bray_core.protocols import Trainer
+from bray_core.protocols import TrainerProtocol
 from bray_core.remote.pool import WorkerPool, telling_what_died, worker_index
 from bray_trainer.group import Backend, torchs_name
 from bray_trainer.rank_worker import RankWorker
@@ -35,7 +35,7 @@ class _Worker(RankWorker):
 
     def __init__(
         self,
-        factory: Callable[[], Trainer],
+        factory: Callable[[], TrainerProtocol],
         size: int,
         backend: Backend | None,
         timeout_s: float,
@@ -73,7 +73,7 @@ class RemoteTrainer:
     def __init__(
         self,
         name: str,
-        factory: Callable[[], Trainer],
+        factory: Callable[[], TrainerProtocol],
         num_workers: int = 1,
         num_cpus: float = 1.0,
         num_gpus: float = 0.0,

@@ -10,7 +10,7 @@ from bray_trainer.figures import num_steps, policy_lag
 from bray_trainer.pops import Replay
 
 
-class Report:
+class ReplayReport:
     """Keeps the figures of the last replay."""
 
     def __init__(self) -> None:

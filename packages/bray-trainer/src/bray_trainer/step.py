@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from bray_core.errors import ConfigError, SpecError
 from bray_trainer.arguments import ONLY, as_mapping
 from bray_trainer.config import TrainerConfig
-from bray_trainer.figures import Terms
+from bray_trainer.figures import LossTerms
 from bray_trainer.phases import Phases
 from bray_trainer.ranks import Ranks
 
@@ -70,7 +70,7 @@ class Stepper:
         dtype = _AUTOCAST.get(self._config.precision)
         return nullcontext() if dtype is None else torch.autocast(self._device.type, dtype)
 
-    def step(self, batches: Sequence[Any], steps: int, terms: Terms) -> bool:
+    def step(self, batches: Sequence[Any], steps: int, terms: LossTerms) -> bool:
         """Take a step on the mean gradient over all samples of the batches; False if skipped.
 
         Args:

@@ -15,7 +15,7 @@ from torch import nn
 
 from bray_core import heap, metrics
 from bray_core.errors import ClosedError, DeadlineError
-from bray_core.protocols import Buffer, Model
+from bray_core.protocols import BufferProtocol, ModelProtocol
 from bray_trainer import checkpoint, resume
 from bray_trainer.arguments import (
     as_buffers,
@@ -29,13 +29,13 @@ from bray_trainer.background import Background
 from bray_trainer.config import TrainerConfig
 from bray_trainer.evaluation import Evaluation
 from bray_trainer.feed import Feed
-from bray_trainer.figures import Terms
+from bray_trainer.figures import LossTerms
 from bray_trainer.overrides import Overrides
 from bray_trainer.phases import Phases
 from bray_trainer.pops import Pops, Replay
 from bray_trainer.publisher import Publisher
 from bray_trainer.ranks import Ranks
-from bray_trainer.report import Report
+from bray_trainer.report import ReplayReport
 from bray_trainer.step import Stepper, groups
 from bray_trainer.transfer import Mover
 from bray_trainer.waiting import Waiting
@@ -71,12 +71,12 @@ class Trainer(Overrides):
     def __init__(
         self,
         module: nn.Module | Mapping[str, nn.Module],
-        buffer: Buffer | Mapping[str, Buffer],
+        buffer: BufferProtocol | Mapping[str, BufferProtocol],
         *,
-        model: Model | Mapping[str, Model] | None = None,
+        model: ModelProtocol | Mapping[str, ModelProtocol] | None = None,
         config: TrainerConfig | None = None,
         directory: Path | None = None,
-        eval_buffer: Buffer | None = None,
+        eval_buffer: BufferProtocol | None = None,
     ) -> None:
         check_kinds(module, buffer, model)
         self.config = config or TrainerConfig()
@@ -114,7 +114,7 @@ class Trainer(Overrides):
         if self.config.compile:
             for part in modules.values():
                 part.compile()
-        self._report = Report()
+        self._report = ReplayReport()
         self._offered_steps = 0
         self._prepared = False
         self._stopping = threading.Event()
@@ -268,7 +268,7 @@ class Trainer(Overrides):
     def _train_on(self, replay: Replay) -> None:
         started = time.perf_counter()
         taken = skipped = 0
-        terms = Terms()
+        terms = LossTerms()
         if not self.module.training:  # the call takes as long as a small step
             set_training(self.module, True)
         for batches in self._batches(replay):

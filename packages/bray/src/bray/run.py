@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bray_buffer import BufferConfig, ReplayConfig
     from bray_model import ModelConfig
 
-ActorFactory = Callable[[str], protocols.Actor]
+ActorFactory = Callable[[str], protocols.ActorProtocol]
 """Session name → the actor that answers it."""
 
 Listener = Callable[[Mapping[str, float], Callable[[], None]], None]
@@ -141,7 +141,7 @@ class Run:
         *,
         transform: Callable[[Any], Any] | None = None,
         num_workers: int = 1,
-    ) -> protocols.Buffer:
+    ) -> protocols.BufferProtocol:
         """Create a queue or a replay: in this process, or a `RemoteBuffer`.
 
         A replay's content is saved in the trial's folder when this run is closed, and restored by
@@ -184,11 +184,11 @@ class Run:
     def trainer(
         self,
         name: str,
-        factory: Callable[[], protocols.Trainer],
+        factory: Callable[[], protocols.TrainerProtocol],
         num_cpus: float = 1.0,
         num_workers: int = 1,
         num_gpus: float = 0.0,
-    ) -> protocols.Trainer:
+    ) -> protocols.TrainerProtocol:
         """Create a trainer; on Ray the factory runs in the trainer's process, again if it dies.
 
         Args:

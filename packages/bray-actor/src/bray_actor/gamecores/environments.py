@@ -12,7 +12,7 @@ from bray_core.errors import ConfigError
 from bray_core.nested import Nested
 
 
-class Outcome(NamedTuple):
+class StepOutcome(NamedTuple):
     """What an action led to."""
 
     observation: Nested
@@ -33,7 +33,9 @@ class Environments(Protocol):
         """Begin all; return the first observations."""
         ...
 
-    def step(self, actions: Mapping[int, Nested]) -> tuple[dict[int, Outcome], dict[int, Nested]]:
+    def step(
+        self, actions: Mapping[int, Nested]
+    ) -> tuple[dict[int, StepOutcome], dict[int, Nested]]:
         """Take the actions of some.
 
         Returns:
@@ -65,7 +67,9 @@ class SingleEnvironments:
             for index, env in enumerate(self._envs)
         }
 
-    def step(self, actions: Mapping[int, Nested]) -> tuple[dict[int, Outcome], dict[int, Nested]]:
+    def step(
+        self, actions: Mapping[int, Nested]
+    ) -> tuple[dict[int, StepOutcome], dict[int, Nested]]:
         """Take the actions of some."""
         outcomes, begun = {}, {}
         for index, action in actions.items():
@@ -73,7 +77,7 @@ class SingleEnvironments:
             observation, reward, terminated, truncated, _ = env.step(
                 to_action(self._action_space, action)
             )
-            outcome = outcomes[index] = Outcome(
+            outcome = outcomes[index] = StepOutcome(
                 to_arrays(self._space, observation),
                 float(reward),
                 bool(terminated),
@@ -116,7 +120,9 @@ class VectorEnvironments:
         observation, _ = self._env.reset(seed=self._seed)
         return dict(enumerate(self._rows(observation)))
 
-    def step(self, actions: Mapping[int, Nested]) -> tuple[dict[int, Outcome], dict[int, Nested]]:
+    def step(
+        self, actions: Mapping[int, Nested]
+    ) -> tuple[dict[int, StepOutcome], dict[int, Nested]]:
         """Take the actions of some; the others repeat their last one, to no effect."""
         for index, action in actions.items():
             self._actions[index] = to_action(self._action_space, action)
@@ -129,7 +135,7 @@ class VectorEnvironments:
             final = rows[index]
             if ended[index] and self._mode == "SameStep":
                 final = to_arrays(self._space, final_observation(info, index))
-            outcomes[index] = Outcome(
+            outcomes[index] = StepOutcome(
                 final, float(reward[index]), bool(terminated[index]), bool(truncated[index])
             )
         if self._mode == "NextStep":

@@ -23,8 +23,8 @@ from typing import Any, NoReturn
 from bray_actor.atari import is_atari, make_atari
 from bray_actor.gamecores.environments import (
     Environments,
-    Outcome,
     SingleEnvironments,
+    StepOutcome,
     VectorEnvironments,
     make_vector,
 )
@@ -186,7 +186,7 @@ class _Lane:
     def tick(self) -> Request:
         return Request("tick", self._session, codec.encode(self._message))
 
-    def take(self, outcome: Outcome) -> None:
+    def take(self, outcome: StepOutcome) -> None:
         self._return += outcome.reward
         self._message = outcome._asdict()
 

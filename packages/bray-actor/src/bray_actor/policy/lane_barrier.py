@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from bray_actor.policy.row_block import RowBlock, row_of
 from bray_core.errors import ConfigError, SpecError
 from bray_core.nested import Nested
-from bray_core.protocols import Answer, Model
+from bray_core.protocols import Answer, ModelProtocol
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class LaneBarrier:
 
     def __init__(
         self,
-        model: Model,
+        model: ModelProtocol,
         lanes: Iterable[str],
         *,
         steps: int | None = None,

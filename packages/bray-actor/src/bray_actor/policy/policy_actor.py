@@ -26,7 +26,7 @@ from bray_core.config import from_mapping
 from bray_core.errors import CodecError, ConfigError, ServiceError, SpecError
 from bray_core.layout import Packed
 from bray_core.nested import Nested
-from bray_core.protocols import Answer, Buffer, Model
+from bray_core.protocols import Answer, BufferProtocol, ModelProtocol
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,9 +79,9 @@ class PolicyActor(Actor):
     def __init__(
         self,
         session: str,
-        model: Model,
+        model: ModelProtocol,
         config: PolicyConfig,
-        buffer: Buffer | None = None,
+        buffer: BufferProtocol | None = None,
         budget: StepBudget | None = None,
         lanes: LaneBarrier | None = None,
     ) -> None:
@@ -105,10 +105,10 @@ class PolicyActor(Actor):
     @classmethod
     def factory(
         cls,
-        model: Model,
+        model: ModelProtocol,
         config: PolicyConfig,
         *,
-        buffer: Buffer | None = None,
+        buffer: BufferProtocol | None = None,
         budget: StepBudget | None = None,
         lanes: LaneBarrier | None = None,
     ) -> Callable[[str], PolicyActor]:
@@ -116,7 +116,9 @@ class PolicyActor(Actor):
         return lambda session: cls(session, model, config, buffer, budget, lanes)
 
     @classmethod
-    def from_export(cls, config: Mapping[str, Any], model: Model) -> Callable[[str], PolicyActor]:
+    def from_export(
+        cls, config: Mapping[str, Any], model: ModelProtocol
+    ) -> Callable[[str], PolicyActor]:
         """Return the factory that `bray serve` hosts, from the manifest's `actor.config`.
 
         Raises:

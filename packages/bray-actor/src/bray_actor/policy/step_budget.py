@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from bray_core.errors import ConfigError
-from bray_core.protocols import Model
+from bray_core.protocols import ModelProtocol
 
 
 class StepBudget:
@@ -20,7 +20,7 @@ class StepBudget:
         timeout_s: how long to wait for the next version at most.
     """
 
-    def __init__(self, steps: int, model: Model, timeout_s: float = 600.0) -> None:
+    def __init__(self, steps: int, model: ModelProtocol, timeout_s: float = 600.0) -> None:
         if steps < 1:
             raise ConfigError(f"steps: expected 1 or more, got {steps}")
         self._steps = steps

@@ -27,7 +27,7 @@ from bray_core import metrics, nested
 from bray_core.errors import ConfigError, SpecError
 from bray_core.layout import Layout, Packed
 from bray_core.nested import ArraySpec, Nested
-from bray_core.protocols import Answer, Buffer, Model
+from bray_core.protocols import Answer, BufferProtocol, ModelProtocol
 
 _PUSH_TIMEOUT_S = 900.0
 """How long the runner stands still while the buffer is full: as long as a trainer may evaluate."""
@@ -70,8 +70,8 @@ class Runner:
     def __init__(
         self,
         environment: Any,
-        model: Model,
-        buffer: Buffer,
+        model: ModelProtocol,
+        buffer: BufferProtocol,
         *,
         seed: int = 0,
         signal: Signal | None = None,

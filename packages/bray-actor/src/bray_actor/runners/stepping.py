@@ -29,7 +29,7 @@ class Stepping(Protocol):
         ...
 
 
-class Waiting:
+class PendingStep:
     """Of an environment that steps in the caller's thread: all is done at the end."""
 
     def __init__(self, environment: Any) -> None:
@@ -121,7 +121,7 @@ def stepping_of(environment: Any) -> Stepping:
         loaded = sys.modules.get(module)  # else it is not one of these
         if loaded is not None and _steps_like(environment, getattr(loaded, name)):
             return kind(environment)
-    return Waiting(environment)
+    return PendingStep(environment)
 
 
 def _steps_like(environment: Any, known: type[Any]) -> bool:

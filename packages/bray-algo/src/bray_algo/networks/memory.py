@@ -132,7 +132,7 @@ class _Layer(nn.Module):
         self.attention_norm, self.mlp_norm = nn.LayerNorm(size), nn.LayerNorm(size)
         self.attention = RelativeAttention(size, num_heads, memory_length)
         self.mlp = nn.Sequential(nn.Linear(size, 4 * size), nn.ReLU(), nn.Linear(4 * size, size))
-        self.attention_gate, self.mlp_gate = Gate(size, gate_bias), Gate(size, gate_bias)
+        self.attention_gate, self.mlp_gate = GRUGate(size, gate_bias), GRUGate(size, gate_bias)
 
     def forward(self, x: Tensor, both: Tensor, visible: Tensor, distance: Tensor) -> Tensor:
         attended = self.attention(self.attention_norm(both), visible, distance)
@@ -141,7 +141,7 @@ class _Layer(nn.Module):
         return output
 
 
-class Gate(nn.Module):
+class GRUGate(nn.Module):
     """The GRU-type gate g(x, y) of Parisotto et al. 2020, equations 6 to 9."""
 
     def __init__(self, size: int, bias: float) -> None:

@@ -27,7 +27,7 @@ from bray_algo.search.mcts import Evaluate, Ints, SearchConfig, search
 from bray_algo.validation import check_finite, check_logits, check_within
 
 
-class Episode(NamedTuple):
+class SearchEpisode(NamedTuple):
     """Positions of games that ended, game by game, each told by the player to move."""
 
     observation: npt.NDArray[Any]
@@ -75,7 +75,7 @@ class SelfPlay:
         self._seen = np.zeros((num_games, game.max_moves, self._states.shape[1]), np.int64)
         self._policies = np.zeros((num_games, game.max_moves, game.num_actions), np.float32)
 
-    def play(self, evaluate: Evaluate) -> Episode:
+    def play(self, evaluate: Evaluate) -> SearchEpisode:
         """Play a move in every game; return the positions `[K, …]` of those that ended by it.
 
         Raises:
@@ -104,13 +104,13 @@ class SelfPlay:
         actions: Ints = np.where(is_random, drawn, policy.argmax(1))
         return actions
 
-    def _episode(self, ended: Ints, outcome: Floats) -> Episode:
+    def _episode(self, ended: Ints, outcome: Floats) -> SearchEpisode:
         """Give each mover the end's value, which is told for the one to move after the last."""
         played = np.arange(self.game.max_moves) < self._moves[ended, None]  # [K games, T]
         game, at = np.nonzero(played)
         rows = ended[game]
         sign = (-1.0) ** (self._moves[rows] - at)
-        return Episode(
+        return SearchEpisode(
             self.game.observation(self._seen[rows, at]),
             self._policies[rows, at],
             (sign * outcome[game]).astype(np.float32),

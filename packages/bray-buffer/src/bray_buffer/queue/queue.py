@@ -7,7 +7,7 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from bray_buffer.batching import Batcher
+from bray_buffer.batching import SegmentBatcher
 from bray_buffer.config import BufferConfig
 from bray_buffer.lengths import Lengths, is_scalar_length
 from bray_buffer.queue.lag import PolicyLag
@@ -30,7 +30,7 @@ class Queue:
         self._lengths = _lengths(layout, config)
         lag = config.max_policy_lag
         self._lag = PolicyLag(layout, lag) if lag is not None else None
-        self._batcher = Batcher(layout, mask=config.mask, without_time=config.without_time)
+        self._batcher = SegmentBatcher(layout, mask=config.mask, without_time=config.without_time)
         self.batch_layout = self._batcher.layout
         """Of a row of a batch."""
         self.ring = Ring(layout, config.capacity)

@@ -254,7 +254,7 @@ class Hub:
                     self._write_line(line, process.component, process.rank)
         elif isinstance(message, wire.Query):
             found = self._answer(message)
-            self._send(process, wire.Answer(message.id, found))
+            self._send(process, wire.HubAnswer(message.id, found))
         else:
             raise CodecError("hello: expected one only")
 

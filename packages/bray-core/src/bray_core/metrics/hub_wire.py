@@ -74,7 +74,7 @@ class Poll(msgspec.Struct, tag=True):
     id: int
 
 
-class Answer(msgspec.Struct, tag=True):
+class HubAnswer(msgspec.Struct, tag=True):
     """To a query."""
 
     id: int
@@ -82,7 +82,7 @@ class Answer(msgspec.Struct, tag=True):
 
 
 ToHub: TypeAlias = Hello | Push | Logged | Query
-ToWorker: TypeAlias = Poll | Answer
+ToWorker: TypeAlias = Poll | HubAnswer
 
 _to_hub: msgspec.msgpack.Decoder[ToHub] = msgspec.msgpack.Decoder(ToHub)
 _to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)

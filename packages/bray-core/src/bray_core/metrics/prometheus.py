@@ -20,7 +20,7 @@ _BAD = re.compile(r"[^A-Za-z0-9_]")
 logger = logging.getLogger(__name__)
 
 
-class Row(TypedDict):
+class PrometheusRow(TypedDict):
     """One metric of one process, to be written; JSON can hold it."""
 
     name: str
@@ -35,10 +35,10 @@ class Row(TypedDict):
     """Of a mean: those of the last minute."""
 
 
-def rows(registry: Registry) -> list[Row]:
+def rows(registry: Registry) -> list[PrometheusRow]:
     """Return what a process has recorded, as of now."""
     return [
-        Row(
+        PrometheusRow(
             name=series.name,
             labels=series.labels,
             kind=series.kind,
@@ -61,20 +61,20 @@ def metric_name(name: str, kind: Kind) -> str:
     return f"{flat}_total" if kind == "count" else flat
 
 
-def text(workers: Mapping[str, Sequence[Row]]) -> str:
+def text(workers: Mapping[str, Sequence[PrometheusRow]]) -> str:
     """Write metrics.
 
     Args:
         workers: rows by worker; those of a worker named "" get no label `worker`.
     """
-    families: dict[str, list[tuple[str, Row]]] = {}
+    families: dict[str, list[tuple[str, PrometheusRow]]] = {}
     for worker, its in workers.items():
         for row in its:
             families.setdefault(metric_name(row["name"], row["kind"]), []).append((worker, row))
     return "".join(line for name, its in families.items() for line in _family(name, its))
 
 
-def _family(name: str, its: Sequence[tuple[str, Row]]) -> Iterable[str]:
+def _family(name: str, its: Sequence[tuple[str, PrometheusRow]]) -> Iterable[str]:
     source, kind = its[0][1]["name"], its[0][1]["kind"]
     yield f"# HELP {name} {source}: see docs/metrics.md of bray.\n"
     kinds = {"count": "counter", "mean": "summary"}

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from bray_core import metrics
 from bray_core.errors import CapacityError, ClosedError, DeadlineError
 from bray_core.protocols import Answer
-from bray_model.batching.executor import Request
+from bray_model.batching.executor import BatchRequest
 from bray_model.config import ModelConfig
 
 _TRUST = 0.3
 """Of a measurement, against those before it."""
 
-Run = Callable[[Sequence[Request]], list[Answer | Exception]]
+Run = Callable[[Sequence[BatchRequest]], list[Answer | Exception]]
 
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    request: Request
+    request: BatchRequest
     future: asyncio.Future[Answer]
     since: float
 
@@ -67,7 +67,7 @@ class Batcher:
         self._timer: asyncio.Handle | None = None
         self._closed = False
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: BatchRequest) -> Answer:
         """Queue a request and wait for its answer; a cancelled caller leaves the queue.
 
         Raises:
@@ -108,7 +108,7 @@ class Batcher:
     def _closed_error(self) -> ClosedError:
         return ClosedError(f"model {self._name!r}: closed")
 
-    def _enqueue(self, request: Request) -> _Waiter:
+    def _enqueue(self, request: BatchRequest) -> _Waiter:
         if self._closed:
             raise self._closed_error()
         rows = self._rows + request.rows

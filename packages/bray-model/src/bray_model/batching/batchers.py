@@ -11,7 +11,7 @@ from typing import Any
 from bray_core.errors import ClosedError
 from bray_core.protocols import Answer
 from bray_model.batching.batcher import Batcher, Run
-from bray_model.batching.executor import Request
+from bray_model.batching.executor import BatchRequest
 from bray_model.config import ModelConfig
 
 
@@ -34,7 +34,7 @@ class Batchers:
     def __len__(self) -> int:
         return len(self._by_loop)
 
-    def answer(self, request: Request) -> Coroutine[Any, Any, Answer]:
+    def answer(self, request: BatchRequest) -> Coroutine[Any, Any, Answer]:
         """Answer in a batch with others of this loop; see `Batcher.answer`."""
         batcher = self._by_loop.get(asyncio.get_running_loop()) or self._new()
         return batcher.answer(request)

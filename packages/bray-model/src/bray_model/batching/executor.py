@@ -31,7 +31,7 @@ class NonFiniteError(BrayError):
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class BatchRequest:
     """The checked leaves of one request: one row, or with `batch` rows `[B, ...]`."""
 
     leaves: Leaves
@@ -39,7 +39,7 @@ class Request:
     batch: bool = False
 
     @classmethod
-    def of(cls, signature: Signature, inputs: tuple[Nested, ...], batch: bool) -> Request:
+    def of(cls, signature: Signature, inputs: tuple[Nested, ...], batch: bool) -> BatchRequest:
         """Check a model's inputs. Raises SpecError: names the leaf that does not fit."""
         if batch:
             leaves, rows = signature.input_tree.batch(inputs)
@@ -84,7 +84,7 @@ class Executor:
             self._closed = True
             self._engines.leave(self)
 
-    def run(self, requests: Sequence[Request]) -> list[Answer | Exception]:
+    def run(self, requests: Sequence[BatchRequest]) -> list[Answer | Exception]:
         """Answer requests in one batch, or one request that is larger than a batch in several.
 
         All answers of a batch come from one version. If the engine refuses a batch, each request
@@ -95,7 +95,7 @@ class Executor:
         """
         return run_or_split(self._run, requests)
 
-    def _run(self, requests: Sequence[Request]) -> list[Answer | Exception]:
+    def _run(self, requests: Sequence[BatchRequest]) -> list[Answer | Exception]:
         with self._lock:
             if self._closed:
                 raise ClosedError("the model was closed before this batch ran")
@@ -107,14 +107,14 @@ class Executor:
             outputs = self._run_rows(engine, requests)
         return self._answers(requests, outputs, current.version)
 
-    def _run_rows(self, engine: Engine, requests: Sequence[Request]) -> Leaves:
+    def _run_rows(self, engine: Engine, requests: Sequence[BatchRequest]) -> Leaves:
         size = self._config.max_batch_size
         if len(requests) == 1 and requests[0].rows > size:
             parts = [self._step(engine, [part]) for part in _split(requests[0], size)]
             return [np.concatenate(column) for column in zip(*parts, strict=True)]
         return self._step(engine, requests)
 
-    def _step(self, engine: Engine, requests: Sequence[Request]) -> Leaves:
+    def _step(self, engine: Engine, requests: Sequence[BatchRequest]) -> Leaves:
         """Run one batch; returns the output leaves `[B, ...]` without padding."""
         started = time.perf_counter()
         rows = self._block.fill(requests)
@@ -139,7 +139,7 @@ class Executor:
         return next((size for size in self._config.pad_to if size >= rows), rows)
 
     def _answers(
-        self, requests: Sequence[Request], outputs: Leaves, version: int
+        self, requests: Sequence[BatchRequest], outputs: Leaves, version: int
     ) -> list[Answer | Exception]:
         build = self._outputs.build
         checks = self._config.reject_non_finite and not _are_finite(outputs)
@@ -180,7 +180,8 @@ class _Load:
 
 
 def run_or_split(
-    run: Callable[[Sequence[Request]], list[Answer | Exception]], requests: Sequence[Request]
+    run: Callable[[Sequence[BatchRequest]], list[Answer | Exception]],
+    requests: Sequence[BatchRequest],
 ) -> list[Answer | Exception]:
     """Run a batch; where that fails, each request by itself: its error stands in its place.
 
@@ -212,7 +213,7 @@ class _InputBlock:
         self._tree = tree
         self._columns = [_aligned((capacity, *s.shape), s.dtype) for s in tree.specs]
 
-    def fill(self, requests: Sequence[Request]) -> int:
+    def fill(self, requests: Sequence[BatchRequest]) -> int:
         """Copy the requests' rows to the front and return their number."""
         start = 0
         for request in requests:
@@ -233,10 +234,12 @@ class _InputBlock:
         return tree
 
 
-def _split(request: Request, size: int) -> list[Request]:
+def _split(request: BatchRequest, size: int) -> list[BatchRequest]:
     starts = range(0, request.rows, size)
     return [
-        Request([leaf[i : i + size] for leaf in request.leaves], min(size, request.rows - i), True)
+        BatchRequest(
+            [leaf[i : i + size] for leaf in request.leaves], min(size, request.rows - i), True
+        )
         for i in starts
     ]
 

@@ -12,7 +12,7 @@ from bray_core.codec import decode, encode
 from bray_core.errors import CodecError, ServiceError, SpecError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer
-from bray_model.batching.executor import NonFiniteError, Request
+from bray_model.batching.executor import BatchRequest, NonFiniteError
 from bray_model.signature import Signature
 
 MAX_BYTES = 1 << 29
@@ -23,7 +23,7 @@ _RAISED = {name: kind for name, kind in vars(errors).items() if isinstance(kind,
 }
 
 
-def encode_request(request: Request, clone: str | None, sequence: int) -> bytes:
+def encode_request(request: BatchRequest, clone: str | None, sequence: int) -> bytes:
     """Encode rows to be answered.
 
     Args:

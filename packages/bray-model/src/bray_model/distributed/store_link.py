@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 
-class Source(Protocol):
+class WeightSource(Protocol):
     """A store or a relay, seen from another process."""
 
     def call(self, method: str, *args: Any, timeout_s: float = 60.0) -> Any:
@@ -18,7 +18,7 @@ class Source(Protocol):
         ...
 
 
-class StoreLink(Source, Protocol):
+class StoreLink(WeightSource, Protocol):
     """A model's store, seen from another process."""
 
     @property
@@ -39,7 +39,7 @@ class StoreLink(Source, Protocol):
         """Wait until a store that died is back. Raises DeadlineError."""
         ...
 
-    def relay(self, name: str) -> Source:
+    def relay(self, name: str) -> WeightSource:
         """Look up a relay. Raises NotFoundError."""
         ...
 
@@ -70,7 +70,7 @@ class RelayMaker(Protocol):
         ...
 
 
-class Relay(Source, Protocol):
+class Relay(WeightSource, Protocol):
     """A relay, seen from the store that made it."""
 
     @property

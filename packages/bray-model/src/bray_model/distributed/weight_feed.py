@@ -9,7 +9,7 @@ import time
 from bray_core.errors import BrayError, NotFoundError
 from bray_core.layout import Block
 from bray_model.distributed.shared_weights import WeightsReader
-from bray_model.distributed.store_link import Source, StoreLink
+from bray_model.distributed.store_link import StoreLink, WeightSource
 from bray_model.distributed.weight_store import Outlet
 from bray_model.versions.stamp import Stamp
 
@@ -35,7 +35,7 @@ class WeightFeed:
     def __init__(self, link: StoreLink, stopped: threading.Event) -> None:
         self._link = link
         self._stopped = stopped
-        self._source: Source | None = None
+        self._source: WeightSource | None = None
         self._reader: WeightsReader | None = None
 
     @property
@@ -62,7 +62,7 @@ class WeightFeed:
                 self._reader = WeightsReader(path)
         self._source = source
 
-    def _find(self) -> tuple[Outlet, Source]:
+    def _find(self) -> tuple[Outlet, WeightSource]:
         """Return the outlet of this node, once it answers."""
         lost = None
         for _ in range(3):

@@ -7,7 +7,7 @@ import threading
 
 from bray_core.errors import BrayError, ClosedError, DeadlineError, WorkerLostError
 from bray_core.layout import Block
-from bray_model.distributed.store_link import Source, StoreLink
+from bray_model.distributed.store_link import StoreLink, WeightSource
 from bray_model.distributed.weight_board import WeightBoard
 from bray_model.versions.stamp import Stamp
 
@@ -36,7 +36,7 @@ class WeightRelay:
         self._model = model
         self._stopped = threading.Event()
         self._parent: str | None = None
-        self._source: Source = link
+        self._source: WeightSource = link
         self._num_received = 0
         self._join(None)
         self._board = WeightBoard(model, *self._first())

@@ -13,7 +13,7 @@ from bray_core.errors import ClosedError, ConfigError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer
 from bray_model.batching.batchers import Batchers
-from bray_model.batching.executor import Request, run_or_split
+from bray_model.batching.executor import BatchRequest, run_or_split
 from bray_model.distributed.blueprint import Blueprint
 from bray_model.distributed.inference_wire import (
     encode_order,
@@ -97,15 +97,15 @@ class WorkerModel:
             raise ConfigError(f"session={session!r}: a session asks one row at a time: no batch")
         return self._compute_in(session, inputs)
 
-    def _request(self, inputs: tuple[Nested, ...], batch: bool) -> Request:
+    def _request(self, inputs: tuple[Nested, ...], batch: bool) -> BatchRequest:
         self._check_open()
-        return Request.of(self.signature, inputs, batch)
+        return BatchRequest.of(self.signature, inputs, batch)
 
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(f"model {self._blueprint.name!r}: closed")
 
-    async def _compute(self, request: Request) -> _Computed:
+    async def _compute(self, request: BatchRequest) -> _Computed:
         """Return the output leaves and the version; runs on the workers' loop."""
         return self._taken(
             await self._workers.ask(encode_request(request, self._clone, self._sequence))
@@ -154,11 +154,11 @@ class ProxyModel(WorkerModel):
             return await super().infer(*inputs, batch=batch, session=session)
         return await self._batchers.answer(self._request(inputs, batch))
 
-    def _run(self, requests: Sequence[Request]) -> list[Answer | Exception]:
+    def _run(self, requests: Sequence[BatchRequest]) -> list[Answer | Exception]:
         """Answer a batch; if the worker refuses it, each request goes alone."""
         return run_or_split(self._run_joined, requests)
 
-    def _run_joined(self, requests: Sequence[Request]) -> list[Answer | Exception]:
+    def _run_joined(self, requests: Sequence[BatchRequest]) -> list[Answer | Exception]:
         outputs, version = self._workers.run(self._compute(_joined(requests)))
         if len(requests) == 1 and not requests[0].batch:
             return [Answer(self.signature.output_tree.build(outputs), version)]
@@ -179,13 +179,13 @@ class ProxyModel(WorkerModel):
         self._pool.shutdown(wait=False)
 
 
-def _joined(requests: Sequence[Request]) -> Request:
+def _joined(requests: Sequence[BatchRequest]) -> BatchRequest:
     if len(requests) == 1:
         return requests[0]
     columns = zip(*[_rows(request) for request in requests], strict=True)
     leaves = [np.concatenate(column) for column in columns]
-    return Request(leaves, sum(request.rows for request in requests), True)
+    return BatchRequest(leaves, sum(request.rows for request in requests), True)
 
 
-def _rows(request: Request) -> list[np.ndarray[Any, Any]]:
+def _rows(request: BatchRequest) -> list[np.ndarray[Any, Any]]:
     return request.leaves if request.batch else [leaf[None] for leaf in request.leaves]

@@ -30,7 +30,7 @@ def gpu_name() -> str:
     return name.decode()
 
 
-class Stream:
+class CudaStream:
     """Work that the GPU does in order."""
 
     def __init__(self) -> None:
@@ -43,19 +43,19 @@ class Stream:
         _checked(cudart.cudaStreamSynchronize(self.handle))
 
 
-class Buffer:
+class CudaBuffer:
     """A block of the GPU's memory, freed with this object."""
 
     def __init__(self, nbytes: int) -> None:
         self.address = int(_checked(cudart.cudaMalloc(max(nbytes, 1))))
         weakref.finalize(self, cudart.cudaFree, self.address)
 
-    def fill(self, array: Leaf, stream: Stream) -> None:
+    def fill(self, array: Leaf, stream: CudaStream) -> None:
         """Copy a C-contiguous array here; it must live until the stream has done it."""
         source = array.ctypes.data
         _checked(cudart.cudaMemcpyAsync(self.address, source, array.nbytes, _TO_GPU, stream.handle))
 
-    def read(self, array: Leaf, stream: Stream) -> None:
+    def read(self, array: Leaf, stream: CudaStream) -> None:
         """Copy this into a C-contiguous array, which holds it once the stream has done it."""
         target = array.ctypes.data
         _checked(

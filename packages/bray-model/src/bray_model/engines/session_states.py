@@ -13,7 +13,7 @@ import numpy as np
 
 from bray_core.errors import CapacityError, ConfigError, NotFoundError
 from bray_core.nested import Nested
-from bray_model.batching.executor import Request
+from bray_model.batching.executor import BatchRequest
 from bray_model.config import ModelConfig
 from bray_model.signature import Signature
 from bray_model.tree_spec import Leaves
@@ -34,7 +34,7 @@ class _Session:
 class Turn:
     """One request of a session, whose answer brings the next state."""
 
-    def __init__(self, session: _Session, request: Request, signature: Signature) -> None:
+    def __init__(self, session: _Session, request: BatchRequest, signature: Signature) -> None:
         self.request = request
         self._session = session
         self._signature = signature
@@ -96,7 +96,7 @@ class SessionStates:
         leaves = self._given.row(inputs)
         found = self._begin(session, must_exist)
         try:
-            yield Turn(found, Request(self._join(leaves, found.state)), self._signature)
+            yield Turn(found, BatchRequest(self._join(leaves, found.state)), self._signature)
         finally:
             self._finish(session, found)
 

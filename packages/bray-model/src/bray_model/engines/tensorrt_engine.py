@@ -15,7 +15,7 @@ from bray_core.errors import ConfigError, ExportError, SpecError
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
 from bray_model.engines.baked_graph import bake
-from bray_model.engines.cuda_memory import Buffer, Stream, gpu_name
+from bray_model.engines.cuda_memory import CudaBuffer, CudaStream, gpu_name
 from bray_model.engines.plan_cache import cached_plan, plan_path
 from bray_model.export.manifest import sha256
 from bray_model.signature import Signature
@@ -60,7 +60,7 @@ class TensorRTEngine:
         self._runtime = trt.Runtime(_LOGGER)
         self._engine = self._deserialised()
         self._context = self._engine.create_execution_context()
-        self._stream = Stream()
+        self._stream = CudaStream()
         self._buffers = self._allocated()
         if self._weights is not None:
             self.load(self._weights)  # a plan from the cache holds those of another version
@@ -157,7 +157,7 @@ class TensorRTEngine:
             raise ExportError("TensorRT makes no plan: its messages are on standard error")
         return bytes(plan)
 
-    def _allocated(self) -> dict[str, Buffer]:
+    def _allocated(self) -> dict[str, CudaBuffer]:
         """Return a buffer per input and output, which the plan then reads and writes."""
         names = {self._engine.get_tensor_name(i) for i in range(self._engine.num_io_tensors)}
         buffers = {}
@@ -169,7 +169,7 @@ class TensorRTEngine:
                 if dtype != spec.dtype:
                     raise ExportError(f"{path}: expected {spec.dtype}, got {dtype} in TensorRT")
                 size = self._max_batch_size * spec.dtype.itemsize * int(np.prod(spec.shape))
-                buffers[path] = Buffer(size)
+                buffers[path] = CudaBuffer(size)
                 self._context.set_tensor_address(path, buffers[path].address)
         return buffers
 

@@ -19,7 +19,7 @@ from bray_core.trials.trial_paths import trial_of
 from bray_model.serving.serve_example import example
 
 if TYPE_CHECKING:
-    from bray_core.protocols import Actor, Weights
+    from bray_core.protocols import ActorProtocol, Weights
     from bray_model.config import ModelConfig
     from bray_model.export.manifest import Manifest
     from bray_model.serving.admin_pages import Publish
@@ -240,7 +240,7 @@ def _serve_by_workers(options: argparse.Namespace) -> None:
     from bray_model.distributed.shared_publishing import SharedPublisher
     from bray_model.export.export_folder import find_exports
     from bray_model.export.manifest import Manifest
-    from bray_model.serving.workers import Workers
+    from bray_model.serving.workers import ServingWorkers
     from bray_server.hosting.reserved_port import reserved_port
     from bray_server.hosting.server_thread import until_signal
 
@@ -257,7 +257,7 @@ def _serve_by_workers(options: argparse.Namespace) -> None:
                 for name in ("tcp_port", "http_port")
             }
             arguments = _worker_arguments({**vars(options), **ports, "group": folder})
-            workers = Workers(arguments, options.workers)
+            workers = ServingWorkers(arguments, options.workers)
             started.callback(workers.close, options.drain_s + _STOP_S)
             publisher = SharedPublisher(options.path, folder, partial(_config, options))
             started.callback(publisher.close)
@@ -365,10 +365,10 @@ class _Sessions:
         served = self._repository.get(self._name)
         return served, make_service(served, served.manifest.actor)
 
-    def __call__(self, session: str) -> Actor:
+    def __call__(self, session: str) -> ActorProtocol:
         if self._repository.get(self._name) is not self._made[0]:
             self._made = self._make()  # its sessions could not go on with the new export
-        actor: Actor = self._made[1](session)
+        actor: ActorProtocol = self._made[1](session)
         return actor
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from bray_core import async_codec
 from bray_core.codec import encode
 from bray_core.errors import CapacityError, CodecError, NotFoundError, ServiceError, SpecError
-from bray_core.protocols import Actor
+from bray_core.protocols import ActorProtocol
 from bray_model.batching.row_codec import RowCodec
 from bray_model.model import Model
 from bray_model.serving.served_model import ServedModel
@@ -116,7 +116,7 @@ class ModelService:
 
 def make_service(
     model: Served, actor: Mapping[str, Any] | None
-) -> Callable[[str], Actor] | ModelService:
+) -> Callable[[str], ActorProtocol] | ModelService:
     """Return what `bray_server.Server` serves for an export.
 
     Args:
@@ -135,7 +135,7 @@ def make_service(
             f"actor {actor['name']!r}: not installed; installed: {sorted(installed) or 'none'}: "
             "install the package that brings it, such as bray-actor"
         )
-    service: Callable[[str], Actor] = (
+    service: Callable[[str], ActorProtocol] = (
         installed[actor["name"]].load().from_export(actor["config"], model)
     )
     return service

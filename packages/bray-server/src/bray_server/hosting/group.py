@@ -41,7 +41,7 @@ _MAX_PATH_BYTES = 100
 """Of a Unix socket's path; the kernel takes 107."""
 
 
-class Group:
+class WorkerGroup:
     """This worker among those that share its port.
 
     Args:

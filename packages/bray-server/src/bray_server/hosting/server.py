@@ -17,7 +17,7 @@ from bray_core.metrics import registry
 from bray_core.metrics.prometheus import rows
 from bray_server.hosting.connection import Connection
 from bray_server.hosting.figures import prometheus
-from bray_server.hosting.group import Group
+from bray_server.hosting.group import WorkerGroup
 from bray_server.hosting.http import HttpConnection
 from bray_server.hosting.pages import Pages, checked_early, public_paths
 from bray_server.hosting.tcp import TcpConnection
@@ -85,7 +85,7 @@ class Server:
         self.tokens = Tokens(tokens)
         self.access_log = access_log
         self._tls: ssl.SSLContext | None = tls.context() if tls is not None else None
-        self._group = Group(group, self.limits.idle_timeout_s) if group is not None else None
+        self._group = WorkerGroup(group, self.limits.idle_timeout_s) if group is not None else None
         self.pages = pages
         self.public_pages = public_paths(pages)
         self.check_page = checked_early(pages)

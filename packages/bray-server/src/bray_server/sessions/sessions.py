@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from bray_core.errors import BrayError, ConfigError, ServiceError
-from bray_core.protocols import Actor
+from bray_core.protocols import ActorProtocol
 from bray_server.hosting.figures import BUCKETS_S, Figures
 from bray_server.hosting.pages import PAGE, PageOwners, PageReply, PageRequest, Pages, public_paths
 from bray_server.limits.bounded_log import BoundedLog
@@ -74,7 +74,7 @@ class Batched(Stateless, Protocol):
         ...
 
 
-Service = Callable[[str], Actor] | Stateless | Batched
+Service = Callable[[str], ActorProtocol] | Stateless | Batched
 """Stateful: called with a session id, returns what answers it. Else an object with `tick`."""
 
 Waits = Callable[[], None]
@@ -115,7 +115,7 @@ class Others(PageOwners, Protocol):
 class _Session:
     __slots__ = ("actor", "busy", "client", "last_used", "owner")
 
-    def __init__(self, actor: Actor, owner: Owner | None, client: str) -> None:
+    def __init__(self, actor: ActorProtocol, owner: Owner | None, client: str) -> None:
         self.actor = actor
         self.owner = owner
         self.client = client
@@ -496,7 +496,7 @@ def _not_bytes(reply: object) -> ServiceError:
     )
 
 
-def _kind_of(service: Service) -> tuple[Callable[[str], Actor] | None, Stateless | None]:
+def _kind_of(service: Service) -> tuple[Callable[[str], ActorProtocol] | None, Stateless | None]:
     tick = getattr(service, "tick", None)
     if not inspect.isclass(service) and tick is not None:
         if not inspect.iscoroutinefunction(tick):

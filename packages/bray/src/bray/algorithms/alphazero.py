@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from bray.checks import layers, positive
-from bray.games.benchmark_opponents import Measured, Yardstick, yardstick
+from bray.games.benchmark_opponents import MeasuredOpponent, Yardstick, yardstick
 from bray.games.self_player import SelfPlayer, network, position_layout, turned
 from bray.run import Run
 from bray.templates.template import GoalPart
@@ -39,7 +39,7 @@ from bray_algo.search.mcts import SearchConfig
 from bray_buffer import ReplayConfig
 from bray_core.cli import check_interrupted
 from bray_core.layout import Packed
-from bray_core.protocols import Buffer
+from bray_core.protocols import BufferProtocol
 from bray_model import ModelConfig
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
@@ -112,7 +112,7 @@ DEFAULTS = {
 class Outcome(learning.Outcome):
     """How a run ended; its return is `measured.share`."""
 
-    measured: Measured
+    measured: MeasuredOpponent
 
 
 class AlphaZeroTrainer(KeepsGenerator, Trainer):
@@ -124,7 +124,7 @@ class AlphaZeroTrainer(KeepsGenerator, Trainer):
         config: Config,
         seed: int,
         model: Any,
-        buffer: Buffer,
+        buffer: BufferProtocol,
         directory: Path | None = None,
     ) -> None:
         self.minibatch_size = config.minibatch_size

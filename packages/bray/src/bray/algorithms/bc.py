@@ -29,7 +29,7 @@ from bray.training.progress import display
 from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import cloning, ppo
 from bray_core.cli import check_interrupted
-from bray_core.protocols import Model
+from bray_core.protocols import ModelProtocol
 from bray_trainer import Trainer, TrainerConfig
 
 _POLL_S = 0.25
@@ -77,7 +77,7 @@ class CloningTrainer(Trainer):
         spaces: Spaces,
         config: Config,
         seed: int,
-        model: Model | None = None,
+        model: ModelProtocol | None = None,
         directory: Path | None = None,
     ) -> None:
         self.settings = config

@@ -26,7 +26,7 @@ from bray_algo import mlp, schedules
 from bray_algo.losses import dqn
 from bray_algo.polyak import polyak_
 from bray_core.layout import Packed
-from bray_core.protocols import Model
+from bray_core.protocols import ModelProtocol
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
 
@@ -62,7 +62,7 @@ class Config(OffPolicyConfig):
         )
 
 
-class Policy(nn.Module):
+class DQNPolicy(nn.Module):
     """Acts ε-greedily by its network's action values: ε lies in the weights, so it is published."""
 
     epsilon: Tensor
@@ -84,11 +84,11 @@ class Policy(nn.Module):
         return {"logits": dqn.epsilon_greedy(q, self.epsilon), "value": q.amax(-1)}
 
 
-def policy(spaces: Spaces, config: Config, seed: int) -> Policy:
+def policy(spaces: Spaces, config: Config, seed: int) -> DQNPolicy:
     """Make the policy, the same for the same seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return Policy(spaces.size, spaces.num_actions, config.hidden)
+        return DQNPolicy(spaces.size, spaces.num_actions, config.hidden)
 
 
 class DQNTrainer(Trainer):
@@ -99,7 +99,7 @@ class DQNTrainer(Trainer):
         spaces: Spaces,
         config: Config,
         seed: int,
-        model: Model,
+        model: ModelProtocol,
         buffer: Any,
         directory: Path | None = None,
     ) -> None:

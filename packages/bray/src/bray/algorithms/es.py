@@ -62,7 +62,7 @@ class Config:
             )
 
 
-class Policy(nn.Module):
+class ESPolicy(nn.Module):
     """A perceptron from an observation to one of A actions."""
 
     def __init__(self, size: int, num_actions: int, hidden: tuple[int, ...]) -> None:
@@ -75,14 +75,14 @@ class Policy(nn.Module):
         return {"logits": self.body(observation.float())}
 
 
-def policy(spaces: Spaces, config: Config, seed: int) -> Policy:
+def policy(spaces: Spaces, config: Config, seed: int) -> ESPolicy:
     """Make the policy, the same for the same seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return Policy(spaces.size, spaces.num_actions, config.hidden)
+        return ESPolicy(spaces.size, spaces.num_actions, config.hidden)
 
 
-class Player:
+class CandidatePlayer:
     """Plays candidates side by side, each in an environment of its own, in batched forwards.
 
     Args:
@@ -92,7 +92,7 @@ class Player:
         sigma: of the noise.
     """
 
-    def __init__(self, environment: str, module: Policy, count: int, sigma: float) -> None:
+    def __init__(self, environment: str, module: ESPolicy, count: int, sigma: float) -> None:
         self._envs = make_environments(environment, count)
         self._shapes = {name: leaf.shape for name, leaf in module.named_parameters()}
         self._sigma = sigma
@@ -151,7 +151,7 @@ class Evolution:
     """
 
     def __init__(
-        self, run: Run, module: Policy, model: Any, workers: Any, config: Config, seed: int
+        self, run: Run, module: ESPolicy, model: Any, workers: Any, config: Config, seed: int
     ) -> None:
         self._module = module
         self._model = model
@@ -235,7 +235,7 @@ def train(
     share = config.population // (1 if run.is_local else config.num_workers)
     workers = run.workers(
         "players",
-        partial(Player, task, module, share, config.sigma),
+        partial(CandidatePlayer, task, module, share, config.sigma),
         num_workers=config.num_workers,
     )
     evolution = Evolution(run, module, model, workers, config, seed)

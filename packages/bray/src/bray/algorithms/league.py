@@ -23,7 +23,7 @@ from torch import Tensor
 
 from bray.checks import positive
 from bray.games.matrix_game import LAYOUT, Cycle, antisymmetric, cycle, named_game, play
-from bray.games.matrix_league import MatrixLeague, Mixture
+from bray.games.matrix_league import MatrixLeague, MixturePolicy
 from bray.run import Run
 from bray.templates.template import GoalPart
 from bray.training import learning
@@ -113,7 +113,7 @@ class LeagueTrainer(Trainer):
         self, config: Config, start: dict[str, Tensor], buffers: Any, models: Any, folder: Path
     ) -> None:
         self.first, self.rate = start, config.learning_rate
-        modules = {name: Mixture(logits) for name, logits in start.items()}
+        modules = {name: MixturePolicy(logits) for name, logits in start.items()}
         super().__init__(modules, buffers, model=models, directory=folder)
 
     def make_optimizer(self) -> dict[str, torch.optim.Optimizer]:
@@ -177,7 +177,9 @@ class Rounds:
         noise, size = torch.Generator().manual_seed(seed), len(game)
         start = {n: config.spread * torch.randn(size, generator=noise) for n in (*ROLES, NAIVE)}
         example, number = np.zeros((1, 1), np.float32), config.games_per_round
-        self.models = {n: run.model(n, Mixture(logits), example) for n, logits in start.items()}
+        self.models = {
+            n: run.model(n, MixturePolicy(logits), example) for n, logits in start.items()
+        }
         queue = BufferConfig(batch_size=number, capacity=2 * number)
         self.buffers = {name: run.buffer(name, LAYOUT, queue) for name in start}
         parts = config, start, self.buffers, self.models, run.experiment.checkpoints

@@ -35,7 +35,7 @@ from bray_algo.networks.normalisation import RunningNorm
 from bray_buffer import BufferConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
-from bray_core.protocols import Model
+from bray_core.protocols import ModelProtocol
 from bray_trainer import Trainer, TrainerConfig
 from bray_trainer.sequences import (
     IS_CURRENT,
@@ -93,7 +93,7 @@ class Config:
         )
 
 
-class Policy(nn.Module):
+class MAPPOPolicy(nn.Module):
     """The agents' policy, and the value function with the scale that its targets have."""
 
     def __init__(self, teams: Teams, config: Config) -> None:
@@ -118,11 +118,11 @@ class Policy(nn.Module):
         return {"logits": logits, "value": self.scale.denormalise(value)}
 
 
-def policy(teams: Teams, config: Config, seed: int) -> Policy:
+def policy(teams: Teams, config: Config, seed: int) -> MAPPOPolicy:
     """Make the policy, the same for the same seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return Policy(teams, config)
+        return MAPPOPolicy(teams, config)
 
 
 class MAPPOTrainer(KeepsGenerator, Trainer):
@@ -130,10 +130,10 @@ class MAPPOTrainer(KeepsGenerator, Trainer):
 
     def __init__(
         self,
-        module: Policy,
+        module: MAPPOPolicy,
         config: Config,
         seed: int,
-        model: Model,
+        model: ModelProtocol,
         buffer: Any,
         directory: Path | None = None,
     ) -> None:

@@ -35,7 +35,7 @@ from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import ppo
 from bray_core import metrics
 from bray_core.layout import Packed
-from bray_core.protocols import Buffer, Model
+from bray_core.protocols import BufferProtocol, ModelProtocol
 from bray_trainer import Trainer, TrainerConfig
 from bray_trainer.sequences import (
     IS_CURRENT,
@@ -143,9 +143,9 @@ class PPOTrainer(Trainer):
     def __init__(
         self,
         module: nn.Module,
-        buffer: Buffer,
+        buffer: BufferProtocol,
         *,
-        model: Model,
+        model: ModelProtocol,
         part: Config,
         seed: int,
         goal: GoalPart | None = None,

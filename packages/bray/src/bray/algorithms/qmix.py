@@ -35,7 +35,7 @@ from bray_algo.returns import targets
 from bray_buffer import ReplayConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
-from bray_core.protocols import Model
+from bray_core.protocols import ModelProtocol
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
 
@@ -105,7 +105,7 @@ class Config:
         )
 
 
-class Policy(nn.Module):
+class QMIXPolicy(nn.Module):
     """Each agent acts ε-greedily by its own values; ε lies in the weights, so it is published."""
 
     epsilon: Tensor
@@ -148,7 +148,7 @@ def networks(teams: Teams, config: Config, seed: int) -> dict[str, nn.Module]:
     """Make policy and mixer, the same for the same seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return {"policy": Policy(teams, config.hidden), "mixer": Mixer(teams, config.mixing)}
+        return {"policy": QMIXPolicy(teams, config.hidden), "mixer": Mixer(teams, config.mixing)}
 
 
 class QMixTrainer(Trainer):
@@ -159,7 +159,7 @@ class QMixTrainer(Trainer):
         modules: dict[str, nn.Module],
         config: Config,
         seed: int,
-        model: Model,
+        model: ModelProtocol,
         buffer: Any,
         directory: Path | None = None,
     ) -> None:

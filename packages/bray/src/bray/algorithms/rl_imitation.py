@@ -31,7 +31,7 @@ from bray_core import nested
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
 from bray_core.nested import ArraySpec, Nested
-from bray_core.protocols import Buffer
+from bray_core.protocols import BufferProtocol
 from bray_trainer import to_torch
 from bray_trainer.sequences import Batch, select_steps
 
@@ -71,7 +71,9 @@ class ImitatingTrainer(ppo.PPOTrainer):
 
     part: Config
 
-    def __init__(self, module: Any, buffer: Buffer, *, part: Config, seed: int, **rest: Any):
+    def __init__(
+        self, module: Any, buffer: BufferProtocol, *, part: Config, seed: int, **rest: Any
+    ):
         self.demonstrated = demonstrations.source(
             part.demonstrations,
             *_step_specs(buffer.layout),

@@ -29,7 +29,7 @@ from bray_algo.distributions import squashed_gaussian
 from bray_algo.losses import sac
 from bray_algo.polyak import polyak_
 from bray_core.layout import Packed
-from bray_core.protocols import Model
+from bray_core.protocols import ModelProtocol
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
 _LOG_STD = (-10.0, 2.0)
@@ -62,7 +62,7 @@ class Config(OffPolicyConfig):
         fraction(tau=self.tau)
 
 
-class Policy(nn.Module):
+class SACPolicy(nn.Module):
     """A Gaussian squashed by tanh between the bounds of a Box."""
 
     def __init__(self, size: int, bounds: ActionBounds, hidden: tuple[int, ...]) -> None:
@@ -97,7 +97,7 @@ def networks(spaces: Spaces, config: Config, seed: int) -> dict[str, nn.Module]:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return {
-            "policy": Policy(spaces.size, bounds, config.hidden),
+            "policy": SACPolicy(spaces.size, bounds, config.hidden),
             "critics": Critics(spaces.size, bounds.size, config.hidden),
             "temperature": Temperature(config.alpha),
         }
@@ -111,7 +111,7 @@ class SACTrainer(Trainer):
         spaces: Spaces,
         config: Config,
         seed: int,
-        model: Model,
+        model: ModelProtocol,
         buffer: Any,
         directory: Path | None = None,
     ) -> None:

@@ -25,7 +25,7 @@ from bray.games.learner import Learner, layout, moves_of, network
 from bray.games.match import PolicyPlayer, openings, play
 from bray.games.opponents import LATEST, Opponents, Opposition
 from bray.games.tic_tac_toe_report import TIC_TAC_TOE as _GAME
-from bray.games.tic_tac_toe_report import Report, against_perfect, report
+from bray.games.tic_tac_toe_report import TicTacToeReport, against_perfect, report
 from bray.games.tournament import complete
 from bray.games.version_pool import VersionPool
 from bray.run import Run
@@ -104,7 +104,7 @@ class Config:
 class Outcome(learning.Outcome):
     """How a run ended; its seconds are without the report's games and the ratings'."""
 
-    report: Report
+    report: TicTacToeReport
     """Of games that decided nothing but whether the goal was reached."""
     versions: int
     """In the pool."""
@@ -155,7 +155,7 @@ class SelfPlayTrainer(Trainer):
         )
 
 
-class SelfPlay:
+class SelfPlayRun:
     """The components of a run and their rounds.
 
     Args:
@@ -246,11 +246,11 @@ def train(
     if task != "tic-tac-toe":
         raise ConfigError(f"task: expected tic-tac-toe, got {task!r}")
     even(2, evaluation_episodes=goal.evaluation_episodes)
-    outcome = asyncio.run(_train(SelfPlay(run, config or Config(), seed), goal, seed))
+    outcome = asyncio.run(_train(SelfPlayRun(run, config or Config(), seed), goal, seed))
     return learning.conclude(run, outcome)
 
 
-async def _train(player: SelfPlay, goal: GoalPart, seed: int) -> Outcome:
+async def _train(player: SelfPlayRun, goal: GoalPart, seed: int) -> Outcome:
     started, pool = time.monotonic(), player.pool
     rounds = await player.learn(goal)
     seconds = time.monotonic() - started

@@ -27,7 +27,7 @@ from bray_algo import mlp
 from bray_algo.losses import critics, td3
 from bray_algo.polyak import polyak_
 from bray_core.layout import Packed
-from bray_core.protocols import Model
+from bray_core.protocols import ModelProtocol
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
 
@@ -71,7 +71,7 @@ class Config(OffPolicyConfig):
         )
 
 
-class Policy(nn.Module):
+class TD3Policy(nn.Module):
     """A deterministic policy; the noise around it lies in the weights, so it is published."""
 
     noise: Tensor
@@ -102,7 +102,7 @@ def networks(spaces: Spaces, config: Config, seed: int) -> dict[str, nn.Module]:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return {
-            "policy": Policy(spaces.size, bounds, config.hidden, config.warmup_noise),
+            "policy": TD3Policy(spaces.size, bounds, config.hidden, config.warmup_noise),
             "critics": Critics(spaces.size, bounds.size, config.hidden),
         }
 
@@ -115,7 +115,7 @@ class TD3Trainer(Trainer):
         spaces: Spaces,
         config: Config,
         seed: int,
-        model: Model,
+        model: ModelProtocol,
         buffer: Any,
         directory: Path | None = None,
     ) -> None:

@@ -20,7 +20,7 @@ from bray_core.settings.choice import check_choice
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredOpponent:
     """How games against a yardstick ended."""
 
     share: float
@@ -44,7 +44,7 @@ class Yardstick:
 
     def measure(
         self, evaluate: Evaluate, num_games: int, *, num_simulations: int, seed: int
-    ) -> Measured:
+    ) -> MeasuredOpponent:
         """Play a network's search against the opponent; each begins every second game.
 
         Args:
@@ -63,7 +63,7 @@ class Yardstick:
             ),
             num_games,
         )
-        return Measured(
+        return MeasuredOpponent(
             float((outcomes >= self.least).mean()),
             wins=int((outcomes > 0).sum()),
             draws=int((outcomes == 0).sum()),

@@ -26,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-class Player(Protocol):
+class MatchPlayer(Protocol):
     """Whoever moves: B games at a time."""
 
     async def act(self, games: Ints, states: States) -> Ints:
@@ -36,7 +36,7 @@ class Player(Protocol):
 
 async def play(
     game: Boards,
-    players: Mapping[str, Player],
+    players: Mapping[str, MatchPlayer],
     pairs: Sequence[tuple[str, str]],
     states: States | None = None,
 ) -> Floats:
@@ -85,7 +85,7 @@ def openings(game: Boards, number: int, max_moves: int, rng: np.random.Generator
     return states
 
 
-async def _ask(players: Sequence[Player], movers: Ints, games: Ints, states: States) -> Ints:
+async def _ask(players: Sequence[MatchPlayer], movers: Ints, games: Ints, states: States) -> Ints:
     order = np.argsort(movers, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(movers[order])) + 1)
     answers = await asyncio.gather(
@@ -97,7 +97,7 @@ async def _ask(players: Sequence[Player], movers: Ints, games: Ints, states: Sta
     return actions
 
 
-class Decision(NamedTuple):
+class MoveDecision(NamedTuple):
     """What a policy saw and did, B rows."""
 
     observation: npt.NDArray[np.float32]
@@ -117,7 +117,7 @@ class PolicyPlayer:
     """
 
     def __init__(
-        self, game: Boards, model: protocols.Model, generator: torch.Generator | None = None
+        self, game: Boards, model: protocols.ModelProtocol, generator: torch.Generator | None = None
     ) -> None:
         self._game = game
         self._model = model
@@ -127,7 +127,7 @@ class PolicyPlayer:
         """Return the actions of one forward."""
         return (await self.decide(states)).action.numpy()
 
-    async def decide(self, states: States) -> Decision:
+    async def decide(self, states: States) -> MoveDecision:
         """Return the actions with all that a learner keeps of them."""
         observation, legal = self._game.observation(states), self._game.legal(states)
         lots = self._lots()  # before the wait: players are asked in order, answered in any
@@ -135,7 +135,7 @@ class PolicyPlayer:
         logits = categorical.mask(torch.tensor(outputs["logits"]), torch.from_numpy(legal))
         action = categorical.sample(logits, lots) if lots else categorical.mode(logits)
         log_prob = categorical.log_prob(logits, action)
-        return Decision(observation, legal, action, log_prob, outputs["value"])
+        return MoveDecision(observation, legal, action, log_prob, outputs["value"])
 
     def _lots(self) -> torch.Generator | None:
         """Return a generator for one forward alone."""

@@ -27,7 +27,7 @@ _FORMAT = 1
 """Format number of the league's file; format 0 is the same without the number."""
 
 
-class Mixture(nn.Module):
+class MixturePolicy(nn.Module):
     """A policy without an observation: `logits [A]` for every row `[B, 1]`."""
 
     def __init__(self, logits: Tensor) -> None:

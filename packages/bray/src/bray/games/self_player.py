@@ -16,7 +16,7 @@ from bray_algo.search.alphazero import SelfPlay
 from bray_algo.search.mcts import Evaluate, SearchConfig
 from bray_core import nested
 from bray_core.layout import Layout, Packed
-from bray_core.protocols import Buffer
+from bray_core.protocols import BufferProtocol
 
 _WAIT_S = 600.0
 """How long a trainer may hold the players back."""
@@ -82,7 +82,7 @@ class SelfPlayer:
         self,
         game: RowGame,
         model: Any,
-        buffer: Buffer,
+        buffer: BufferProtocol,
         *,
         num_games: int,
         search: SearchConfig,

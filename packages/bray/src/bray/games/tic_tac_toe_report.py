@@ -10,7 +10,7 @@ from itertools import count
 import numpy as np
 import numpy.typing as npt
 
-from bray.games.match import Ints, Player, PolicyPlayer, draw, play
+from bray.games.match import Ints, MatchPlayer, PolicyPlayer, draw, play
 from bray_algo.games import Boards, TicTacToe, solve
 from bray_algo.games.boards import States
 from bray_core import protocols
@@ -29,7 +29,7 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TicTacToeReport:
     """How the most likely actions of a policy do."""
 
     against_perfect: Shares
@@ -40,7 +40,7 @@ class Report:
     """Final positions in which any opponent whatever beats it; 0 proves that it never loses."""
 
 
-async def report(model: protocols.Model, num_games: int, *, seed: int) -> Report:
+async def report(model: protocols.ModelProtocol, num_games: int, *, seed: int) -> TicTacToeReport:
     """Measure a policy of tic-tac-toe.
 
     Args:
@@ -50,14 +50,14 @@ async def report(model: protocols.Model, num_games: int, *, seed: int) -> Report
     """
     policy = PolicyPlayer(TIC_TAC_TOE, model)
     random = RandomPlayer(TIC_TAC_TOE, np.random.default_rng(seed))
-    return Report(
+    return TicTacToeReport(
         await against_perfect(model, num_games, seed=seed),
         await against(TIC_TAC_TOE, policy, random, num_games),
         await positions_lost(TIC_TAC_TOE, policy),
     )
 
 
-async def against_perfect(model: protocols.Model, num_games: int, *, seed: int) -> Shares:
+async def against_perfect(model: protocols.ModelProtocol, num_games: int, *, seed: int) -> Shares:
     """Return `Report.against_perfect` alone."""
     opponent = PerfectPlayer(_solution(), np.random.default_rng(seed))
     policy = PolicyPlayer(TIC_TAC_TOE, model)
@@ -69,7 +69,9 @@ def _solution() -> dict[bytes, npt.NDArray[np.bool_]]:
     return solve(TicTacToe())
 
 
-async def against(game: Boards, player: Player, opponent: Player, num_games: int) -> Shares:
+async def against(
+    game: Boards, player: MatchPlayer, opponent: MatchPlayer, num_games: int
+) -> Shares:
     """Return how a player does against another, with the first move in half of the games."""
     players, half = {"player": player, "opponent": opponent}, num_games // 2
     first = await play(game, players, [("player", "opponent")] * half)
@@ -78,7 +80,7 @@ async def against(game: Boards, player: Player, opponent: Player, num_games: int
     return Shares(*(float(is_so.mean()) for is_so in (scores == 1, scores == 0, scores > 0)))
 
 
-async def positions_lost(game: Boards, player: Player) -> int:
+async def positions_lost(game: Boards, player: MatchPlayer) -> int:
     """Return in how many final positions a player that draws no lots can be beaten, by anyone.
 
     Plays every move of the other side, the player first and second, each position once: for small

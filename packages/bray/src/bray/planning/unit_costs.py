@@ -47,7 +47,7 @@ _MAX_PUSHES = 2000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class MeasuredCosts:
     """The costs, and what they were computed from."""
 
     costs: Costs
@@ -62,7 +62,7 @@ class Measured:
         return self.frames / self.seconds
 
 
-def measure(template: Template, seconds: float = 10.0) -> Measured:
+def measure(template: Template, seconds: float = 10.0) -> MeasuredCosts:
     """Train a template for some seconds on one core and return what each unit took.
 
     Simulators that would play over the wire are stepped in this process instead. Where there is a
@@ -90,14 +90,14 @@ def _on(template: Template, device: str) -> Template:
     return replace(template, settings=replace(template.settings, device=device))
 
 
-def _measured(template: Template, seconds: float) -> Measured:
+def _measured(template: Template, seconds: float) -> MeasuredCosts:
     segments = getattr(template.settings, "num_envs", 1)  # those of all end together
     with tempfile.TemporaryDirectory() as folder, _one_core():
         run = _ObservedRun(core_runtime.init(folder, "plan"), seconds, segments)
         with run:
             _train(run, replace(template, wire=Wire()))
             costs = run.costs()
-        return Measured(costs=costs, frames=run.frames, seconds=run.seconds)
+        return MeasuredCosts(costs=costs, frames=run.frames, seconds=run.seconds)
 
 
 def _train(run: _ObservedRun, template: Template) -> None:

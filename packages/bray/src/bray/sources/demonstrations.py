@@ -19,11 +19,11 @@ from bray_buffer.sources import SourceBuffer, SourceConfig
 from bray_core import codec, nested
 from bray_core.errors import BrayError, ConfigError
 from bray_core.nested import ArraySpec, Nested
-from bray_core.protocols import Model
+from bray_core.protocols import ModelProtocol
 
 
 def record(
-    folder: str | Path, environment: str, model: Model, *, episodes: int, seed: int
+    folder: str | Path, environment: str, model: ModelProtocol, *, episodes: int, seed: int
 ) -> list[float]:
     """Let a policy play and record it; return the episodes' returns.
 

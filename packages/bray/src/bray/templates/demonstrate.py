@@ -24,7 +24,7 @@ _RANDOM = 0.1
 """Share of random actions."""
 
 
-class Player:
+class ScriptedPlayer:
     """Pushes to the side to which the pole falls."""
 
     version = 0
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    player: Any = Player()
+    player: Any = ScriptedPlayer()
     returns = demonstrations.record(
         options.folder, "CartPole-v1", player, episodes=options.episodes, seed=options.seed
     )

@@ -14,7 +14,7 @@ from bray.training.compute import ComputeConfig
 from bray.training.play_gap import PlayGap
 from bray_algo.distributions import outputs as distribution
 from bray_core.layout import Packed
-from bray_core.protocols import Model
+from bray_core.protocols import ModelProtocol
 from bray_trainer import Trainer, TrainerConfig
 from bray_trainer.sequences import Batch, time_major, unroll
 
@@ -83,7 +83,7 @@ class ActorCriticTrainer(Trainer):
         module: nn.Module,
         buffer: Any,
         *,
-        model: Model,
+        model: ModelProtocol,
         part: Any,
         seed: int,
         directory: Path | None = None,

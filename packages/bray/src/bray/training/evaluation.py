@@ -12,7 +12,7 @@ from bray_actor import PolicyActor, PolicyConfig
 from bray_actor.atari import is_atari
 from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_core.errors import BrayError, DeadlineError
-from bray_core.protocols import Model
+from bray_core.protocols import ModelProtocol
 from bray_model import Model as LocalModel
 from bray_model import ModelConfig
 from bray_server import ServerThread
@@ -66,7 +66,7 @@ def evaluate_latest(
 
 
 def evaluate(
-    model: Model, environment: str, episodes: int, *, seed: int, state_size: int = 0
+    model: ModelProtocol, environment: str, episodes: int, *, seed: int, state_size: int = 0
 ) -> list[float]:
     """Play episodes against `model` from a gamecore process; return their returns.
 

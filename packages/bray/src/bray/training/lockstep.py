@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from bray_core.errors import ClosedError, DeadlineError
-from bray_core.protocols import Model, Trainer
+from bray_core.protocols import ModelProtocol, TrainerProtocol
 
 _LOOK_S = 1.0
 
 
 @asynccontextmanager
-async def training(trainer: Trainer, models: Sequence[Model]) -> AsyncIterator[None]:
+async def training(
+    trainer: TrainerProtocol, models: Sequence[ModelProtocol]
+) -> AsyncIterator[None]:
     """Start a trainer that publishes to these models, and stop it at the end of the `async with`.
 
     One that resumes publishes what it resumed with: that is waited for.
@@ -28,7 +30,9 @@ async def training(trainer: Trainer, models: Sequence[Model]) -> AsyncIterator[N
         trainer.stop()
 
 
-async def next_versions(trainer: Trainer, models: Sequence[Model], versions: Sequence[int]) -> None:
+async def next_versions(
+    trainer: TrainerProtocol, models: Sequence[ModelProtocol], versions: Sequence[int]
+) -> None:
     """Wait until each model answers with a later version than the given one.
 
     A trainer on Ray whose process dies is replaced meanwhile; its successor publishes what it

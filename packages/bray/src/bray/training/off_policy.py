@@ -19,7 +19,7 @@ from bray_actor import Runner, segment_spec
 from bray_buffer import ReplayConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
-from bray_core.protocols import Trainer
+from bray_core.protocols import TrainerProtocol
 from bray_model import ModelConfig
 
 _MARGIN = 4
@@ -109,7 +109,7 @@ def learn(
     spaces: Spaces,
     config: OffPolicyConfig,
     policy: nn.Module,
-    make_trainer: Callable[..., Trainer],
+    make_trainer: Callable[..., TrainerProtocol],
     replay: ReplayConfig,
     *,
     goal: GoalPart,

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bray_actor.runners.team_environments import TeamEnvironment
-from bray_core.protocols import Model
+from bray_core.protocols import ModelProtocol
 
 
 def evaluate_teams(
-    model: Model, environment: TeamEnvironment, *, by: str, seed: int
+    model: ModelProtocol, environment: TeamEnvironment, *, by: str, seed: int
 ) -> list[float]:
     """Play one episode of each team; return the teams' returns.
 
@@ -30,7 +30,7 @@ def evaluate_teams(
 
 
 async def _play(
-    model: Model, environment: TeamEnvironment, by: str, seed: int
+    model: ModelProtocol, environment: TeamEnvironment, by: str, seed: int
 ) -> npt.NDArray[np.float64]:
     observation, _ = environment.reset(seed=seed)
     returns = np.zeros(environment.num_envs)

@@ -16,7 +16,7 @@ from bray.training.team_evaluation import evaluate_teams
 from bray_actor import Runner
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_buffer import BufferConfig, ReplayConfig
-from bray_core.protocols import Trainer
+from bray_core.protocols import TrainerProtocol
 from bray_model import ModelConfig
 
 
@@ -25,7 +25,7 @@ def learn(
     title: str,
     make_teams: Callable[[int], TeamEnvironment],
     module: nn.Module,
-    make_trainer: Callable[..., Trainer],
+    make_trainer: Callable[..., TrainerProtocol],
     experience: BufferConfig | ReplayConfig,
     pace: Pace,
     *,

@@ -20,7 +20,7 @@ from bray_actor import PolicyActor, PolicyConfig, Recorder
 from bray_actor.atari import is_atari
 from bray_actor.gamecores.fleet import lanes_at
 from bray_actor.policy.lane_barrier import LaneBarrier
-from bray_core.protocols import Actor, Buffer, Model
+from bray_core.protocols import ActorProtocol, BufferProtocol, ModelProtocol
 
 
 def network(config: Config, spaces: Spaces, seed: int) -> AnyPolicy:
@@ -35,8 +35,8 @@ def network(config: Config, spaces: Spaces, seed: int) -> AnyPolicy:
 def make_trainer(
     template: Template,
     seed: int,
-    model: Model,
-    buffer: Buffer,
+    model: ModelProtocol,
+    buffer: BufferProtocol,
     spaces: Spaces,
     directory: Path,
 ) -> PPOTrainer:
@@ -53,8 +53,13 @@ def make_trainer(
 
 
 def make_actors(
-    template: Template, seed: int, model: Model, buffer: Buffer, episodes: Path, worker: int = 0
-) -> Callable[[str], Actor]:
+    template: Template,
+    seed: int,
+    model: ModelProtocol,
+    buffer: BufferProtocol,
+    episodes: Path,
+    worker: int = 0,
+) -> Callable[[str], ActorProtocol]:
     """Make the session factory of one actor worker, in the worker's process.
 
     Args:

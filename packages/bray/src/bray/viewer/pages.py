@@ -42,7 +42,7 @@ _MAX_POINTS = 24_000
 _MAX_PAGE = 200
 
 
-class Pages:
+class ViewerPages:
     """Answers for one project.
 
     Args:

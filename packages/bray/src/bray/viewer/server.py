@@ -14,7 +14,7 @@ from aiohttp import web
 
 from bray.viewer.builder import Builder
 from bray.viewer.guard import Guard
-from bray.viewer.pages import Pages
+from bray.viewer.pages import ViewerPages
 from bray.viewer.project import Project
 from bray.viewer.rendering import names_of
 from bray_core.errors import ConfigError, PortInUseError
@@ -73,7 +73,7 @@ class Viewer:
         if builder is not None and builder.is_dir():  # the first run is yet to be started
             project.mkdir(parents=True, exist_ok=True)
         trials = Project(project)
-        self._pages = Pages(trials, names_of(renders), imports_renders=imports_renders)
+        self._pages = ViewerPages(trials, names_of(renders), imports_renders=imports_renders)
         self._builder = Builder(builder, trials.path)
         self._host, self._port = host, port
         self._loop = EventLoopThread("viewer")
