@@ -31,6 +31,7 @@ def load_yaml(
     schema: type[T] | Callable[[Mapping[str, Any]], type[T]],
     overrides: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    renamed: Mapping[str, str] | None = None,
 ) -> T:
     """Read a YAML file into the dataclass `schema`.
 
@@ -41,6 +42,7 @@ def load_yaml(
             returns one for the file's settings.
         overrides: `key.path=value`, the value in YAML syntax; they win over all else.
         environment: variables, of which those such as `BRAY_KEY__PATH` set `key.path`.
+        renamed: old names of keys of the top level, with those that they are read as.
 
     Raises:
         SettingsError: a line a problem, `file:line:column: key.path: expected …, got …`, with the
@@ -48,20 +50,41 @@ def load_yaml(
         ConfigError: there is no such file, or an override is of no such form.
     """
     root = read(path)
+    return _load(_overridden(root, overrides, environment, renamed), schema)
+
+
+def _overridden(
+    root: Value,
+    overrides: Sequence[str],
+    environment: Mapping[str, str] | None,
+    renamed: Mapping[str, str] | None,
+) -> Value:
+    for old, new in (renamed or {}).items():
+        if isinstance(root.value, dict) and old in root.value:
+            child = root.value.pop(old)
+            if new in root.value:
+                text = f"{old}: is `{new}` today, and that is given, too: remove one"
+                raise SettingsError([Problem(child.place, old, text)])
+            root.value = {new: child, **root.value}
     for name, text in (environment or {}).items():
         if name.startswith(PREFIX) and "__" in name:
             key = name.removeprefix(PREFIX).lower().replace("__", ".")
             override(root, f"{key}={text}", f"environment {name}")
     for written in overrides:
         override(root, written, COMMAND_LINE)
-    return _load(root, schema)
+    return root
 
 
 def load_text(
-    text: str, source: str, schema: type[T] | Callable[[Mapping[str, Any]], type[T]]
+    text: str,
+    source: str,
+    schema: type[T] | Callable[[Mapping[str, Any]], type[T]],
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    renamed: Mapping[str, str] | None = None,
 ) -> T:
-    """Read the YAML text of `source` into the dataclass `schema`; errors as in `load_yaml`."""
-    return _load(parse(text, source), schema)
+    """Read the YAML text of `source` into the dataclass `schema`; else as `load_yaml`."""
+    return _load(_overridden(parse(text, source), overrides, environment, renamed), schema)
 
 
 def _load(root: Value, schema: type[T] | Callable[[Mapping[str, Any]], type[T]]) -> T:

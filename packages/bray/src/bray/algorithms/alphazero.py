@@ -17,20 +17,20 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from bray.checks import layers, positive
-from bray.games.benchmark_opponents import MeasuredOpponent, Yardstick, yardstick
+from bray.games.benchmark_opponents import MeasuredOpponent, yardstick
 from bray.games.self_player import SelfPlayer, network, position_layout, turned
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
+from bray.training.algorithm import Algorithm, NoSettings, Parts
 from bray.training.generator import KeepsGenerator
 from bray_algo.games import RowGame
 from bray_algo.search import alphazero
@@ -39,6 +39,11 @@ from bray_buffer import ReplayConfig
 from bray_core.cli import check_interrupted
 from bray_core.layout import Packed
 from bray_core.protocols import BufferProtocol
+from bray_core.settings.ranges import (
+    PositiveFloat,
+    PositiveInt,
+    check_fields,
+)
 from bray_model import ModelConfig
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
@@ -46,65 +51,68 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Config:
-    """Of the algorithm; the defaults are connect four's."""
+class SearchAgentConfig:
+    """How moves are searched for; the defaults are connect four's."""
 
-    num_games: int = 256
-    """That play side by side: the rows of a batch."""
-    num_simulations: int = 40
-    """Of a move in self-play."""
-    play_simulations: int = 400
-    """Of a move in an evaluation."""
-    noise_alpha: float = 1.0
-    """Of the root's Dirichlet noise, about 10 / (legal moves)."""
-    num_random_moves: int = 12
-    """At the beginning of a game, drawn in proportion to the visits."""
-    hidden: tuple[int, ...] = (256, 128)
-    """Units of the network's fully connected layers."""
-    learning_rate: float = 1e-3
-    """AdamW's."""
-    minibatch_size: int = 512
+    num_simulations: PositiveInt = 40
+    """Simulations of a move in self-play. More of them teach more a game, and take longer. 16 to
+    800."""
+    play_simulations: PositiveInt = 400
+    """Simulations of a move in an evaluation."""
+    noise_alpha: PositiveFloat = 1.0
+    """α of the root's Dirichlet noise, about 10 / (legal moves). A small α favours one move."""
+    num_random_moves: PositiveInt = 12
+    """Moves at the beginning of a game that are drawn in proportion to the visits, so that games
+    differ."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PositionReplaySettings:
+    """What the replay of positions holds."""
+
+    capacity: PositiveInt = 150_000
+    """Positions that the replay holds, the newest ones."""
+    samples_per_position: PositiveFloat = 8.0
+    """How often a position is trained on, on average. More learn more from it, until the network
+    knows the replay by heart. 1 to 16."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BoardGameSourceConfig:
+    """Games that a search plays against itself."""
+
+    environment: str
+    """What is played: `tic-tac-toe`, `connect-four` or `connect-four-rows`."""
+    num_games: PositiveInt = 256
+    """Games side by side: the rows of a batch."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlphaZeroConfig:
+    """AlphaZero's hyperparameters; the defaults are connect four's."""
+
+    learning_rate: PositiveFloat = 1e-3
+    """AdamW's step size. 1e-4 to 1e-3."""
+    minibatch_size: PositiveInt = 512
     """Positions of an optimiser step."""
-    minibatches: int = 16
-    """Of a replay: optimiser steps between two versions."""
-    samples_per_position: float = 8.0
-    """How often a position is trained on, in the mean."""
-    capacity: int = 150_000
-    """Positions that the replay holds."""
-    moves_per_round: int = 8
-    """Of every game, between two trainings."""
-    evaluate_every: int = 100_000
+    minibatches: PositiveInt = 16
+    """Minibatches of a replay: optimiser steps between two versions."""
+    moves_per_round: PositiveInt = 8
+    """Moves of every game between two trainings."""
+    evaluate_every: PositiveInt = 100_000
     """Positions between two evaluations."""
 
     def __post_init__(self) -> None:
-        layers(hidden=self.hidden)
-        positive(**{name: value for name, value in asdict(self).items() if name != "hidden"})
-
-    def replay(self, seed: int, keeps_proportion: bool) -> ReplayConfig:
-        """Return the replay's settings: on Ray it has to keep playing and training together."""
-        size = self.minibatches * self.minibatch_size
-        return ReplayConfig(
-            capacity=self.capacity,
-            batch_size=size,
-            min_size=size // 2,
-            seed=seed,
-            samples_per_insert=self.samples_per_position if keeps_proportion else None,
-            error_margin=4.0 * size if keeps_proportion else None,
-        )
-
-
-DEFAULTS = {
-    "tic-tac-toe": Config(
-        num_simulations=32,
-        play_simulations=64,
-        num_random_moves=6,
-        moves_per_round=4,
-        hidden=(128, 64),
-        capacity=30_000,
-        evaluate_every=20_000,
-    )
-}
-"""By task, where others suit it better."""
+        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,7 +128,8 @@ class AlphaZeroTrainer(KeepsGenerator, Trainer):
     def __init__(
         self,
         game: RowGame,
-        config: Config,
+        hidden: tuple[int, ...],
+        config: AlphaZeroConfig,
         seed: int,
         model: Any,
         buffer: BufferProtocol,
@@ -130,7 +139,7 @@ class AlphaZeroTrainer(KeepsGenerator, Trainer):
         self.symmetries = [tuple(map(torch.from_numpy, pair)) for pair in game.symmetries()]
         self.generator = torch.Generator().manual_seed(seed)
         trainer = TrainerConfig(learning_rate=config.learning_rate, prefetch=0, seed=seed)
-        module = network(game, config.hidden, seed)
+        module = network(game, hidden, seed)
         super().__init__(module, buffer, model=model, config=trainer, directory=directory)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
@@ -153,46 +162,47 @@ class AlphaZeroTrainer(KeepsGenerator, Trainer):
         )
 
 
-def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
-) -> AlphaZeroOutcome:
-    """Play and train until the goal is reached or its frames are used up.
-
-    Args:
-        run: of `bray.init`; an existing trial goes on from its checkpoint and its replay.
-        task: tic-tac-toe, connect-four or connect-four-rows, as in `YARDSTICKS`.
-        config: of the algorithm; None: what suits the task.
-        goal: `episode_return` is the share of games not lost (tic-tac-toe) or won (connect four),
-            frames are positions of ended games; `evaluate_at` says nothing here.
-        seed: of network, noise, moves and draws.
-    """
-    config = config or DEFAULTS.get(task, Config())
-    return AlphaZero(run, yardstick(task), config, seed).until(goal)
+def replay_config(parts: Parts, seed: int, *, keeps_proportion: bool) -> ReplayConfig:
+    """Return the replay's settings: on Ray it has to keep playing and training together."""
+    size = parts.trainer.minibatches * parts.trainer.minibatch_size
+    return ReplayConfig(
+        capacity=parts.buffer.capacity,
+        batch_size=size,
+        min_size=size // 2,
+        seed=seed,
+        samples_per_insert=parts.buffer.samples_per_position if keeps_proportion else None,
+        error_margin=4.0 * size if keeps_proportion else None,
+    )
 
 
-class AlphaZero:
+class SearchRun:
     """The components of one launch."""
 
-    def __init__(self, run: Run, measure: Yardstick, config: Config, seed: int) -> None:
+    def __init__(self, run: Run, parts: Parts, seed: int) -> None:
+        config: AlphaZeroConfig = parts.trainer
+        measure = yardstick(parts.source.environment)
         self._run, self._yardstick, self._config, self._seed = run, measure, config, seed
+        self._agent, self._samples_per_position = parts.agent, parts.buffer.samples_per_position
         game = measure.game
-        self._module = network(game, config.hidden, seed)
-        batching = ModelConfig(max_batch_size=config.num_games)
+        self._module = network(game, parts.model.hidden, seed)
+        batching = ModelConfig(max_batch_size=parts.source.num_games)
         self.model = run.model("policy", self._module, game.observation(game.initial(1)), batching)
-        self._replay = config.replay(seed, keeps_proportion=not run.is_local)
+        self._replay = replay_config(parts, seed, keeps_proportion=not run.is_local)
         self._buffer = run.buffer("positions", position_layout(game), self._replay)
-        parts = game, config, seed, self.model, self._buffer, run.experiment.checkpoints
-        self._trainer: Any = run.trainer("alphazero", partial(AlphaZeroTrainer, *parts))
+        made = game, parts.model.hidden, config, seed, self.model, self._buffer
+        self._trainer: Any = run.trainer(
+            "alphazero", partial(AlphaZeroTrainer, *made, run.experiment.checkpoints)
+        )
         search = SearchConfig(
-            num_simulations=config.num_simulations, noise_alpha=config.noise_alpha
+            num_simulations=parts.agent.num_simulations, noise_alpha=parts.agent.noise_alpha
         )
         self._player = SelfPlayer(
             game,
             self.model,
             self._buffer,
-            num_games=config.num_games,
+            num_games=parts.source.num_games,
             search=search,
-            num_random_moves=config.num_random_moves,
+            num_random_moves=parts.agent.num_random_moves,
             seed=seed,
         )
         self._started, self._frames, self._replays = time.monotonic(), 0, 0
@@ -222,7 +232,7 @@ class AlphaZero:
         self._trainer.wait(0)  # raises what it failed with
         self._frames += self._player.play(self._config.moves_per_round)
         if self._run.is_local and self._frames >= self._replay.min_size:
-            samples = int(self._frames * self._config.samples_per_position)
+            samples = int(self._frames * self._samples_per_position)
             due = samples // self._replay.batch_size - self._replays
             if due > 0:
                 self._trainer.run(due)
@@ -235,7 +245,7 @@ class AlphaZero:
         found = self._yardstick.measure(
             alphazero.evaluator(self._module),
             goal.evaluation_episodes,
-            num_simulations=self._config.play_simulations,
+            num_simulations=self._agent.play_simulations,
             seed=seed,
         )
         logger.info("%d positions, version %d: %s", self._frames, version, found)
@@ -253,3 +263,43 @@ class AlphaZero:
     def _save(self) -> None:
         if self._run.is_local:
             self._trainer.run(0)
+
+
+class AlphaZero(Algorithm[AlphaZeroConfig]):
+    """A search plays itself, and a network learns what the search found.
+
+    Frames are positions of ended games; a return is the share of games not lost (tic-tac-toe) or
+    won (connect four).
+    """
+
+    title = "AlphaZero"
+    example = "tic-tac-toe"
+    pacing = "ratio"
+    serves = "function"
+    short_run = ("goal.max_frames=1024",)
+    configs: ClassVar[dict[str, type[Any]]] = {
+        "agent": SearchAgentConfig,
+        "buffer": PositionReplaySettings,
+        "source": BoardGameSourceConfig,
+        "actor": NoSettings,
+        "trainer": AlphaZeroConfig,
+    }
+
+    @classmethod
+    def defaults(cls, task: str) -> Mapping[str, Any]:
+        """Return connect four's settings, or those of a game as small as tic-tac-toe."""
+        if task != "tic-tac-toe":
+            return {"model.hidden": (256, 128)}
+        return {
+            "model.hidden": (128, 64),
+            "agent.num_simulations": 32,
+            "agent.play_simulations": 64,
+            "agent.num_random_moves": 6,
+            "buffer.capacity": 30_000,
+            "trainer.moves_per_round": 4,
+            "trainer.evaluate_every": 20_000,
+        }
+
+    def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
+        """Play and train; see `Algorithm`."""
+        return SearchRun(run, self.parts, seed).until(goal)

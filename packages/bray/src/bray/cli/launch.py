@@ -1,4 +1,4 @@
-"""Where and how `bray train` and `bray recipe` run: the options that both have."""
+"""Where and how `bray train` runs: the options that say so."""
 
 from __future__ import annotations
 

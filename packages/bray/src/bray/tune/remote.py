@@ -14,6 +14,7 @@ start by itself listens on all interfaces of the machine. Each trial runs its re
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -25,9 +26,8 @@ import torch
 
 import bray
 from bray.goal import Goal
-from bray.registry import defaults, load
 from bray.run import Run
-from bray_core.config import from_mapping, to_mapping
+from bray.templates.loading import compose
 from bray_core.errors import CodecError, ConfigError, MissingExtraError
 from bray_core.trials.experiment import write_atomic
 
@@ -42,9 +42,9 @@ _MAX_DIGITS = 20
 
 
 def trainable(
-    recipe: str, task: str, goal: Goal, *, seed: int = 1, report_every: int = 4096
+    algorithm: str, task: str, goal: Goal, *, seed: int = 1, report_every: int = 4096
 ) -> Callable[[dict[str, Any]], None]:
-    """Return a function that `tune.Tuner` can run: Tune's config is settings of the recipe.
+    """Return a function that `tune.Tuner` can run: Tune's config is settings of the algorithm.
 
     It reports `frames`, `elapsed_s`, the mean training `return` (once an episode has ended; if none
     has, that of the evaluation) and at the end the `evaluation_return`. Each report brings a
@@ -53,24 +53,23 @@ def trainable(
     settings that count are the new ones. A replay is not in it.
 
     Args:
-        recipe: its name, such as `ppo`.
-        task: such as a Gymnasium id.
+        algorithm: name of the algorithm, such as `ppo`.
+        task: what is played, such as a Gymnasium id.
         goal: when a trial evaluates and ends; its frames are those of the whole trial.
         seed: of every trial.
         report_every: frames between two reports.
 
     Raises:
-        ConfigError: `report_every` is not positive, or there is no such recipe.
+        ConfigError: `report_every` is not positive, or there is no such algorithm.
     """
     if report_every < 1:
         raise ConfigError(f"report_every: expected 1 or more, got {report_every}")
-    load(recipe)  # refuses what there is not, before any trial
+    compose(algorithm, task)  # refuses what there is not, before any trial
 
     def run_trial(config: dict[str, Any]) -> None:
         torch.set_num_threads(1)
-        module = load(recipe)
-        chosen = to_mapping(defaults(recipe, task)) | _plain(config)
-        settings = from_mapping(chosen, module.Config, f"tune: {recipe}")
+        chosen = [f"{name}={json.dumps(value)}" for name, value in _plain(config).items()]
+        template = compose(algorithm, task, chosen)
         # A new folder each time: the worker that ran this trial before may not have ended yet.
         with tempfile.TemporaryDirectory(prefix="bray-", dir=Path.cwd()) as project:
             folder = Path(project) / "trial"
@@ -80,7 +79,7 @@ def trainable(
             left = replace(goal, max_frames=max(1, goal.budget - played))
             with bray.init(project, folder.name) as run:
                 run.listen(_Reports(run, played, report_every))
-                module.train(run, task, settings, goal=left, seed=seed)
+                template.make().train(run, goal=left, seed=seed)
 
     return run_trial
 

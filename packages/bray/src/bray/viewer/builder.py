@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from bray.templates import template
+from bray.templates import loading, template
 from bray.viewer.drafts import MAX_BYTES, Drafts
 from bray.viewer.exchange import content_of, reply, words
 from bray.viewer.runs import Runs
@@ -110,19 +110,19 @@ def _shipped(name: str) -> dict[str, Any]:
 
     if name not in template.names():
         raise ConfigError(f"template: expected one of {', '.join(template.names())}")
-    settings = look(template.path_of(name).read_text())["settings"]
+    settings = look(loading.path_of(name).read_text())["settings"]
     return {"name": f"{name}.yaml", "text": written(settings, ""), "stamp": None}
 
 
 def _schema(query: Mapping[str, str]) -> dict[str, Any]:
-    """Return the JSON Schema of a recipe's templates, and the recipes that there are."""
-    from bray.registry import names, tuned_task
-    from bray.templates.schema import schema
+    """Return the JSON Schema of an algorithm's templates, and the algorithms that there are."""
+    from bray.registry import names
+    from bray.templates.schema import chosen_schema
     from bray_core.settings.json_schema import json_schema
 
-    recipe, task = words(query, "recipe"), query.get("task", "")
-    known = schema(recipe, tuned_task(recipe, task))
-    return {"recipes": names(), "schema": json_schema(known)}
+    algorithm, task = words(query, "algorithm"), query.get("task", "")
+    known = chosen_schema({"algorithm": algorithm, "source": {"environment": task}})
+    return {"algorithms": names(), "schema": json_schema(known)}
 
 
 def _check(content: Mapping[str, Any]) -> dict[str, Any]:

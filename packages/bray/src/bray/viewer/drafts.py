@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from bray.templates import template
+from bray.templates import loading
 from bray_core.errors import AlreadyExistsError, ConfigError, NotFoundError
 from bray_core.files.regular_file import open_regular, refused
 from bray_core.trials.experiment import write_atomic
@@ -76,7 +76,7 @@ class Drafts:
         path, data = self.path(name), text.encode()
         if len(data) > MAX_BYTES:
             raise ConfigError(f"text: expected {MAX_BYTES} bytes at most, got {len(data)}")
-        template.parse(text, name)
+        loading.parse(text, name)
         with self._lock:
             self._refuse_changed(path, stamp)
             mode = path.stat().st_mode & 0o777 if path.exists() else 0o644

@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from bray.registry import tuned_task
-from bray.templates import template
-from bray.templates.schema import chosen_schema
+from bray.templates import loading
+from bray.templates.schema import RENAMED, chosen_schema, tuned_task
+from bray.training.algorithm import load_algorithm
 from bray_core.config import to_mapping
 from bray_core.errors import ConfigError, SettingsError
 from bray_core.settings.settings_tree import Value, parse, unwrap
@@ -27,15 +27,16 @@ def look(text: str) -> dict[str, Any]:
 
     Returns:
         `{"text", "settings", "form", "problems"}`. `settings` is None where the text is no YAML of
-        settings; `form` is recipe and task whose settings it has, None where it has no recipe;
+        settings; `form` is algorithm and task whose settings it has, None where it has no
+        algorithm;
         each problem is `{"key", "line", "text"}`.
     """
     problems: list[dict[str, Any]] = []
     settings = None
     try:
         # A form cannot show what `*name` stands for, and would write it out.
-        settings = _settings(parse(text, SOURCE, takes_aliases=False))
-        template.parse(text, SOURCE)
+        settings = _renamed(_settings(parse(text, SOURCE, takes_aliases=False)))
+        loading.parse(text, SOURCE)
     except SettingsError as error:
         problems = [
             {"key": one.key, "line": _line(one.place), "text": one.text} for one in error.problems
@@ -62,7 +63,7 @@ def thin(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings without those that are the default, in the order of the schema."""
     try:
         return _thin(settings, chosen_schema(settings))
-    except ConfigError:  # no recipe: then there are no defaults
+    except ConfigError:  # no algorithm: then there are no defaults
         return dict(settings)
 
 
@@ -105,15 +106,23 @@ def _settings(root: Value) -> dict[str, Any] | None:
     return plain if isinstance(plain, dict) else None
 
 
+def _renamed(settings: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return settings with today's names in place of old ones."""
+    for old, new in RENAMED.items():
+        if settings and old in settings and new not in settings:
+            settings = {new: settings.pop(old), **settings}
+    return settings
+
+
 def _form(settings: Mapping[str, Any] | None) -> dict[str, str] | None:
     try:
         chosen_schema(settings or {})
     except ConfigError:
         return None
-    recipe = str((settings or {})["recipe"])
+    algorithm = str((settings or {})["algorithm"])
     source = (settings or {}).get("source")
     task = source.get("environment") if isinstance(source, Mapping) else None
-    return {"recipe": recipe, "task": tuned_task(recipe, task)}
+    return {"algorithm": algorithm, "task": tuned_task(load_algorithm(algorithm), task)}
 
 
 def _line(place: str) -> int | None:

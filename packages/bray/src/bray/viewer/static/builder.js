@@ -29,13 +29,13 @@ export class Builder {
   }
 
   async build(state) {
-    this.form = new Form({ onchange: (settings) => this.later({ settings }), onrecipe: (recipe) => this.app.attempt(() => this.recipe(recipe)) });
+    this.form = new Form({ onchange: (settings) => this.later({ settings }), onalgorithm: (algorithm) => this.app.attempt(() => this.algorithm(algorithm)) });
     this.runs = new Runs(this.app, (runs) => this.ran(runs));
     this.opener = h("select", { id: "open", onchange: (e) => this.app.attempt(() => this.pick(e.target.value)) });
     this.file = h("input", { type: "text", id: "file", size: 24, spellcheck: false, autocomplete: "off", "aria-describedby": "folder", oninput: () => this.keep() });
     const save = h("button", { type: "button", id: "save", title: "s", onclick: () => this.act(() => this.save()) }, "Save");
     const start = h("button", { type: "button", id: "start", title: "Saves first, if there is something to save (r)", onclick: () => this.act(() => this.start()) }, "Start");
-    this.news = h("p", { id: "builder-news", role: "status" }, "Opening…");  // recipes are loaded: seconds the first time
+    this.news = h("p", { id: "builder-news", role: "status" }, "Opening…");  // algorithms are loaded: seconds the first time
     this.list = h("section", { className: "panel problems", "aria-label": "Problems", hidden: true });
     this.text = h("textarea", { id: "yaml", rows: 16, spellcheck: false, "aria-describedby": "yaml-help", oninput: () => this.later({}) });
     put(this.main, h("div", { className: "bar" }, h("h1", {}, "Builder"), h("label", {}, "Open ", this.opener), h("span", { id: "folder", className: "faint" }, `Files are written to ${state.folder}`)),
@@ -123,29 +123,29 @@ export class Builder {
   async follow({ settings, form }) {
     this.form.element.disabled = !form;
     if (!form) return;
-    const key = `${form.recipe}/${form.task}`, isNew = key !== this.shown;
+    const key = `${form.algorithm}/${form.task}`, isNew = key !== this.shown;
     if (isNew) {
-      const { schema, recipes } = await get(["builder", "schema"], form);
-      this.form.build(schema, recipes);
+      const { schema, algorithms } = await get(["builder", "schema"], form);
+      this.form.build(schema, algorithms);
       this.shown = key;
     }
     this.form.set(settings, isNew);
   }
 
   // Another algorithm: settings that it does not have are left out, and named.
-  async recipe(recipe) {
+  async algorithm(algorithm) {
     await this.settle();
-    this.form.element.disabled = true; // what is typed meanwhile would be of the recipe before
+    this.form.element.disabled = true; // what is typed meanwhile would be of the algorithm before
     try {
-      await this.change(recipe, (await get(["builder", "schema"], { recipe })).schema);
+      await this.change(algorithm, (await get(["builder", "schema"], { algorithm })).schema);
     } finally {
       this.form.element.disabled = false;
-      this.form.fields.get("recipe").input.focus();
+      this.form.fields.get("algorithm").input.focus();
     }
   }
 
-  async change(recipe, schema) {
-    const left = [], settings = { ...this.settings, recipe };
+  async change(algorithm, schema) {
+    const left = [], settings = { ...this.settings, algorithm };
     for (const [part, { properties }] of Object.entries(schema.properties)) {
       if (!properties || !isPart(settings[part])) continue;
       const known = Object.entries(settings[part]).filter(([name]) => name in properties || !this.form.fields.has(`${part}.${name}`));
@@ -153,7 +153,7 @@ export class Builder {
       settings[part] = Object.fromEntries(known);
     }
     await this.check({ settings });
-    this.say(left.length ? `${recipe} has no ${left.join(", ")}: left out.` : `The recipe is ${recipe} now.`);
+    this.say(left.length ? `${algorithm} has no ${left.join(", ")}: left out.` : `The algorithm is ${algorithm} now.`);
   }
 
   tell() {

@@ -3,20 +3,20 @@
 import { h, put } from "./dom.js";
 
 export class Form {
-  // onchange is told all settings; onrecipe the recipe that is chosen.
-  constructor({ onchange, onrecipe }) {
-    Object.assign(this, { onchange, onrecipe, settings: {}, fields: new Map() });
+  // onchange is told all settings; onalgorithm the algorithm that is chosen.
+  constructor({ onchange, onalgorithm }) {
+    Object.assign(this, { onchange, onalgorithm, settings: {}, fields: new Map() });
     this.element = h("fieldset", { className: "form", "aria-label": "Settings" });
   }
 
-  build(schema, recipes) {
+  build(schema, algorithms) {
     const focused = document.activeElement?.id, from = document.activeElement?.selectionStart;
     this.fields.clear();
     const alone = Object.entries(schema.properties).filter(([, one]) => !one.properties);
     const parts = Object.entries(schema.properties).filter(([, one]) => one.properties);
-    const recipe = { enum: recipes, description: schema.description, chosen: true };
+    const algorithm = { enum: algorithms, description: schema.description, chosen: true };
     put(this.element,
-      group("run", "What it is.", alone.map(([name, one]) => this.field(null, name, name === "recipe" ? recipe : one, false))),
+      group("run", "What it is.", alone.map(([name, one]) => this.field(null, name, name === "algorithm" ? algorithm : one, false))),
       parts.map(([part, one]) => group(part, one.description, Object.entries(one.properties).map(([name, below]) => this.field(part, name, below, one.required?.includes(name))))));
     const again = focused && document.getElementById(focused);
     if (again && this.element.contains(again)) {
@@ -48,7 +48,7 @@ export class Form {
 
   take(key) {
     const { part, name, type, input } = this.fields.get(key);
-    if (key === "recipe") return this.onrecipe(input.value);
+    if (key === "algorithm") return this.onalgorithm(input.value);
     if (part && !isPart(this.settings[part])) this.settings[part] = {};
     const place = part ? this.settings[part] : this.settings;
     const value = type.read(input.value.trim());
@@ -70,7 +70,7 @@ export class Form {
   }
 
   mark(field, value) {
-    const isSet = value != null && field.name !== "recipe";
+    const isSet = value != null && field.name !== "algorithm";
     field.element.classList.toggle("set", isSet);
     field.reset.hidden = !isSet || field.isNeeded || field.input.tagName === "SELECT";
   }
@@ -97,7 +97,7 @@ export class Form {
 }
 
 function group(name, words, fields) {
-  const none = h("p", { className: "faint" }, "This recipe has no settings here.");
+  const none = h("p", { className: "faint" }, "This algorithm has no settings here.");
   return h("fieldset", { className: "panel part" }, h("legend", {}, name), h("p", { className: "faint" }, words), h("div", { className: "fields" }, fields.length ? fields : none));
 }
 
