@@ -1,4 +1,4 @@
-"""Makes a trial of each recipe with the code at hand: `python tests/old_trials/make.py FOLDER`.
+"""Makes a trial of each algorithm with the code at hand: `python tests/old_trials/make.py FOLDER`.
 
 `tests/test_old_trials.py` resumes what was kept of earlier code. A format that changes gets a
 folder of its own here, made by the last code of the format before it.
@@ -18,12 +18,8 @@ import numpy as np
 
 from bray.cli.launch import Launch
 from bray.cli.train import run_template
-from bray.goal import Goal
-from bray.registry import load
-from bray.retention import Keep
 from bray.sources import demonstrations
-from bray.templates.template import Template
-from bray_core.config import with_overrides
+from bray.templates.loading import compose
 from bray_core.protocols import Answer
 
 ON_POLICY = "num_envs=2 hidden=[4] segment_length=8"
@@ -64,7 +60,7 @@ TRIALS = {
     "selfplay": ("selfplay", "tic-tac-toe", SELFPLAY),
     "td3": ("td3", "Pendulum-v1", OFF_POLICY),
 }
-"""Recipe, task and settings: as small as they go."""
+"""Algorithm, task and settings: as small as they go."""
 DEMONSTRATIONS = "demonstrations"
 MAX_FRAMES = 64
 _KEPT = ("buffers/**/*", "checkpoints/*", "models/**/versions/*", "launches/*/*.jsonl", "*.json")
@@ -83,18 +79,11 @@ class _Demonstrator:
 
 def make(name: str) -> None:
     """Make one trial in the working directory."""
-    recipe, task, settings = TRIALS[name]
-    goal = Goal(episode_return=1e6, evaluate_at=1e6, max_frames=MAX_FRAMES, evaluation_episodes=2)
-    config = with_overrides(load(recipe).Config(), settings.split())
-    template = Template(
-        recipe=recipe,
-        environment=task,
-        settings=config,
-        seed=1,
-        goal=goal,
-        keep=Keep(checkpoints=1, versions=2),
-    )
-    run_template(template, Launch(project=Path(), trial=name))
+    algorithm, task, settings = TRIALS[name]
+    goal = ["episode_return=1e6", "evaluate_at=1e6", "evaluation_episodes=2"]
+    few = ["keep.checkpoints=1", "keep.versions=2", f"goal.max_frames={MAX_FRAMES}"]
+    written = [*settings.split(), *(f"goal.{one}" for one in goal), *few]
+    run_template(compose(algorithm, task, written), Launch(project=Path(), trial=name))
 
 
 def _files(trial: Path) -> Iterator[Path]:
