@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bray.goal import Goal, Outcome
 from bray.run import Run
+from bray.sources.gamecores import NO_GAMECORES, GamecoresConfig
 from bray.training.actor_critic import ActorCriticConfig, ActorCriticTrainer
 from bray.training.on_policy import Flow, learn
 from bray_algo import n_step
@@ -52,7 +53,13 @@ class A2CTrainer(ActorCriticTrainer):
 
 
 def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
+    run: Run,
+    task: str,
+    config: Config | None = None,
+    *,
+    goal: Goal,
+    seed: int = 1,
+    wire: GamecoresConfig = NO_GAMECORES,
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 
@@ -62,9 +69,11 @@ def train(
         config: of the algorithm.
         goal: the evaluation's return, and when to give up.
         seed: of network, environments and draws.
+        wire: gamecores that play over the wire; by default runners do.
     """
     config = config or Config()
     num_workers = 1 if run.is_local else config.num_workers
-    flow = Flow(batch_steps=config.segment_length * config.num_envs * num_workers)
+    players = wire.num_processes if wire.are_used else num_workers
+    flow = Flow(batch_steps=config.segment_length * config.num_envs * players)
     title = f"A2C on {task}"
-    return learn(run, title, task, config, A2CTrainer, flow, goal=goal, seed=seed)
+    return learn(run, title, task, config, A2CTrainer, flow, goal=goal, seed=seed, wire=wire)

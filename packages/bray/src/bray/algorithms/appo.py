@@ -18,6 +18,7 @@ from bray.checks import positive
 from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.sources import atari
+from bray.sources.gamecores import NO_GAMECORES, GamecoresConfig
 from bray.training.actor_critic import ActorCriticConfig, ActorCriticTrainer
 from bray.training.generator import KeepsGenerator
 from bray.training.on_policy import Flow, learn
@@ -113,7 +114,13 @@ class APPOTrainer(KeepsGenerator, ActorCriticTrainer):
 
 
 def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
+    run: Run,
+    task: str,
+    config: Config | None = None,
+    *,
+    goal: Goal,
+    seed: int = 1,
+    wire: GamecoresConfig = NO_GAMECORES,
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 
@@ -123,7 +130,8 @@ def train(
         config: of the algorithm.
         goal: the evaluation's return, and when to give up.
         seed: of network, environments and draws.
+        wire: gamecores that play over the wire; by default runners do.
     """
     config = config or Config()
-    title, flow = f"APPO on {task}", Flow.of(config)
-    return learn(run, title, task, config, APPOTrainer, flow, goal=goal, seed=seed)
+    title, flow = f"APPO on {task}", Flow.of(config, wire)
+    return learn(run, title, task, config, APPOTrainer, flow, goal=goal, seed=seed, wire=wire)

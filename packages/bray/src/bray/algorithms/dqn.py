@@ -20,6 +20,7 @@ from bray.checks import fraction, layers, positive
 from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.sources.environments import Spaces
+from bray.sources.gamecores import NO_GAMECORES, GamecoresConfig
 from bray.training.off_policy import OffPolicyConfig, learn
 from bray_algo import mlp, schedules
 from bray_algo.losses import dqn
@@ -156,7 +157,13 @@ class DQNTrainer(Trainer):
 
 
 def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
+    run: Run,
+    task: str,
+    config: Config | None = None,
+    *,
+    goal: Goal,
+    seed: int = 1,
+    wire: GamecoresConfig = NO_GAMECORES,
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 
@@ -166,6 +173,7 @@ def train(
         config: of the algorithm.
         goal: the evaluation's return, and when to give up.
         seed: of network, environments and draws.
+        wire: gamecores that play over the wire; by default runners do.
     """
     config = config or Config()
     spaces = Spaces.of(task)
@@ -173,4 +181,4 @@ def train(
     replay = config.replay(run.is_local, prioritized=config.prioritized)
     make = partial(DQNTrainer, spaces, config, seed)
     title = f"DQN on {task}"
-    return learn(run, title, spaces, config, module, make, replay, goal=goal, seed=seed)
+    return learn(run, title, spaces, config, module, make, replay, goal=goal, seed=seed, wire=wire)

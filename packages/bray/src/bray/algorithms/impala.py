@@ -15,6 +15,7 @@ from bray.checks import positive
 from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.sources import atari
+from bray.sources.gamecores import NO_GAMECORES, GamecoresConfig
 from bray.training.actor_critic import ActorCriticConfig, ActorCriticTrainer
 from bray.training.on_policy import Flow, learn
 from bray_algo.losses import vtrace_actor_critic
@@ -72,7 +73,13 @@ class IMPALATrainer(ActorCriticTrainer):
 
 
 def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
+    run: Run,
+    task: str,
+    config: Config | None = None,
+    *,
+    goal: Goal,
+    seed: int = 1,
+    wire: GamecoresConfig = NO_GAMECORES,
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 
@@ -82,7 +89,8 @@ def train(
         config: of the algorithm.
         goal: the evaluation's return, and when to give up.
         seed: of network, environments and draws.
+        wire: gamecores that play over the wire; by default runners do.
     """
     config = config or Config()
-    title, flow = f"IMPALA on {task}", Flow.of(config)
-    return learn(run, title, task, config, IMPALATrainer, flow, goal=goal, seed=seed)
+    title, flow = f"IMPALA on {task}", Flow.of(config, wire)
+    return learn(run, title, task, config, IMPALATrainer, flow, goal=goal, seed=seed, wire=wire)

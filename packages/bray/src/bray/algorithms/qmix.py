@@ -23,7 +23,7 @@ from bray.checks import fraction, layers, positive
 from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.sources.cooperative_tasks import make_teams
-from bray.training.learning import Pace
+from bray.training.loop import Turn
 from bray.training.team_learning import learn
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_actor.runners.teams import Teams
@@ -230,7 +230,7 @@ def train(
         modules["policy"],
         partial(QMixTrainer, modules, config, seed),
         config.replay,
-        Pace(
+        Turn(
             steps=config.steps_per_collect,
             replays=config.replays_per_collect,
             warmup_frames=config.warmup_frames,

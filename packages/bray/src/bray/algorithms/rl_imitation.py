@@ -22,6 +22,7 @@ from bray.policies.networks import Policy, make_policy
 from bray.run import Run
 from bray.sources import demonstrations
 from bray.sources.environments import Spaces
+from bray.sources.gamecores import NO_GAMECORES, GamecoresConfig
 from bray.training.on_policy import Flow, learn
 from bray_algo import schedules
 from bray_algo.distributions import outputs as distribution
@@ -73,6 +74,8 @@ class ImitatingTrainer(ppo.PPOTrainer):
     def __init__(
         self, module: Any, buffer: BufferProtocol, *, part: Config, seed: int, **rest: Any
     ):
+        self.frames = 0
+        """Environment steps trained on, by which the imitation fades."""
         self.demonstrated = demonstrations.source(
             part.demonstrations,
             *_step_specs(buffer.layout),
@@ -89,6 +92,7 @@ class ImitatingTrainer(ppo.PPOTrainer):
         Args:
             replay: a `Packed` of each buffer, by name.
         """
+        self.frames += int(replay["experience"].tree["length"].sum())
         demonstrated = to_torch(replay["demonstrations"], self.device)
         count, size = len(replay["demonstrations"].block), self.part.minibatch_size
         for batch in super().handle(replay["experience"]):
@@ -116,6 +120,15 @@ class ImitatingTrainer(ppo.PPOTrainer):
             imitation_weight=weight,
         )
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps beside the module and the optimiser."""
+        return {**super().state_dict(), "frames": self.frames}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` kept."""
+        super().load_state_dict(state)
+        self.frames = state["frames"]
+
 
 def _step_specs(segments: Layout) -> tuple[Nested, Nested]:
     """Return the specs of one observation and one action from those of a segment."""
@@ -125,7 +138,13 @@ def _step_specs(segments: Layout) -> tuple[Nested, Nested]:
 
 
 def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
+    run: Run,
+    task: str,
+    config: Config | None = None,
+    *,
+    goal: Goal,
+    seed: int = 1,
+    wire: GamecoresConfig = NO_GAMECORES,
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 
@@ -135,6 +154,7 @@ def train(
         config: of the algorithm.
         goal: the evaluation's return, and when to give up.
         seed: of network, environments and draws.
+        wire: gamecores that play over the wire; by default runners do.
     """
     config = config or Config()
     spaces = Spaces.of(task)
@@ -156,5 +176,6 @@ def train(
         Flow(config.steps_per_replay),
         goal=goal,
         seed=seed,
+        wire=wire,
         module=module,
     )

@@ -22,6 +22,7 @@ from bray.goal import Goal, Outcome
 from bray.policies.continuous import ActionBounds, Critics
 from bray.run import Run
 from bray.sources.environments import Spaces
+from bray.sources.gamecores import NO_GAMECORES, GamecoresConfig
 from bray.training.off_policy import OffPolicyConfig, learn
 from bray_algo import mlp
 from bray_algo.distributions import squashed_gaussian
@@ -184,7 +185,13 @@ class SACTrainer(Trainer):
 
 
 def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
+    run: Run,
+    task: str,
+    config: Config | None = None,
+    *,
+    goal: Goal,
+    seed: int = 1,
+    wire: GamecoresConfig = NO_GAMECORES,
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 
@@ -194,6 +201,7 @@ def train(
         config: of the algorithm.
         goal: the evaluation's return, and when to give up.
         seed: of networks, environments and draws.
+        wire: gamecores that play over the wire; by default runners do.
     """
     config = config or Config()
     spaces = Spaces.of(task)
@@ -201,4 +209,4 @@ def train(
     replay = config.replay(run.is_local)
     make = partial(SACTrainer, spaces, config, seed)
     title = f"SAC on {task}"
-    return learn(run, title, spaces, config, module, make, replay, goal=goal, seed=seed)
+    return learn(run, title, spaces, config, module, make, replay, goal=goal, seed=seed, wire=wire)

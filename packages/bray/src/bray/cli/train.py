@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bray.cli.launch import Launch
 from bray.goal import Goal
@@ -71,16 +71,13 @@ def run_template(
     torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
     with launch.open(template.to_mapping(), template.keep) as run:
         with meanwhile or nullcontext():
-            if template.wire.num_processes:
-                from bray.training.wire_loop import train_over_the_wire
-
-                outcome: Outcome = train_over_the_wire(run, template, template.seed)
-            else:
-                outcome = load(template.recipe).train(
-                    run,
-                    template.environment,
-                    template.settings,
-                    goal=template.goal,
-                    seed=template.seed,
-                )
+            options: dict[str, Any] = {"wire": template.wire} if template.wire.are_used else {}
+            outcome: Outcome = load(template.recipe).train(
+                run,
+                template.environment,
+                template.settings,
+                goal=template.goal,
+                seed=template.seed,
+                **options,
+            )
         return outcome, export_best(run, template.recipe)

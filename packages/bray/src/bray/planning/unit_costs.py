@@ -22,7 +22,8 @@ from bray.goal import Goal
 from bray.planning.capacity import Costs
 from bray.registry import load
 from bray.run import Run
-from bray.templates.template import Template, Wire
+from bray.sources.gamecores import NO_GAMECORES
+from bray.templates.template import Template
 from bray_buffer import BufferConfig
 from bray_buffer.shared.socket_carrier import Sender
 from bray_buffer.shared.worker import BufferWorker
@@ -96,7 +97,7 @@ def _measured(template: Template, seconds: float) -> MeasuredCosts:
     with tempfile.TemporaryDirectory() as folder, _one_core():
         run = _ObservedRun(core_runtime.init(folder, "plan"), seconds, segments)
         with run:
-            _train(run, replace(template, wire=Wire()))
+            _train(run, replace(template, wire=NO_GAMECORES))
             costs = run.costs()
         return MeasuredCosts(costs=costs, frames=run.frames, seconds=run.seconds)
 

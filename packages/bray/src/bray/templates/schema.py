@@ -12,7 +12,8 @@ from typing import Any
 from bray.goal import Goal
 from bray.registry import defaults, load, names, tuned_task
 from bray.retention import Keep
-from bray.templates.template import Enable, RenderPart, Template, Wire
+from bray.sources.gamecores import NO_GAMECORES, GamecoresConfig
+from bray.templates.template import Enable, RenderPart, Template
 from bray_core.errors import ConfigError
 from bray_core.settings.bounds import bounds
 from bray_core.settings.json_schema import descriptions, json_schema
@@ -40,7 +41,7 @@ _SETTINGS = {
 """All others are the trainer's."""
 _PART_OF = {setting: part for part, settings in _SETTINGS.items() for setting in settings}
 
-WIRE = ("ppo",)
+WIRE = ("a2c", "appo", "dqn", "impala", "ppo", "rl_imitation", "sac", "td3")
 """Recipes that simulators of other processes can play for, over the wire."""
 _WIRE = {"num_processes": "source", "port": "actor", "record_every": "actor"}
 
@@ -105,7 +106,7 @@ def _part(recipe: str, task: str, part: str) -> type[Any]:
         made.append(("environment", str, _plain(words)))
     made += _fields(config, default, lambda name: part_of(name) == part)
     if recipe in WIRE:
-        made += _fields(Wire, Wire(), lambda name: _WIRE[name] == part)
+        made += _fields(GamecoresConfig, NO_GAMECORES, lambda name: _WIRE[name] == part)
     return make_dataclass(part, made, frozen=True, kw_only=True)
 
 
@@ -157,7 +158,7 @@ def template_of(loaded: Any) -> Template:
     """
     recipe = loaded.recipe
     settings = _config(load(recipe).Config, loaded, part_of)
-    wire = _config(Wire, loaded, _WIRE.__getitem__) if recipe in WIRE else Wire()
+    wire = _config(GamecoresConfig, loaded, _WIRE.__getitem__) if recipe in WIRE else NO_GAMECORES
     if loaded.seed < 0:
         raise ConfigError(f"seed: expected 0 or more, got {loaded.seed}")
     if wire.num_processes:
@@ -184,10 +185,10 @@ def _config(config: type[Any], loaded: Any, part: typing.Callable[[str], str]) -
         raise ConfigError(f"{part(name)}.{error}" if name in names else str(error)) from error
 
 
-def _check_wire(settings: Any, wire: Wire) -> None:
+def _check_wire(settings: Any, wire: GamecoresConfig) -> None:
     """Refuse what the lockstep over the wire cannot share out."""
     lanes = wire.num_processes * settings.num_envs
-    if settings.steps_per_replay % lanes:
+    if hasattr(settings, "steps_per_replay") and settings.steps_per_replay % lanes:
         raise ConfigError(
             f"trainer.steps_per_replay: expected a multiple of the {lanes} environments "
             f"(source.num_processes × source.num_envs), got {settings.steps_per_replay}"
@@ -196,9 +197,4 @@ def _check_wire(settings: Any, wire: Wire) -> None:
         raise ConfigError(
             f"actor.num_workers: expected a divisor of source.num_processes="
             f"{wire.num_processes}, got {settings.num_workers}"
-        )
-    if settings.memory_size:
-        raise ConfigError(
-            f"model.memory_size: expected 0 over the wire, got {settings.memory_size}: "
-            "set source.num_processes=0"
         )

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 
 from bray.goal import Goal
 from bray.retention import Keep
+from bray.sources.gamecores import NO_GAMECORES, GamecoresConfig
 from bray_core.config import load_text, load_yaml, to_mapping
 from bray_core.errors import ConfigError
 from bray_core.settings.choice import closest
@@ -43,25 +44,6 @@ class RenderPart:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wire:
-    """How environments of other processes play over the wire."""
-
-    num_processes: int = 0
-    """Gamecore processes; 0: the environments are stepped where the policy answers."""
-    port: int = 0
-    """TCP port of all workers together; 0 takes any free one."""
-    record_every: int = 0
-    """Each worker writes 1 in so many episodes to the trial's `episodes/`; 0 writes none."""
-
-    def __post_init__(self) -> None:
-        for name in ("num_processes", "record_every"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name}: expected 0 or more, got {getattr(self, name)}")
-        if not 0 <= self.port <= 65535:
-            raise ConfigError(f"port: expected 0 to 65535, got {self.port}")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Template:
     """A whole run."""
 
@@ -75,7 +57,7 @@ class Template:
     """Whether it trains, or serves what it has trained."""
     seed: int = 1
     """Of everything random."""
-    wire: Wire = field(default_factory=Wire)
+    wire: GamecoresConfig = NO_GAMECORES
     render: RenderPart = field(default_factory=RenderPart)
     goal: Goal = field(default_factory=Goal)
     keep: Keep = field(default_factory=Keep)

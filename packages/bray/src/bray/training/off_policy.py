@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,9 +14,10 @@ from bray.checks import fraction, positive
 from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.sources.environments import Spaces, make_environments
+from bray.sources.gamecores import NO_GAMECORES, GamecorePlay, GamecoresConfig, gamecores
 from bray.training.evaluation import evaluate_latest
-from bray.training.learning import Learning, Pace
-from bray_actor import Runner, segment_spec
+from bray.training.loop import Loop, Turn
+from bray_actor import PolicyConfig, Runner, segment_spec
 from bray_buffer import ReplayConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
@@ -90,13 +92,13 @@ class OffPolicyConfig:
             error_margin=None if is_local else float(_MARGIN * sampled),
         )
 
-    def pace(self, replay: Any) -> Pace:
+    def turn(self, replay: Any) -> Turn:
         """Return the turns of a local run; what was restored into the replay is not played again.
 
         Args:
             replay: made by `replay`.
         """
-        return Pace(
+        return Turn(
             steps=self.steps_per_collect,
             replays=self.replays_per_collect,
             warmup_frames=max(0, self.warmup_frames - int(replay.stats()["queued"])),
@@ -114,6 +116,7 @@ def learn(
     *,
     goal: Goal,
     seed: int,
+    wire: GamecoresConfig = NO_GAMECORES,
 ) -> Outcome:
     """Make the components and train until the goal is reached or its frames are used up.
 
@@ -127,26 +130,46 @@ def learn(
         replay: settings of the replay.
         goal: the evaluation's return, and when to give up.
         seed: of environments and draws.
+        wire: gamecores that play over the wire; by default runners do.
     """
     n = config.num_envs
-    model = run.model("policy", policy, spaces.example, ModelConfig(max_batch_size=n, pad_to=(n,)))
+    batching = ModelConfig(max_batch_size=n, pad_to=(n,))
+    if wire.are_used:
+        batching = ModelConfig(max_batch_size=n * wire.num_processes)
+        title = f"{title}, gamecores over the wire"
+        if replay.samples_per_insert is not None:  # the turns of more environments bring more
+            ratio = replay.samples_per_insert / wire.num_processes
+            replay = dataclasses.replace(replay, samples_per_insert=ratio)
+    model = run.model("policy", policy, spaces.example, batching)
     layout = Layout(segment_spec(*spaces.recorded, config.steps_per_collect))
     buffer = run.buffer("replay", layout, replay)
     checkpoints = run.experiment.checkpoints
 
-    def play(worker: int) -> Runner:
+    def runner(worker: int) -> Runner:
         environments = make_environments(spaces.environment, n)
         return Runner(environments, model, buffer, seed=seed + 1000 * worker)
 
-    return Learning(
+    if wire.are_used:
+        play = GamecorePlay(
+            environment=spaces.environment,
+            config=wire,
+            num_envs=n,
+            policy=PolicyConfig(seed=seed),
+            num_workers=1 if run.is_local else config.num_workers,
+            seed=seed,
+        )
+        source = gamecores(run, play, model, buffer)
+    else:
+        source = run.rollouts(
+            "rollouts", runner, steps=config.steps_per_collect, num_workers=config.num_workers
+        )
+    return Loop(
         run,
         title,
         model=model,
         trainer=run.trainer("trainer", lambda: make_trainer(model, buffer, checkpoints)),
-        rollouts=run.rollouts(
-            "rollouts", play, steps=config.steps_per_collect, num_workers=config.num_workers
-        ),
-        pace=config.pace(buffer),
+        source=source,
+        turn=config.turn(buffer),
         goal=goal,
         evaluate=partial(
             evaluate_latest, model, policy, spaces.example, spaces.environment, goal, seed=seed

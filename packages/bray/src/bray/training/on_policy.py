@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,11 +13,18 @@ from bray.goal import Goal, Outcome
 from bray.policies.networks import AnyPolicy, example_inputs, make_policy
 from bray.run import Run
 from bray.sources.environments import Spaces
+from bray.sources.gamecores import (
+    NO_GAMECORES,
+    GamecorePlay,
+    GamecoresConfig,
+    gamecores,
+    steps_per_turn,
+)
 from bray.training.compute import chosen, described
 from bray.training.evaluation import evaluate_latest
-from bray.training.learning import Learning, Pace
+from bray.training.loop import Loop, Turn
 from bray.training.players import Players, Settings
-from bray_actor import segment_spec
+from bray_actor import PolicyConfig, segment_spec
 from bray_actor.atari import is_atari
 from bray_buffer import BufferConfig
 from bray_core.errors import ConfigError
@@ -41,9 +49,9 @@ class Flow(NamedTuple):
     """On Ray, processes that train at once, each on a replay of its own."""
 
     @classmethod
-    def of(cls, config: Any) -> Flow:
-        """Return that of an asynchronous recipe, by its config: a worker brings a replay."""
-        steps = config.segment_length * config.num_envs
+    def of(cls, config: Any, wire: GamecoresConfig = NO_GAMECORES) -> Flow:
+        """Return that of an asynchronous recipe: a worker, or all gamecores, bring a replay."""
+        steps = config.segment_length * config.num_envs * max(1, wire.num_processes)
         return cls(steps, config.replays_per_collect, config.max_policy_lag, config.num_ranks)
 
     def check(self) -> None:
@@ -76,8 +84,9 @@ def learn(
     goal: Goal,
     seed: int,
     module: AnyPolicy | None = None,
+    wire: GamecoresConfig = NO_GAMECORES,
 ) -> Outcome:
-    """Play with runners, queue the segments, train on them until the goal is reached.
+    """Play, queue the segments, train on them until the goal is reached.
 
     Args:
         run: of `bray.init`; an existing trial goes on from its checkpoint.
@@ -90,6 +99,7 @@ def learn(
         goal: the evaluation's return, and when to give up.
         seed: of network, environments and draws.
         module: the policy to begin with; by default one that knows nothing.
+        wire: gamecores that play over the wire; by default runners do.
     """
     flow.check()
     spaces = Spaces.of(environment)
@@ -105,20 +115,47 @@ def learn(
         module = make_policy(spaces, settings.hidden, settings.memory_size, seed)
     example = example_inputs(spaces, module.state_size)
     players = Players(spaces, settings, is_local=run.is_local)
-    model = run.model("policy", module, example, players.model_config())
     is_lockstep = flow.max_policy_lag is None
     num_workers = 1 if run.is_local else settings.num_workers
+    batching = players.model_config()
+    if wire.are_used:
+        lanes = wire.num_processes * settings.num_envs // num_workers
+        batching = replace(batching, max_batch_size=lanes, pad_to=())
+        title = f"{title}, gamecores over the wire"
+    model = run.model("policy", module, example, batching)
     buffer = run.buffer(
         "experience",
         segment_layout(spaces, settings.segment_length, module.state_size),
         _queue(flow, settings.segment_length, run.is_local or is_lockstep),
         num_workers=num_ranks,
     )
-    steps = steps_per_collect(
-        flow.batch_steps, settings.num_envs, num_workers if is_lockstep else 1
-    )
+    if wire.are_used:
+        steps = steps_per_turn(flow.batch_steps, wire.num_processes * settings.num_envs)
+        play = GamecorePlay(
+            environment=environment,
+            config=wire,
+            num_envs=settings.num_envs,
+            policy=PolicyConfig(
+                seed=seed, state_size=module.state_size, clip_reward=is_atari(environment)
+            ),
+            num_workers=num_workers,
+            steps_per_version=flow.batch_steps if is_lockstep else None,
+            seed=seed,
+        )
+        source = gamecores(run, play, model, buffer)
+    else:
+        steps = steps_per_collect(
+            flow.batch_steps, settings.num_envs, num_workers if is_lockstep else 1
+        )
+        source = run.rollouts(
+            "rollouts",
+            lambda worker: players.runner(model, buffer, seed + 1000 * worker),
+            steps=steps,
+            lockstep=is_lockstep,
+            num_workers=num_workers,
+        )
     parts = {"model": model, "part": settings, "directory": run.experiment.checkpoints}
-    return Learning(
+    return Loop(
         run,
         title,
         model=model,
@@ -128,14 +165,8 @@ def learn(
             num_workers=num_ranks,
             num_gpus=1.0 if settings.device == "cuda" else 0.0,
         ),
-        rollouts=run.rollouts(
-            "rollouts",
-            lambda worker: players.runner(model, buffer, seed + 1000 * worker),
-            steps=steps,
-            lockstep=is_lockstep,
-            num_workers=num_workers,
-        ),
-        pace=Pace(steps=steps, collects=flow.replays, replays=flow.replays),
+        source=source,
+        turn=Turn(steps=steps, collects=flow.replays, replays=flow.replays),
         goal=goal,
         evaluate=partial(
             evaluate_latest,
