@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 import torch
+from bray.training.wire_loop import train_over_the_wire
 
 import bray
 from bray.sources.environments import Spaces
 from bray.templates.template import load
 from bray.training import wire
 from bray.training.on_policy import segment_layout
-from bray.training.wire_loop import train_over_the_wire
 from bray_actor import GamecoreFleet
 from bray_actor.gamecores.gamecore import play
 from bray_buffer import Buffer, BufferConfig

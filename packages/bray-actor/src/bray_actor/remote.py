@@ -79,6 +79,81 @@ class RemoteActor(RemoteServer):
             tokens=tokens,
             tls=tls,
         )
+        self._reports = PlayReports(self._pool, "actors", "actor/workers_lost")
+
+    def poll(self) -> Played:
+        """Return what was played since the last call, where what makes the actors can tell.
+
+        For that the function given as `actor` returns an object with a method `poll` of its own.
+        Errors are those of `RemoteRollouts.poll`.
+        """
+        return self._reports.poll()
+
+
+class PlayReports:
+    """What the workers of a pool have played, asked of all without waiting for any.
+
+    Args:
+        pool: its workers' `report` returns their process, and what was played since the last one.
+        what: name of these workers in the log.
+        metric: name of the metric that counts those that were lost.
+    """
+
+    def __init__(self, pool: WorkerPool, what: str, metric: str) -> None:
+        self._pool = pool
+        self._what = what
+        self._metric = metric
+        self._lost: set[int] = set()
+        """Workers that died and do not answer yet."""
+        self._pids: dict[int, int] = {}
+        self._asked: dict[int, tuple[Any, float]] = {}
+        """The answer that each worker owes, and since when."""
+        self._silent: set[int] = set()
+
+    def poll(self) -> Played:
+        """Return what was played since the last call; errors as in `RemoteRollouts.poll`."""
+        with telling_what_died():
+            return self._poll()
+
+    def _poll(self) -> Played:
+        played = Played(0, [])
+        now = time.monotonic()
+        for worker in range(self._pool.size):
+            if worker not in self._asked:
+                self._asked[worker] = self._pool.submit("report", worker=worker), now
+        for worker, (ref, since) in list(self._asked.items()):
+            try:
+                left_s = max(0.0, now + _ANSWER_S - time.monotonic())
+                pid, part = self._pool.result(ref, left_s)
+            except DeadlineError:
+                self._note_silent(worker, since)
+                continue
+            except WorkerLostError as error:
+                if gave_up(error):
+                    raise
+                self._note_lost(worker, error)
+                part = Played(0, [])
+            else:
+                if self._pids.setdefault(worker, pid) != pid:
+                    self._note_lost(worker, "it has another process")  # back before it was missed
+                    self._pids[worker] = pid
+                self._lost.discard(worker)
+                self._silent.discard(worker)
+            del self._asked[worker]
+            played = Played(played.frames + part.frames, played.returns + part.returns)
+        return played
+
+    def _note_silent(self, worker: int, since: float) -> None:
+        if worker not in self._silent and time.monotonic() > since + _SILENT_S:
+            self._silent.add(worker)
+            logger.warning("%s: worker %d has not answered for %g s", self._what, worker, _SILENT_S)
+
+    def _note_lost(self, worker: int, error: WorkerLostError | str) -> None:
+        if worker in self._lost:  # being started again
+            return
+        self._lost.add(worker)
+        logger.warning("%s: worker %d is replaced: %s", self._what, worker, error)
+        metrics.record(self._metric, 1, kind="count")
 
 
 class RemoteRollouts:
@@ -115,12 +190,7 @@ class RemoteRollouts:
             max_concurrency=2,
             spread=True,
         )
-        self._lost: set[int] = set()
-        """Workers that died and do not answer yet."""
-        self._pids: dict[int, int] = {}
-        self._asked: dict[int, tuple[Any, float]] = {}
-        """The answer that each worker owes, and since when."""
-        self._silent: set[int] = set()
+        self._reports = PlayReports(self._pool, "rollouts", "actor/rollouts_lost")
 
     def poll(self) -> Played:
         """Return what was played since the last call; the first one starts all workers.
@@ -132,48 +202,7 @@ class RemoteRollouts:
             WorkerLostError: a worker died too often, of these or of any other pool that this
                 process made; quotes its last words.
         """
-        with telling_what_died():
-            return self._poll()
-
-    def _poll(self) -> Played:
-        played = Played(0, [])
-        now = time.monotonic()
-        for worker in range(self._pool.size):
-            if worker not in self._asked:
-                self._asked[worker] = self._pool.submit("report", worker=worker), now
-        for worker, (ref, since) in list(self._asked.items()):
-            try:
-                left_s = max(0.0, now + _ANSWER_S - time.monotonic())
-                pid, part = self._pool.result(ref, left_s)
-            except DeadlineError:
-                self._note_silent(worker, since)
-                continue
-            except WorkerLostError as error:
-                if gave_up(error):
-                    raise
-                self._note_lost(worker, error)
-                part = Played(0, [])
-            else:
-                if self._pids.setdefault(worker, pid) != pid:
-                    self._note_lost(worker, "it has another process")  # back before it was missed
-                    self._pids[worker] = pid
-                self._lost.discard(worker)
-                self._silent.discard(worker)
-            del self._asked[worker]
-            played = Played(played.frames + part.frames, played.returns + part.returns)
-        return played
-
-    def _note_silent(self, worker: int, since: float) -> None:
-        if worker not in self._silent and time.monotonic() > since + _SILENT_S:
-            self._silent.add(worker)
-            logger.warning("rollouts: worker %d has not answered for %g s", worker, _SILENT_S)
-
-    def _note_lost(self, worker: int, error: WorkerLostError | str) -> None:
-        if worker in self._lost:  # being started again
-            return
-        self._lost.add(worker)
-        logger.warning("rollouts: worker %d is replaced: %s", worker, error)
-        metrics.record("actor/rollouts_lost", 1, kind="count")
+        return self._reports.poll()
 
     def close(self) -> None:
         """Kill the workers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
+import os
 import shutil
 import tempfile
 import threading
@@ -211,8 +212,8 @@ class _Worker:
 
     def __init__(self, service: Callable[..., Any], options: dict[str, Any]) -> None:
         is_session_class = inspect.isclass(service) and hasattr(service, "start")
-        hosted: Service = service if is_session_class else service()
-        self._server = ServerThread(hosted, **options)
+        self._hosted: Service = service if is_session_class else service()
+        self._server = ServerThread(self._hosted, **options)
         freeze_what_stays()
 
     def addresses(self) -> list[str]:
@@ -226,3 +227,8 @@ class _Worker:
 
     def stats(self) -> dict[str, float]:
         return self._server.stats()
+
+    def report(self) -> tuple[int, Any]:
+        """Return the process, and what the service says when its own `poll` is called."""
+        hosted: Any = self._hosted
+        return os.getpid(), hosted.poll()

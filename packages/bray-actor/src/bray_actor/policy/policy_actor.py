@@ -70,6 +70,8 @@ class PolicyActor(Actor):
         budget: steps per policy version; None lets every tick through.
         lanes: answers the ticks of a fixed set of sessions together, so that a run repeats; it
             has a budget of its own. None asks the model for each tick by itself.
+        push_timeout_s: how long a full buffer that blocks may hold the session back, in seconds.
+            0: what finds no room is dropped at once, counted and refunded.
 
     Raises:
         ConfigError: both a budget and lanes.
@@ -84,13 +86,15 @@ class PolicyActor(Actor):
         buffer: BufferProtocol | None = None,
         budget: StepBudget | None = None,
         lanes: LaneBarrier | None = None,
+        push_timeout_s: float = 0.0,
     ) -> None:
         if budget is not None and lanes is not None:
-            raise ConfigError("budget: expected None beside lanes, which take steps= themselves")
+            raise ConfigError("budget: expected None beside lanes, which have their own")
         self._model = model
         self._config = config
         self._labels = {"phase": config.phase} if config.phase else {}
         self._buffer = buffer
+        self._push_timeout_s = push_timeout_s
         self._budget = lanes if budget is None else budget
         self._pace = budget
         self._seat = None if lanes is None else lanes.join(session, self._cut)
@@ -111,9 +115,10 @@ class PolicyActor(Actor):
         buffer: BufferProtocol | None = None,
         budget: StepBudget | None = None,
         lanes: LaneBarrier | None = None,
+        push_timeout_s: float = 0.0,
     ) -> Callable[[str], PolicyActor]:
         """Return what a server calls with each session's id."""
-        return lambda session: cls(session, model, config, buffer, budget, lanes)
+        return lambda session: cls(session, model, config, buffer, budget, lanes, push_timeout_s)
 
     @classmethod
     def from_export(
@@ -137,7 +142,7 @@ class PolicyActor(Actor):
         observation = _required(message, "observation")
         self._finish_step(message)
         if self._writer is not None and self._writer.is_full:
-            self._push(self._finish_segment(observation))
+            await self._push(self._finish_segment(observation))
         answer = await self._ask(observation)
         try:
             decision = self._decide(answer.outputs)
@@ -165,19 +170,19 @@ class PolicyActor(Actor):
     async def end(self, body: bytes) -> bytes:
         """Take the last outcome and push the episode's last segment."""
         try:
-            return self._end(await _message(body))
+            return await self._end(await _message(body))
         finally:
             self._drop_segment()  # empty, unless the end was refused: then nobody can repeat it
             if self._seat is not None:
                 self._seat.end()
 
-    def _end(self, message: dict[str, Any]) -> bytes:
+    async def _end(self, message: dict[str, Any]) -> bytes:
         terminated, truncated = _flag(message, "terminated"), _flag(message, "truncated")
         observation = None if terminated else _required(message, "observation")
         self._finish_step(message, terminated, truncated)
         writer = self._writer
         if writer is not None and len(writer):
-            self._push(self._finish_segment(observation, self._return, self._length))
+            await self._push(self._finish_segment(observation, self._return, self._length))
         metrics.record("actor/episode_return", self._return, kind="mean", **self._labels)
         metrics.record("actor/episode_length", self._length, kind="mean", **self._labels)
         metrics.record("actor/episodes", 1, kind="count", **self._labels)
@@ -223,7 +228,7 @@ class PolicyActor(Actor):
     def _cut(self, observation: Nested) -> None:
         """Push the open segment, which `observation` follows, if there is one."""
         if self._writer is not None and len(self._writer):
-            self._push(self._finish_segment(observation))
+            self._push_now(self._finish_segment(observation))
 
     def _refund(self, steps: int) -> None:
         if self._budget is not None:
@@ -280,7 +285,19 @@ class PolicyActor(Actor):
         except SpecError as error:
             raise ServiceError("bad_request", str(error)) from error
 
-    def _push(self, segment: Packed) -> None:
+    async def _push(self, segment: Packed) -> None:
+        """Push a segment; a full buffer may hold the session back meanwhile."""
+        if not self._push_timeout_s:
+            self._push_now(segment)
+            return
+        buffer: Any = self._buffer
+        try:
+            await buffer.push_async(segment, wait=True, timeout_s=self._push_timeout_s)
+        except BaseException:  # also a client that went away
+            self._lose(int(segment.tree["length"]))
+            raise
+
+    def _push_now(self, segment: Packed) -> None:
         assert self._buffer is not None
         if not self._buffer.push(segment):
             self._lose(int(segment.tree["length"]))

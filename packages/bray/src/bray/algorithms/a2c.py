@@ -61,4 +61,5 @@ class A2C(OnPolicy[A2CConfig]):
     @property
     def batch_steps(self) -> int:
         """Environment steps of a replay: a segment of each environment of all workers."""
-        return super().batch_steps * int(self.parts.actor.num_workers)
+        is_wire = bool(self.parts.source.num_processes)  # then they are those of all gamecores
+        return super().batch_steps * (1 if is_wire else int(self.parts.actor.num_workers))

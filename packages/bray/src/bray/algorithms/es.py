@@ -21,7 +21,7 @@ from bray.run import Run
 from bray.sources.environments import Spaces, make_environments
 from bray.training.algorithm import Algorithm
 from bray.training.evaluation import evaluate_latest
-from bray.training.learning import Learning, Pace
+from bray.training.loop import Loop, Turn
 from bray_actor import Played
 from bray_algo import mlp
 from bray_algo.evolution import EvolutionStrategy, Key, candidate, pair_seed
@@ -139,7 +139,7 @@ class CandidatePlayer:
 
 
 class Evolution:
-    """Generations as `Learning` drives them: it is the rollouts and the trainer in one.
+    """Generations as `Loop` drives them: it is the source and the trainer in one.
 
     Args:
         run: an existing trial goes on with the generation after its last one.
@@ -206,6 +206,12 @@ class Evolution:
         self.run(1)
         return False
 
+    def stop(self) -> None:
+        """Do nothing: each generation has written its checkpoint."""
+
+    def close(self) -> None:
+        """Do nothing: the run closes the workers."""
+
     def poll(self) -> Played:
         """Return what was played since the last call."""
         played, self._played = self._played, Played(0, [])
@@ -254,13 +260,13 @@ class ES(Algorithm[ESConfig]):
             num_workers=num_workers,
         )
         evolution = Evolution(run, module, model, workers, config, seed)
-        return Learning(
+        return Loop(
             run,
             f"ES on {task}",
             model=model,
             trainer=evolution,
-            rollouts=evolution,
-            pace=Pace(steps=1),
+            source=evolution,
+            turn=Turn(steps=1),
             goal=goal,
             evaluate=partial(evaluate_latest, model, module, spaces.example, task, goal, seed=seed),
         ).until_goal()

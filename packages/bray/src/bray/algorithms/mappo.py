@@ -23,7 +23,7 @@ from bray.run import Run
 from bray.sources.cooperative_tasks import make_teams
 from bray.training.algorithm import Algorithm
 from bray.training.generator import KeepsGenerator
-from bray.training.learning import Pace
+from bray.training.loop import Turn
 from bray.training.play_gap import PlayGap
 from bray.training.team_learning import learn
 from bray_actor.runners.team_environments import AgentEnvironment
@@ -227,7 +227,7 @@ class MAPPO(Algorithm[MAPPOConfig]):
             module,
             partial(MAPPOTrainer, module, config, seed),
             BufferConfig(batch_steps=steps, capacity=steps, when_full="block"),
-            Pace(steps=config.steps_per_replay),
+            Turn(steps=config.steps_per_replay),
             by="logits",
             num_envs=num_envs,
             num_workers=num_workers,

@@ -6,21 +6,19 @@ lockstep. A policy with memory is trained on whole segments, from the state in w
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from bray.goal import Goal
 from bray.sources import atari
 from bray.training.compute import ComputeConfig
+from bray.training.generator import KeepsGenerator
 from bray.training.minibatches import minibatches
 from bray.training.on_policy import OnPolicy
 from bray.training.play_gap import PlayGap
@@ -53,11 +51,6 @@ from bray_trainer.sequences import (
     valid_steps,
 )
 from bray_trainer.stacks import tensors
-
-_WINDOW = 100
-"""Episodes over which the training return is averaged."""
-_REPLAYS_BETWEEN_PAUSES = 8
-"""Replays between two evaluations."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,13 +97,8 @@ class PPOConfig(ComputeConfig):
         check_fields(self)
 
 
-class PPOTrainer(Trainer):
-    """Trains a policy of `bray.policies.networks`.
-
-    With a goal it pauses (`should_pause`) when the mean training return over the last 100 episodes
-    has reached `goal.evaluate_at`, so that the driver can evaluate, and when `goal.max_frames` are
-    used up.
-    """
+class PPOTrainer(KeepsGenerator, Trainer):
+    """Trains a policy of `bray.policies.networks` in several passes over each replay."""
 
     def __init__(
         self,
@@ -120,16 +108,10 @@ class PPOTrainer(Trainer):
         model: ModelProtocol,
         part: PPOConfig,
         seed: int,
-        goal: Goal | None = None,
         directory: Path | None = None,
     ) -> None:
         self.part = part
-        self.goal = goal
-        self.frames = 0
-        self.last_pause = -_REPLAYS_BETWEEN_PAUSES
-        self.replays_seen = 0
         self.gap = PlayGap()
-        self.returns: deque[float] = deque(maxlen=_WINDOW)
         self.generator = torch.Generator().manual_seed(seed)
         config = TrainerConfig(
             learning_rate=part.learning_rate,
@@ -163,7 +145,6 @@ class PPOTrainer(Trainer):
         """Return a replay's segments, time-major, with `advantage` and `return`."""
         segments = time_major(replay, self.device)
         self.gap.begin(segments, self.policy_version)
-        self._count(segments)
         with torch.no_grad():
             final = final_value(self.module, segments)
         segments["advantage"] = gae(
@@ -178,12 +159,6 @@ class PPOTrainer(Trainer):
         segments["return"] = segments["advantage"] + segments["value"]
         _record_fit(segments)
         return segments
-
-    def _count(self, segments: Any) -> None:
-        self.frames += int(segments["length"].sum())
-        self.replays_seen += 1
-        ended = segments["episode_return"]
-        self.returns.extend(ended[~ended.isnan()].tolist())
 
     def loss(self, batch: Batch, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return PPO's loss over one minibatch, advantages normalised within it."""
@@ -213,45 +188,6 @@ class PPOTrainer(Trainer):
         replays = self.part.anneal_frames / self.part.steps_per_replay
         fall = partial(schedules.linear, start=1.0, end=0.1, num_steps=replays)
         return LambdaLR(self.optimizer, fall)
-
-    def should_pause(self) -> bool:
-        """Return whether the driver should evaluate now."""
-        if self.goal is None:
-            return False
-        if self.frames >= self.goal.budget:
-            return True
-        if self.replays_seen - self.last_pause < _REPLAYS_BETWEEN_PAUSES:
-            return False
-        if len(self.returns) < _WINDOW or not self.goal.is_promising(self.mean_return()):
-            return False
-        self.last_pause = self.replays_seen
-        return True
-
-    def mean_return(self) -> float:
-        """Return the mean of the last 100 episode returns of training; 0 before the first."""
-        return float(np.mean(self.returns)) if self.returns else 0.0
-
-    def progress(self) -> dict[str, float]:
-        """Return the trainer's figures with frames and the mean training return."""
-        return {**super().progress(), "frames": self.frames, "return": self.mean_return()}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps beside the module and the optimiser."""
-        return {
-            "frames": self.frames,
-            "replays_seen": self.replays_seen,
-            "last_pause": self.last_pause,
-            "returns": list(self.returns),
-            "generator": self.generator.get_state(),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` kept."""
-        self.frames = state["frames"]
-        self.replays_seen = state["replays_seen"]
-        self.last_pause = state["last_pause"]
-        self.returns = deque(state["returns"], maxlen=_WINDOW)
-        self.generator.set_state(state["generator"])
 
 
 def _record_fit(segments: Batch) -> None:

@@ -24,7 +24,7 @@ from bray.policies.config import LayersConfig
 from bray.run import Run
 from bray.sources.cooperative_tasks import make_teams
 from bray.training.algorithm import Algorithm, Parts
-from bray.training.learning import Pace
+from bray.training.loop import Turn
 from bray.training.team_learning import learn
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_actor.runners.teams import Teams
@@ -254,7 +254,7 @@ class QMIX(Algorithm[QMIXConfig]):
             modules["policy"],
             partial(QMixTrainer, modules, self.parts, seed),
             self.replay,
-            Pace(
+            Turn(
                 steps=config.steps_per_collect,
                 replays=config.replays_per_collect,
                 warmup_frames=self.parts.buffer.warmup_frames,

@@ -79,6 +79,8 @@ class ImitatingTrainer(ppo.PPOTrainer):
         seed: int,
         **rest: Any,
     ) -> None:
+        self.frames = 0
+        """Environment steps trained on, by which the imitation fades."""
         self.demonstrated = demonstrations.source(
             folder,
             *_step_specs(buffer.layout),
@@ -95,6 +97,7 @@ class ImitatingTrainer(ppo.PPOTrainer):
         Args:
             replay: a `Packed` of each buffer, by name.
         """
+        self.frames += int(replay["experience"].tree["length"].sum())
         demonstrated = to_torch(replay["demonstrations"], self.device)
         count, size = len(replay["demonstrations"].block), self.part.minibatch_size
         for batch in super().handle(replay["experience"]):
@@ -121,6 +124,15 @@ class ImitatingTrainer(ppo.PPOTrainer):
             cloning.likelihood_loss(log_prob, weight=cloning.advantage_filter(advantage)),
             imitation_weight=weight,
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps beside the module and the optimiser."""
+        return {**super().state_dict(), "frames": self.frames}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` kept."""
+        super().load_state_dict(state)
+        self.frames = state["frames"]
 
 
 def _step_specs(segments: Layout) -> tuple[Nested, Nested]:

@@ -181,7 +181,7 @@ class SAC(OffPolicy[SACConfig]):
 
     title = "SAC"
     example = "Pendulum-v1"
-    takes = Takes(actions=("box",))
+    takes = Takes(actions=("box",), gamecores=True)
     configs: ClassVar[dict[str, type[Any]]] = {**OffPolicy.configs, "trainer": SACConfig}
     trainer = SACTrainer
 

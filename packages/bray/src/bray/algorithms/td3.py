@@ -173,7 +173,7 @@ class TD3(OffPolicy[TD3Config]):
 
     title = "TD3"
     example = "Pendulum-v1"
-    takes = Takes(actions=("box",))
+    takes = Takes(actions=("box",), gamecores=True)
     configs: ClassVar[dict[str, type[Any]]] = {
         **OffPolicy.configs,
         "agent": ActionNoiseConfig,

@@ -188,6 +188,20 @@ class Algorithm(ABC, Generic[C]):
         """
 
 
+def check_processes(parts: Parts) -> None:
+    """Refuse gamecore processes that the workers cannot share out evenly.
+
+    Raises:
+        ConfigError: names the setting.
+    """
+    processes, workers = parts.source.num_processes, parts.actor.num_workers
+    if processes % workers:
+        raise ConfigError(
+            f"actor.num_workers: expected a divisor of source.num_processes={processes}, "
+            f"got {workers}"
+        )
+
+
 def load_algorithm(name: str) -> type[Algorithm[Any]]:
     """Return an algorithm by its name: bray's own, an installed one, `module:Class` or a file's.
 

@@ -17,12 +17,13 @@ from torch import nn
 from bray.goal import Goal, Outcome
 from bray.policies.config import LayersConfig
 from bray.run import Run
-from bray.sources.config import ActorConfig, SourceConfig
+from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
 from bray.sources.environments import Spaces, make_environments
-from bray.training.algorithm import Algorithm
+from bray.sources.gamecores import GamecorePlay, gamecores, gamecores_config
+from bray.training.algorithm import Algorithm, Takes, check_processes
 from bray.training.evaluation import evaluate_latest
-from bray.training.learning import Learning, Pace
-from bray_actor import Runner, segment_spec
+from bray.training.loop import Loop, Turn
+from bray_actor import PolicyConfig, Runner, segment_spec
 from bray_buffer import ReplayConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
@@ -91,12 +92,13 @@ class OffPolicy(Algorithm[C]):
     """An algorithm that learns from a replay of single transitions."""
 
     pacing = "ratio"
+    takes: ClassVar[Takes] = Takes(gamecores=True)
     configs: ClassVar[dict[str, type[Any]]] = {
         "model": LayersConfig,
         "agent": NStepConfig,
         "buffer": ReplaySettings,
-        "source": SourceConfig,
-        "actor": ActorConfig,
+        "source": GamecoreSourceConfig,
+        "actor": ServingActorConfig,
     }
     trainer: ClassVar[Callable[..., Trainer]]
     """Called with the spaces, the settings and `seed, model, buffer, directory`."""
@@ -115,7 +117,8 @@ class OffPolicy(Algorithm[C]):
         Args:
             is_local: whether one process plays and trains.
         """
-        frames = self.parts.source.num_envs * self.config.steps_per_collect
+        source = self.parts.source
+        frames = source.num_envs * max(1, source.num_processes) * self.config.steps_per_collect
         sampled = self.config.replays_per_collect * self.config.batch_size
         return ReplayConfig(
             capacity=self.parts.buffer.capacity,
@@ -129,17 +132,33 @@ class OffPolicy(Algorithm[C]):
             error_margin=None if is_local else float(_MARGIN * sampled),
         )
 
-    def pace(self, replay: Any) -> Pace:
+    def turn(self, replay: Any) -> Turn:
         """Return the turns of a local run; what was restored into the replay is not played again.
 
         Args:
             replay: the replay of the run.
         """
         warmup = self.parts.buffer.warmup_frames - int(replay.stats()["queued"])
-        return Pace(
+        return Turn(
             steps=self.config.steps_per_collect,
             replays=self.config.replays_per_collect,
             warmup_frames=max(0, warmup),
+        )
+
+    def check(self) -> None:
+        """Refuse gamecore processes that the workers cannot share out evenly."""
+        check_processes(self.parts)
+
+    def _gamecore_play(self, *, is_local: bool, seed: int) -> GamecorePlay:
+        """Return what the gamecores play, and how the policy answers them."""
+        source, actor = self.parts.source, self.parts.actor
+        return GamecorePlay(
+            environment=source.environment,
+            config=gamecores_config(source, actor),
+            num_envs=source.num_envs,
+            policy=PolicyConfig(seed=seed),
+            num_workers=1 if is_local else actor.num_workers,
+            seed=seed,
         )
 
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
@@ -147,28 +166,36 @@ class OffPolicy(Algorithm[C]):
         n, environment = self.parts.source.num_envs, self.parts.source.environment
         spaces = Spaces.of(environment)
         policy, parts = self.policy(spaces, seed), self.parts
-        batching = ModelConfig(max_batch_size=n, pad_to=(n,))
+        batching, play, title = ModelConfig(max_batch_size=n, pad_to=(n,)), None, ""
+        if parts.source.num_processes:
+            play = self._gamecore_play(is_local=run.is_local, seed=seed)
+            batching = ModelConfig(max_batch_size=play.num_lanes)
+            title = ", gamecores over the wire"
         model = run.model("policy", policy, spaces.example, batching)
         layout = Layout(segment_spec(*spaces.recorded, self.config.steps_per_collect))
         buffer = run.buffer("replay", layout, self.replay(is_local=run.is_local))
         make = partial(self.trainer, spaces, parts, seed, model, buffer, run.experiment.checkpoints)
 
-        def play(worker: int) -> Runner:
+        def runner(worker: int) -> Runner:
             environments = make_environments(environment, n)
             return Runner(environments, model, buffer, seed=seed + 1000 * worker)
 
-        return Learning(
-            run,
-            f"{self.title} on {environment}",
-            model=model,
-            trainer=run.trainer("trainer", make),
-            rollouts=run.rollouts(
+        if play is not None:
+            source = gamecores(run, play, model, buffer)
+        else:
+            source = run.rollouts(
                 "rollouts",
-                play,
+                runner,
                 steps=self.config.steps_per_collect,
                 num_workers=parts.actor.num_workers,
-            ),
-            pace=self.pace(buffer),
+            )
+        return Loop(
+            run,
+            f"{self.title} on {environment}{title}",
+            model=model,
+            trainer=run.trainer("trainer", make),
+            source=source,
+            turn=self.turn(buffer),
             goal=goal,
             evaluate=partial(
                 evaluate_latest, model, policy, spaces.example, environment, goal, seed=seed

@@ -19,12 +19,13 @@ from bray.policies.networks import AnyPolicy, example_inputs, make_policy
 from bray.run import Run
 from bray.sources.config import FrameSourceConfig, ServingActorConfig
 from bray.sources.environments import Spaces
-from bray.training.algorithm import Algorithm, Takes
+from bray.sources.gamecores import GamecorePlay, gamecores, gamecores_config, steps_per_turn
+from bray.training.algorithm import Algorithm, Takes, check_processes
 from bray.training.compute import decided, described
 from bray.training.evaluation import evaluate_latest
-from bray.training.learning import Learning, Pace
+from bray.training.loop import Loop, Turn
 from bray.training.players import Players
-from bray_actor import segment_spec
+from bray_actor import PolicyConfig, segment_spec
 from bray_actor.atari import is_atari
 from bray_buffer import BufferConfig
 from bray_core.errors import ConfigError
@@ -67,9 +68,11 @@ class OnPolicy(Algorithm[C]):
 
     @property
     def batch_steps(self) -> int:
-        """Environment steps of a replay: those that a worker's environments take for a segment."""
-        length: int = self.parts.agent.segment_length
-        return length * int(self.parts.source.num_envs)
+        """Environment steps of a replay: those that a worker's environments take for a segment, or
+        those of all gamecores."""
+        source = self.parts.source
+        num_envs = int(source.num_envs) * max(1, int(source.num_processes))
+        return int(self.parts.agent.segment_length) * num_envs
 
     @property
     def replays_per_collect(self) -> int:
@@ -99,18 +102,13 @@ class OnPolicy(Algorithm[C]):
                 f"trainer.max_policy_lag: expected {replays - 1} or more for "
                 f"replays_per_collect={replays}, got {lag}"
             )
-        source, workers = self.parts.source, self.parts.actor.num_workers
-        if not source.num_processes:
-            return
-        if source.num_processes % workers:
+        check_processes(self.parts)
+        processes = self.parts.source.num_processes
+        lanes = processes * self.parts.source.num_envs
+        if lanes and self.batch_steps % lanes:
             raise ConfigError(
-                f"actor.num_workers: expected a divisor of source.num_processes="
-                f"{source.num_processes}, got {workers}"
-            )
-        if self.parts.model.memory_size:
-            raise ConfigError(
-                f"model.memory_size: expected 0 over the wire, got {self.parts.model.memory_size}: "
-                "set source.num_processes=0"
+                f"trainer.steps_per_replay: expected a multiple of the {lanes} environments "
+                f"(source.num_processes × source.num_envs), got {self.batch_steps}"
             )
 
     def first_policy(self, spaces: Spaces, seed: int) -> AnyPolicy:
@@ -139,7 +137,12 @@ class OnPolicy(Algorithm[C]):
         module = this.first_policy(spaces, seed)
         example = example_inputs(spaces, module.state_size)
         players = Players(spaces, parts, is_local=run.is_local)
-        model = run.model("policy", module, example, players.model_config())
+        batching, play = players.model_config(), None
+        if parts.source.num_processes:
+            title = f"{title}, gamecores over the wire"
+            play = this._gamecore_play(module.state_size, seed)
+            batching = replace(batching, max_batch_size=len(play.lanes()), pad_to=())
+        model = run.model("policy", module, example, batching)
         is_lockstep = self.max_policy_lag is None
         num_workers = parts.actor.num_workers
         length = parts.agent.segment_length
@@ -149,11 +152,22 @@ class OnPolicy(Algorithm[C]):
             this._queue(must_hold_all=run.is_local or is_lockstep),
             num_workers=num_ranks,
         )
-        steps = steps_per_collect(
-            this.batch_steps, parts.source.num_envs, num_workers if is_lockstep else 1
-        )
+        if play is not None:
+            steps = steps_per_turn(this.batch_steps, play.num_lanes)
+            source = gamecores(run, play, model, buffer)
+        else:
+            steps = steps_per_collect(
+                this.batch_steps, parts.source.num_envs, num_workers if is_lockstep else 1
+            )
+            source = run.rollouts(
+                "rollouts",
+                lambda worker: players.runner(model, buffer, seed + 1000 * worker),
+                steps=steps,
+                lockstep=is_lockstep,
+                num_workers=num_workers,
+            )
         make = this.make_trainer(model=model, directory=run.experiment.checkpoints, seed=seed)
-        return Learning(
+        return Loop(
             run,
             title,
             model=model,
@@ -163,14 +177,8 @@ class OnPolicy(Algorithm[C]):
                 num_workers=num_ranks,
                 num_gpus=1.0 if parts.trainer.device == "cuda" else 0.0,
             ),
-            rollouts=run.rollouts(
-                "rollouts",
-                lambda worker: players.runner(model, buffer, seed + 1000 * worker),
-                steps=steps,
-                lockstep=is_lockstep,
-                num_workers=num_workers,
-            ),
-            pace=Pace(
+            source=source,
+            turn=Turn(
                 steps=steps, collects=self.replays_per_collect, replays=self.replays_per_collect
             ),
             goal=goal,
@@ -185,6 +193,21 @@ class OnPolicy(Algorithm[C]):
                 state_size=module.state_size,
             ),
         ).until_goal()
+
+    def _gamecore_play(self, state_size: int, seed: int) -> GamecorePlay:
+        """Return what the gamecores play, and how the policy answers them."""
+        source, actor = self.parts.source, self.parts.actor
+        return GamecorePlay(
+            environment=source.environment,
+            config=gamecores_config(source, actor),
+            num_envs=source.num_envs,
+            policy=PolicyConfig(
+                seed=seed, state_size=state_size, clip_reward=is_atari(source.environment)
+            ),
+            num_workers=actor.num_workers,
+            steps_per_version=self.batch_steps if self.max_policy_lag is None else None,
+            seed=seed,
+        )
 
     def _queue(self, *, must_hold_all: bool) -> BufferConfig:
         """Return the queue's settings.
