@@ -36,9 +36,7 @@ BRIDGE = "bray-bridge"
 CLONE_NEWNET = 0x40000000
 NUM_WORKERS = 3
 FRAMES = 9_600
-CONFIG = ppo.Config(
-    num_workers=NUM_WORKERS, num_envs=4, steps_per_replay=480, epochs=2, hidden=(16,)
-)
+CONFIG = dict(num_workers=NUM_WORKERS, num_envs=4, steps_per_replay=480, epochs=2, hidden=(16,))
 QUICK = {
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 500,
@@ -177,7 +175,7 @@ def spread(hosts, names):
         watcher = Watcher(run, cluster, others[0])
         run.listen(watcher)
         goal = Goal(episode_return=1e9, evaluate_at=1e9, max_frames=FRAMES)
-        outcome = ppo.train(run, "CartPole-v1", CONFIG, goal=goal)
+        outcome = ppo.PPO.of("CartPole-v1", **CONFIG).train(run, goal=goal)
         assert outcome.frames >= FRAMES
         players = Counter(homes("rollouts"))
         assert others[0].node_id not in players, players

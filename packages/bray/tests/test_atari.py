@@ -55,9 +55,13 @@ class Play:
     """A policy of few features that has played a game, and what it recorded."""
 
     def __init__(self, environment: str, memory_size: int, precision: str = "fp32") -> None:
-        settings: Any = impala.Config(
-            hidden=(16,), num_envs=NUM_ENVS, segment_length=LENGTH, precision=precision
-        )
+        settings: Any = impala.IMPALA.of(
+            "CartPole-v1",
+            hidden=(16,),
+            num_envs=NUM_ENVS,
+            segment_length=LENGTH,
+            precision=precision,
+        ).config
         spaces = Spaces.of(environment)
         players = Players(spaces, settings, is_local=False)
         self.module = make_policy(spaces, (16,), memory_size, seed=1)
@@ -85,7 +89,7 @@ def test_a_policy_replayed_says_what_it_said_when_it_acted(
     plays: dict[int, Play], memory_size: int
 ) -> None:
     play = plays[memory_size]
-    part = impala.Config(hidden=(16,), memory_size=memory_size)
+    part = impala.IMPALA.of("CartPole-v1", hidden=(16,), memory_size=memory_size).config
     trainer = ActorCriticTrainer(play.module, play.buffer, model=play.model, part=part, seed=1)
     (segments,) = trainer.handle(play.replay)
     valid = valid_steps(segments)
@@ -173,7 +177,7 @@ def test_what_is_padding_or_after_a_termination_counts_nothing(
     plays: dict[int, Play], memory_size: int
 ) -> None:
     play = plays[memory_size]
-    part = appo.Config(hidden=(16,), memory_size=memory_size)
+    part = appo.APPO.of("CartPole-v1", hidden=(16,), memory_size=memory_size).config
     trainer = appo.APPOTrainer(play.module, play.buffer, model=play.model, part=part, seed=1)
     segments = time_major(play.replay)
     loss = trainer.loss(segments, 0)[0].detach()
@@ -192,7 +196,7 @@ def test_what_is_padding_or_after_a_termination_counts_nothing(
 def test_halves_of_an_even_number_and_their_model() -> None:
     spaces = Spaces.of(PONG)
     for num_envs, kind, batch in ((4, Interleaved, 2), (3, Runner, 3), (1, Runner, 1)):
-        settings = impala.Config(num_envs=num_envs, hidden=(16,))
+        settings = impala.IMPALA.of("CartPole-v1", num_envs=num_envs, hidden=(16,)).config
         players = Players(spaces, settings, is_local=False)
         config = players.model_config()
         assert (config.max_batch_size, config.pad_to) == (batch, (batch,))
@@ -203,7 +207,7 @@ def test_halves_of_an_even_number_and_their_model() -> None:
             assert isinstance(made, kind)
             assert made.num_envs == num_envs
             made.close()
-    settings = impala.Config(num_envs=4)
+    settings = impala.IMPALA.of("CartPole-v1", num_envs=4).config
     players = Players(Spaces.of("CartPole-v1"), settings, is_local=False)
     assert players.model_config().max_batch_size == 4, "no threads: no halves"
     players = Players(spaces, settings, is_local=True)
@@ -274,7 +278,7 @@ def test_a_replay_of_ppo_is_shared_out_evenly_on_any_number_of_cores(
 
 def test_what_nobody_said_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compute, "num_cores", lambda: 8)
-    config = impala.Config(num_workers=3)
+    config = impala.IMPALA.of("CartPole-v1", num_workers=3).config
 
     def threads(**how: bool) -> tuple[int, int]:
         made = chosen(config, **how)
@@ -304,7 +308,7 @@ def test_settings_of_compute_that_cannot_be_are_refused(monkeypatch: pytest.Monk
             with pytest.raises(ConfigError, match=message):
                 recipe.Config(**settings)
     monkeypatch.setattr(compute, "has_gpu", lambda: False)
-    config = ppo.Config(device="cuda")
+    config = ppo.PPO.of("CartPole-v1", device="cuda").config
     with pytest.raises(ConfigError, match=r"device: .cuda. needs an NVIDIA GPU .*, found none"):
         chosen(config, is_image=True, is_local=True)
     assert chosen(config, is_image=True, is_local=False).device == "cuda", "its node decides"
@@ -507,6 +511,6 @@ def test_a_trial_goes_on(recipe: str, tmp_path: Path) -> None:
 def test_appo_plays_and_trains_side_by_side_on_ray(ray_cluster: None, tmp_path: Path) -> None:
     goal = Goal(evaluate_at=1e9, max_frames=256, evaluation_episodes=1)
     with bray.init(tmp_path, "atari", "ray") as run:
-        outcome = appo.train(run, PONG, tiny("appo"), goal=goal, seed=1)
+        outcome = appo.APPO.of(PONG, **tiny("appo")).train(run, goal=goal, seed=1)
     assert outcome.frames >= 256
     assert outcome.version > 1

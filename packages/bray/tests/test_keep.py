@@ -28,13 +28,13 @@ def files(folder: Path) -> list[str]:
 
 def test_a_run_keeps_what_it_is_told(tmp_path: Path) -> None:
     keep = Keep(checkpoints=1, versions=2)
-    config = ppo.Config(
-        hidden=(4,), steps_per_replay=32, num_envs=4, segment_length=8, epochs=1,
-        minibatch_size=16, checkpoint_every=1,
-    )  # fmt: skip
+    config = {
+        "hidden": (4,), "steps_per_replay": 32, "num_envs": 4, "segment_length": 8, "epochs": 1,
+        "minibatch_size": 16, "checkpoint_every": 1,
+    }  # fmt: skip
     goal = Goal(episode_return=1e9, evaluate_at=1e9, max_frames=128, evaluation_episodes=1)
     with bray.init(tmp_path, "trial", keep=keep) as run:
-        outcome = ppo.train(run, "CartPole-v1", config, goal=goal)
+        outcome = ppo.PPO.of("CartPole-v1", **config).train(run, goal=goal)
         assert len(files(run.experiment.checkpoints)) == 1
     trial = tmp_path / "trial"
     best = Best.read(trial)

@@ -46,10 +46,10 @@ def segments(lengths: list[int], seed: int = 0) -> Packed:
 
 def make_trainer(**part: float) -> ppo.PPOTrainer:
     return ppo.PPOTrainer(
-        wire.network(ppo.Config(), SPACES, seed=0),
+        wire.network(ppo.PPO.of("CartPole-v1").config, SPACES, seed=0),
         Buffer(LAYOUT, BufferConfig(batch_steps=16, capacity=64)),
         model=_Target(),
-        part=ppo.Config(**part),
+        part=ppo.PPO.of("CartPole-v1", **part).config,
         goal=Goal(evaluate_at=5.0),
         seed=0,
     )
@@ -133,7 +133,9 @@ def test_advantages_are_those_of_the_plain_recursion() -> None:
 
 
 def test_the_same_seed_makes_the_same_network() -> None:
-    one, same, other = (wire.network(ppo.Config(), SPACES, seed=s) for s in (1, 1, 2))
+    one, same, other = (
+        wire.network(ppo.PPO.of("CartPole-v1").config, SPACES, seed=s) for s in (1, 1, 2)
+    )
     for a, b, c in zip(one.parameters(), same.parameters(), other.parameters(), strict=True):
         assert torch.equal(a, b)
         assert a.ndim == 1 or not torch.equal(a, c)
@@ -143,4 +145,4 @@ def test_an_environment_that_does_not_fit_is_refused() -> None:
     with pytest.raises(
         ConfigError, match="FrozenLake-v1: expected observations that are one vector"
     ):
-        wire.network(ppo.Config(), Spaces.of("FrozenLake-v1"), seed=0)
+        wire.network(ppo.PPO.of("CartPole-v1").config, Spaces.of("FrozenLake-v1"), seed=0)
