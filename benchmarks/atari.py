@@ -38,7 +38,6 @@ import torch
 import bray
 from bray import recipe_command
 from bray.algorithms import appo
-from bray.machine import num_cores
 from bray.policies.networks import make_policy
 from bray.sources.environments import Spaces, make_environments
 from bray.templates.template import GoalPart
@@ -49,6 +48,7 @@ from bray_actor.spaces import resolve
 from bray_buffer import Buffer, BufferConfig
 from bray_core.config import to_mapping, with_overrides
 from bray_core.layout import Packed
+from bray_core.machine import num_cores
 from bray_model import Model
 
 CORES = num_cores()

@@ -267,11 +267,11 @@ class Run:
             num_workers: on Ray; a local run has one.
         """
         if self.is_local:
-            from bray.workers import Workers
+            from bray_core.workers import Workers
 
             made: Any = Workers(factory)
         else:
-            from bray.remote import RemoteWorkers
+            from bray_core.remote.workers import RemoteWorkers
 
             made = RemoteWorkers(name, factory, num_workers)
         return self.keep(made)

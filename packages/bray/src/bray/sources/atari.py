@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from bray.machine import has_bf16, has_gpu, num_cores
+import torch
+
 from bray_actor.spaces import ATARI as TASKS
+from bray_core.machine import has_bf16, num_cores
 
 __all__ = ["TASKS", "settings", "shared"]
 
@@ -19,7 +21,7 @@ def settings() -> dict[str, Any]:
     On Ray half of the cores' number of workers play, each with threads for its games: the other
     half is left to the network's training.
     """
-    on_gpu = has_gpu()
+    on_gpu = torch.cuda.is_available()
     return {
         "hidden": (512,),
         "num_envs": NUM_ENVS,

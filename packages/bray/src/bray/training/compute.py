@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
+import torch
+
 from bray.checks import positive
-from bray.machine import has_gpu, num_cores
 from bray_core.errors import ConfigError
+from bray_core.machine import num_cores
 from bray_core.settings.choice import check_choice
 from bray_model.config import Device, Precision
 
@@ -48,7 +50,7 @@ def chosen(settings: Any, *, is_image: bool, is_local: bool, num_ranks: int = 1)
     Raises:
         ConfigError: device is `cuda` and there is no GPU; on Ray the trainer's node decides.
     """
-    if settings.device == "cuda" and is_local and not has_gpu():
+    if settings.device == "cuda" and is_local and not torch.cuda.is_available():
         raise ConfigError("device: 'cuda' needs an NVIDIA GPU that torch can use, found none")
     cores = num_cores()
     threads = 1

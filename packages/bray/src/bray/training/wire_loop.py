@@ -88,7 +88,7 @@ class Loop:
             wire.make_actors, *parts, run.experiment.path / "episodes"
         )
         if not run.is_local:
-            from bray.remote import with_worker_index
+            from bray_core.remote.workers import with_worker_index
 
             make_actors = with_worker_index(make_actors)
         self._actors = run.actor(

@@ -1,4 +1,4 @@
-"""What this machine has, for choices that nobody made."""
+"""Cores and CPU features of this machine, from which defaults are chosen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def num_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -23,11 +23,3 @@ def has_bf16() -> bool:
     if not _CPUINFO.exists():
         return False
     return re.search(r"\b(avx512_bf16|amx_bf16)\b", _CPUINFO.read_text()) is not None
-
-
-@cache
-def has_gpu() -> bool:
-    """Return whether torch can use an NVIDIA GPU."""
-    import torch
-
-    return torch.cuda.is_available()

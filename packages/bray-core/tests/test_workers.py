@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bray.workers import Workers
+from bray_core.workers import Workers
 
 
 class Calculator:
@@ -56,7 +56,7 @@ def test_work_is_done_here() -> None:
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_work_is_done_on_ray_also_where_a_worker_dies(tmp_path: Path) -> None:
-    from bray.remote import RemoteWorkers
+    from bray_core.remote.workers import RemoteWorkers
 
     workers = RemoteWorkers("calculators", Calculator, num_workers=2)
     try:

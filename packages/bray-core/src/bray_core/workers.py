@@ -1,4 +1,4 @@
-"""Plain workers of this process; `bray.remote.RemoteWorkers` has them in processes on Ray."""
+"""Plain workers in this process; `bray_core.remote.workers` has their twin on Ray."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Workers:
     """One instance that answers all calls, one after the other, in the caller's thread.
 
     Args:
-        factory: makes the instance.
+        factory: Makes the instance.
 
     Examples:
         >>> workers = Workers(dict)

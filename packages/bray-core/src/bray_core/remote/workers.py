@@ -1,4 +1,4 @@
-"""Workers on Ray that answer calls of which each can be made anywhere, and again."""
+"""Workers on Ray for calls that any worker can answer, and that may be made twice."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ def _with_worker_index(make: Callable[..., T]) -> T:
 
 
 class RemoteWorkers:
-    """`bray.workers.Workers` in processes on Ray; one that dies is replaced, its calls are made
-    again. In a cluster they are shared out over its nodes by their CPUs.
+    """The twin of `bray_core.workers.Workers` in processes on Ray.
+
+    A worker that dies is replaced, and its calls are made again. In a cluster the workers are
+    shared out over the nodes in proportion to their CPUs.
 
     Args:
-        name: of the pool.
-        factory: makes the instance of a worker, in its process.
-        num_workers: how many.
+        name: Name of the pool, unique in the cluster.
+        factory: Makes the instance of a worker, in its process.
+        num_workers: Number of processes.
     """
 
     def __init__(self, name: str, factory: Callable[[], Any], num_workers: int = 1) -> None:
