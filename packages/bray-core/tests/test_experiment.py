@@ -219,8 +219,8 @@ class TestRuntime:
         def refuse() -> None:
             raise OSError("no")
 
-        monkeypatch.setattr("bray_core.remote.pool.init_ray", lambda address: True)
-        monkeypatch.setattr("bray_core.remote.pool.shutdown_ray", refuse)
+        monkeypatch.setattr("bray_core.remote.cluster.init_ray", lambda address: True)
+        monkeypatch.setattr("bray_core.remote.cluster.shutdown_ray", refuse)
         opened = runtime.init(tmp_path, "one", "ray")
         assert opened.runtime == "ray"
         with pytest.raises(OSError, match="no"):

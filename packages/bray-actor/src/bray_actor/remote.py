@@ -15,7 +15,10 @@ from bray_actor.runners.rollouts import AnyRunner, Played
 from bray_core import metrics
 from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
 from bray_core.protocols import ActorProtocol
-from bray_core.remote.pool import WorkerPool, gave_up, telling_what_died, worker_index
+from bray_core.remote.calls import died_for_good
+from bray_core.remote.health import explain_lost_workers
+from bray_core.remote.pool import WorkerPool
+from bray_core.remote.worker_process import worker_index
 from bray_server import Limits, Tls
 from bray_server.remote import RemoteServer
 
@@ -132,7 +135,7 @@ class RemoteRollouts:
             WorkerLostError: a worker died too often, of these or of any other pool that this
                 process made; quotes its last words.
         """
-        with telling_what_died():
+        with explain_lost_workers():
             return self._poll()
 
     def _poll(self) -> Played:
@@ -149,7 +152,7 @@ class RemoteRollouts:
                 self._note_silent(worker, since)
                 continue
             except WorkerLostError as error:
-                if gave_up(error):
+                if died_for_good(error):
                     raise
                 self._note_lost(worker, error)
                 part = Played(0, [])

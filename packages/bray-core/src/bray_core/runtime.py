@@ -10,7 +10,7 @@ from bray_core import metrics
 from bray_core.errors import AlreadyExistsError, ConfigError, MissingExtraError, NotFoundError
 from bray_core.metrics.hub import Gathered, Hub
 from bray_core.metrics.sinks import Sinks
-from bray_core.restart_limit import RestartLimit
+from bray_core.remote.restart_limit import RestartLimit
 from bray_core.settings.choice import closest
 from bray_core.trials.experiment import Experiment
 
@@ -57,7 +57,7 @@ class Runtime:
             _current = None
         try:
             if self._owns_ray:
-                from bray_core.remote.pool import shutdown_ray
+                from bray_core.remote.cluster import shutdown_ray
 
                 shutdown_ray()
         finally:
@@ -123,7 +123,7 @@ def init(
 def _start_ray(address: str | None, restarts: RestartLimit | None) -> tuple[bool, str]:
     """Return whether this process started or joined Ray, and which address workers reach it at."""
     try:
-        from bray_core.remote.pool import init_ray, this_host
+        from bray_core.remote.cluster import init_ray, this_host
     except ImportError:
         raise MissingExtraError("runtime 'ray'", "bray-core", "ray") from None
     if restarts is None:

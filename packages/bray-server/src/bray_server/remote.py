@@ -18,7 +18,8 @@ from bray_core.errors import (
     WorkerLostError,
 )
 from bray_core.remote.balance import STRATEGIES, Balance, Strategy
-from bray_core.remote.pool import WorkerPool, this_node
+from bray_core.remote.cluster import this_node
+from bray_core.remote.pool import WorkerPool
 from bray_core.settings.choice import check_choice
 from bray_server.clients.client import Client
 from bray_server.hosting.memory import freeze_what_stays

@@ -16,7 +16,7 @@ from bray_core import protocols
 from bray_core import runtime as core_runtime
 from bray_core.errors import ClosedError
 from bray_core.layout import Layout
-from bray_core.restart_limit import RestartLimit
+from bray_core.remote.restart_limit import RestartLimit
 from bray_core.trials.experiment import Experiment
 
 if TYPE_CHECKING:

@@ -8,7 +8,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from bray_core.errors import WorkerLostError
-from bray_core.remote.pool import WorkerPool, telling_what_died, worker_index
+from bray_core.remote.health import explain_lost_workers
+from bray_core.remote.pool import WorkerPool
+from bray_core.remote.worker_process import worker_index
 
 T = TypeVar("T")
 
@@ -57,7 +59,7 @@ class RemoteWorkers:
             WorkerLostError: a worker died too often, of these or of any other pool that this
                 process made; quotes its last words.
         """
-        with telling_what_died():
+        with explain_lost_workers():
             return self._map(method, calls)
 
     def _map(self, method: str, calls: Sequence[tuple[Any, ...]]) -> list[Any]:

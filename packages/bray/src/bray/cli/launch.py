@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bray_core.errors import ConfigError
-from bray_core.restart_limit import RestartLimit
+from bray_core.remote.restart_limit import RestartLimit
 from bray_core.trials.trial_paths import PROJECT
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@
     )
     search.fit()
 
-Needs the extra `tune`. Call `bray_core.remote.pool.init_ray()` before: the Ray that Tune would
+Needs the extra `tune`. Call `bray_core.remote.cluster.init_ray()` before: the Ray that Tune would
 start by itself listens on all interfaces of the machine. Each trial runs its recipe with
 `runtime="local"` in a worker of Tune.
 """
