@@ -48,7 +48,7 @@ from bray_actor.spaces import resolve
 from bray_buffer import Buffer, BufferConfig
 from bray_core.config import to_mapping, with_overrides
 from bray_core.layout import Packed
-from bray_core.machine import num_cores
+from bray_core.process.machine import num_cores
 from bray_model import Model
 
 CORES = num_cores()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bray_core import machine
+from bray_core.process import machine
 
 
 def test_this_process_may_use_a_core() -> None:

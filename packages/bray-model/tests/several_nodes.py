@@ -11,7 +11,7 @@ import torch
 from ray.cluster_utils import Cluster
 
 from bray_core.errors import BrayError
-from bray_core.event_loop import EventLoopThread
+from bray_core.process.event_loop import EventLoopThread
 from bray_core.remote import orphans
 from bray_core.remote.cluster import init_ray, shutdown_ray
 from bray_core.remote.pool import WorkerPool

@@ -38,10 +38,11 @@ from bray.training.players import Players
 from bray_actor import Interleaved, Rollouts, Runner, segment_spec
 from bray_actor.segment import unstacked
 from bray_buffer import Buffer, BufferConfig
-from bray_core import codec, machine, nested
+from bray_core import codec, nested
 from bray_core.cli import main
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout, Packed
+from bray_core.process import machine
 from bray_model import Model
 from bray_trainer.sequences import Batch, final_value, time_major, unroll, valid_steps
 

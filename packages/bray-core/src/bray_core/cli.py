@@ -91,9 +91,9 @@ def _run(options: Namespace) -> int:
             _stop()
         if not isinstance(error, BrayError):
             raise
-        from bray_core.files.printable import printable_lines
+        from bray_core.files.escaping import escape_unprintable_lines
 
-        sys.stderr.write(f"error: {printable_lines(str(error))}\n")
+        sys.stderr.write(f"error: {escape_unprintable_lines(str(error))}\n")
         return EXIT_ERROR
     return code
 

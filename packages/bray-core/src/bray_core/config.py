@@ -8,14 +8,21 @@ Types understood: bool, int, float, str, Path, Literal, Optional, tuple[X, ...],
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bray_core.errors import ConfigError, Problem, SettingsError
 from bray_core.settings.settings_build import build
-from bray_core.settings.settings_tree import Value, override, parse, place_of, read, unwrap
+from bray_core.settings.settings_tree import (
+    Value,
+    override,
+    parse,
+    place_of,
+    read,
+    to_plain,
+    unwrap,
+)
 
 __all__ = ["from_mapping", "load_text", "load_yaml", "to_mapping", "with_overrides"]
 
@@ -93,17 +100,7 @@ def with_overrides(config: T, overrides: Sequence[str]) -> T:
 
 def to_mapping(config: Any) -> dict[str, Any]:
     """Return a dataclass as plain values that YAML and JSON can hold."""
-    plain = _plain(config)
+    plain = to_plain(config)
     if not isinstance(plain, dict):
         raise ConfigError(f"config: expected a dataclass or mapping, got {type(config).__name__}")
     return plain
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(child) for key, child in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(child) for child in value]
-    return str(value) if isinstance(value, Path) else value

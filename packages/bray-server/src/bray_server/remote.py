@@ -17,12 +17,12 @@ from bray_core.errors import (
     ServiceError,
     WorkerLostError,
 )
+from bray_core.process.memory import freeze_loaded_objects
 from bray_core.remote.balance import STRATEGIES, Balance, Strategy
 from bray_core.remote.cluster import this_node
 from bray_core.remote.pool import WorkerPool
 from bray_core.settings.choice import check_choice
 from bray_server.clients.client import Client
-from bray_server.hosting.memory import freeze_what_stays
 from bray_server.hosting.reserved_port import reserved_port
 from bray_server.hosting.server_thread import ServerThread
 from bray_server.limits.limits import Limits
@@ -214,7 +214,7 @@ class _Worker:
         is_session_class = inspect.isclass(service) and hasattr(service, "start")
         hosted: Service = service if is_session_class else service()
         self._server = ServerThread(hosted, **options)
-        freeze_what_stays()
+        freeze_loaded_objects()
 
     def addresses(self) -> list[str]:
         return self._server.addresses

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 
 from bray_core import metrics
 from bray_core.errors import ClosedError, CodecError, ConfigError, DeadlineError
-from bray_core.event_loop import EventLoopThread
 from bray_core.metrics import Registry
 from bray_core.metrics import hub_wire as wire
 from bray_core.metrics.process_figures import ProcessFigures
 from bray_core.metrics.sample import Sample
 from bray_core.metrics.shown import Shown
+from bray_core.process.event_loop import EventLoopThread
 
 ADDRESS = "BRAY_HUB"
 """Environment variable that tells the processes of a launch where their hub is."""

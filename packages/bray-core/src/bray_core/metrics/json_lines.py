@@ -19,9 +19,9 @@ from typing import Any, BinaryIO
 import msgspec
 
 from bray_core.files.regular_file import Opener, open_regular
+from bray_core.files.trial_folders import launches
 from bray_core.metrics.axes import AXES, Axes, Axis
 from bray_core.settings.choice import check_choice
-from bray_core.trials.experiment import launches
 
 FILE = "metrics.jsonl"
 COUNTS = frozenset(

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bray_core.files.regular_file import Opener, open_regular
+from bray_core.files.trial_folders import launches
 from bray_core.metrics.json_lines import Row, newest_rows
-from bray_core.trials.experiment import launches
 
 EPISODES = 100
 """How many of the last episodes the mean is over, as in the live view of a run."""

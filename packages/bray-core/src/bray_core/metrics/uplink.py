@@ -25,7 +25,7 @@ from bray_core.metrics import hub_wire as wire
 from bray_core.metrics.hub import ADDRESS
 from bray_core.metrics.process_figures import ProcessFigures
 from bray_core.metrics.sample import Sample
-from bray_core.trials.trial_log import attach, detach
+from bray_core.process.log_handlers import attach_handler, detach_handler
 
 _MAX_LINES = 1000
 """Records of the log that wait; older ones are dropped."""
@@ -57,7 +57,7 @@ class Uplink:
         self._woken, self._wake = socket.socketpair()
         self._wake.setblocking(False)
         self._handler = _Handler(self)
-        attach(self._handler)
+        attach_handler(self._handler)
         self._thread = threading.Thread(target=self._run, name="bray-uplink", daemon=True)
         self._thread.start()
 
@@ -100,7 +100,7 @@ class Uplink:
 
     def leave(self) -> None:
         """Take the log's handler and the sockets away."""
-        detach(self._handler)
+        detach_handler(self._handler)
         self._woken.close()
         self._wake.close()
 

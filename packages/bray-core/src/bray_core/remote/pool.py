@@ -89,7 +89,7 @@ class WorkerPool:
         require_ray()
         self._adopt(name, [])
         try:
-            self._workers, self._stored_factory = start_workers(
+            workers, stored = start_workers(
                 name,
                 cloudpickle.dumps((factory, args, dict(kwargs or {}))),
                 num_workers=num_workers,
@@ -100,7 +100,8 @@ class WorkerPool:
                 node=node,
                 spread=spread,
             )
-            self._balance = Balance(num_workers, self.near)
+            self._adopt(name, workers)
+            self._stored_factory += stored
             self._describe(_START_TIMEOUT_S)
             if restart:
                 watch_pool(self)

@@ -15,9 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Union
 
-from bray_core.config import to_mapping
 from bray_core.settings.bounds import bounds
 from bray_core.settings.ranges import declared_bounds
+from bray_core.settings.settings_tree import to_plain
 
 _PLAIN: dict[Any, dict[str, Any]] = {
     bool: {"type": "boolean"},
@@ -52,7 +52,7 @@ def json_schema(schema: type[Any]) -> dict[str, Any]:
         elif "properties" in made:
             made["type"] = ["object", "null"]  # `part:` with nothing below it
         else:
-            made["default"] = to_mapping({"value": default})["value"]
+            made["default"] = to_plain(default)
         properties[field.name] = made
     found: dict[str, Any] = {"type": "object"}
     if schema.__doc__:

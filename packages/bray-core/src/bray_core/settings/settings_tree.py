@@ -164,3 +164,14 @@ def unwrap(value: Value) -> Any:
     if isinstance(value.value, list):
         return [unwrap(child) for child in value.value]
     return value.value
+
+
+def to_plain(value: Any) -> Any:
+    """Return dataclasses and what is in them as values that YAML and JSON can hold."""
+    if dataclasses.is_dataclass(value):
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(child) for child in value]
+    return str(value) if isinstance(value, Path) else value

@@ -25,10 +25,10 @@ import yaml
 
 from bray_core.config import to_mapping
 from bray_core.errors import AlreadyExistsError, CodecError, ConfigError
+from bray_core.files.trial_folders import BEFORE, CONFIG, newest_launch
 from bray_core.trials.launch_record import RECORD, LaunchRecord
 from bray_core.trials.trial_lock import lock_trial
 from bray_core.trials.trial_log import TrialLog
-from bray_core.trials.trial_paths import BEFORE, CONFIG
 
 logger = logging.getLogger(__name__)
 
@@ -175,26 +175,6 @@ def check_name(trial: str) -> None:
         raise ConfigError(
             f"trial: expected letters, digits, '.', '_' or '-' (100 at most), got {trial!r}"
         )
-
-
-def newest_launch(path: Path) -> Path | None:
-    """Return the folder of a trial's newest launch, or None where there is none."""
-    return next(reversed(launches(path)), None)
-
-
-def launches(path: Path) -> list[Path]:
-    """Return the folders of a trial's launches, the oldest first; none where it is no trial."""
-    try:
-        return sorted((e for e in (path / "launches").iterdir() if e.name[0] != "."), key=_order)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _order(launch: Path) -> tuple[str, int]:
-    """Those of one second are numbered."""
-    day, _, rest = launch.name.partition("-")
-    second, _, number = rest.partition("-")
-    return f"{day}-{second}", int(number) if number.isdecimal() else 0
 
 
 def _say_what_crashed(before: Path | None) -> None:

@@ -17,13 +17,13 @@ from bray_core.errors import (
     NotFoundError,
 )
 from bray_core.files.json_file import read_object
+from bray_core.files.trial_folders import CONFIG, launches, newest_launch
 from bray_core.metrics.json_lines import Row, tail
 from bray_core.settings.choice import closest
 from bray_core.settings.settings_tree import read, unwrap
-from bray_core.trials.experiment import check_name, launches, newest_launch
+from bray_core.trials.experiment import check_name
 from bray_core.trials.launch_record import LaunchRecord
 from bray_core.trials.trial_lock import is_running, lock_trial
-from bray_core.trials.trial_paths import CONFIG
 
 State: TypeAlias = Literal["new", "running", "finished", "interrupted", "failed", "crashed"]
 

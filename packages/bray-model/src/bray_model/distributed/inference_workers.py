@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from bray_core.errors import BrayError, ClosedError, DeadlineError, ServiceError, WorkerLostError
-from bray_core.event_loop import EventLoopThread
+from bray_core.process.event_loop import EventLoopThread
 from bray_core.remote.balance import Balance
 from bray_model.distributed.inference_wire import decode_reply, encode_order
 from bray_server import AsyncClient

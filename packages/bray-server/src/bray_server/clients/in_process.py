@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from bray_core.errors import ConfigError, ServiceError
-from bray_core.event_loop import EventLoopThread
+from bray_core.process.event_loop import EventLoopThread
 from bray_server.clients.client import KINDS, Client, Reply, Request
 from bray_server.limits.limits import Limits
 from bray_server.sessions.sessions import Service, Sessions

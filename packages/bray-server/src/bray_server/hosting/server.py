@@ -11,10 +11,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from bray_core import heap
 from bray_core.errors import ConfigError, PortInUseError
 from bray_core.metrics import registry
 from bray_core.metrics.prometheus import rows
+from bray_core.process import memory
 from bray_server.hosting.connection import Connection
 from bray_server.hosting.figures import prometheus
 from bray_server.hosting.group import WorkerGroup
@@ -133,7 +133,7 @@ class Server:
         Raises:
             PortInUseError: names the port.
         """
-        heap.keep_small_freed()
+        memory.keep_small_freed()
         reuse = self._group is not None
         try:
             if self._group is not None:
@@ -229,8 +229,8 @@ class Server:
         while True:
             await asyncio.sleep(_TRIM_EVERY_S)
             has_large = self.budget.take_peak() > _TRIM_BYTES
-            if had_large and not has_large and not heap.keeps_freed():
-                await asyncio.to_thread(heap.give_back)
+            if had_large and not has_large and not memory.keeps_freed():
+                await asyncio.to_thread(memory.give_back)
             had_large = has_large
 
     async def _reap(self) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bray_core.event_loop import EventLoopThread
-from bray_server.hosting.memory import freeze_what_stays
+from bray_core.process.event_loop import EventLoopThread
+from bray_core.process.memory import freeze_loaded_objects
 from bray_server.hosting.server import Server
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def serve(
     def start() -> Callable[[], None]:
         server = ServerThread(service, **options)
         servers.append(server)
-        freeze_what_stays()
+        freeze_loaded_objects()
         if on_start is not None:
             on_start(server)
         return partial(server.close, drain_s)

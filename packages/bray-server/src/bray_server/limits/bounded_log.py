@@ -6,7 +6,7 @@ import logging
 import time
 import traceback
 
-from bray_core.files.printable import printable
+from bray_core.files.escaping import escape_unprintable
 
 _MOST_LINES = 20
 _LINES_PER_S = 1.0
@@ -38,7 +38,8 @@ class BoundedLog:
             return
         self._room -= 1
         self.flush()
-        self._logger.error("%s%s", printable(message), "" if error is None else _stack(error))
+        stack = "" if error is None else _stack(error)
+        self._logger.error("%s%s", escape_unprintable(message), stack)
 
     def flush(self) -> None:
         """Say how many lines were left out, if any were; call it now and then."""
@@ -49,4 +50,4 @@ class BoundedLog:
 
 def _stack(error: BaseException) -> str:
     lines = "".join(traceback.format_exception(error)).splitlines()
-    return "".join(f"\n  {printable(line)}" for line in lines[-_STACK_LINES:])
+    return "".join(f"\n  {escape_unprintable(line)}" for line in lines[-_STACK_LINES:])

@@ -15,7 +15,7 @@ from bray.cli.launch import Launch, add_arguments
 from bray.registry import names, run
 from bray_core.cli import Command, main
 from bray_core.errors import ConfigError
-from bray_core.trials.trial_paths import CONFIG, trial_of
+from bray_core.files.trial_folders import CONFIG, trial_of
 
 
 def _say(text: str) -> None:

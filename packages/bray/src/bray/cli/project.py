@@ -13,8 +13,8 @@ from pathlib import Path
 from bray.templates.schema import json_schema_of_all
 from bray.templates.template import load, path_of
 from bray_core.errors import AlreadyExistsError, BrayError
+from bray_core.files.trial_folders import PROJECT
 from bray_core.trials.experiment import check_name
-from bray_core.trials.trial_paths import PROJECT
 
 SCHEMA = "bray.schema.json"
 DEMONSTRATE = "demonstrate.py"

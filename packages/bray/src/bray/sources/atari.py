@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from bray_actor.spaces import ATARI as TASKS
-from bray_core.machine import has_bf16, num_cores
+from bray_core.process.machine import has_bf16, num_cores
 
 __all__ = ["TASKS", "settings", "shared"]
 

@@ -21,8 +21,8 @@ from bray.checks import positive
 from bray.retention import Keep
 from bray_core.config import load_text, load_yaml, to_mapping
 from bray_core.errors import ConfigError
+from bray_core.files.trial_folders import CONFIG
 from bray_core.settings.choice import closest
-from bray_core.trials.trial_paths import CONFIG
 
 Enable: TypeAlias = Literal["train", "deploy"]
 

@@ -9,7 +9,7 @@ import torch
 
 from bray.checks import positive
 from bray_core.errors import ConfigError
-from bray_core.machine import num_cores
+from bray_core.process.machine import num_cores
 from bray_core.settings.choice import check_choice
 from bray_model.config import Device, Precision
 

@@ -1,8 +1,9 @@
-"""glibc's heap: freed memory that is kept for the next use, or given back to the system."""
+"""Memory of this process: what glibc's heap keeps when it is freed, and the garbage collector."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -56,6 +57,17 @@ def give_back() -> None:
 def keeps_freed() -> bool:
     """Return whether this process wants freed arrays kept: `keep_freed` was called."""
     return _keeps_all
+
+
+def freeze_loaded_objects() -> None:
+    """Take what the process has loaded out of the garbage collector's sight, for servers.
+
+    With torch loaded a full collection walks 200,000 objects in 0.1 s, during which no tick is
+    answered, several times a second under load. For processes that only serve: garbage that is
+    there already is collected first, what is made later is collected as ever.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _tune(mmap_threshold: int, trim_threshold: int) -> bool:

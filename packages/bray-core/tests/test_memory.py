@@ -12,10 +12,10 @@ import pytest
 PROGRAM = """
 import resource, sys
 import numpy as np
-from bray_core import heap
+from bray_core.process import memory
 
 if sys.argv[1] == "keep":
-    heap.keep_freed()
+    memory.keep_freed()
 for _ in range(2):
     np.ones(64 << 20, np.uint8)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

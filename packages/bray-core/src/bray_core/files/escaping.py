@@ -1,9 +1,11 @@
-"""Text of others on its way to a log or a terminal."""
+"""Escaping text of other programs before it reaches a log or a terminal."""
 
 from __future__ import annotations
 
+import re
 
-def printable(text: str, most: int = 1_000) -> str:
+
+def escape_unprintable(text: str, most: int = 1_000) -> str:
     r"""Return text that is one line and moves no cursor: what does not print is escaped.
 
     Args:
@@ -11,7 +13,7 @@ def printable(text: str, most: int = 1_000) -> str:
         most: characters; what is longer is cut.
 
     Examples:
-        >>> printable("säule"), printable("a\nerror: forged \x1b[2J")
+        >>> escape_unprintable("säule"), escape_unprintable("a\nerror: forged \x1b[2J")
         ('säule', 'a\\nerror: forged \\x1b[2J')
     """
     if len(text) > most:
@@ -21,10 +23,10 @@ def printable(text: str, most: int = 1_000) -> str:
     return "".join(map(_escaped, text))
 
 
-def printable_lines(text: str) -> str:
-    """Return text as `printable` does, but whole and with its line breaks and tabs."""
-    lines = (part.split("\t") for part in text.split("\n"))
-    return "\n".join("\t".join(printable(part, len(part)) for part in line) for line in lines)
+def escape_unprintable_lines(text: str) -> str:
+    """Return text as `escape_unprintable` does, but whole and with its line breaks and tabs."""
+    parts = re.split(r"([\n\t])", text)
+    return "".join(p if p in "\n\t" else escape_unprintable(p, len(p)) for p in parts)
 
 
 def _escaped(character: str) -> str:

@@ -8,7 +8,7 @@ import sys
 from types import ModuleType
 
 
-def import_own(name: str) -> ModuleType:
+def import_user_module(name: str) -> ModuleType:
     """Import a module; one of the working directory is found, too, as by `python -m`.
 
     The working directory comes last: no file there takes the place of an installed module.
