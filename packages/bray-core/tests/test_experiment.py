@@ -197,7 +197,7 @@ class TestRuntime:
     def test_without_ray_it_names_the_extra(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.delitem(sys.modules, "bray_core.remote.pool", raising=False)
+        monkeypatch.delitem(sys.modules, "bray_core.remote.cluster", raising=False)
         monkeypatch.setitem(sys.modules, "ray", None)
         with pytest.raises(MissingExtraError, match=r"'ray' needs.*install bray-core\[ray\]"):
             runtime.init(tmp_path, "one", "ray")

@@ -388,7 +388,7 @@ async def test_a_client_that_does_not_read_is_not_read_either() -> None:
             while True:  # 1,000 frames are 100 MB: the server must stop reading long before
                 writer.write(frame)
                 await writer.drain()
-                assert sum(server.sessions.figures.requests.values()) < 1000
+                assert sum(server.sessions.metrics.requests.values()) < 1000
     writer.transport.abort()
     del reader
     await server.stop(0)

@@ -26,7 +26,7 @@ from bray_server.clients.client import Client
 from bray_server.hosting.reserved_port import reserved_port
 from bray_server.hosting.server_thread import ServerThread
 from bray_server.limits.limits import Limits
-from bray_server.sessions.sessions import Service
+from bray_server.sessions.services import Service
 from bray_server.wire.tls import Tls
 
 _CLOSE_TIMEOUT_S = 3.0
@@ -179,8 +179,8 @@ class RemoteServer:
     def stats(self) -> dict[str, float]:
         """Return requests, errors and open sessions of all workers."""
         totals: dict[str, float] = {}
-        for figures in self._pool.call_all("stats", again=True):
-            for name, value in figures.items():
+        for metrics in self._pool.call_all("stats", again=True):
+            for name, value in metrics.items():
                 totals[name] = totals.get(name, 0.0) + value
         return totals
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bray_model.serving.repository import Repository
     from bray_model.serving.served_model import ServedModel
     from bray_server import Limits
-    from bray_server.sessions.sessions import Service
+    from bray_server.sessions.services import Service
 
 TCP_PORT = 7300
 HTTP_PORT = 7380

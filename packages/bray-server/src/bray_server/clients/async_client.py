@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bray_core.errors import ConfigError, DeadlineError, ServiceError
-from bray_server.clients.client import KINDS, Reply, Request, http_error, reply_of, unreachable
 from bray_server.clients.delta_sessions import DeltaSessions
 from bray_server.wire.address import Address
 from bray_server.wire.frame_transport import FrameTransport
+from bray_server.wire.requests import KINDS, Reply, Request, http_error, reply_of, unreachable
 
 
 class _Transport(Protocol):

@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 import http.client
-import json
 import socket
 import ssl
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Protocol
 
 from bray_core.errors import ConfigError, DeadlineError, ServiceError
 from bray_server.clients.delta_sessions import DeltaSessions
 from bray_server.wire.address import Address
-from bray_server.wire.frames import Frame, FrameParser, Kind, pack, unpack_error
+from bray_server.wire.frames import Frame, FrameParser, Kind, pack
+from bray_server.wire.requests import (
+    KINDS,
+    MAX_REPLY_BYTES,
+    MAX_SESSION_BYTES,
+    Reply,
+    Request,
+    http_error,
+    reply_of,
+    unreachable,
+)
 
-RequestKind = Literal["start", "tick", "end", "call"]
-
-KINDS = {"start": Kind.START, "tick": Kind.TICK, "end": Kind.END, "call": Kind.CALL}
-MAX_REPLY_BYTES = 1 << 30
-MAX_SESSION_BYTES = 65535
 _RECEIVE_BYTES = 256 * 1024
 _RESTED_S = 1.0
 """A connection that was not used for so long is looked at before it is used."""
-
-
-class Request(NamedTuple):
-    """One request of an `exchange`."""
-
-    kind: RequestKind
-    session: str
-    body: bytes
-
-
-Reply = bytes | ServiceError
-"""What came back: a body, or the server's error."""
 
 
 class _Transport(Protocol):
@@ -351,28 +343,7 @@ def _header(session: str) -> str:
     return session.encode().decode("latin-1")
 
 
-def http_error(status: int, body: bytes) -> ServiceError:
-    """Return the error in a reply that is not 200, whatever its body holds."""
-    try:
-        error = json.loads(body)["error"]
-        return ServiceError(str(error["code"]), str(error["message"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return ServiceError("bad_request", f"HTTP {status}: {body[:200]!r}")
-
-
-def reply_of(frame: Frame) -> Reply:
-    """Return what a reply or error frame says."""
-    if frame[0] == Kind.ERROR:
-        return ServiceError(*unpack_error(frame[4]))
-    return frame[4]
-
-
 def _as_error(reply: Reply) -> ServiceError:
     if isinstance(reply, ServiceError):
         return reply
     return ServiceError("bad_frame", "a reply to no request")
-
-
-def unreachable(address: object, error: OSError) -> ServiceError:
-    """Return the error for a connection that could not be made."""
-    return ServiceError("unreachable", f"nothing answers at {address}: {error.strerror or error}")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from bray_core.errors import ServiceError
 from bray_server.wire.frames import DELTA, Frame, Kind
+from bray_server.wire.requests import Reply, Request
 
 if TYPE_CHECKING:
-    from bray_server.clients.client import Reply, Request
     from bray_server.wire.delta import DeltaEncoder
 
 _MAX_BODY_BYTES = 1 << 30

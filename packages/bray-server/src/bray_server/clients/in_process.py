@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 from bray_core.errors import ConfigError, ServiceError
 from bray_core.process.event_loop import EventLoopThread
-from bray_server.clients.client import KINDS, Client, Reply, Request
+from bray_server.clients.client import Client
 from bray_server.limits.limits import Limits
-from bray_server.sessions.sessions import Service, Sessions
+from bray_server.sessions.services import Service
+from bray_server.sessions.sessions import Sessions
+from bray_server.wire.requests import KINDS, Reply, Request
 
 _STOP_S = 10.0
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, cast
 
 from bray_core.errors import ServiceError
-from bray_server.hosting.pages import PageRequest, Pages
 from bray_server.limits.auth import Tokens
 from bray_server.limits.byte_budget import UNCOUNTED_BYTES, ByteBudget
 from bray_server.limits.client_shares import ClientShares, client_of
 from bray_server.limits.limits import Limits
-from bray_server.sessions.dispatcher import Dispatcher, Item
+from bray_server.sessions.dispatcher import Dispatcher, PendingRequest
+from bray_server.sessions.pages import PageRequest, Pages
 from bray_server.sessions.sessions import Sessions
 
 _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
@@ -28,7 +28,7 @@ _LINGER_S = 1.0
 _MAX_LINGER_BYTES = 1024 * 1024
 
 
-class Host(Protocol):
+class ServerContext(Protocol):
     """The server, as its connections see it."""
 
     limits: Limits
@@ -57,7 +57,7 @@ class Host(Protocol):
         ...
 
     def snapshot(self) -> dict[str, Any]:
-        """Figures of this worker."""
+        """ServerMetrics of this worker."""
         ...
 
     async def metrics(self) -> str:
@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol, ABC):
 
     owns_sessions = False
 
-    def __init__(self, host: Host, *, is_worker: bool = False) -> None:
+    def __init__(self, host: ServerContext, *, is_worker: bool = False) -> None:
         self.host = host
         self.limits = host.limits
         self.is_worker = is_worker
@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol, ABC):
         """Tasks that wait for the answer to one of its requests."""
         self.num_under_way = 0
         """Requests that were handed to the dispatcher and have no reply yet."""
-        self._held: list[Item] = []
+        self._held: list[PendingRequest] = []
         self._transport: asyncio.Transport | None = None
         self.partial_since: float | None = time.monotonic()
         """Since when a request is not whole, or the first one awaited; None between requests."""
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol, ABC):
             client = client_of(peer)
             is_full = len(connections) >= self.limits.max_connections
             if is_full or not self.host.shares.take(client):
-                self.host.sessions.figures.refused_connections += 1
+                self.host.sessions.metrics.refused_connections += 1
                 self._transport.abort()
                 return
             self.client = client
@@ -202,10 +202,10 @@ class Connection(asyncio.Protocol, ABC):
         if num_bytes <= UNCOUNTED_BYTES or self._budget.fits(num_bytes):
             return reply
         error: ServiceError = self._budget.overloaded(num_bytes)
-        self.host.sessions.figures.count_error(error.code)
+        self.host.sessions.metrics.count_error(error.code)
         return error
 
-    def hold(self, item: Item) -> None:
+    def hold(self, item: PendingRequest) -> None:
         """Keep a request until the client reads its replies again."""
         self._held.append(item)
 
@@ -272,7 +272,7 @@ class Connection(asyncio.Protocol, ABC):
         if is_read or not self._unsent_bytes:
             self._read_at = now
         if now - self._read_at > limits.send_timeout_s:
-            self.host.sessions.figures.lost_slow_readers += 1
+            self.host.sessions.metrics.lost_slow_readers += 1
             self.abort()
         elif self.is_closing:
             pass  # its last words are on their way
@@ -328,7 +328,7 @@ class Connection(asyncio.Protocol, ABC):
         """Answer a request that does not become whole, and close."""
 
     @abstractmethod
-    def reply(self, item: Item, reply: Any) -> None:
+    def reply(self, item: PendingRequest, reply: Any) -> None:
         """Send the answer to a request that was put into the dispatcher."""
 
     @abstractmethod

@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from bray_core.errors import ConfigError, ServiceError
-from bray_server.clients.client import Reply
-from bray_server.hosting.pages import PageReply, PageRequest
+from bray_server.sessions.pages import PageReply, PageRequest
 from bray_server.wire.frame_transport import FrameTransport
 from bray_server.wire.frames import Kind
+from bray_server.wire.requests import Reply
 
 logger = logging.getLogger(__name__)
 
-FIGURES = b"figures"
-"""A ping of this session between workers asks for figures."""
+METRICS_KEY = b"figures"
+"""A ping of this session between workers asks for metrics."""
 
 PAGE_KEY = b"page "
 """A ping between workers whose session begins so has a page's request as its body."""
@@ -159,7 +159,7 @@ class WorkerGroup:
         return reply
 
     async def forward_page(self, key: bytes, request: PageRequest) -> PageReply:
-        """See `bray_server.hosting.pages.PageOwners`; keys of pages begin with `PAGE_KEY`."""
+        """See `bray_server.sessions.pages.PageOwners`; keys of pages begin with `PAGE_KEY`."""
         return PageReply.from_bytes(await self.forward(Kind.PING, key, request.to_bytes()))
 
     async def _link(self, worker: str) -> FrameTransport:
@@ -173,17 +173,17 @@ class WorkerGroup:
             self._links[worker] = link
         return link
 
-    async def gather_figures(self) -> dict[str, dict[str, Any]]:
-        """Ask the other workers for their figures; one that does not answer is left out."""
+    async def gather_metrics(self) -> dict[str, dict[str, Any]]:
+        """Ask the other workers for their metrics; one that does not answer is left out."""
         others = [path.stem for path in self._folder.glob("*.sock") if path.stem != self.name]
-        replies = await asyncio.gather(*map(self._ask_figures, others))
-        return {worker: figures for worker, figures in zip(others, replies, strict=True) if figures}
+        replies = await asyncio.gather(*map(self._ask_metrics, others))
+        return {worker: metrics for worker, metrics in zip(others, replies, strict=True) if metrics}
 
-    async def _ask_figures(self, worker: str) -> dict[str, Any] | None:
+    async def _ask_metrics(self, worker: str) -> dict[str, Any] | None:
         try:
             async with asyncio.timeout(_METRICS_TIMEOUT_S):
                 link = await self._link(worker)
-                reply = await link.send(Kind.PING, FIGURES, b"")
+                reply = await link.send(Kind.PING, METRICS_KEY, b"")
         except (ServiceError, TimeoutError):
             return None
         return json.loads(reply) if isinstance(reply, bytes) else None

@@ -16,10 +16,8 @@ from bray_core.metrics import registry
 from bray_core.metrics.prometheus import rows
 from bray_core.process import memory
 from bray_server.hosting.connection import Connection
-from bray_server.hosting.figures import prometheus
 from bray_server.hosting.group import WorkerGroup
 from bray_server.hosting.http import HttpConnection
-from bray_server.hosting.pages import Pages, checked_early, public_paths
 from bray_server.hosting.tcp import TcpConnection
 from bray_server.hosting.worker_connection import WorkerConnection
 from bray_server.limits.auth import Tokens
@@ -27,7 +25,10 @@ from bray_server.limits.byte_budget import ByteBudget
 from bray_server.limits.client_shares import ClientShares
 from bray_server.limits.limits import Limits
 from bray_server.sessions.dispatcher import Dispatcher
-from bray_server.sessions.sessions import Service, Sessions
+from bray_server.sessions.pages import Pages, checked_early, public_paths
+from bray_server.sessions.server_metrics import prometheus
+from bray_server.sessions.services import Service
+from bray_server.sessions.sessions import Sessions
 from bray_server.wire.tls import Tls
 
 _LAST_WORDS_S = 1.0
@@ -90,7 +91,7 @@ class Server:
         self.public_pages = public_paths(pages)
         self.check_page = checked_early(pages)
         self.sessions = Sessions(service, self.limits, self._group, pages)
-        """The table of sessions with its figures."""
+        """The table of sessions with its metrics."""
         self.dispatcher = Dispatcher(self.sessions)
         self.connections: set[Connection] = set()
         self.shares = ClientShares(self.limits.max_connections, self.limits.max_client_share)
@@ -199,20 +200,20 @@ class Server:
         self._num_delta -= 1
 
     def snapshot(self) -> dict[str, Any]:
-        """Return this worker's figures as plain numbers, with what its process recorded."""
+        """Return this worker's metrics as plain numbers, with what its process recorded."""
         gauges = {
             "sessions": len(self.sessions),
             "connections": len(self.connections),
             "requests_under_way": self.sessions.num_running,
             "bytes_in_flight": self.budget.used_bytes,
         }
-        return {**self.sessions.figures.snapshot(gauges), "recorded": rows(registry())}
+        return {**self.sessions.metrics.snapshot(gauges), "recorded": rows(registry())}
 
     async def metrics(self) -> str:
         """Return Prometheus text of all workers that share the ports."""
         if self._group is None:
             return prometheus({"": self.snapshot()})
-        others = await self._group.gather_figures()
+        others = await self._group.gather_metrics()
         return prometheus({self._group.name: self.snapshot(), **others})
 
     async def _check_connections(self) -> None:

@@ -14,7 +14,7 @@ from bray_core.process.memory import freeze_loaded_objects
 from bray_server.hosting.server import Server
 
 if TYPE_CHECKING:
-    from bray_server.sessions.sessions import Service
+    from bray_server.sessions.services import Service
 
 LAME_DUCK_S = 2.0
 _STOP_S = 10.0
@@ -53,10 +53,10 @@ class ServerThread:
 
     def stats(self) -> dict[str, float]:
         """Return requests, errors and open sessions."""
-        figures = self._server.sessions.figures
+        metrics = self._server.sessions.metrics
         return {
-            "requests": sum(figures.requests.values()),
-            "errors": sum(figures.errors.values()),
+            "requests": sum(metrics.requests.values()),
+            "errors": sum(metrics.errors.values()),
             "sessions": self._server.num_sessions,
         }
 

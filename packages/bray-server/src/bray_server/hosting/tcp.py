@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from bray_core.errors import CodecError, ServiceError
 from bray_server.hosting.access_log import log_request
-from bray_server.hosting.connection import Connection, Host
-from bray_server.hosting.group import FIGURES
+from bray_server.hosting.connection import Connection, ServerContext
+from bray_server.hosting.group import METRICS_KEY
 from bray_server.limits.byte_budget import UNCOUNTED_BYTES
-from bray_server.sessions.dispatcher import Item
+from bray_server.sessions.dispatcher import PendingRequest
 from bray_server.wire.frames import (
     DELTA,
     HEADER,
@@ -46,7 +46,7 @@ class TcpConnection(Connection):
 
     owns_sessions = True
 
-    def __init__(self, host: Host, *, is_worker: bool = False) -> None:
+    def __init__(self, host: ServerContext, *, is_worker: bool = False) -> None:
         super().__init__(host, is_worker=is_worker)
         limits = host.limits
         self._trusted = is_worker or not host.tokens.required
@@ -176,13 +176,13 @@ class TcpConnection(Connection):
         elif not self._trusted:
             self._refuse(request_id, "unauthorized", _HELLO_FIRST)
         elif kind == Kind.PING:
-            if self.is_worker and session == FIGURES:
+            if self.is_worker and session == METRICS_KEY:
                 body = json.dumps(self.host.snapshot()).encode()
             self.write(pack(Kind.PONG, request_id, b"", body))
         else:
             self._refuse(request_id, "bad_frame", f"kind {kind} is for servers to send")
 
-    def reply(self, item: Item, reply: bytes | ServiceError) -> None:
+    def reply(self, item: PendingRequest, reply: bytes | ServiceError) -> None:
         """Send the answer to a request that was put into the dispatcher."""
         _, kind, session, body, tag, received_s = item
         self.num_under_way -= 1
@@ -245,7 +245,7 @@ class TcpConnection(Connection):
             raise self._budget.overloaded(size)
 
     def _answer_error(self, request_id: int, session: bytes, code: str, message: str) -> None:
-        self.host.sessions.figures.count_error(code)
+        self.host.sessions.metrics.count_error(code)
         self.write(pack_error(request_id, session, code, message))
 
     def _decode(self, kind: int, flags: int, session: bytes, body: bytes) -> tuple[bytes, int]:
@@ -279,7 +279,7 @@ class TcpConnection(Connection):
             self._refusal = self._refusal or (request_id, code, message)
             self.set_reading()
         elif not self.is_closing:
-            self.host.sessions.figures.count_error(code)
+            self.host.sessions.metrics.count_error(code)
             self.write(pack_error(request_id, b"", code, message))
             self.linger()
             self.ended()  # its sessions go now, not when the client has read why

@@ -13,7 +13,8 @@ import logging
 from collections import deque
 from typing import Any, Protocol, TypeAlias
 
-from bray_server.sessions.sessions import Owner, Sessions
+from bray_server.sessions.session_table import SessionOwner
+from bray_server.sessions.sessions import Sessions
 from bray_server.wire.frames import Kind
 
 logger = logging.getLogger(__name__)
@@ -25,18 +26,18 @@ _MAX_TOGETHER = 256
 """Calls that a service is given at once."""
 
 
-class Caller(Owner, Protocol):
+class Caller(SessionOwner, Protocol):
     """A connection, as it is seen from here."""
 
     is_blocked: bool
     is_lost: bool
     waiting: set[asyncio.Task[None]]
 
-    def reply(self, item: Item, reply: Any) -> None:
+    def reply(self, item: PendingRequest, reply: Any) -> None:
         """Send the answer of one of its requests."""
         ...
 
-    def hold(self, item: Item) -> None:
+    def hold(self, item: PendingRequest) -> None:
         """Keep a request until its client reads its replies again."""
         ...
 
@@ -45,7 +46,7 @@ class Caller(Owner, Protocol):
         ...
 
 
-Item: TypeAlias = tuple[Caller, int, bytes, Any, Any, float]
+PendingRequest: TypeAlias = tuple[Caller, int, bytes, Any, Any, float]
 """Caller, kind, session, body (bytes; for a page its request), what the caller needs for the reply,
 time received."""
 
@@ -55,14 +56,14 @@ class Dispatcher:
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        self._queue: deque[Item] = deque()
+        self._queue: deque[PendingRequest] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._item: Item | None = None
+        self._item: PendingRequest | None = None
         """What `_serve` answers now."""
         self._together: set[asyncio.Task[None]] = set()
         """Keeps the tasks alive that answer calls together."""
 
-    def put(self, item: Item) -> None:
+    def put(self, item: PendingRequest) -> None:
         """Answer a request soon."""
         self._queue.append(item)
         if self._task is None:
@@ -102,9 +103,9 @@ class Dispatcher:
                 return
         self._task = self._item = None
 
-    def _put_calls(self, first: Item) -> None:
+    def _put_calls(self, first: PendingRequest) -> None:
         """Let the calls that wait be answered together, each connection's in their order."""
-        calls, others = [first], list[Item]()
+        calls, others = [first], list[PendingRequest]()
         for item in self._queue:
             (calls if item[1] == _CALL else others).append(item)
         self._queue.clear()
@@ -115,7 +116,7 @@ class Dispatcher:
             self._together.add(task)
             task.add_done_callback(self._together.discard)
 
-    async def _serve_calls(self, calls: list[Item]) -> None:
+    async def _serve_calls(self, calls: list[PendingRequest]) -> None:
         answered = []
         for item in calls:
             if item[0].is_blocked:
@@ -146,7 +147,7 @@ class Dispatcher:
         while self._queue:
             create_task(self._serve_one(self._queue.popleft()))
 
-    async def _serve_one(self, item: Item) -> None:
+    async def _serve_one(self, item: PendingRequest) -> None:
         """Answer one request, which probably waits, as the one before it did."""
         caller, kind, session, body, _, received_s = item
         task = asyncio.current_task()

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import cast
 
 from bray_core.errors import ServiceError
-from bray_server.clients.client import (
+from bray_server.wire.address import Address
+from bray_server.wire.frames import Frame, FrameParser, Kind, pack
+from bray_server.wire.requests import (
     MAX_REPLY_BYTES,
     MAX_SESSION_BYTES,
     Reply,
     reply_of,
     unreachable,
 )
-from bray_server.wire.address import Address
-from bray_server.wire.frames import Frame, FrameParser, Kind, pack
 
 
 class FrameTransport(asyncio.Protocol):

@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from bray_core.errors import BrayError
-from bray_server.wire.pieces import Pieces
+from bray_server.wire.byte_pieces import BytePieces
 
 MAGIC = b"BRY\x01"
 HEADER = struct.Struct("<4sBBHII")
@@ -97,7 +97,7 @@ class FrameParser:
     def __init__(self, max_body_bytes: int, max_session_bytes: int) -> None:
         self.max_body_bytes = max_body_bytes
         self._max_session = max_session_bytes
-        self._pieces = Pieces()  # of the frame that is not whole yet
+        self._pieces = BytePieces()  # of the frame that is not whole yet
         self._need = HEADER.size
         self.error: FrameError | None = None
         """Why the stream cannot be read any further: answer what came before, then close."""

@@ -12,7 +12,7 @@ from bray_core.errors import ServiceError
 T = TypeVar("T")
 
 
-async def bounded(
+async def with_deadline(
     work: Coroutine[Any, Any, T], timeout_s: float, waits: Callable[[], None] | None = None
 ) -> T:
     """Await `work` in the current task; the deadline is armed when it first waits.
@@ -35,14 +35,16 @@ async def bounded(
         return result
     if waits is not None:
         waits()
-    going = go_on(work, wanted, timeout_s)
+    going = resume_with_deadline(work, wanted, timeout_s)
     del wanted  # it would hold its error, which holds this frame and so the request
     return await going
 
 
 @types.coroutine
-def go_on(work: Coroutine[Any, Any, T], wanted: Any, timeout_s: float) -> Generator[Any, Any, T]:
-    """Await `work` from its first wait on, for `wanted`; errors as in `bounded`."""
+def resume_with_deadline(
+    work: Coroutine[Any, Any, T], wanted: Any, timeout_s: float
+) -> Generator[Any, Any, T]:
+    """Await `work` from its first wait on, for `wanted`; errors as in `with_deadline`."""
     deadline = _Deadline(timeout_s)
     try:
         while True:
@@ -52,7 +54,7 @@ def go_on(work: Coroutine[Any, Any, T], wanted: Any, timeout_s: float) -> Genera
                 work.close()
                 raise
             except BaseException as error:  # noqa: BLE001  it belongs to the coroutine inside
-                wanted = None  # as in `bounded`
+                wanted = None  # as in `with_deadline`
                 wanted = work.throw(error)
             else:
                 wanted = work.send(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 _FEW = 64
 
 
-class Pieces:
+class BytePieces:
     """Joins pieces; a few are joined in one copy, and many tiny ones cost only their bytes."""
 
     __slots__ = ("_few", "_many", "size")

@@ -15,7 +15,7 @@ KINDS = {1: "start", 2: "tick", 3: "end", 4: "call", 0: "page"}
 """Names of the kinds of requests, as in `frames.Kind`; 0: `pages.PAGE`."""
 
 
-class Figures:
+class ServerMetrics:
     """Counters and gauges of one server since it started."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ _GAUGES = {
 
 
 def prometheus(workers: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return Prometheus text, format 0.0.4: the figures, then what the processes recorded.
+    """Return Prometheus text, format 0.0.4: the metrics, then what the processes recorded.
 
     Args:
         workers: a `Server.snapshot` by worker; a single worker named "" gets no label.
@@ -86,8 +86,8 @@ def prometheus(workers: Mapping[str, Mapping[str, Any]]) -> str:
         lines.extend(f"{name}{labels} {value:.10g}" for labels, value in rows)
 
     def by_label(key: str, label: str) -> Iterable[tuple[str, float]]:
-        for worker, figures in workers.items():
-            for value, count in sorted(figures[key].items()):
+        for worker, metrics in workers.items():
+            for value, count in sorted(metrics[key].items()):
                 yield _labels(worker, **{label: value}), count
 
     family("bray_requests_total", "counter", "Requests by kind.", by_label("requests", "kind"))
@@ -98,7 +98,7 @@ def prometheus(workers: Mapping[str, Mapping[str, Any]]) -> str:
         rows = ((_labels(w), f["gauges"].get(key, 0)) for w, f in workers.items())
         family(f"bray_{key}", "gauge", about, rows)
     _histogram(lines, workers)
-    recorded = {worker: figures["recorded"] for worker, figures in workers.items()}
+    recorded = {worker: metrics["recorded"] for worker, metrics in workers.items()}
     return "\n".join(lines) + "\n" + text(recorded)
 
 
@@ -106,12 +106,12 @@ def _histogram(lines: list[str], workers: Mapping[str, Mapping[str, Any]]) -> No
     name = "bray_request_seconds"
     lines.append(f"# HELP {name} Time from a request's last byte to its reply.")
     lines.append(f"# TYPE {name} histogram")
-    for worker, figures in workers.items():
+    for worker, metrics in workers.items():
         total = 0
-        for bound, count in zip((*BUCKETS_S, "+Inf"), figures["latency"], strict=True):
+        for bound, count in zip((*BUCKETS_S, "+Inf"), metrics["latency"], strict=True):
             total += count
             lines.append(f"{name}_bucket{_labels(worker, le=str(bound))} {total}")
-        lines.append(f"{name}_sum{_labels(worker)} {figures['latency_s']:.9g}")
+        lines.append(f"{name}_sum{_labels(worker)} {metrics['latency_s']:.9g}")
         lines.append(f"{name}_count{_labels(worker)} {total}")
 
 
