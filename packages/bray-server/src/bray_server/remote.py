@@ -18,8 +18,8 @@ from bray_core.errors import (
     WorkerLostError,
 )
 from bray_core.process.memory import freeze_loaded_objects
-from bray_core.remote.balance import STRATEGIES, Balance, Strategy
 from bray_core.remote.cluster import this_node
+from bray_core.remote.load_balancing import STRATEGIES, LoadBalancer, Strategy
 from bray_core.remote.pool import WorkerPool
 from bray_core.settings.choice import check_choice
 from bray_server.clients.client import Client
@@ -57,7 +57,7 @@ class RemoteServer:
         tokens: as for `Server`.
         tls: as for `Server`.
         access_log: as for `Server`.
-        strategy: how `call` chooses a worker: see `bray_core.remote.balance`.
+        strategy: how `call` chooses a worker: see `bray_core.remote.load_balancing`.
         certificate_authority: PEM file that `call` trusts, with TLS.
 
     Raises:
@@ -113,7 +113,7 @@ class RemoteServer:
             undo.callback(self._pool.close)
             self._shared: list[str] = self._pool.call("addresses", worker=0)
             self._direct: list[str] = self._pool.call_all("direct_address")
-            self._balance = Balance(num_workers, self._pool.near)
+            self._balance = LoadBalancer(num_workers, self._pool.near)
             self._undo = undo.pop_all()
         self._clients = threading.local()
 

@@ -22,10 +22,10 @@ from bray_core.errors import (
     NotFoundError,
     WorkerLostError,
 )
-from bray_core.remote.balance import Balance, Strategy
 from bray_core.remote.calls import get_result, will_be_restarted
 from bray_core.remote.cluster import NAMESPACE, default_restart_limit, require_ray
 from bray_core.remote.health import watch_pool
+from bray_core.remote.load_balancing import LoadBalancer, Strategy
 from bray_core.remote.restart_limit import RestartLimit
 from bray_core.remote.start_workers import start_workers
 
@@ -113,7 +113,7 @@ class WorkerPool:
         self.name = name
         self._workers = workers
         self._stored_factory: list[Any] = []
-        self._balance = Balance(len(workers), self.near)
+        self._balance = LoadBalancer(len(workers), self.near)
         self._nodes: list[str] | None = None
         self._health_checks: dict[int, Any] = {}
         """What workers were asked to see whether they live."""
@@ -234,7 +234,7 @@ class WorkerPool:
         return get_result(ref, timeout_s, f"pool {self.name}")
 
     def choose(self, strategy: Strategy, key: str | None = None) -> int:
-        """Return the index of a worker: see `bray_core.remote.balance.Balance.choose`.
+        """Return the index of a worker: see `bray_core.remote.load_balancing.LoadBalancer.choose`.
 
         Raises:
             ConfigError: an unknown strategy, or `hash` without a key.

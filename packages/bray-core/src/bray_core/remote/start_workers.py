@@ -10,7 +10,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from bray_core.errors import AlreadyExistsError
 from bray_core.metrics import uplink
 from bray_core.remote.cluster import NAMESPACE
-from bray_core.remote.placement import share_out
+from bray_core.remote.load_balancing import nodes_of_workers
 from bray_core.remote.restart_limit import RestartLimit
 from bray_core.remote.worker_process import RemoteWorker
 
@@ -56,7 +56,7 @@ def start_workers(
         options["num_gpus"] = num_gpus
     if node is not None:
         options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
-    homes = share_out(num_workers, _cpus_of_nodes()) if spread and node is None else []
+    homes = nodes_of_workers(num_workers, _cpus_of_nodes()) if spread and node is None else []
     # A large factory is stored for as long as the pool lives: Ray drops large arguments once a
     # worker is made, and could then not make it again. The reference is in a list, so that Ray does
     # not fetch the object before the worker is there. (Ray warns of large arguments all the same.)

@@ -173,7 +173,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _check_host(options: argparse.Namespace) -> None:
-    from bray_server.limits.guard import check_bind, is_loopback
+    from bray_server.limits.access import check_bind, is_loopback
 
     if options.group is not None:
         return  # the process that started this one has checked it

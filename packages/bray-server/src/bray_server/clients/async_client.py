@@ -13,6 +13,7 @@ from bray_server.clients.delta_sessions import DeltaSessions
 from bray_server.wire.address import Address
 from bray_server.wire.frame_transport import FrameTransport
 from bray_server.wire.requests import KINDS, Reply, Request, http_error, reply_of, unreachable
+from bray_server.wire.tls import client_tls_context
 
 
 class _Transport(Protocol):
@@ -52,7 +53,7 @@ class AsyncClient:
         if not timeout_s > 0:
             raise ConfigError(f"timeout_s: expected more than 0, got {timeout_s}")
         parsed = Address.parse(address)
-        tls = parsed.tls_context(certificate_authority)
+        tls = client_tls_context(parsed, certificate_authority)
         if delta and not parsed.is_tcp:
             raise ConfigError(f"delta: offered over TCP only, got {parsed}")
         transport: _Tcp | _Http

@@ -24,6 +24,7 @@ from bray_server.wire.requests import (
     reply_of,
     unreachable,
 )
+from bray_server.wire.tls import client_tls_context
 
 _RECEIVE_BYTES = 256 * 1024
 _RESTED_S = 1.0
@@ -67,7 +68,7 @@ class Client:
             raise ConfigError(f"timeout_s: expected more than 0, got {timeout_s}")
         self._timeout_s = timeout_s
         parsed = Address.parse(address)
-        tls = parsed.tls_context(certificate_authority)
+        tls = client_tls_context(parsed, certificate_authority)
         if delta and not parsed.is_tcp:
             raise ConfigError(f"delta: offered over TCP only, got {parsed}")
         self._transport: _Transport = (

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, cast
 
 from bray_core.errors import ServiceError
-from bray_server.limits.auth import Tokens
+from bray_server.limits.access import Tokens
 from bray_server.limits.byte_budget import UNCOUNTED_BYTES, ByteBudget
 from bray_server.limits.client_shares import ClientShares, client_of
 from bray_server.limits.limits import Limits

@@ -20,7 +20,7 @@ from bray_server.hosting.group import WorkerGroup
 from bray_server.hosting.http import HttpConnection
 from bray_server.hosting.tcp import TcpConnection
 from bray_server.hosting.worker_connection import WorkerConnection
-from bray_server.limits.auth import Tokens
+from bray_server.limits.access import Tokens
 from bray_server.limits.byte_budget import ByteBudget
 from bray_server.limits.client_shares import ClientShares
 from bray_server.limits.limits import Limits

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
-from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -47,30 +45,6 @@ class Address(NamedTuple):
     def is_tls(self) -> bool:
         """Whether over TLS."""
         return self.scheme.endswith("s")
-
-    def tls_context(self, certificate_authority: str | Path | None) -> ssl.SSLContext | None:
-        """Return how to check the server, or None without TLS.
-
-        Args:
-            certificate_authority: PEM file to trust instead of the system's authorities.
-
-        Raises:
-            ConfigError: the file cannot be read, or is given without TLS.
-        """
-        if not self.is_tls:
-            if certificate_authority is not None:
-                raise ConfigError(f"certificate_authority: {self} does not use TLS")
-            return None
-        try:
-            context = ssl.create_default_context(cafile=certificate_authority)
-            # A certificate that is trusted itself needs no authority: Python 3.13's default.
-            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-            return context
-        except OSError as error:  # SSLError is one
-            raise ConfigError(
-                f"certificate_authority: expected a PEM file, cannot use "
-                f"{str(certificate_authority)!r}: {error}"
-            ) from error
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

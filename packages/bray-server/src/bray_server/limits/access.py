@@ -1,4 +1,4 @@
-"""Rules for a port that a browser must not reach on behalf of another site.
+"""Who may use a port: bearer tokens, and rules against pages of other sites.
 
 A page of any site can make its visitor's browser send requests to ports of the visitor's machine.
 Two things give such a request away: its `Origin` is another than its `Host`, or its `Host` is a
@@ -8,13 +8,46 @@ name: the browser does not know the token.
 
 from __future__ import annotations
 
+import hmac
+from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
 from bray_core.errors import ConfigError
 
+_MAX_TOKEN_BYTES = 4096
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Names by which a program on this machine calls it."""
+
+
+class Tokens:
+    """Bearer tokens that a server accepts; several at once, so that they can be rotated."""
+
+    def __init__(self, tokens: Sequence[str]) -> None:
+        if isinstance(tokens, str) or not all(tokens):
+            raise ConfigError("tokens: expected a list of non-empty strings")
+        self._tokens = [token.encode() for token in tokens]
+
+    @property
+    def max_bytes(self) -> int:
+        """What a client may send before it is known: a token, though perhaps a wrong one."""
+        return max([_MAX_TOKEN_BYTES, *map(len, self._tokens)])
+
+    @property
+    def required(self) -> bool:
+        """Whether clients need one."""
+        return bool(self._tokens)
+
+    def accept(self, token: bytes) -> bool:
+        """Return whether a client may go on; always where none is required."""
+        # Each token is compared, in constant time: how long it takes tells nothing about any.
+        matches = [hmac.compare_digest(token, known) for known in self._tokens]
+        return any(matches) or not self._tokens
+
+    def accept_header(self, authorization: bytes) -> bool:
+        """Return whether an `Authorization: Bearer …` header is accepted."""
+        scheme, _, token = authorization.partition(b" ")
+        return not self._tokens or (scheme.lower() == b"bearer" and self.accept(token.strip()))
 
 
 def is_loopback(host: str) -> bool:

@@ -1,4 +1,4 @@
-"""Which of several workers takes the next call."""
+"""Which worker takes the next call, and which node takes which worker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from bray_core.errors import ConfigError
@@ -16,7 +16,7 @@ Strategy: TypeAlias = Literal["round_robin", "least_loaded", "hash", "local_firs
 STRATEGIES = ("round_robin", "least_loaded", "hash", "local_first")
 
 
-class Balance:
+class LoadBalancer:
     """Chooses among `size` workers; knows only the calls that were made through it.
 
     Args:
@@ -60,3 +60,22 @@ class Balance:
             near = self._near() if self._near is not None else ()
             return near[next(self._turn) % len(near)] if near else self.choose("round_robin")
         raise ConfigError(f"strategy: expected one of {', '.join(STRATEGIES)}, got {strategy!r}")
+
+
+def nodes_of_workers(num_workers: int, cpus: Mapping[str, float]) -> list[str]:
+    """Return a node for each worker, so that the workers of a node are in proportion to its CPUs.
+
+    Each worker in turn goes where most CPUs are left for it (D'Hondt's method); of equals to the
+    first by name. Nodes without CPUs get none, unless there is no other.
+
+    Args:
+        num_workers: how many.
+        cpus: node → its CPUs; at least one node.
+    """
+    workers = {node: 0 for node in sorted(cpus) if cpus[node] > 0} or dict.fromkeys(cpus, 0)
+    homes = []
+    for _ in range(num_workers):
+        home = max(workers, key=lambda node: cpus[node] / (workers[node] + 1))
+        workers[home] += 1
+        homes.append(home)
+    return homes

@@ -3,7 +3,7 @@
 import pytest
 
 from bray_core.errors import ConfigError
-from bray_server.limits.guard import check_bind, is_loopback, is_own_name, is_same_origin
+from bray_server.limits.access import check_bind, is_loopback, is_own_name, is_same_origin
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST", "::1", "127.1.2.3"])
