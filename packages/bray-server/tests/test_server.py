@@ -296,7 +296,7 @@ def test_nonsense_is_refused() -> None:
         ServerThread(NoTick())  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="tcp_port: expected a port here or"):
         ServerThread(Echo(), tcp_port=None)
-    with pytest.raises(ConfigError, match="max_sessions: expected more than 0, got 0"):
+    with pytest.raises(ConfigError, match="max_sessions: expected 1 or more, got 0"):
         Limits(max_sessions=0)
     with pytest.raises(ConfigError, match="tokens"):
         ServerThread(Echo(), tokens="secret")

@@ -25,6 +25,7 @@ from bray_core.metrics.process_figures import ProcessFigures
 from bray_core.metrics.sample import Sample
 from bray_core.metrics.shown import Shown
 from bray_core.process.event_loop import EventLoopThread
+from bray_core.settings.ranges import PositiveFloat, check_value
 
 ADDRESS = "BRAY_HUB"
 """Environment variable that tells the processes of a launch where their hub is."""
@@ -90,8 +91,7 @@ class Hub:
         write_line: WriteLine | None = None,
         every_s: float = EVERY_S,
     ) -> None:
-        if not every_s > 0:
-            raise ConfigError(f"every_s: expected more than 0, got {every_s}")
+        check_value("every_s", every_s, PositiveFloat)
         self._registry = registry or metrics.registry()
         self._token = secrets.token_hex(16)
         self._write = write

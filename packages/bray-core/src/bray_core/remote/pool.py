@@ -28,6 +28,7 @@ from bray_core.remote.health import watch_pool
 from bray_core.remote.load_balancing import LoadBalancer, Strategy
 from bray_core.remote.restart_limit import RestartLimit
 from bray_core.remote.start_workers import start_workers
+from bray_core.settings.ranges import NonNegativeFloat, PositiveInt, check_value
 
 _START_TIMEOUT_S = 120.0
 _RETRY_S = 0.05
@@ -79,13 +80,10 @@ class WorkerPool:
     ) -> None:
         if not name:
             raise ConfigError("name: expected at least one character, got ''")
-        if num_workers < 1:
-            raise ConfigError(f"num_workers: expected 1 or more, got {num_workers}")
-        for resource, amount in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
-            if amount < 0:
-                raise ConfigError(f"{resource}: expected 0 or more, got {amount}")
-        if max_concurrency < 1:
-            raise ConfigError(f"max_concurrency: expected 1 or more, got {max_concurrency}")
+        check_value("num_workers", num_workers, PositiveInt)
+        check_value("num_cpus", num_cpus, NonNegativeFloat)
+        check_value("num_gpus", num_gpus, NonNegativeFloat)
+        check_value("max_concurrency", max_concurrency, PositiveInt)
         require_ray()
         self._adopt(name, [])
         try:

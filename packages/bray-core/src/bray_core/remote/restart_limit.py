@@ -8,8 +8,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from bray_core.errors import ConfigError
+from bray_core.settings.ranges import NonNegativeInt, Range, check_fields
 
 _MAX_BYTES = 2**16
 _MAX_CHARS = 500
@@ -25,17 +26,14 @@ class RestartLimit:
     worker that dies of the same fault a few seconds after each start is not.
     """
 
-    max_restarts: int = 10
+    max_restarts: NonNegativeInt = 10
     """0: a worker that dies once ends the run. Too many, and a run that is broken takes long to
     say so; too few, and it ends for an accident."""
-    window_s: float = 300.0
+    window_s: Annotated[float, Range(above=0, allow_infinity=True)] = 300.0
     """Seconds in which the deaths are counted; those before are forgotten."""
 
     def __post_init__(self) -> None:
-        if self.max_restarts < 0:
-            raise ConfigError(f"max_restarts: expected 0 or more, got {self.max_restarts}")
-        if not self.window_s > 0:
-            raise ConfigError(f"window_s: expected more than 0, got {self.window_s}")
+        check_fields(self)
 
     def recent(self, deaths: Sequence[float], now: float) -> list[float]:
         """Return the times of those deaths that still count."""

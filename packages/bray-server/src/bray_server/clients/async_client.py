@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bray_core.errors import ConfigError, DeadlineError, ServiceError
+from bray_core.settings.ranges import PositiveFloat, check_value
 from bray_server.clients.delta_sessions import DeltaSessions
 from bray_server.wire.address import Address
 from bray_server.wire.frame_transport import FrameTransport
@@ -50,8 +51,7 @@ class AsyncClient:
             DeadlineError: it took longer than `timeout_s`.
             ConfigError: an argument is out of range.
         """
-        if not timeout_s > 0:
-            raise ConfigError(f"timeout_s: expected more than 0, got {timeout_s}")
+        check_value("timeout_s", timeout_s, PositiveFloat)
         parsed = Address.parse(address)
         tls = client_tls_context(parsed, certificate_authority)
         if delta and not parsed.is_tcp:

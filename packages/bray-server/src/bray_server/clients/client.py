@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bray_core.errors import ConfigError, DeadlineError, ServiceError
+from bray_core.settings.ranges import PositiveFloat, check_value
 from bray_server.clients.delta_sessions import DeltaSessions
 from bray_server.wire.address import Address
 from bray_server.wire.frames import Frame, FrameParser, Kind, pack
@@ -64,8 +65,7 @@ class Client:
         certificate_authority: str | Path | None = None,
         delta: bool = False,
     ) -> None:
-        if not timeout_s > 0:
-            raise ConfigError(f"timeout_s: expected more than 0, got {timeout_s}")
+        check_value("timeout_s", timeout_s, PositiveFloat)
         self._timeout_s = timeout_s
         parsed = Address.parse(address)
         tls = client_tls_context(parsed, certificate_authority)

@@ -6,8 +6,9 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from bray_core.errors import ConfigError, ServiceError
+from bray_core.errors import ServiceError
 from bray_core.process.event_loop import EventLoopThread
+from bray_core.settings.ranges import PositiveFloat, check_value
 from bray_server.clients.client import Client
 from bray_server.limits.limits import Limits
 from bray_server.sessions.services import Service
@@ -37,8 +38,7 @@ class InProcessClient(Client):
     def __init__(
         self, service: Service, *, limits: Limits | None = None, timeout_s: float = 60.0
     ) -> None:
-        if not timeout_s > 0:
-            raise ConfigError(f"timeout_s: expected more than 0, got {timeout_s}")
+        check_value("timeout_s", timeout_s, PositiveFloat)
         self._timeout_s = timeout_s
         self._transport = _Hosted(Sessions(service, limits or Limits()))
 

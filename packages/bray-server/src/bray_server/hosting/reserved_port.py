@@ -7,7 +7,8 @@ import errno
 import socket
 from collections.abc import Iterator
 
-from bray_core.errors import ConfigError, PortInUseError
+from bray_core.errors import PortInUseError
+from bray_core.settings.ranges import Port, check_value
 
 
 @contextlib.contextmanager
@@ -32,8 +33,7 @@ def reserved_port(host: str, name: str, port: int | None) -> Iterator[int | None
     if port is None:
         yield None
         return
-    if not 0 <= port <= 65535:
-        raise ConfigError(f"{name}: expected 0 to 65535, got {port}")
+    check_value(name, port, Port)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as alone, socket.socket(family) as held:
         try:

@@ -15,6 +15,7 @@ from bray_core.errors import ConfigError, PortInUseError
 from bray_core.metrics import registry
 from bray_core.metrics.prometheus import rows
 from bray_core.process import memory
+from bray_core.settings.ranges import Port, check_value
 from bray_server.hosting.connection import Connection
 from bray_server.hosting.group import WorkerGroup
 from bray_server.hosting.http import HttpConnection
@@ -77,9 +78,8 @@ class Server:
     ) -> None:
         if tcp_port is None and http_port is None:
             raise ConfigError("tcp_port: expected a port here or in http_port, got None in both")
-        for name, port in (("tcp_port", tcp_port), ("http_port", http_port)):
-            if port is not None and not 0 <= port <= 65535:
-                raise ConfigError(f"{name}: expected 0 to 65535, got {port}")
+        check_value("tcp_port", tcp_port, Port | None)
+        check_value("http_port", http_port, Port | None)
         self._host = host
         self._ports = (tcp_port, http_port)
         self.limits = limits or Limits()
