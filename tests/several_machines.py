@@ -153,7 +153,7 @@ class Watcher:
 
 
 def main():
-    orphans.adopt()  # of raylets that are killed
+    orphans.adopt_orphans()  # of raylets that are killed
     hosts = HOSTS[sys.argv[1]]
     with bridged(hosts) if sys.argv[1] == "namespaces" else contextlib.nullcontext({}) as names:
         spread(hosts, names)
@@ -193,7 +193,7 @@ def spread(hosts, names):
     assert "rollouts: worker" in log
     print(log, file=sys.stderr)
     cluster.shutdown()
-    orphans.end(lambda command: command.startswith("ray::"))
+    orphans.end_children(lambda command: command.startswith("ray::"))
     print("done: closed", flush=True)
 
 

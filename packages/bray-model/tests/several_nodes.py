@@ -74,7 +74,7 @@ def is_parent(model, nodes, node):
 
 
 def main():
-    orphans.adopt()  # of a raylet that is killed
+    orphans.adopt_orphans()  # of a raylet that is killed
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False}
     )
@@ -127,7 +127,7 @@ def main():
         print("done: closed", flush=True)
     shutdown_ray()
     cluster.shutdown()
-    orphans.end(lambda command: command.startswith("ray::"))
+    orphans.end_children(lambda command: command.startswith("ray::"))
 
 
 if __name__ == "__main__":

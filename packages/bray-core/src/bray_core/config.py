@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 COMMAND_LINE = "command line"
 PREFIX = "BRAY_"
-"""Of environment variables that set something."""
+"""First letters of environment variables that set something."""
 
 
 def load_yaml(
@@ -42,17 +42,17 @@ def load_yaml(
     """Read a YAML file into the dataclass `schema`.
 
     Args:
-        path: the file.
-        schema: a dataclass whose `__post_init__` raises ConfigError for values out of range, with
-            a message that begins with the field's name, dotted where it is of a part; or what
-            returns one for the file's settings.
-        overrides: `key.path=value`, the value in YAML syntax; they win over all else.
-        environment: variables, of which those such as `BRAY_KEY__PATH` set `key.path`.
+        path: The file.
+        schema: Dataclass to build, or a function that returns one for the file's settings. Its
+            `__post_init__` raises ConfigError for values out of range, with a message that begins
+            with the dotted name of the field.
+        overrides: Settings `key.path=value`, the value in YAML syntax; they win over all else.
+        environment: Environment variables; `BRAY_KEY__PATH` sets `key.path`.
 
     Raises:
-        SettingsError: a line a problem, `file:line:column: key.path: expected …, got …`, with the
-            closest known name.
-        ConfigError: there is no such file, or an override is of no such form.
+        SettingsError: One line per problem: `file:line:column: key.path: expected …, got …`, with
+            the closest known name.
+        ConfigError: There is no such file, or an override has another form.
     """
     root = read(path)
     for name, text in (environment or {}).items():

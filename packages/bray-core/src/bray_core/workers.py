@@ -23,7 +23,7 @@ class Workers:
 
     @property
     def size(self) -> int:
-        """Number of workers: how many calls run at a time."""
+        """Number of workers, which is the number of calls that run at a time."""
         return 1
 
     def map(self, method: str, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -32,7 +32,7 @@ class Workers:
         A call may be made again after a worker died: it must give the same result then.
 
         Raises:
-            Exception: what the method raised.
+            Exception: What the method raised.
         """
         return [getattr(self._instance, method)(*arguments) for arguments in calls]
 

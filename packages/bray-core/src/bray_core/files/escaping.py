@@ -6,11 +6,11 @@ import re
 
 
 def escape_unprintable(text: str, most: int = 1_000) -> str:
-    r"""Return text that is one line and moves no cursor: what does not print is escaped.
+    r"""Return text on one line, its unprintable characters escaped: it moves no cursor.
 
     Args:
-        text: what came, such as a session's id or a message of another program.
-        most: characters; what is longer is cut.
+        text: Text of another program, such as a session's id or an error message.
+        most: Number of characters; longer text is cut.
 
     Examples:
         >>> escape_unprintable("säule"), escape_unprintable("a\nerror: forged \x1b[2J")
@@ -24,7 +24,7 @@ def escape_unprintable(text: str, most: int = 1_000) -> str:
 
 
 def escape_unprintable_lines(text: str) -> str:
-    """Return text as `escape_unprintable` does, but whole and with its line breaks and tabs."""
+    """Return text with its unprintable characters escaped, but for line breaks and tabs."""
     parts = re.split(r"([\n\t])", text)
     return "".join(p if p in "\n\t" else escape_unprintable(p, len(p)) for p in parts)
 

@@ -1,4 +1,4 @@
-"""Format numbers of what is saved: later code reads what earlier code wrote, never the reverse."""
+"""Format numbers of saved files: newer code reads older files, never the reverse."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from bray_core.errors import CodecError, FormatError
 
 
 def check_format(path: Path, content: Mapping[str, Any], newest: int) -> int:
-    """Return the format number of what a file holds: its `format`, or 0 where it has none.
+    """Return the format number of a file: its entry `format`, or 0 where it has none.
 
     Args:
-        path: the file, for messages.
-        content: what was read from it.
-        newest: number that this code writes; it reads those before, too.
+        path: The file, for messages.
+        content: Content of the file.
+        newest: Format number that this code writes; it reads all earlier ones, too.
 
     Raises:
-        FormatError: the number is higher: newer code wrote the file.
-        CodecError: it is no format number.
+        FormatError: The number is higher: newer code wrote the file.
+        CodecError: The entry is no format number.
     """
     found = content.get("format", 0)
     if isinstance(found, bool) or not isinstance(found, int) or found < 0:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 PROJECT = Path("trials")
-"""The folder of the trials where none is named."""
+"""Default folder of trials."""
 CONFIG = "config.yaml"
-"""Settings of a trial, and of each launch."""
+"""File with the settings of a trial, and of each launch."""
 BEFORE = "config.before.yaml"
-"""In the folder of a launch that changed the trial's settings: what they were."""
+"""File with the trial's former settings, in the folder of the launch that changed them."""
 
 
 def trial_of(settings: Path) -> Path:
@@ -31,7 +31,7 @@ def launches(path: Path) -> list[Path]:
 
 
 def _order(launch: Path) -> tuple[str, int]:
-    """Return what launches are sorted by; those of one second are numbered."""
+    """Return the sorting key of a launch; those of one second are numbered."""
     day, _, rest = launch.name.partition("-")
     second, _, number = rest.partition("-")
     return f"{day}-{second}", int(number) if number.isdecimal() else 0

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers that have none."""
+"""An event loop in a thread of its own, for code without one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STOP_TIMEOUT_S = 5.0
 class EventLoopThread:
     """Runs coroutines in a daemon thread; uses uvloop where it is installed.
 
-    One that is not stopped is when the interpreter exits.
+    A loop that nobody stopped ends when the interpreter exits.
 
     Examples:
         >>> async def answer() -> int:
@@ -55,7 +55,7 @@ class EventLoopThread:
         """Start a coroutine on the loop and return its future.
 
         Raises:
-            ClosedError: the loop was stopped.
+            ClosedError: The loop was stopped.
         """
         with self._lock:  # what is submitted before the loop is told to stop gets an answer
             if not self._stopping:
@@ -67,8 +67,8 @@ class EventLoopThread:
         """Run a coroutine on the loop and wait for its result.
 
         Raises:
-            DeadlineError: it took longer than `timeout_s`; it was cancelled.
-            ClosedError: the loop was stopped.
+            DeadlineError: It took longer than `timeout_s`, and was cancelled.
+            ClosedError: The loop was stopped.
         """
         if threading.current_thread() is self._thread:
             coroutine.close()
@@ -83,7 +83,7 @@ class EventLoopThread:
             raise DeadlineError(f"no result within {timeout_s} s") from None
 
     def stop(self) -> None:
-        """Cancel what still runs, end the thread and close the loop; again is harmless."""
+        """Cancel what still runs, end the thread and close the loop; a second call is harmless."""
         self._tell_to_stop()
         if threading.current_thread() is self._thread:
             return  # it ends after the callback that called us
@@ -106,7 +106,7 @@ _running: weakref.WeakSet[EventLoopThread] = weakref.WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    """End the loops that nobody stopped: uvloop's threads can crash a dying interpreter."""
+    """End the loops that nobody stopped: their threads can crash an interpreter that exits."""
     left = list(_running)
     for loop in left:
         loop._tell_to_stop()

@@ -12,9 +12,9 @@ _lowered: list[logging.Logger] = []
 
 
 def attach_handler(handler: logging.Handler) -> None:
-    """Give it the records of all loggers, and of bray's own those of level INFO too.
+    """Give a handler the records of all loggers, and INFO records of bray's own loggers, too.
 
-    A logger that somebody set a level of keeps it.
+    A logger whose level somebody set keeps it.
     """
     logging.getLogger().addHandler(handler)
     _attached.add(handler)
@@ -26,7 +26,7 @@ def attach_handler(handler: logging.Handler) -> None:
 
 
 def detach_handler(handler: logging.Handler) -> None:
-    """Undo `attach_handler`, the levels with the last one; again is harmless."""
+    """Undo `attach_handler`; the levels go back with the last handler."""
     logging.getLogger().removeHandler(handler)
     _attached.discard(handler)
     while _lowered and not _attached:

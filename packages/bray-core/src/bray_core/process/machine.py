@@ -19,7 +19,7 @@ def num_cores() -> int:
 
 @cache
 def has_bf16() -> bool:
-    """Return whether the CPU multiplies bfloat16 (AVX-512 BF16, AMX): elsewhere it is emulated."""
+    """Return whether the CPU multiplies bfloat16 (AVX-512 BF16, AMX); others emulate it."""
     if not _CPUINFO.exists():
         return False
     return re.search(r"\b(avx512_bf16|amx_bf16)\b", _CPUINFO.read_text()) is not None

@@ -1,4 +1,4 @@
-"""Memory of this process: what glibc's heap keeps when it is freed, and the garbage collector."""
+"""Memory of this process: glibc's heap, and Python's garbage collector."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import os
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGEST = 256 << 20
-"""Bytes: a larger array has pages of its own."""
+"""Bytes above which an array has pages of its own."""
 _MOST_FREE = 1 << 30
-"""Bytes at the heap's end, above which they go back to the system."""
+"""Free bytes at the heap's end above which they go back to the system."""
 _CHOSEN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 _FREED_AT_ONCE = 4 << 20
-"""Bytes: a larger block of a server goes back to the system as soon as it is freed."""
+"""Bytes above which a server's block goes back to the system as soon as it is freed."""
 _FREE_FOR_REQUESTS = 32 << 20
 _keeps_all = False
 
 
 def keep_freed() -> None:
-    """Keep large freed arrays for the next ones, as a training step after the other wants them.
+    """Keep the memory of freed arrays for the next training step.
 
     glibc gives them back to the system, which clears each of their pages when they come again: a
     tenth of the time of convolutions. Does nothing with another C library, or where the environment
-    says how large is large.
+    sets the sizes itself.
     """
     global _keeps_all
     if _tune(_LARGEST, _MOST_FREE):
@@ -31,7 +31,7 @@ def keep_freed() -> None:
 
 
 def keep_small_freed() -> None:
-    """Keep what usual requests free for the next ones; give back at once what only rare ones want.
+    """Keep the memory of usual requests for the next ones, and give back that of large ones.
 
     Left alone, glibc gives the top of the heap back when more than 128 KB of it are free, so that
     many bodies of 64 KB cost a page fault for every 4 KB, again and again: two thirds of a
@@ -43,7 +43,7 @@ def keep_small_freed() -> None:
 
 
 def give_back() -> None:
-    """Return freed memory to the system, after much of it was freed that will not be used again.
+    """Return freed memory to the system, once much of it will not be used again.
 
     glibc returns by itself what is free at a heap's end; what lies between blocks in use stays with
     the process. Takes milliseconds, in which other threads go on. Does nothing with another C
@@ -55,16 +55,16 @@ def give_back() -> None:
 
 
 def keeps_freed() -> bool:
-    """Return whether this process wants freed arrays kept: `keep_freed` was called."""
+    """Return whether `keep_freed` was called in this process."""
     return _keeps_all
 
 
 def freeze_loaded_objects() -> None:
-    """Take what the process has loaded out of the garbage collector's sight, for servers.
+    """Exclude all objects there are from garbage collection, in a process that only serves.
 
     With torch loaded a full collection walks 200,000 objects in 0.1 s, during which no tick is
-    answered, several times a second under load. For processes that only serve: garbage that is
-    there already is collected first, what is made later is collected as ever.
+    answered, several times a second under load. Garbage is collected before; objects that are
+    made later are collected as ever.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Modules of a user's own, by the name that a command line or a template gives."""
+"""Importing a user's modules, which a command line or a template names."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from types import ModuleType
 
 
 def import_user_module(name: str) -> ModuleType:
-    """Import a module; one of the working directory is found, too, as by `python -m`.
+    """Import a module, also one in the working directory, as `python -m` does.
 
     The working directory comes last: no file there takes the place of an installed module.
 
     Raises:
-        ImportError: there is none of that name, or its own imports fail.
-        ValueError: no name at all.
+        ImportError: There is no such module, or its own imports fail.
+        ValueError: The name is empty.
     """
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.append(os.getcwd())

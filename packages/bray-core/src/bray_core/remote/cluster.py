@@ -25,16 +25,16 @@ NAMESPACE = "bray"
 _OBJECT_STORE_BYTES = 256 * 1024 * 1024
 _CONNECT_TIMEOUT_S = 30.0
 _OLDEST_RAY = (2, 59)
-"""Since then a cluster that a driver starts asks for a token by default."""
+"""Oldest version whose clusters ask for a token by default."""
 _ONE_MACHINE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""At 0 Ray takes loopback for a node's address, and its daemons listen there alone."""
+"""Variable that, at 0, makes Ray's daemons listen on loopback alone."""
 _LOOPBACK_GIVEN = not ray_constants.ENABLE_RAY_CLUSTER
-"""Whether the environment says so, as it does in what a cluster of ours starts."""
+"""Whether the environment sets that variable to 0, as in the workers of a local cluster."""
 _started_here = False
 _is_own_cluster = False
-"""Whether all nodes are on this machine: nobody else knows of the cluster."""
+"""Whether this process started the cluster, so that all nodes are on this machine."""
 _limit = RestartLimit()
-"""Limit of the pools that this process makes."""
+"""Restart limit of the pools that this process makes."""
 
 
 def init_ray(
@@ -42,22 +42,21 @@ def init_ray(
     num_cpus: int | None = None,
     restarts: RestartLimit | None = None,
 ) -> bool:
-    """Connect to Ray, or start it on this machine; harmless where that is done already.
-
-    Returns whether it did either: who did ends it by `shutdown_ray`.
+    """Connect to a Ray cluster, or start one on this machine; a second call is harmless.
 
     Args:
-        address: `host:port` or `auto` of a running cluster; None starts one here.
+        address: Address of a running cluster, `host:port` or `auto`; None starts one here.
         num_cpus: CPUs of a cluster started here; None counts the machine's. Workers of bray claim
-            few, so that a small machine is not refused.
-        restarts: how often a worker of this process's pools may die; None takes the default.
+            few, so a small machine is enough.
+        restarts: How often a worker of this process's pools may die; None takes the default.
+
+    Returns:
+        Whether this call connected or started: then `shutdown_ray` undoes it.
 
     Raises:
-        ConfigError: `address` is of another form.
-            Or the Ray that is installed is too old.
-        NotFoundError: nothing answers there.
-        DeadlineError: what listens there does not let us in within half a minute, or a cluster
-            here does not start.
+        ConfigError: `address` is not valid, or the installed Ray is too old.
+        NotFoundError: No cluster answers at the address.
+        DeadlineError: The cluster does not let us in within half a minute, or does not start.
     """
     global _started_here, _is_own_cluster, _limit
     _check_version(ray.__version__)
@@ -79,7 +78,7 @@ def init_ray(
     try:
         with keep_sigterm_handler():
             if address is None:
-                orphans.adopt()
+                orphans.adopt_orphans()
                 _start(options)
             else:
                 _connect(address, options)
@@ -90,7 +89,7 @@ def init_ray(
 
 
 def shutdown_ray() -> None:
-    """Disconnect, and stop the cluster if `init_ray` started it; leaves a user's own Ray alone."""
+    """Undo `init_ray`: disconnect, and stop a cluster that it started."""
     global _started_here, _is_own_cluster
     if not _started_here:
         return
@@ -98,7 +97,7 @@ def shutdown_ray() -> None:
     ray.shutdown()
     _stay_on_loopback(_LOOPBACK_GIVEN)
     release_sigterm()
-    orphans.end(_is_ray)
+    orphans.end_children(_is_ray)
 
 
 def require_ray() -> None:
@@ -162,7 +161,7 @@ def _start(options: dict[str, Any]) -> None:
 
 
 def _connect(address: str, options: dict[str, Any]) -> None:
-    """Connect to a running cluster within a deadline: `ray.init` itself tries for ever."""
+    """Connect to a running cluster within a deadline; `ray.init` itself tries for ever."""
     failure: list[BaseException] = []
     done = threading.Event()
 
@@ -198,7 +197,7 @@ def _check_reachable(address: str) -> None:
     if not colon or not port.isdigit():
         raise ConfigError(f"address: expected host:port or auto, got {address!r}")
     try:
-        _knock(host, int(port))
+        _try_to_connect(host, int(port))
     except OSError as error:
         raise NotFoundError(
             f"address: nothing listens at {address!r} ({error.strerror or error}): "
@@ -211,17 +210,17 @@ def _check_reachable(address: str) -> None:
         "::1",
     ):  # Ray goes to the machine's other address, where ours do not listen
         try:
-            _knock(str(ray.util.get_node_ip_address()), int(port))
+            _try_to_connect(str(ray.util.get_node_ip_address()), int(port))
         except OSError:
             _stay_on_loopback()
 
 
-def _knock(host: str, port: int) -> None:
+def _try_to_connect(host: str, port: int) -> None:
     socket.create_connection((host.strip("[]"), port), 5.0).close()
 
 
 def _stay_on_loopback(stays: bool = True) -> None:
-    """Let Ray take loopback for this machine's address, or no longer.
+    """Let Ray's daemons and workers listen on loopback alone, or no longer.
 
     Ray turns `_node_ip_address="127.0.0.1"` into the address that others reach, unless it believes
     that no other machine can join; then its daemons and workers listen on loopback alone.

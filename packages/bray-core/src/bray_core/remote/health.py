@@ -1,4 +1,4 @@
-"""Looking whether workers are alive, and saying why one is not started again."""
+"""Checking that workers are alive, and explaining why one is not restarted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import ray
 from bray_core.errors import WorkerLostError
 
 _CHECK_EVERY_S = 1.0
-"""How often `check_workers` asks each worker at most."""
+"""Least time between two checks of a worker."""
 
 
 class WatchedPool(Protocol):
@@ -31,7 +31,7 @@ class WatchedPool(Protocol):
 
 
 class _Watch:
-    """The pools that this process made, as long as they are somebody's."""
+    """The pools that this process made and still holds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -63,13 +63,13 @@ def watch_pool(pool: WatchedPool) -> None:
 
 
 def check_workers(timeout_s: float = 0.0) -> None:
-    """Refuse to go on without a worker that died too often; for long loops, it is quick.
+    """Raise an error if a worker died too often. Quick enough for every turn of a loop.
 
     Args:
-        timeout_s: how long to wait for workers that do not say at once that they live.
+        timeout_s: Seconds to wait for workers that do not answer at once.
 
     Raises:
-        WorkerLostError: a worker of a pool that this process made is dead and is not started
+        WorkerLostError: A worker of a pool that this process made is dead and is not started
             again; quotes its last words.
     """
     if ray.is_initialized():
@@ -78,7 +78,7 @@ def check_workers(timeout_s: float = 0.0) -> None:
 
 @contextlib.contextmanager
 def explain_lost_workers() -> Iterator[None]:
-    """Raise why a worker is not started again, in place of what follows from it."""
+    """Replace an error that follows from a dead worker by the one that says why it died."""
     check_workers()
     try:
         yield

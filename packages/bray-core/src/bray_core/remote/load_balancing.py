@@ -17,11 +17,11 @@ STRATEGIES = ("round_robin", "least_loaded", "hash", "local_first")
 
 
 class LoadBalancer:
-    """Chooses among `size` workers; knows only the calls that were made through it.
+    """Chooses among workers; it knows only the calls that were made through it.
 
     Args:
-        size: number of workers.
-        near: returns the indices of those on this node, for `local_first`.
+        size: Number of workers.
+        near: Returns the indices of the workers on this node, for `local_first`.
     """
 
     def __init__(self, size: int, near: Callable[[], Sequence[int]] | None = None) -> None:
@@ -29,20 +29,20 @@ class LoadBalancer:
         self._near = near
         self._turn = itertools.count()
         self.in_flight: Counter[int] = Counter()
-        """Calls under way, by worker."""
+        """Number of calls under way at each worker."""
 
     def choose(self, strategy: Strategy, key: str | None = None) -> int:
         """Return the index of a worker.
 
         Args:
-            strategy: `round_robin`; `least_loaded` (of two different workers drawn at random,
-                the one with fewer calls under way: Mitzenmacher 2001, "The power of two choices
-                in randomized load balancing"); `hash` (of `key`: the same key, the same
-                worker); `local_first` (those of this node by turns; all if there is none).
-            key: for `hash`.
+            strategy: `round_robin`; `least_loaded` (the less busy of two workers drawn at random:
+                Mitzenmacher 2001, "The power of two choices in randomized load balancing");
+                `hash` (the same worker for the same `key`); `local_first` (workers of this node
+                in turn; all where there are none).
+            key: Key for the strategy `hash`.
 
         Raises:
-            ConfigError: an unknown strategy, or `hash` without a key.
+            ConfigError: An unknown strategy, or `hash` without a key.
         """
         if strategy == "round_robin":
             return next(self._turn) % self._size
@@ -63,14 +63,14 @@ class LoadBalancer:
 
 
 def nodes_of_workers(num_workers: int, cpus: Mapping[str, float]) -> list[str]:
-    """Return a node for each worker, so that the workers of a node are in proportion to its CPUs.
+    """Return a node for each worker: nodes get workers in proportion to their CPUs.
 
-    Each worker in turn goes where most CPUs are left for it (D'Hondt's method); of equals to the
-    first by name. Nodes without CPUs get none, unless there is no other.
+    Each worker in turn goes where most CPUs are left for it (D'Hondt's method); of equal nodes the
+    first by name. A node without CPUs gets none, unless there is no other.
 
     Args:
-        num_workers: how many.
-        cpus: node → its CPUs; at least one node.
+        num_workers: Number of workers.
+        cpus: Number of CPUs of each node; at least one node.
     """
     workers = {node: 0 for node in sorted(cpus) if cpus[node] > 0} or dict.fromkeys(cpus, 0)
     homes = []

@@ -41,23 +41,23 @@ class WorkerPool:
     `close`, or until the pool that made them is garbage: keep it, handles do not.
 
     Args:
-        name: of the pool; unique in the cluster.
-        factory: called in each worker, again when Ray restarts it.
-        args: for the factory.
-        kwargs: for the factory.
-        num_workers: how many.
+        name: Name of the pool, unique in the cluster.
+        factory: Makes the instance of a worker; called again when Ray restarts it.
+        args: Positional arguments of the factory.
+        kwargs: Keyword arguments of the factory.
+        num_workers: Number of workers.
         num_cpus: CPUs that each worker claims from Ray.
         num_gpus: GPUs that each worker claims from Ray, and then sees alone.
-        max_concurrency: calls that one worker runs at a time, in threads.
-        restart: whether a dead worker is started again.
-        limit: how often; None takes that of `init_ray`.
-        node: id of the node that all workers run on; None leaves it to Ray.
-        spread: whether they are shared out over the nodes in proportion to their CPUs; one whose
-            node is lost starts again on another.
+        max_concurrency: Number of calls that one worker runs at a time, in threads.
+        restart: Whether a dead worker is started again.
+        limit: How often a worker may die; None takes the limit of `init_ray`.
+        node: Id of the node that all workers run on; None leaves it to Ray.
+        spread: Whether the workers are shared out over the nodes in proportion to their CPUs. A
+            worker whose node is lost starts again on another.
 
     Raises:
-        AlreadyExistsError: the cluster has a pool of that name.
-        WorkerLostError: a worker died while it started; quotes what the factory raised. Or the
+        AlreadyExistsError: The cluster has a pool of that name.
+        WorkerLostError: A worker died while it started (quotes what the factory raised), or the
             node does not exist.
         ClosedError: Ray is not running.
     """
@@ -114,14 +114,14 @@ class WorkerPool:
         self._balance = LoadBalancer(len(workers), self.near)
         self._nodes: list[str] | None = None
         self._health_checks: dict[int, Any] = {}
-        """What workers were asked to see whether they live."""
+        """References of calls that workers have still to answer, by worker."""
 
     @classmethod
     def get(cls, name: str) -> WorkerPool:
         """Look up a pool by name.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: There is none.
         """
         first = _restore(name, 1)._workers[0]
         size, _, _ = get_result(first.describe.remote(), _START_TIMEOUT_S, f"pool {name}")
@@ -167,20 +167,20 @@ class WorkerPool:
         """Call a method of one worker's instance (by turns if None) and wait for the result.
 
         Args:
-            method: of the instance.
-            args: for it.
-            worker: index of the worker.
-            timeout_s: of the wait.
-            again: whether the call is made again, until `timeout_s`, where the worker dies over it
-                or is being replaced: for what may be done twice.
-            kwargs: for the method.
+            method: Name of the method.
+            args: Its positional arguments.
+            worker: Index of the worker.
+            timeout_s: Seconds to wait.
+            again: Whether to call again, until `timeout_s`, if the worker dies or is being
+                replaced: for methods that may run twice.
+            kwargs: Keyword arguments of the method.
 
         Raises:
-            WorkerLostError: the worker died before it answered.
-            DeadlineError: no answer within `timeout_s`; the call goes on at the worker.
-            ClosedError: the pool was closed, or Ray is not running.
-            ConfigError: there is no such worker.
-            Exception: what the method raised.
+            WorkerLostError: The worker died before it answered.
+            DeadlineError: No answer within `timeout_s`; the call goes on at the worker.
+            ClosedError: The pool was closed, or Ray is not running.
+            ConfigError: There is no such worker.
+            Exception: What the method raised.
         """
         index = self._index(worker)
         what = f"pool {self.name}, worker {index}, {method}"
@@ -203,7 +203,7 @@ class WorkerPool:
         again: bool = False,
         **kwargs: Any,
     ) -> list[Any]:
-        """Call a method at every worker at the same time and wait for all; as `call`."""
+        """Call a method of every worker at the same time and wait for all; errors as in `call`."""
         self._check_open()
         refs = [worker.invoke.remote(method, args, kwargs) for worker in self._workers]
         results: list[Any]
@@ -228,15 +228,15 @@ class WorkerPool:
             time.sleep(_RETRY_S)  # Ray has no event for an actor that is alive again
 
     def result(self, ref: Any, timeout_s: float = 60.0) -> Any:
-        """Wait for a ref of `submit`; errors as in `call`."""
+        """Wait for the result of a call that `submit` started; errors as in `call`."""
         return get_result(ref, timeout_s, f"pool {self.name}")
 
     def choose(self, strategy: Strategy, key: str | None = None) -> int:
         """Return the index of a worker: see `bray_core.remote.load_balancing.LoadBalancer.choose`.
 
         Raises:
-            ConfigError: an unknown strategy, or `hash` without a key.
-            ClosedError: the pool was closed.
+            ConfigError: An unknown strategy, or `hash` without a key.
+            ClosedError: The pool was closed.
         """
         self._check_open()
         return self._balance.choose(strategy, key)
@@ -266,8 +266,8 @@ class WorkerPool:
         """Wait until every worker answers, such as after one was killed.
 
         Raises:
-            DeadlineError: one does not within `timeout_s`.
-            WorkerLostError: one is not started again.
+            DeadlineError: A worker does not answer within `timeout_s`.
+            WorkerLostError: A worker is not started again.
         """
         self._check_open()
         deadline = time.monotonic() + timeout_s
@@ -287,13 +287,13 @@ class WorkerPool:
                     time.sleep(_RETRY_S)  # Ray has no event for an actor that is alive again
 
     def check(self, timeout_s: float = 0.0) -> None:
-        """Ask the workers for a sign of life, and look at what they were asked before.
+        """Ask every worker whether it is alive, and look at the answers that have come.
 
         Args:
-            timeout_s: how long to wait for signs; those that come later are seen the next time.
+            timeout_s: Seconds to wait for answers; later ones are seen by the next call.
 
         Raises:
-            WorkerLostError: one is dead, and is not started again.
+            WorkerLostError: A worker is dead, and is not started again.
         """
         for index, worker in enumerate(self._workers):
             if index not in self._health_checks:
@@ -313,7 +313,7 @@ class WorkerPool:
         ray.kill(self._worker(worker), no_restart=False)
 
     def close(self) -> None:
-        """Kill the workers for good; again is harmless."""
+        """Kill the workers for good; a second call is harmless."""
         workers, self._workers, self._stored_factory = self._workers, [], []
         self._health_checks = {}
         for worker in workers if ray.is_initialized() else ():  # with Ray they are gone

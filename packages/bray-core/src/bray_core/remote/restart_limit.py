@@ -1,4 +1,4 @@
-"""How often a worker may die before its run ends: a crash loop is a fault that stays."""
+"""How often a worker may die before its run ends, so that a crash loop does not go on for ever."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from bray_core.settings.ranges import NonNegativeInt, Range, check_fields
 _MAX_BYTES = 2**16
 _MAX_CHARS = 500
 _MAGIC = (":job_id:", ":actor_name:", ":task_name:")
-"""Lines that Ray itself writes into what a worker says."""
+"""Beginnings of lines that Ray itself writes to a worker's standard error."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RestartLimit:
     """A worker that dies more than `max_restarts` times within `window_s` is not started again.
 
-    One kill a minute, as of chaos tests and preempted machines, is within the default for ever; a
-    worker that dies of the same fault a few seconds after each start is not.
+    The default allows one kill a minute for ever, as with preempted machines. It does not allow a
+    worker that dies of the same fault a few seconds after each start.
     """
 
     max_restarts: NonNegativeInt = 10
-    """0: a worker that dies once ends the run. Too many, and a run that is broken takes long to
-    say so; too few, and it ends for an accident."""
+    """Number of deaths of one worker that the run survives within `window_s`. Too many, and a
+    broken run takes long to end; too few, and an accident ends it. Usually 3 to 20."""
     window_s: Annotated[float, Range(above=0, allow_infinity=True)] = 300.0
-    """Seconds in which the deaths are counted; those before are forgotten."""
+    """Seconds in which deaths are counted; earlier ones are forgotten."""
 
     def __post_init__(self) -> None:
         check_fields(self)
 
     def recent(self, deaths: Sequence[float], now: float) -> list[float]:
-        """Return the times of those deaths that still count."""
+        """Return the times of the deaths within the last `window_s` seconds."""
         return [at for at in deaths if now - self.window_s <= at <= now]
 
     def is_exceeded(self, deaths: Sequence[float], now: float) -> bool:
-        """Whether so many of these times of deaths still count that it is a crash loop."""
+        """Return whether more than `max_restarts` of these deaths still count."""
         return len(self.recent(deaths, now)) > self.max_restarts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerHistory:
-    """What a worker that is started again learns of the processes that it had before."""
+    """Deaths of a worker's earlier processes, which a restarted worker reads."""
 
     deaths: tuple[float, ...] = ()
-    """Seconds since 1970."""
+    """Times of the deaths, in seconds since 1970."""
     stderr: str = ""
-    """The file that the last process wrote its errors to."""
+    """Path of the file with the last process's standard error."""
 
     def died(self, limit: RestartLimit, now: float | None = None) -> WorkerHistory:
-        """Return the history with one more death, without those that no longer count."""
+        """Return the history with one more death, without deaths that no longer count."""
         now = time.time() if now is None else now
         return WorkerHistory(deaths=(*limit.recent(self.deaths, now), now), stderr=self.stderr)
 
@@ -71,12 +71,12 @@ class WorkerHistory:
         return "".join(c if c.isprintable() else "?" for c in words) or "it said nothing"
 
     def encode(self) -> bytes:
-        """Return it as bytes."""
+        """Return the history as bytes."""
         return json.dumps({"deaths": self.deaths, "stderr": self.stderr}).encode()
 
     @classmethod
     def decode(cls, data: bytes | None) -> WorkerHistory:
-        """Return what `encode` made; an empty one of None."""
+        """Read what `encode` made; None gives an empty history."""
         if data is None:
             return cls()
         read = json.loads(data)

@@ -14,9 +14,10 @@ from ray._private import utils as ray_utils
 
 @contextlib.contextmanager
 def keep_sigterm_handler() -> Iterator[None]:
-    """Keep Ray from its own SIGTERM handlers, which drain nodes and then exit: a run cleans up.
+    """Keep Ray from installing its SIGTERM handler, which drains the node and exits.
 
-    Where the program has none either, one that exits lets it, until `shutdown_ray`.
+    A program without a handler of its own gets one that exits, so that a run cleans up; it stays
+    until `release_sigterm`.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -16,22 +16,22 @@ from bray_core.errors import WorkerLostError
 from bray_core.metrics import uplink
 from bray_core.remote.restart_limit import RestartLimit, WorkerHistory
 
-_KEPT = b"bray"
-"""Namespace of what Ray's head keeps for workers."""
+_NAMESPACE = b"bray"
+"""Namespace of the workers' histories in the store of Ray's head."""
 _index = 0
 
 
 def worker_index() -> int:
-    """Return which worker of its pool this process is, from 0; known to the factory already."""
+    """Return the index of this process in its pool, from 0. Factories may ask, too."""
     return _index
 
 
 class _Worker:
-    """One worker process: a plain instance and what the pool asks about it."""
+    """A worker process: the plain instance, and what the pool asks about it."""
 
     def __init__(
         self,
-        making: bytes | list[Any],
+        stored_factory: bytes | list[Any],
         index: int,
         num_workers: int,
         pool: str,
@@ -45,7 +45,8 @@ class _Worker:
         if limit is not None:
             _check_history(limit)
         self._num_workers = num_workers
-        packed = making if isinstance(making, bytes) else ray.get(making[0])
+        is_inline = isinstance(stored_factory, bytes)
+        packed = stored_factory if is_inline else ray.get(stored_factory[0])
         factory, args, kwargs = cloudpickle.loads(packed)
         self._instance = factory(*args, **kwargs)
 
@@ -53,17 +54,17 @@ class _Worker:
         return getattr(self._instance, method)(*args, **kwargs)
 
     def describe(self) -> tuple[int, int, str]:
-        """Return the pool's size, this process and its node."""
+        """Return the size of the pool, the id of this process and that of its node."""
         return self._num_workers, os.getpid(), ray.get_runtime_context().get_node_id()
 
 
 def _check_history(limit: RestartLimit) -> None:
-    """Note this process, and the end of the one before; refuse to go on if it ends too often.
+    """Count the death of the process before this one; refuse to start after too many.
 
-    What is raised while a worker is made keeps Ray from starting it again.
+    An error that is raised while a worker is made keeps Ray from starting it again.
     """
     key = f"worker/{ray.get_runtime_context().get_actor_id()}".encode()
-    kept = internal_kv._internal_kv_get(key, namespace=_KEPT)
+    kept = internal_kv._internal_kv_get(key, namespace=_NAMESPACE)
     history = WorkerHistory.decode(kept)
     if kept is not None:
         metrics.record("worker/restarts", 1, kind="count")
@@ -74,7 +75,7 @@ def _check_history(limit: RestartLimit) -> None:
                 f"again; its last words: {history.last_words()}"
             )
     history = replace(history, stderr=_stderr_file())
-    internal_kv._internal_kv_put(key, history.encode(), overwrite=True, namespace=_KEPT)
+    internal_kv._internal_kv_put(key, history.encode(), overwrite=True, namespace=_NAMESPACE)
 
 
 def _stderr_file() -> str:

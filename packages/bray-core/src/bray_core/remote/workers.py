@@ -46,18 +46,18 @@ class RemoteWorkers:
 
     @property
     def size(self) -> int:
-        """Number of workers: how many calls run at a time."""
+        """Number of workers, which is the number of calls that run at a time."""
         return self._pool.size
 
     def map(self, method: str, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Call a method with each of the arguments, by turns; return the results in their order.
 
         Raises:
-            Exception: what the method raised.
-            DeadlineError: a call takes a quarter of an hour, or a dead worker is not back after
+            Exception: What the method raised.
+            DeadlineError: A call takes a quarter of an hour, or a dead worker is not back after
                 two minutes.
-            WorkerLostError: a worker died too often, of these or of any other pool that this
-                process made; quotes its last words.
+            WorkerLostError: A worker of these or of another pool of this process died too often;
+                quotes its last words.
         """
         with explain_lost_workers():
             return self._map(method, calls)

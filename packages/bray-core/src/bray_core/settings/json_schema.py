@@ -33,7 +33,7 @@ def json_schema(schema: type[Any]) -> dict[str, Any]:
     """Return the JSON Schema of what `load_yaml` takes for a dataclass.
 
     Types, choices, defaults, bounds; descriptions are the docstrings of class and fields. What
-    `__post_init__` checks across fields is not in it. A field's `metadata["bounds"]` goes before.
+    `__post_init__` checks across fields is not in it. A field's `metadata["bounds"]` wins.
     """
     hints, words = typing.get_type_hints(schema), descriptions(schema)
     properties, required = {}, []
@@ -101,7 +101,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 def descriptions(schema: type[Any]) -> dict[str, str]:
     """Return the docstrings of a dataclass's fields, those of its bases among them.
 
-    They are the strings below the fields; a field's `metadata["description"]` goes before.
+    They are the strings below the fields; a field's `metadata["description"]` wins.
     """
     found: dict[str, str] = {}
     for base in reversed(schema.__mro__):

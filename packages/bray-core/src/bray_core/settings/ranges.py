@@ -104,10 +104,10 @@ def check_fields(config: Any) -> None:
     A field of None is left alone where its type allows None; so are types of other kinds.
 
     Args:
-        config: a dataclass.
+        config: A dataclass.
 
     Raises:
-        ConfigError: begins with the field's name, and says what was expected and what came.
+        ConfigError: Begins with the field's name, and says what was expected and what came.
     """
     for name, rule in _rules(typing.cast(Hashable, type(config))):
         _check(name, getattr(config, name), rule)
@@ -133,7 +133,7 @@ def declared_bounds(schema: type[Any]) -> dict[str, dict[str, float]]:
     """Return the bounds of a dataclass's fields, as JSON Schema names them.
 
     Args:
-        schema: a dataclass whose fields are declared with the types of this module.
+        schema: Dataclass whose fields are declared with the types of this module.
     """
     return {
         name: rule.range.json_schema()

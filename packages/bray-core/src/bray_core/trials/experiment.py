@@ -1,8 +1,8 @@
 """Experiment folders: everything a trial writes lies below `project/trial/`.
 
     config.yaml     bray.log     checkpoints/     models/<name>/     buffers/     episodes/
-    launches/<time>/             one a launch: its record (`bray_core.trials.launch_record`), its
-    metrics
+    launches/<time>/             the record of a launch (`bray_core.trials.launch_record`), its
+                                 metrics
 
 A trial that exists is resumed; two launches of one trial at a time are refused by a lock that
 dies with its process. Other settings take the place of the trial's own once the launch goes on from
@@ -37,7 +37,7 @@ _FOLDERS = ("checkpoints", "models", "buffers", "episodes", "launches")
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file so that a crash leaves the old content or the new, never a part."""
+    """Write a file whole: a crash leaves the old content or the new one, never a part."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -51,7 +51,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 class Experiment:
-    """One launch of one trial. Made by `open`."""
+    """A launch of a trial. Made by `open`."""
 
     def __init__(
         self, path: Path, launch: Path, record: LaunchRecord, lock: int, log: TrialLog
@@ -63,9 +63,9 @@ class Experiment:
         self.checkpoints = path / "checkpoints"
         self._lock = lock
         self.log = log
-        """`bray.log`."""
+        """The trial's `bray.log`."""
         self.is_settled = False
-        """Whether the trial's settings are this launch's."""
+        """Whether the trial has this launch's settings."""
         self._settling = threading.Lock()
 
     @classmethod
@@ -73,14 +73,14 @@ class Experiment:
         """Create or reopen a trial and begin a launch.
 
         Args:
-            project: folder of the project; made if it is absent.
-            trial: one folder name: letters, digits, `.`, `_`, `-`.
-            config: written to the launch's `config.yaml` now, and to the trial's by `settle`, or
-                now if it has none; None leaves the trial's as it is.
+            project: Folder of the project; made if it is absent.
+            trial: Name of the trial's folder: letters, digits, `.`, `_`, `-`.
+            config: Settings. They are written to the launch's `config.yaml` now, and to the trial's
+                by `settle`, or now if it has none. None leaves the trial's as they are.
 
         Raises:
-            ConfigError: the name is not one folder name, or the folder cannot be made.
-            AlreadyExistsError: another process runs this trial.
+            ConfigError: The name is not one folder name, or the folder cannot be made.
+            AlreadyExistsError: Another process runs this trial.
         """
         check_name(trial)
         path = Path(project).absolute() / trial  # workers have a working directory of their own
@@ -115,9 +115,9 @@ class Experiment:
         return made
 
     def settle(self) -> None:
-        """Make the launch's settings the trial's; again is harmless.
+        """Make the launch's settings the trial's; a second call is harmless.
 
-        For when the launch goes on: all its parts are made, or a step is. Settings that differed
+        Call it once all parts of the launch are made, or its first step is. Settings that differed
         stay beside the launch's, as `config.before.yaml`. What cannot be written is logged.
         """
         with self._settling:
@@ -143,10 +143,10 @@ class Experiment:
         write_atomic(trials, settings)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Release the trial; again is harmless.
+        """Release the trial; a second call is harmless.
 
         Args:
-            error: what ends the launch, for its record; None: it has finished.
+            error: Error that ends the launch, for its record; None: it has finished.
         """
         if self._lock < 0:
             return
@@ -166,10 +166,10 @@ class Experiment:
 
 
 def check_name(trial: str) -> None:
-    """Refuse what is not the name of one folder.
+    """Refuse a name that cannot be a trial's folder.
 
     Raises:
-        ConfigError: so.
+        ConfigError: The name has other characters, or too many.
     """
     if not isinstance(trial, str) or not _NAME.fullmatch(trial):
         raise ConfigError(

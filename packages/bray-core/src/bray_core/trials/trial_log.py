@@ -1,4 +1,4 @@
-"""`bray.log` of a trial: what every process has to say, each line with who said it.
+"""The log of a trial, `bray.log`: records of all its processes, each with its process.
 
 2026-01-31 12:00:00,000 WARNING actor/0 bray_actor.gamecores.fleet: gamecore 3 ended with code 1
 """
@@ -15,7 +15,7 @@ _FORMAT = "%(asctime)s %(levelname)s %(component)s/%(rank)s %(name)s: %(message)
 
 
 class TrialLog(logging.FileHandler):
-    """Takes the records of this process's loggers from `open` to `close`, and lines of others."""
+    """Writes the log records of this process, and those that other processes send."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, encoding="utf-8")
@@ -24,13 +24,13 @@ class TrialLog(logging.FileHandler):
         attach_handler(self)
 
     def write_line(self, line: Line, component: str, rank: int) -> None:
-        """Write what another process said."""
+        """Write a record of another process."""
         record = logging.LogRecord(line.logger, line.level, "", 0, line.text, None, None)
         record.created, record.msecs = line.time_s, line.time_s % 1 * 1000
         record.component, record.rank = component, rank
         self.handle(record)
 
     def close(self) -> None:
-        """Take no more, and close the file."""
+        """Take no more records, and close the file."""
         detach_handler(self)
         super().close()

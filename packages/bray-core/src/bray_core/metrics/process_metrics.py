@@ -1,4 +1,4 @@
-"""What a process itself takes: recorded with every window, by component."""
+"""CPU and memory of a process, recorded with every window, by component."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bray_core.metrics import Registry
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class ProcessFigures:
+class ProcessMetrics:
     """Records cores and memory of this process.
 
     Args:
-        registry: where to.
-        component: what this process is, such as the name of its pool.
+        registry: Registry to record into.
+        component: What this process is, such as the name of its pool.
     """
 
     def __init__(self, registry: Registry, component: str) -> None:

@@ -1,4 +1,4 @@
-"""What is looked at rather than counted: pictures, videos and texts on their way to a sink."""
+"""Pictures, videos and texts on their way to a sink of metrics."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import numpy.typing as npt
 from bray_core.errors import ConfigError
 
 MAX_BYTES = 16 * 2**20
-"""Of one picture, video or text."""
+"""Largest picture, video or text."""
 
 _Side = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 
 
-class Shown(msgspec.Struct):
+class Media(msgspec.Struct):
     """A text, or pictures of one size: one is an image, several are a video."""
 
     name: Annotated[str, msgspec.Meta(max_length=500)]
     text: str | None = None
     pixels: bytes = b""
     shape: tuple[_Side, _Side, _Side, _Side] | None = None
-    """`[T, H, W, C]` of the pixels."""
+    """Shape `[T, H, W, C]` of the pixels."""
     frames_per_s: float = 30.0
 
     def __post_init__(self) -> None:
@@ -38,15 +38,15 @@ class Shown(msgspec.Struct):
 
     @property
     def frames(self) -> npt.NDArray[np.uint8]:
-        """The pixels `[T, H, W, C]`; none of a text."""
+        """The pixels `[T, H, W, C]`; a text has none."""
         return np.frombuffer(self.pixels, np.uint8).reshape(self.shape or (0, 0, 0, 0))
 
     @classmethod
-    def of(cls, name: str, content: Any, frames_per_s: float) -> Shown:
-        """Take a text, an image `[H, W]` or `[H, W, C]`, or a video `[T, H, W, C]`.
+    def from_content(cls, name: str, content: Any, frames_per_s: float) -> Media:
+        """Return a text, an image `[H, W]` or `[H, W, C]`, or a video `[T, H, W, C]`.
 
         Raises:
-            ConfigError: it is none of them, or larger than `MAX_BYTES`.
+            ConfigError: The content is none of these, or larger than `MAX_BYTES`.
         """
         if isinstance(content, str):
             if len(content) > MAX_BYTES:
