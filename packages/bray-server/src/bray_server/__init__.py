@@ -1,4 +1,4 @@
-"""HTTP and TCP hosting of stateful and stateless services, sessions and clients."""
+"""Servers over HTTP and TCP for services with sessions or without, and clients."""
 
 from bray_server.clients.async_client import AsyncClient
 from bray_server.clients.client import Client

@@ -172,7 +172,7 @@ class WorkerPool:
             worker: Index of the worker.
             timeout_s: Seconds to wait.
             again: Whether to call again, until `timeout_s`, if the worker dies or is being
-                replaced: for methods that may run twice.
+                replaced, which suits methods that may run twice.
             kwargs: Keyword arguments of the method.
 
         Raises:

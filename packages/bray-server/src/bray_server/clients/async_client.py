@@ -48,8 +48,8 @@ class AsyncClient:
 
         Raises:
             ServiceError: `unreachable`, or `unauthorized` (TCP; over HTTP at the first call).
-            DeadlineError: it took longer than `timeout_s`.
-            ConfigError: an argument is out of range.
+            DeadlineError: Connecting took longer than `timeout_s`.
+            ConfigError: An argument is out of range.
         """
         check_value("timeout_s", timeout_s, PositiveFloat)
         parsed = Address.parse(address)
@@ -70,15 +70,15 @@ class AsyncClient:
         return await self._one(Request("start", session, body))
 
     async def tick(self, session: str, body: bytes) -> bytes:
-        """Send one tick."""
+        """Send one tick; errors as in `Client.start`."""
         return await self._one(Request("tick", session, body))
 
     async def end(self, session: str, body: bytes = b"") -> bytes:
-        """End a session."""
+        """End a session; errors as in `Client.start`."""
         return await self._one(Request("end", session, body))
 
     async def call(self, body: bytes) -> bytes:
-        """Call a stateless service."""
+        """Call a stateless service; errors as in `Client.start`."""
         return await self._one(Request("call", "", body))
 
     async def _one(self, request: Request) -> bytes:

@@ -1,4 +1,4 @@
-"""The synchronous client: what a gamecore in Python calls with."""
+"""The synchronous client, for gamecores in Python."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from bray_server.wire.requests import (
 from bray_server.wire.tls import client_tls_context
 
 _RECEIVE_BYTES = 256 * 1024
-_RESTED_S = 1.0
-"""A connection that was not used for so long is looked at before it is used."""
+_STALE_S = 1.0
+"""Time after which an unused connection is checked before it is used."""
 
 
 class _Transport(Protocol):
@@ -39,21 +39,23 @@ class _Transport(Protocol):
 
 
 class Client:
-    """Calls a server over one connection. Not thread-safe: one client a thread.
+    """Calls a server over one connection. Not thread-safe: use one per thread.
 
     A connection that was lost is made anew by the next call. Nothing that may have been answered is
     sent twice: whether to repeat a request whose connection broke, only the caller can judge.
 
     Args:
-        address: `tcp://host:port` or `http://host:port`; `tcps://` or `https://` with TLS.
-        token: bearer token, if the server wants one.
-        timeout_s: for connecting and for each call.
+        address: Address of the server, `tcp://host:port` or `http://host:port`; with TLS
+            `tcps://` or `https://`.
+        token: Bearer token, if the server wants one.
+        timeout_s: Seconds that connecting, and each call, may take.
         certificate_authority: PEM file to trust instead of the system's authorities, with TLS.
-        delta: ask the server for delta encoding of ticks, over TCP: see `bray_server.wire.delta`.
+        delta: Whether to ask the server for delta encoding of ticks, over TCP: see
+            `bray_server.wire.delta`.
 
     Raises:
         ServiceError: `unreachable`: nothing listens there.
-        ConfigError: an argument is out of range.
+        ConfigError: An argument is out of range.
     """
 
     def __init__(
@@ -81,8 +83,8 @@ class Client:
         """Start a session and return the reply.
 
         Raises:
-            ServiceError: the server's error, `code` and `message`; `connection_lost` if it went.
-            DeadlineError: no reply in time.
+            ServiceError: The server's error with `code` and `message`, or `connection_lost`.
+            DeadlineError: No reply in time.
         """
         return self._one(Request("start", session, body))
 
@@ -111,7 +113,7 @@ class Client:
 
         Raises:
             ServiceError: `connection_lost`; errors of single requests are in the list instead.
-            DeadlineError: not all replies came in time; the connection is then closed.
+            DeadlineError: Not all replies came in time; the connection is then closed.
         """
         return self._transport.exchange(requests, self._timeout_s)
 
@@ -166,8 +168,8 @@ class _Tcp:
         if not requests:
             return []
         began = time.monotonic()
-        if self._socket is not None and began - self._last_used_s > _RESTED_S:
-            self._look()
+        if self._socket is not None and began - self._last_used_s > _STALE_S:
+            self._close_if_stale()
         if self._socket is None:
             self._connect(timeout_s)
         replies = self._send(requests, began + timeout_s - time.monotonic())
@@ -180,8 +182,8 @@ class _Tcp:
         self._last_used_s = time.monotonic()
         return replies
 
-    def _look(self) -> None:
-        """Find out whether the server closed a connection that has rested."""
+    def _close_if_stale(self) -> None:
+        """Close a connection that the server has closed meanwhile."""
         assert self._socket is not None
         try:
             self._socket.setblocking(False)
@@ -335,7 +337,7 @@ def _header(session: str) -> str:
     """Return a session id whose Latin-1 bytes are its UTF-8 bytes.
 
     Raises:
-        ServiceError: it cannot be a header's value.
+        ServiceError: The id cannot be the value of a header.
     """
     if not session.isprintable() or session != session.strip():
         raise ServiceError(

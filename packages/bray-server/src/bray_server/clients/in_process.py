@@ -1,4 +1,4 @@
-"""A client of a service in this process: sessions, limits and errors as over a socket, but none."""
+"""A client of a service in this process: sessions, limits and errors, but no socket."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class InProcessClient(Client):
     """Calls a service on an event loop of its own, as a `Client` calls a `Server`.
 
     Args:
-        service: as for `Server`.
-        limits: as for `Server`.
-        timeout_s: for each call.
+        service: The service: see `Server`.
+        limits: Limits of the server.
+        timeout_s: Seconds that each call may take.
 
     Examples:
         >>> class Echo:

@@ -1,4 +1,4 @@
-"""One JSON line a request, for those who ask for it."""
+"""The access log: one JSON line per request, where it is asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that share one port on a host: who has which session, and the way to it.
+"""Workers that share one port on a host: who has which session, and how to reach it.
 
 The kernel keeps the directory: a session is claimed by a symbolic link, made atomically in a
 folder that the workers share, which points to its owner's name. The link's name is a hash of the
@@ -32,21 +32,21 @@ from bray_server.wire.requests import Reply
 logger = logging.getLogger(__name__)
 
 METRICS_KEY = b"figures"
-"""A ping of this session between workers asks for metrics."""
+"""Session id of a ping by which a worker asks another for its metrics."""
 
 PAGE_KEY = b"page "
-"""A ping between workers whose session begins so has a page's request as its body."""
+"""Beginning of the session id of a ping that carries the request for a page."""
 _METRICS_TIMEOUT_S = 2.0
 _MAX_PATH_BYTES = 100
-"""Of a Unix socket's path; the kernel takes 107."""
+"""Longest path of a Unix socket; the kernel takes 107 bytes."""
 
 
 class WorkerGroup:
     """This worker among those that share its port.
 
     Args:
-        folder: shared by the workers, private to the user.
-        forget_after_s: how long the sessions of a worker that died are remembered as lost.
+        folder: Folder that the workers share, private to the user.
+        forget_after_s: Seconds for which the sessions of a dead worker are remembered as lost.
     """
 
     def __init__(self, folder: Path, forget_after_s: float) -> None:
@@ -58,17 +58,17 @@ class WorkerGroup:
         self._folder = folder
         self._forget_after_s = forget_after_s
         self.name = secrets.token_hex(4)
-        """Of this worker; a worker that takes the place of another has a new one."""
+        """Name of this worker; a worker that replaces another has a new name."""
         self._links: dict[str, FrameTransport] = {}
         self._server: asyncio.Server | None = None
 
     async def start(self, connect: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Listen for the other workers. Each connection of one is made by `connect`."""
+        """Listen for the other workers; `connect` makes the protocol of each connection."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(connect, str(self._socket(self.name)))
 
     async def stop(self) -> None:
-        """Close all ways to the other workers, and vanish from the folder."""
+        """Close the connections to the other workers, and leave the folder."""
         for link in self._links.values():
             await link.close()
         self._links.clear()
@@ -84,10 +84,10 @@ class WorkerGroup:
         return self._sessions / hashlib.blake2b(session, digest_size=16).hexdigest()
 
     def claim(self, session: bytes) -> None:
-        """Note that the session lives here.
+        """Claim a session for this worker.
 
         Raises:
-            ServiceError: `session_exists`: it lives at another worker.
+            ServiceError: `session_exists`: another worker has it.
         """
         claim = self._claim(session)
         while True:
@@ -102,7 +102,7 @@ class WorkerGroup:
             self._clear(claim, owner)
 
     def release(self, session: bytes) -> None:
-        """Note that the session lives here no longer."""
+        """Give up the claim to a session."""
         claim = self._claim(session)
         if self._owner(claim) == self.name:
             claim.unlink(missing_ok=True)
@@ -131,8 +131,8 @@ class WorkerGroup:
         """Let the owner of a session answer.
 
         Raises:
-            ServiceError: its error; `unknown_session`: nobody owns it; `worker_lost`: the owner
-                died.
+            ServiceError: The error of the owner; `unknown_session`: nobody owns the session;
+                `worker_lost`: the owner died.
         """
         claim = self._claim(session)
         owner = self._owner(claim)
@@ -159,7 +159,7 @@ class WorkerGroup:
         return reply
 
     async def forward_page(self, key: bytes, request: PageRequest) -> PageReply:
-        """See `bray_server.sessions.pages.PageOwners`; keys of pages begin with `PAGE_KEY`."""
+        """Let the owner of a page's key answer: see `bray_server.sessions.pages.PageOwners`."""
         return PageReply.from_bytes(await self.forward(Kind.PING, key, request.to_bytes()))
 
     async def _link(self, worker: str) -> FrameTransport:
@@ -189,7 +189,7 @@ class WorkerGroup:
         return json.loads(reply) if isinstance(reply, bytes) else None
 
     async def sweep(self) -> None:
-        """Forget workers that died a while ago, with their sessions; call it now and then."""
+        """Forget workers that died a while ago, and their sessions. Call it from time to time."""
         for path in [*self._folder.glob("*.sock"), *self._folder.glob("*.dead")]:
             if path.stem == self.name:
                 continue
@@ -209,7 +209,7 @@ class WorkerGroup:
 
 
 def _answers(path: Path) -> bool:
-    """Return whether somebody listens at a Unix socket; does not wait."""
+    """Return whether somebody listens at a Unix socket, without waiting."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         try:

@@ -1,4 +1,4 @@
-"""The protocol over HTTP/1.1: `POST /step`, and pages for health and metrics."""
+"""Answering over HTTP/1.1: `POST /step`, and pages for health and metrics."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class HttpConnection(HttpReader):
     def check_time(self, now: float) -> None:
         """End the connection if it stalls, or if the client only seemed to be half closed.
 
-        One that closed its side and one that is gone look alike, until they are sent something: an
-        interim reply, which every client of HTTP/1.1 reads over.
+        A client that closed its side and one that is gone look alike until something is sent to
+        them: an interim reply, which every client of HTTP/1.1 ignores.
         """
         super().check_time(now)
         if self._is_half_closed and self._takes_interim and self._answering is not None:

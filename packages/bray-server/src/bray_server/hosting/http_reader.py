@@ -1,4 +1,4 @@
-"""Reading HTTP/1.1: bytes become requests, in bounded memory, and refused ones end the reading."""
+"""Reading HTTP/1.1: bytes become requests, in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from bray_server.wire.byte_pieces import BytePieces
 
 SERVER_PAGES = (b"/health", b"/ready", b"/metrics")
 MAX_PIPELINED = 64
-"""Whole requests of one connection that wait for their turn."""
+"""Number of whole requests of one connection that wait for their turn."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _ONCE = HEADERS | {b"session", b"step_kind", b"authorization"}
 _WANTED = _ONCE | {b"x-request-id", b"expect"}
 _SLICE_BYTES = 68 * 1024
 """Bytes that are parsed at once: a body of 64 KiB with its headers, or 1,000 small requests."""
 _MAX_DROPPED_BYTES = 64 * 1024
-"""Bytes of an unwanted body that are read, so that the connection goes on; a longer one ends it."""
+"""Longest unwanted body that is read, so that the connection can go on; a longer one ends it."""
 _MAX_DIGITS = 20
 _UNAUTHORIZED = ServiceError("unauthorized", "expected 'Authorization: Bearer TOKEN'")
 
@@ -41,11 +41,11 @@ class HttpReader(Connection):
         self._queue: deque[HttpRequest] = deque()
         self._asks_for_tokens = host.tokens.required
         self._rest = memoryview(b"")
-        """What was read and is not parsed before there is room for it."""
+        """Data that was read, and waits for room before it is parsed."""
         self._num_whole = 0
-        """Requests that have come so far."""
+        """Number of whole requests so far."""
         self._open_bytes = 0
-        """What has come of the request that is being received, and belongs to no other."""
+        """Bytes of the request that is being received."""
         self._counts_headers = False
         self._is_half_closed = False
         """Whether the client sends no more."""
@@ -58,7 +58,7 @@ class HttpReader(Connection):
         """Answer the oldest request of the queue, unless one is being answered."""
 
     def data_received(self, data: bytes) -> None:
-        """Parse, and start what is whole."""
+        """Parse data, and start to answer."""
         if self._error is not None:  # what follows a refused request means nothing
             self._drop(data)
             return
@@ -110,7 +110,7 @@ class HttpReader(Connection):
             self._refuse(self._too_long())
 
     def eof_received(self) -> bool:
-        """The client sends no more: answer what is whole, then close."""
+        """Answer the whole requests, then close: the client sends no more."""
         self._is_half_closed = True
         self.partial_since = None
         self._takes_interim = self._parser.get_http_version() == "1.1"
@@ -132,7 +132,7 @@ class HttpReader(Connection):
         return self._is_full or bool(self._rest)
 
     def set_reading(self) -> None:
-        """Parse what was read already, then read, or stop reading, as the state asks for."""
+        """Parse data that was read already, then start or stop reading, by the state."""
         if self._rest and not self.is_blocked and not self._is_full:
             self._parse_rest()
             if self._queue and self._answering is None:
@@ -148,7 +148,7 @@ class HttpReader(Connection):
         return self._answering is None and not self._queue
 
     def ended(self) -> None:
-        """Forget what was not answered."""
+        """Forget requests that were not answered."""
         self._queue.clear()
         self._request = None
         self._rest = memoryview(b"")
@@ -156,7 +156,7 @@ class HttpReader(Connection):
     # What httptools calls. A ServiceError raised here ends the parsing of the connection.
 
     def on_url(self, url: bytes) -> None:
-        """The request line; in parts if it came so."""
+        """Take the request line, or a part of it."""
         if self._request is None:
             self._request = HttpRequest(url)
         else:
@@ -165,7 +165,7 @@ class HttpReader(Connection):
             raise self._too_long()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header, or a trailer, which is counted and means nothing here."""
+        """Take a header; a trailer is counted and ignored."""
         request = self._request
         if request is None:
             raise ServiceError("bad_request", "expected a request line before the headers")
@@ -189,7 +189,7 @@ class HttpReader(Connection):
             request.is_chunked = True
 
     def on_headers_complete(self) -> None:
-        """All that decides whether the body is read at all is known."""
+        """Decide whether the body is read at all."""
         request = self._request
         if request is None:
             raise ServiceError("bad_request", "expected a request line before the headers")
@@ -257,7 +257,7 @@ class HttpReader(Connection):
             self.write(CONTINUE)
 
     def on_body(self, data: bytes) -> None:
-        """Part of the body."""
+        """Take a part of the body."""
         request = self._request
         assert request is not None
         request.num_bytes += len(data)
@@ -288,7 +288,7 @@ class HttpReader(Connection):
             request.counted_bytes += more
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
+        """Put the request into the queue: it is whole."""
         request, parser = self._request, self._parser
         assert request is not None
         self._request = None
@@ -312,7 +312,7 @@ class HttpReader(Connection):
         )
 
     def _refuse(self, error: ServiceError) -> None:
-        """Answer after what is under way, then close: what follows cannot be read."""
+        """Answer with an error after what is under way, then close: nothing more can be read."""
         if self._error is None:
             self._error = error
             request = self._request or HttpRequest(b"")
@@ -323,7 +323,7 @@ class HttpReader(Connection):
             self._queue.append(request)
 
     def _free(self, request: HttpRequest) -> None:
-        """Free the body of a request that is not answered by it."""
+        """Free the body of a request that is answered by an error."""
         if request.counted_bytes and self.waits_for_room:
             self._stop_waiting()
             request.counted_bytes = 0
@@ -332,7 +332,7 @@ class HttpReader(Connection):
         request.counted_bytes = 0
 
     def refuse_slow(self) -> None:
-        """A request has been under way to us for too long."""
+        """Refuse a request that takes too long to arrive."""
         limit = self.limits.receive_timeout_s
         self._refuse(ServiceError("deadline", f"no whole request within {limit:g} s"))
         self._next()

@@ -1,4 +1,4 @@
-"""The heads of HTTP replies."""
+"""Status lines and headers of HTTP replies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def error_headers(error: ServiceError, *, is_step: bool) -> bytes:
     """Return the headers that an error reply has beside those of every reply.
 
     Args:
-        error: What is answered.
+        error: The error that is answered.
         is_step: Whether the request was for `/step`.
     """
     if error.code in _RETRY_LATER:

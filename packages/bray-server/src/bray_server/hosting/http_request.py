@@ -9,7 +9,7 @@ _MAX_ID_BYTES = 128
 
 
 class HttpRequest:
-    """What is known of a request so far."""
+    """A request with all that has come of it so far."""
 
     __slots__ = (
         "body", "counted_bytes", "error", "headers", "is_chunked", "is_headed", "is_page",
@@ -24,16 +24,16 @@ class HttpRequest:
         """The first part of the body; all of it, unless there are pieces."""
         self.pieces: BytePieces | None = None
         self.num_bytes = 0
-        """Bytes of the body that have come."""
+        """Number of bytes of the body so far."""
         self.num_head_bytes = 0
         self.length = 0
         self.is_chunked = False
         self.is_headed = False
-        """Whether the headers are whole: what looks like one after that is a trailer."""
+        """Whether all headers have come: a later one is a trailer."""
         self.wants_body = True
         """Whether somebody wants the body; an unwanted one is read and thrown away."""
         self.counted_bytes = 0
-        """What it has of the budget of bytes in flight."""
+        """Bytes that the request has of the budget of bytes in flight."""
         self.keep_alive = False
         self.method = b""
         self.error: ServiceError | None = None
@@ -41,7 +41,7 @@ class HttpRequest:
         self.received_s = 0.0
 
     def take_body(self) -> bytes:
-        """Return the body, and hold it no longer."""
+        """Return the body, and drop it here."""
         body = self.body if self.pieces is None else self.pieces.take()
         self.body = b""
         return body

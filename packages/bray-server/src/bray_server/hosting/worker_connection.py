@@ -1,4 +1,4 @@
-"""The connection of another worker of the group: what clients send, metrics, and pages."""
+"""The connection of another worker: requests of its clients, metrics and pages."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bray_server.sessions.pages import PAGE, PageReply, PageRequest
 from bray_server.wire.frames import Frame, FrameParser, Kind
 
 _PAGE_HEAD_BYTES = 64 * 1024
-"""By which a page's request is longer than its body."""
+"""Bytes by which the request for a page may be longer than its body."""
 
 
 class WorkerConnection(TcpConnection):
-    """Answers another worker; pages that it sends on are answered here or not at all."""
+    """Answers another worker. Pages that it forwards are answered here or not at all."""
 
     def __init__(self, host: ServerContext) -> None:
         super().__init__(host, is_worker=True)

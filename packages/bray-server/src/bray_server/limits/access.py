@@ -17,7 +17,7 @@ from bray_core.errors import ConfigError
 
 _MAX_TOKEN_BYTES = 4096
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""Names by which a program on this machine calls it."""
+"""Names of this machine for programs that run on it."""
 
 
 class Tokens:
@@ -30,16 +30,16 @@ class Tokens:
 
     @property
     def max_bytes(self) -> int:
-        """What a client may send before it is known: a token, though perhaps a wrong one."""
+        """Bytes that an unknown client may send: those of a token, though perhaps a wrong one."""
         return max([_MAX_TOKEN_BYTES, *map(len, self._tokens)])
 
     @property
     def required(self) -> bool:
-        """Whether clients need one."""
+        """Whether clients need a token."""
         return bool(self._tokens)
 
     def accept(self, token: bytes) -> bool:
-        """Return whether a client may go on; always where none is required."""
+        """Return whether a token is accepted; always where none is required."""
         # Each token is compared, in constant time: how long it takes tells nothing about any.
         matches = [hmac.compare_digest(token, known) for known in self._tokens]
         return any(matches) or not self._tokens
@@ -60,13 +60,13 @@ def check_bind(host: str, *, has_token: bool, asked_for: bool = False, cure: str
     """Refuse to listen beyond this machine without a token, unless it was asked for by name.
 
     Args:
-        host: address to listen at.
-        has_token: whether clients need a token.
-        asked_for: whether the user said that nobody needs one.
-        cure: what the user may do about it.
+        host: Address to listen at.
+        has_token: Whether clients need a token.
+        asked_for: Whether the user said that nobody needs one.
+        cure: What the user may do about it, for the message.
 
     Raises:
-        ConfigError: the address is open to others, and so would the service be.
+        ConfigError: The address is open to others, and so would the service be.
     """
     if not (has_token or asked_for or is_loopback(host)):
         raise ConfigError(f"--host: whoever reaches {host!r} could use every port: {cure}")
@@ -94,10 +94,9 @@ def is_same_origin(host: str, origin: str | None, site: str | None) -> bool:
     """Return whether no other site's page sent a request.
 
     Args:
-        host: the header `Host`.
-        origin: the header `Origin`, which browsers add to what could change something; None
-            where there is none.
-        site: likewise the header `Sec-Fetch-Site`.
+        host: The header `Host`.
+        origin: The header `Origin`, which browsers add to requests that could change something.
+        site: The header `Sec-Fetch-Site`, which browsers add, too.
     """
     if origin is not None and _netloc(origin) != host.lower():
         return False

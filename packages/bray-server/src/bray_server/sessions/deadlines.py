@@ -1,4 +1,4 @@
-"""Running the user's coroutine under a deadline that costs nothing until it waits."""
+"""Running a user's coroutine under a deadline that costs nothing until it waits."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ async def with_deadline(
     around every tick would cost more than all else that the server does for it.
 
     Args:
-        work: the coroutine.
-        timeout_s: from its first wait on.
-        waits: called before it.
+        work: The coroutine.
+        timeout_s: Seconds from its first wait on.
+        waits: Called before its first wait.
 
     Raises:
         ServiceError: `deadline`.
@@ -44,7 +44,7 @@ async def with_deadline(
 def resume_with_deadline(
     work: Coroutine[Any, Any, T], wanted: Any, timeout_s: float
 ) -> Generator[Any, Any, T]:
-    """Await `work` from its first wait on, for `wanted`; errors as in `with_deadline`."""
+    """Go on with `work` at its first wait, for `wanted`; errors as in `with_deadline`."""
     deadline = _Deadline(timeout_s)
     try:
         while True:
@@ -86,7 +86,7 @@ class _Deadline:
         self._task.cancel()
 
     def cancel(self) -> bool:
-        """Disarm; return whether it struck, and then take its cancellation back."""
+        """Disarm the deadline; if it has struck, take its cancellation back and return True."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

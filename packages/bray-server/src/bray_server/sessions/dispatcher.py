@@ -1,9 +1,10 @@
-"""Who serves the requests of all connections.
+"""Distributing the requests of all connections over asyncio tasks.
 
-One task serves them in the order in which they came, as long as none of them waits. One that waits
-keeps its task to itself, and those behind it get a task each. So a tick that needs not wait costs
-no task of its own, one that does delays nobody, and ticks that wait for one model reach it in the
-same turn of the event loop, as one batch. Stateless calls go to a service that wants it together.
+One task serves the requests in the order in which they came, as long as none of them waits. A
+request that waits keeps the task, and those behind it get a task each. So a tick that does not wait
+costs no task of its own, one that waits delays nobody, and ticks that wait for a model reach it in
+the same turn of the event loop, as one batch. Stateless calls go to the service together, if it
+wants that.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ logger = logging.getLogger(__name__)
 
 _CALL = int(Kind.CALL)
 _MAX_IN_A_TURN = 512
-"""Requests that need not wait are answered without a pause, a few milliseconds long."""
+"""Number of requests that are answered without a pause, in a few milliseconds."""
 _MAX_TOGETHER = 256
-"""Calls that a service is given at once."""
+"""Number of calls that a service is given at once."""
 
 
 class Caller(SessionOwner, Protocol):
-    """A connection, as it is seen from here."""
+    """A connection, as the dispatcher sees it."""
 
     is_blocked: bool
     is_lost: bool
@@ -47,21 +48,21 @@ class Caller(SessionOwner, Protocol):
 
 
 PendingRequest: TypeAlias = tuple[Caller, int, bytes, Any, Any, float]
-"""Caller, kind, session, body (bytes; for a page its request), what the caller needs for the reply,
-time received."""
+"""A request: caller, kind, session, body (for a page a `PageRequest`), a tag of the caller's own,
+time received. A plain tuple: it is made for every tick."""
 
 
 class Dispatcher:
-    """Answers what is put into it."""
+    """Answers the requests that are put into it."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
         self._queue: deque[PendingRequest] = deque()
         self._task: asyncio.Task[None] | None = None
         self._item: PendingRequest | None = None
-        """What `_serve` answers now."""
+        """The request that `_serve` is answering."""
         self._together: set[asyncio.Task[None]] = set()
-        """Keeps the tasks alive that answer calls together."""
+        """Tasks that answer calls together; the set keeps them alive."""
 
     def put(self, item: PendingRequest) -> None:
         """Answer a request soon."""
@@ -104,7 +105,7 @@ class Dispatcher:
         self._task = self._item = None
 
     def _put_calls(self, first: PendingRequest) -> None:
-        """Let the calls that wait be answered together, each connection's in their order."""
+        """Answer all calls of the queue together; each connection's stay in their order."""
         calls, others = [first], list[PendingRequest]()
         for item in self._queue:
             (calls if item[1] == _CALL else others).append(item)
@@ -137,7 +138,7 @@ class Dispatcher:
                 item[0].abort()
 
     def _step_aside(self) -> None:
-        """The request at hand waits: serve those behind it, each by itself."""
+        """Serve the requests behind one that waits, each in a task of its own."""
         task = self._task
         assert task is not None
         assert self._item is not None

@@ -1,4 +1,4 @@
-"""Pages of a service beside `/step`: other protocols over HTTP, on the same port and limits."""
+"""Further pages of a service: other protocols over HTTP, on the same port and limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bray_core.codec import decode, encode
 from bray_core.errors import CodecError, ServiceError
 
 PAGE = 0
-"""The kind of a request for a page; those of `frames.Kind` begin at 1."""
+"""Kind of a request for a page; the kinds of `frames.Kind` begin at 1."""
 HEADERS = frozenset(
     {
         b"content-encoding",
@@ -21,7 +21,7 @@ HEADERS = frozenset(
         b"sec-fetch-site",
     }
 )
-"""Headers that a page is told, beside those that the server itself reads."""
+"""Headers that a page receives; the server itself reads others."""
 
 
 @dataclass(slots=True)
@@ -30,14 +30,14 @@ class PageRequest:
 
     method: str
     path: str
-    """As it came, without the query: percent-encoded."""
+    """Percent-encoded path, without the query."""
     headers: Mapping[bytes, bytes]
-    """Those of `HEADERS` that came, by lower-case name."""
+    """Headers of `HEADERS` that came, by lower-case name."""
     body: bytes
     others: PageOwners | None = None
-    """The other workers that share the port; None: there are none."""
+    """Other workers that share the port; None where there are none."""
     is_forwarded: bool = False
-    """Whether another worker sent it on: it is not sent on to a third."""
+    """Whether another worker forwarded the request: it is not forwarded to a third."""
     is_draining: bool = False
     """Whether the server is shutting down; only public pages are asked then."""
 
@@ -45,14 +45,14 @@ class PageRequest:
         return len(self.body)
 
     def to_bytes(self) -> bytes:
-        """Return it as one worker sends it to another; `from_bytes` reads it."""
+        """Return the bytes that one worker sends to another; `from_bytes` reads them."""
         headers = {name.decode("latin-1"): value for name, value in self.headers.items()}
         content = {"method": self.method, "path": self.path, "headers": headers, "body": self.body}
         return encode(content)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PageRequest:
-        """Read a request that another worker sent on. Raises CodecError."""
+        """Read a request that another worker forwarded. Raises CodecError."""
         content = _read(data)
         headers = {name.encode("latin-1"): value for name, value in content["headers"].items()}
         return cls(content["method"], content["path"], headers, content["body"])
@@ -60,19 +60,19 @@ class PageRequest:
 
 @dataclass(slots=True)
 class PageReply:
-    """What a page answers."""
+    """Answer of a page."""
 
     body: bytes
     status: int = 200
     content_type: bytes = b"application/json"
     headers: Mapping[bytes, bytes] = field(default_factory=dict)
-    """Further ones."""
+    """Further headers of the reply."""
 
     def __len__(self) -> int:
         return len(self.body)
 
     def to_bytes(self) -> bytes:
-        """Return it as one worker sends it to another; `from_bytes` reads it."""
+        """Return the bytes that one worker sends to another; `from_bytes` reads them."""
         headers = {name.decode("latin-1"): value for name, value in self.headers.items()}
         content = {"status": self.status, "content_type": self.content_type, "headers": headers}
         return encode({**content, "body": self.body})
@@ -89,37 +89,37 @@ class PageOwners(Protocol):
     """The workers that share a port, as a page sees them: each key has one owner at most."""
 
     def claim(self, session: bytes) -> None:
-        """Own a key. Raises ServiceError: `session_exists`: a worker owns it, perhaps this one."""
+        """Claim a key. Raises ServiceError: `session_exists`: a worker has it, perhaps this one."""
         ...
 
     def release(self, session: bytes) -> None:
-        """Own a key no longer."""
+        """Give up a key."""
         ...
 
     async def forward_page(self, key: bytes, request: PageRequest) -> PageReply:
         """Let the owner of a key answer.
 
         Raises:
-            ServiceError: its error; `unknown_session`: nobody else owns it; `worker_lost`: the
-                owner died.
+            ServiceError: The owner's error; `unknown_session`: nobody else owns it;
+                `worker_lost`: the owner died.
         """
         ...
 
 
 class Pages(Protocol):
-    """Answers what is asked beside `/step`, `/health`, `/ready` and `/metrics`.
+    """Answers requests for other paths than `/step`, `/health`, `/ready` and `/metrics`.
 
     It may have a set of paths, `public`: they are answered without a token, and while the server
-    shuts down. And it may have a method `check(request)`, which raises a ServiceError for what is
-    refused by its line and headers alone: such a request's body is not read.
+    shuts down. And it may have a method `check(request)`, which raises a ServiceError to refuse a
+    request by its line and headers alone: its body is then not read.
     """
 
     async def answer(self, request: PageRequest) -> PageReply:
-        """Answer. A ServiceError that is raised is answered as `error` says."""
+        """Answer a request. A ServiceError that is raised is answered by `error`."""
         ...
 
     def error(self, error: ServiceError, status: int) -> PageReply:
-        """Return how an error looks here, whoever found it."""
+        """Return the reply for an error, which the server or the page itself found."""
         ...
 
 
@@ -129,8 +129,8 @@ def public_paths(pages: Pages | None) -> frozenset[str]:
     return paths
 
 
-def checked_early(pages: Pages | None) -> Callable[[PageRequest], None] | None:
-    """Return what refuses requests before their bodies are read, if there is such a thing."""
+def early_check(pages: Pages | None) -> Callable[[PageRequest], None] | None:
+    """Return the pages' `check`, which refuses requests before their bodies are read, if any."""
     check: Callable[[PageRequest], None] | None = getattr(pages, "check", None)
     return check
 

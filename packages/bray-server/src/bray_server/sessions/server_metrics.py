@@ -1,4 +1,4 @@
-"""What a server counts, and its Prometheus text."""
+"""Metrics of a server: counters, latencies, and their Prometheus text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BUCKETS_S = (
 )  # fmt: skip
 """Upper bounds of the latency histogram."""
 KINDS = {1: "start", 2: "tick", 3: "end", 4: "call", 0: "page"}
-"""Names of the kinds of requests, as in `frames.Kind`; 0: `pages.PAGE`."""
+"""Name of each kind of request: those of `frames.Kind`, and `pages.PAGE`."""
 
 
 class ServerMetrics:
@@ -22,12 +22,12 @@ class ServerMetrics:
         self.requests = dict.fromkeys(KINDS, 0)
         self.errors: dict[str, int] = {}
         self.latency = [0] * (len(BUCKETS_S) + 1)
-        """Requests by the time from their last byte to their reply."""
+        """Number of requests by the time from their last byte to their reply, as in `BUCKETS_S`."""
         self.latency_s = 0.0
         self.bytes_in = 0
         self.bytes_out = 0
         self.forwarded = 0
-        """Requests that another worker answered for this one."""
+        """Number of requests that another worker answered for this one."""
         self.lost_slow_readers = 0
         self.refused_connections = 0
 
@@ -36,7 +36,7 @@ class ServerMetrics:
         self.errors[code] = self.errors.get(code, 0) + 1
 
     def snapshot(self, gauges: Mapping[str, float]) -> dict[str, Any]:
-        """Return all of it as plain numbers, to be sent to another worker."""
+        """Return all metrics as plain numbers, which can be sent to another worker."""
         return {
             "requests": {KINDS[kind]: count for kind, count in self.requests.items()},
             "errors": dict(self.errors),
@@ -73,10 +73,10 @@ _GAUGES = {
 
 
 def prometheus(workers: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return Prometheus text, format 0.0.4: the metrics, then what the processes recorded.
+    """Return Prometheus text, format 0.0.4: server metrics, then those that processes recorded.
 
     Args:
-        workers: a `Server.snapshot` by worker; a single worker named "" gets no label.
+        workers: A `Server.snapshot` by worker; a single worker named "" gets no label.
     """
     lines: list[str] = []
 

@@ -10,7 +10,7 @@ from bray_core.errors import ConfigError, ServiceError
 from bray_core.protocols import ActorProtocol
 
 
-class Stateless(Protocol):
+class StatelessService(Protocol):
     """A service without sessions."""
 
     async def tick(self, body: bytes) -> bytes:
@@ -18,24 +18,24 @@ class Stateless(Protocol):
         ...
 
 
-class Batched(Stateless, Protocol):
-    """A service without sessions that rather answers several calls together."""
+class BatchedService(StatelessService, Protocol):
+    """A service without sessions that prefers to answer several calls together."""
 
     async def ticks(self, bodies: Sequence[bytes]) -> Sequence[bytes | ServiceError]:
-        """Answer each of the calls that came in one turn of the event loop, in their order."""
+        """Answer the calls that came in one turn of the event loop, in their order."""
         ...
 
 
 SessionFactory = Callable[[str], ActorProtocol]
-"""Called with the id of a session that starts; returns what answers the session."""
+"""Function or class that makes the actor of a session from the session's id."""
 
-Service = SessionFactory | Stateless | Batched
-"""Stateful: called with a session id, returns what answers it. Else an object with `tick`."""
+Service = SessionFactory | StatelessService | BatchedService
+"""With sessions: a `SessionFactory`. Without: an object with `tick`, and perhaps `ticks`."""
 
 
 def sort_service(
     service: Service,
-) -> tuple[Callable[[str], ActorProtocol] | None, Stateless | None]:
+) -> tuple[SessionFactory | None, StatelessService | None]:
     """Return a service as a session factory or as a stateless service; the other is None.
 
     Raises:
@@ -55,7 +55,7 @@ def sort_service(
 
 
 def not_bytes(reply: object) -> ServiceError:
-    """Return the error for a service that answered something else than bytes."""
+    """Return the error for a service that answered with something else than bytes."""
     return ServiceError(
         "service_error", f"the service answered {type(reply).__name__}, expected bytes"
     )

@@ -1,4 +1,4 @@
-"""The sessions that are open in this process: who answers them, and whose they are."""
+"""The table of the sessions that are open in this process."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class SessionOwner(Protocol):
     """The connection that a request came on."""
 
     is_worker: bool
-    """Whether another worker sent it on: it is not sent on to a third."""
+    """Whether another worker forwarded the request: it is not forwarded to a third."""
     owns_sessions: bool
-    """Whether sessions started on it end with it."""
+    """Whether sessions that are started on the connection end with it."""
     client: str
-    """The client's address, by which its share of sessions is counted; empty: no share."""
+    """Address of the client, by which its share of sessions is counted; empty: no limit."""
 
     def session_ended(self, session: bytes) -> None:
-        """Forget a session that was started on it."""
+        """Forget a session that was started on the connection."""
         ...
 
 
@@ -31,20 +31,20 @@ class PeerWorkers(PageOwners, Protocol):
     """The other workers that share the port."""
 
     def claim(self, session: bytes) -> None:
-        """Note that the session lives here. Raises ServiceError: it lives somewhere already."""
+        """Claim a session for this worker. Raises ServiceError: another worker has it."""
         ...
 
     def release(self, session: bytes) -> None:
-        """Note that it does no longer."""
+        """Give up the claim to a session."""
         ...
 
     async def forward(self, kind: int, session: bytes, body: bytes) -> bytes:
-        """Let the owner answer. Raises ServiceError: also if there is none, or it died."""
+        """Let the owner of a session answer. Raises ServiceError: also if there is none."""
         ...
 
 
 class OpenSession:
-    """One session: what answers it, and the connection that it ends with."""
+    """An open session: its actor, and the connection that it ends with."""
 
     __slots__ = ("actor", "busy", "client", "last_used", "owner")
 
@@ -61,12 +61,12 @@ class SessionTable:
 
     Args:
         limits: Bounds of the server.
-        others: The workers that share the port with this one.
+        others: Other workers that share the port with this one.
     """
 
     def __init__(self, limits: Limits, others: PeerWorkers | None) -> None:
         self.entries: dict[bytes, OpenSession] = {}
-        """The open sessions by id."""
+        """Open sessions by id."""
         self._max_sessions = limits.max_sessions
         self._shares = ClientShares(limits.max_sessions, limits.max_client_share)
         self._others = others
@@ -77,9 +77,9 @@ class SessionTable:
         """Open a session, which is busy until its `start` is answered.
 
         Args:
-            session: Its id.
-            make: Makes what answers it.
-            owner: The connection that it was started on.
+            session: Id of the session.
+            make: Makes the actor of the session.
+            owner: Connection that the session is started on.
 
         Raises:
             ServiceError: `session_exists`, here or at a peer; `too_many_sessions`.

@@ -1,4 +1,4 @@
-"""Answering requests: each goes to the user's service, whichever way it came."""
+"""Answering requests: each goes to the user's service, whichever protocol it came by."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ _START, _TICK, _END, _CALL = map(int, (Kind.START, Kind.TICK, Kind.END, Kind.CAL
 
 
 OnWait = Callable[[], None]
-"""What a connection does when a request of it waits for the first time."""
+"""Called when a request waits for the first time."""
 
 
 class Sessions:
-    """Dispatches requests to the user's service and keeps the table of sessions.
+    """Answers requests by the user's service, and opens and ends sessions.
 
     One request of a session runs at a time; a second one meanwhile is refused as `busy`. An
     exception in `start` or `end` removes the session; one in `tick` leaves it as it is.
 
     Args:
-        service: see `Service`.
-        limits: bounds.
-        others: the workers that share the port with this one.
-        pages: what answers requests of the kind PAGE.
+        service: The service: see `bray_server.sessions.services`.
+        limits: Limits of the server.
+        others: Other workers that share the port with this one.
+        pages: Further pages of the service.
 
     Raises:
-        ConfigError: the service is neither a factory nor an object with an async `tick`.
+        ConfigError: The service is neither a factory nor an object with an async `tick`.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class Sessions:
         self._running = 0
         self._changed = asyncio.Event()
         self.draining = False
-        """Whether no new session is taken; calls and open sessions go on."""
+        """Whether new sessions are refused; calls and open sessions go on."""
         self.ends_calls = False
-        """Whether calls are refused too."""
+        """Whether calls are refused, too."""
         self.metrics = ServerMetrics()
 
     def __len__(self) -> int:
@@ -81,12 +81,12 @@ class Sessions:
 
     @property
     def answers_calls_together(self) -> bool:
-        """Whether calls are for `answer_calls`."""
+        """Whether calls go to `answer_calls`."""
         return self._ticks is not None
 
     @property
     def num_running(self) -> int:
-        """Requests under way."""
+        """Number of requests under way."""
         return self._running
 
     async def answer(
@@ -102,11 +102,11 @@ class Sessions:
 
         Args:
             kind: START, TICK, END or CALL of `frames.Kind`, or PAGE.
-            session: its id in UTF-8; not used for CALL and PAGE.
-            body: opaque bytes; for PAGE a `PageRequest`, answered by a `PageReply`.
-            owner: the connection that it came on.
-            waits: called when the answer waits for the first time, if it does.
-            received_s: when the request was there, by `time.monotonic`.
+            session: Id of the session in UTF-8; not used for CALL and PAGE.
+            body: Body of the request; for PAGE a `PageRequest`, answered by a `PageReply`.
+            owner: Connection that the request came on.
+            waits: Called when the answer waits for the first time, if it does.
+            received_s: Time when the request was whole, by `time.monotonic`.
         """
         metrics = self.metrics
         metrics.requests[kind] += 1
@@ -160,7 +160,7 @@ class Sessions:
         owner: SessionOwner | None,
         waits: OnWait | None,
     ) -> bytes | PageReply:
-        """Answer all but the tick of a session that is here and free."""
+        """Answer any request but the tick of a session that is open here and not busy."""
         if kind == PAGE:
             return await self._page(body, owner, waits)
         if kind == _CALL:
@@ -193,11 +193,11 @@ class Sessions:
     async def answer_calls(
         self, bodies: Sequence[bytes], received_s: float
     ) -> Sequence[bytes | ServiceError]:
-        """Answer stateless calls together: each with a body or an error; never raises one.
+        """Answer stateless calls together, each with a body or an error; never raise one.
 
         Args:
-            bodies: opaque.
-            received_s: when the first of them was there, by `time.monotonic`.
+            bodies: Bodies of the calls.
+            received_s: Time when the first of them was whole, by `time.monotonic`.
         """
         metrics = self.metrics
         count = len(bodies)
@@ -294,8 +294,8 @@ class Sessions:
     def _failed(self, error: Exception, session: bytes) -> ServiceError:
         """Log the user's exception and turn it into an error reply.
 
-        The reply is an error of its own: one that was raised holds its frames, which hold the
-        request's body until the garbage collector comes.
+        The reply is a new error: the raised one holds its stack frames, and so the request's body,
+        until the garbage collector comes.
         """
         if isinstance(error, ServiceError):
             more = "..." if len(error.message) > _MAX_MESSAGE else ""
@@ -311,7 +311,7 @@ class Sessions:
         await self._abort(mine, "disconnected")
 
     async def reap_idle(self) -> None:
-        """Abort sessions that have been idle for too long; call it now and then."""
+        """Abort sessions that have been idle for too long. Call it from time to time."""
         self._log.flush()
         oldest = time.monotonic() - self._limits.idle_timeout_s
         idle = [(s, e) for s, e in self._entries.items() if not e.busy and e.last_used < oldest]
@@ -355,7 +355,7 @@ class Sessions:
 
 
 _MAX_MESSAGE = 2_000
-"""Characters of an error's message that a client is sent."""
+"""Longest error message that is sent to a client, in characters."""
 
 
 def _text(session: bytes) -> str:

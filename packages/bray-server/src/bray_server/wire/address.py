@@ -11,7 +11,7 @@ _SCHEMES = ("tcp", "tcps", "http", "https")
 
 
 class Address(NamedTuple):
-    """Where a server listens."""
+    """Address of a server."""
 
     scheme: str
     host: str
@@ -22,7 +22,7 @@ class Address(NamedTuple):
         """Read an address.
 
         Raises:
-            ConfigError: not of the form above.
+            ConfigError: The text has another form.
         """
         try:
             parts = urlsplit(text)
@@ -38,12 +38,12 @@ class Address(NamedTuple):
 
     @property
     def is_tcp(self) -> bool:
-        """Whether the binary protocol is spoken there."""
+        """Whether the server speaks the binary protocol there."""
         return self.scheme.startswith("tcp")
 
     @property
     def is_tls(self) -> bool:
-        """Whether over TLS."""
+        """Whether the connection uses TLS."""
         return self.scheme.endswith("s")
 
     def __str__(self) -> str:

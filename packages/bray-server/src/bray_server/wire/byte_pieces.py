@@ -1,4 +1,4 @@
-"""Bytes that come in pieces."""
+"""Joining bytes that arrive in pieces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _FEW = 64
 
 
 class BytePieces:
-    """Joins pieces; a few are joined in one copy, and many tiny ones cost only their bytes."""
+    """Bytes in pieces: a few are joined in one copy, and many tiny ones cost only their bytes."""
 
     __slots__ = ("_few", "_many", "size")
 
@@ -14,10 +14,10 @@ class BytePieces:
         self._few: list[bytes] = []
         self._many: bytearray | None = None
         self.size = 0
-        """Bytes so far."""
+        """Number of bytes so far."""
 
     def add(self, piece: bytes) -> None:
-        """Take one more."""
+        """Add a piece."""
         self.size += len(piece)
         if self._many is not None:
             self._many += piece
@@ -28,7 +28,7 @@ class BytePieces:
             self._few = []
 
     def take(self) -> bytes:
-        """Return all of them, and begin anew."""
+        """Return all bytes, and begin anew."""
         if self._many is not None:
             whole = bytes(self._many)
             self._many = None

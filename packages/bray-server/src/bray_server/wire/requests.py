@@ -1,4 +1,4 @@
-"""What a client sends and what it gets back: requests, replies, and errors of the way between."""
+"""Requests and replies of a client, and errors of the connection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from bray_server.wire.frames import Frame, Kind, unpack_error
 
 RequestKind = Literal["start", "tick", "end", "call"]
 
-KINDS = {"start": Kind.START, "tick": Kind.TICK, "end": Kind.END, "call": Kind.CALL}
+KINDS = {
+    "start": Kind.START,
+    "tick": Kind.TICK,
+    "end": Kind.END,
+    "call": Kind.CALL,
+}
 MAX_REPLY_BYTES = 1 << 30
 MAX_SESSION_BYTES = 65535
 
@@ -24,11 +29,11 @@ class Request(NamedTuple):
 
 
 Reply = bytes | ServiceError
-"""What came back: a body, or the server's error."""
+"""A reply: a body, or the server's error."""
 
 
 def reply_of(frame: Frame) -> Reply:
-    """Return what a reply or error frame says."""
+    """Return the body of a reply frame, or the error of an error frame."""
     if frame[0] == Kind.ERROR:
         return ServiceError(*unpack_error(frame[4]))
     return frame[4]

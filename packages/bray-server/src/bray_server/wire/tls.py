@@ -23,7 +23,7 @@ class Tls:
         """Return the server's TLS context: TLS 1.2 or newer.
 
         Raises:
-            ConfigError: a file is missing, or the two do not belong together.
+            ConfigError: A file is missing, or the two do not belong together.
         """
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
