@@ -12,7 +12,8 @@ import yaml
 
 from bray_core import metrics, runtime
 from bray_core.errors import AlreadyExistsError, ConfigError, MissingExtraError, NotFoundError
-from bray_core.trials.experiment import Experiment, write_atomic
+from bray_core.files.saved_file import write_atomic
+from bray_core.trials.experiment import Experiment
 
 
 def test_a_trial_has_its_folders_and_a_launch_its_own(tmp_path: Path) -> None:

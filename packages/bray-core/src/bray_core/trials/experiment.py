@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ import yaml
 
 from bray_core.config import to_mapping
 from bray_core.errors import AlreadyExistsError, CodecError, ConfigError
+from bray_core.files.saved_file import write_atomic
 from bray_core.files.trial_folders import BEFORE, CONFIG, newest_launch
 from bray_core.trials.launch_record import RECORD, LaunchRecord
 from bray_core.trials.trial_lock import lock_trial
@@ -34,20 +34,6 @@ logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _FOLDERS = ("checkpoints", "models", "buffers", "episodes", "launches")
-
-
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file whole: a crash leaves the old content or the new one, never a part."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 class Experiment:

@@ -29,7 +29,7 @@ from bray.registry import defaults, load
 from bray.run import Run
 from bray_core.config import from_mapping, to_mapping
 from bray_core.errors import CodecError, ConfigError, MissingExtraError
-from bray_core.trials.experiment import write_atomic
+from bray_core.files.saved_file import write_atomic
 
 try:
     from ray import tune

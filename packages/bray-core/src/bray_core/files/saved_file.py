@@ -1,12 +1,28 @@
-"""Format numbers of saved files: newer code reads older files, never the reverse."""
+"""Files that bray saves: written whole, with a format number that newer code still reads."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bray_core.errors import CodecError, FormatError
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a file whole: a crash leaves the old content or the new one, never a part."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def check_format(path: Path, content: Mapping[str, Any], newest: int) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bray_core.errors import CodecError, FormatError
-from bray_core.files.saved_format import check_format
+from bray_core.files.saved_file import check_format
 
 PATH = Path("trial/best.json")
 
