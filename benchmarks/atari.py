@@ -39,7 +39,6 @@ import bray
 from bray import registry as recipe_command
 from bray.algorithms import appo
 from bray.goal import Goal
-from bray.machine import num_cores
 from bray.policies.networks import make_policy
 from bray.sources.environments import Spaces, make_environments
 from bray.training.compute import chosen
@@ -49,6 +48,7 @@ from bray_actor.spaces import resolve
 from bray_buffer import Buffer, BufferConfig
 from bray_core.config import to_mapping, with_overrides
 from bray_core.layout import Packed
+from bray_core.process.machine import num_cores
 from bray_model import Model
 
 CORES = num_cores()

@@ -28,7 +28,8 @@ from bray_buffer import BufferConfig
 from bray_buffer.remote import RemoteBuffer
 from bray_core import nested
 from bray_core.layout import Layout, Packed
-from bray_core.remote.pool import WorkerPool, init_ray, shutdown_ray
+from bray_core.remote.cluster import init_ray, shutdown_ray
+from bray_core.remote.pool import WorkerPool
 
 PRODUCERS = 2
 FRAME = 84 * 84 * 4

@@ -27,7 +27,8 @@ import model_load
 import numpy as np
 import uvloop
 
-from bray_core.remote.pool import WorkerPool, init_ray, shutdown_ray
+from bray_core.remote.cluster import init_ray, shutdown_ray
+from bray_core.remote.pool import WorkerPool
 from bray_model.remote import RemoteModel
 
 PROCESSES = 2

@@ -36,7 +36,13 @@ BRIDGE = "bray-bridge"
 CLONE_NEWNET = 0x40000000
 NUM_WORKERS = 3
 FRAMES = 9_600
-CONFIG = dict(num_workers=NUM_WORKERS, num_envs=4, steps_per_replay=480, epochs=2, hidden=(16,))
+CONFIG = {
+    "num_workers": NUM_WORKERS,
+    "num_envs": 4,
+    "steps_per_replay": 480,
+    "epochs": 2,
+    "hidden": (16,),
+}
 QUICK = {
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 500,
@@ -151,7 +157,7 @@ class Watcher:
 
 
 def main():
-    orphans.adopt()  # of raylets that are killed
+    orphans.adopt_orphans()  # of raylets that are killed
     hosts = HOSTS[sys.argv[1]]
     with bridged(hosts) if sys.argv[1] == "namespaces" else contextlib.nullcontext({}) as names:
         spread(hosts, names)
@@ -191,7 +197,7 @@ def spread(hosts, names):
     assert "rollouts: worker" in log
     print(log, file=sys.stderr)
     cluster.shutdown()
-    orphans.end(lambda command: command.startswith("ray::"))
+    orphans.end_children(lambda command: command.startswith("ray::"))
     print("done: closed", flush=True)
 
 

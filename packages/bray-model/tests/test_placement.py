@@ -21,7 +21,7 @@ from bray_core.errors import (
     SpecError,
     WorkerLostError,
 )
-from bray_core.event_loop import EventLoopThread
+from bray_core.process.event_loop import EventLoopThread
 from bray_model import ModelConfig
 from bray_model.batching.executor import BatchRequest, NonFiniteError
 from bray_model.distributed.inference_wire import encode_order, encode_request

@@ -164,9 +164,9 @@ def test_yardsticks() -> None:
 
 def test_nonsense_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="num_games: expected more than 0, got 0"):
-        alphazero.AlphaZero.of("tic-tac-toe", num_games=0).config
+        alphazero.AlphaZero.of("tic-tac-toe", num_games=0)
     with pytest.raises(ConfigError, match=r"hidden: expected one or more positive .* \(0,\)"):
-        alphazero.AlphaZero.of("tic-tac-toe", hidden=(0,)).config
+        alphazero.AlphaZero.of("tic-tac-toe", hidden=(0,))
     with bray.init(tmp_path, "x") as run, pytest.raises(ConfigError, match="task: expected"):
         alphazero.AlphaZero.of("go").train(run, goal=goal(1))
 

@@ -21,7 +21,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import bray
-from bray import machine
 from bray import registry as recipe_command
 from bray.algorithms import appo, impala, ppo
 from bray.cli.commands import _launch
@@ -43,6 +42,7 @@ from bray_core import codec, nested
 from bray_core.cli import main
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout, Packed
+from bray_core.process import machine
 from bray_model import Model
 from bray_trainer.sequences import Batch, final_value, time_major, unroll, valid_steps
 
@@ -237,32 +237,12 @@ def test_a_softened_policy_acts_less_surely() -> None:
     torch.testing.assert_close(module(seen)["logits"], before / 2)
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        ("fpu sse2 avx512f amx_tile amx_bf16", True),
-        ("fpu avx512_bf16 avx512f", True),
-        ("fpu avx512f avx2 amx_tile", False),
-        ("fpu avx512_bf16x", False),
-    ],
-)
-def test_bf16_is_read_from_what_the_kernel_says(
-    flags: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "cpuinfo").write_text(f"model name\t: some CPU\nflags\t\t: {flags}\n")
-    monkeypatch.setattr(machine, "_CPUINFO", tmp_path / "cpuinfo")
-    assert machine.has_bf16.__wrapped__() is expected
-    monkeypatch.setattr(machine, "_CPUINFO", tmp_path / "absent")
-    assert machine.has_bf16.__wrapped__() is False
-
-
-def test_what_this_machine_has() -> None:
-    assert machine.num_cores() >= 1
-    assert machine.has_gpu() is torch.cuda.is_available()
+def test_defaults_for_atari_fit_this_machine() -> None:
+    has_gpu = torch.cuda.is_available()
     settings = atari.settings()
     assert settings["num_workers"] == max(1, machine.num_cores() // 2)
-    assert settings["precision"] == ("bf16" if machine.has_bf16() or machine.has_gpu() else "fp32")
-    assert settings["device"] == ("cuda" if machine.has_gpu() else "cpu")
+    assert settings["precision"] == ("bf16" if machine.has_bf16() or has_gpu else "fp32")
+    assert settings["device"] == ("cuda" if has_gpu else "cpu")
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 6, 12, 16, 96])
@@ -307,7 +287,7 @@ def test_settings_of_compute_that_cannot_be_are_refused(monkeypatch: pytest.Monk
         for settings, message in wrong:
             with pytest.raises(ConfigError, match=message):
                 recipe.Config(**settings)
-    monkeypatch.setattr(compute, "has_gpu", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = ppo.PPO.of("CartPole-v1", device="cuda").config
     with pytest.raises(ConfigError, match=r"device: .cuda. needs an NVIDIA GPU .*, found none"):
         chosen(config, is_image=True, is_local=True)

@@ -92,15 +92,15 @@ def test_cloning_follows_the_demonstrator(recorded: tuple[Path, list[float]]) ->
 
 def test_what_is_out_of_range_is_refused() -> None:
     with pytest.raises(ConfigError, match="evaluate_every: expected more than 0, got 0"):
-        bc.BC.of("CartPole-v1", evaluate_every=0).config
+        bc.BC.of("CartPole-v1", evaluate_every=0)
     with pytest.raises(ConfigError, match=r"memory_size: expected 0, .* got 8"):
-        rl_imitation.RLImitation.of("CartPole-v1", memory_size=8).config
+        rl_imitation.RLImitation.of("CartPole-v1", memory_size=8)
     with pytest.raises(ConfigError, match="imitation_frames: expected more than 0, got 0"):
-        rl_imitation.RLImitation.of("CartPole-v1", imitation_frames=0).config
+        rl_imitation.RLImitation.of("CartPole-v1", imitation_frames=0)
     with pytest.raises(ConfigError, match="temperature: expected more than 0, got 0"):
-        rl_imitation.RLImitation.of("CartPole-v1", temperature=0).config
+        rl_imitation.RLImitation.of("CartPole-v1", temperature=0)
     with pytest.raises(ConfigError, match="imitation_weight: expected 0 or more, got -1"):
-        rl_imitation.RLImitation.of("CartPole-v1", imitation_weight=-1).config
+        rl_imitation.RLImitation.of("CartPole-v1", imitation_weight=-1)
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_a_batch_of_candidates_plays_as_each_alone() -> None:
 )
 def test_settings_out_of_range_are_named(settings: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        es.ES.of("CartPole-v1", **settings).config
+        es.ES.of("CartPole-v1", **settings)
 
 
 def train(folder: Path, trial: str, max_frames: int, seed: int = 1) -> Any:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from bray_core import cli
-from bray_core.trials.experiment import Experiment, newest_launch
+from bray_core.files.trial_folders import newest_launch
+from bray_core.trials.experiment import Experiment
 
 Bray = Callable[..., tuple[int, str, str]]
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from bray.viewer import loop, series
 from bray.viewer.metric_log import AXES, MetricLog, tail
+from bray_core.files.trial_folders import launches
 from bray_core.metrics.json_lines import Row, rows
-from bray_core.trials.experiment import launches
 
 
 def write(launch: Path, lines: list[dict[str, Any]], end: str = "\n") -> None:

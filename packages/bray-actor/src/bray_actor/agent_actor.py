@@ -11,7 +11,7 @@ from bray_actor.actor import Actor
 from bray_actor.agent import Agent
 from bray_actor.handover import EpisodeHandover
 from bray_actor.state import State
-from bray_core import async_codec, codec
+from bray_core import codec
 from bray_core.errors import BrayError, CodecError, ConfigError, ServiceError, SpecError
 from bray_server.limits.bounded_log import BoundedLog
 
@@ -110,7 +110,7 @@ class AgentActor(Actor):
     async def _parsed(self, body: bytes) -> Any:
         try:
             if type(self).parse is AgentActor.parse:
-                return await async_codec.decode(body, max_bytes=len(body))
+                return await codec.decode_async(body, max_bytes=len(body))
             return self.parse(body)
         except (CodecError, SpecError) as error:
             raise ServiceError("bad_request", str(error)) from error

@@ -22,8 +22,8 @@ import msgspec
 from bray_core import codec, metrics
 from bray_core.errors import ConfigError, RefusedFileError, SpecError
 from bray_core.files.regular_file import Opener, open_regular
+from bray_core.files.saved_file import write_atomic
 from bray_core.protocols import ActorProtocol
-from bray_core.trials.experiment import write_atomic
 
 logger = logging.getLogger(__name__)
 

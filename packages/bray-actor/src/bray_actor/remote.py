@@ -15,7 +15,10 @@ from bray_actor.runners.rollouts import AnyRunner, Played
 from bray_core import metrics
 from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
 from bray_core.protocols import ActorProtocol
-from bray_core.remote.pool import WorkerPool, gave_up, telling_what_died, worker_index
+from bray_core.remote.calls import died_for_good
+from bray_core.remote.health import explain_lost_workers
+from bray_core.remote.pool import WorkerPool
+from bray_core.remote.worker_process import worker_index
 from bray_server import Limits, Tls
 from bray_server.remote import RemoteServer
 
@@ -112,7 +115,7 @@ class PlayReports:
 
     def poll(self) -> Played:
         """Return what was played since the last call; errors as in `RemoteRollouts.poll`."""
-        with telling_what_died():
+        with explain_lost_workers():
             return self._poll()
 
     def _poll(self) -> Played:
@@ -129,7 +132,7 @@ class PlayReports:
                 self._note_silent(worker, since)
                 continue
             except WorkerLostError as error:
-                if gave_up(error):
+                if died_for_good(error):
                     raise
                 self._note_lost(worker, error)
                 part = Played(0, [])

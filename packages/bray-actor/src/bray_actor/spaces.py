@@ -12,7 +12,7 @@ import numpy as np
 
 from bray_core.errors import ConfigError, MissingExtraError, SpecError
 from bray_core.nested import ArraySpec, Nested
-from bray_core.own_module import import_own
+from bray_core.process.user_modules import import_user_module
 from bray_core.settings.choice import closest
 
 ALIASES = {"cartpole": "CartPole-v1"}
@@ -66,7 +66,7 @@ def resolve(environment: str) -> str:
         return resolved
     if module:
         try:
-            imported = import_own(module)
+            imported = import_user_module(module)
         except ImportError as error:
             raise ConfigError(
                 f"environment: {environment!r} needs the module {module}, which cannot be "

@@ -38,7 +38,9 @@ from bray_core.errors import (
 )
 from bray_core.layout import Block, Layout, Packed
 from bray_core.nested import Nested
-from bray_core.remote.pool import WorkerPool, gave_up, worker_index
+from bray_core.remote.calls import died_for_good
+from bray_core.remote.pool import WorkerPool
+from bray_core.remote.worker_process import worker_index
 
 logger = logging.getLogger(__name__)
 
@@ -399,7 +401,7 @@ class RemoteBuffer:
 
         One that died too often is no closed buffer: its error says of what.
         """
-        if isinstance(error, WorkerLostError) and gave_up(error):
+        if isinstance(error, WorkerLostError) and died_for_good(error):
             raise error
         if isinstance(error.__cause__, ray.exceptions.ActorDiedError):
             raise self._closed() from error

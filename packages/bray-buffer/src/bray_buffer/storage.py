@@ -35,7 +35,7 @@ from bray_core.errors import (
     NotFoundError,
     SpecError,
 )
-from bray_core.files.saved_format import check_format
+from bray_core.files.saved_file import check_format
 from bray_core.layout import Block, Layout
 
 _FORMAT = 2

@@ -8,14 +8,21 @@ Types understood: bool, int, float, str, Path, Literal, Optional, tuple[X, ...],
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bray_core.errors import ConfigError, Problem, SettingsError
 from bray_core.settings.settings_build import build
-from bray_core.settings.settings_tree import Value, override, parse, place_of, read, unwrap
+from bray_core.settings.settings_tree import (
+    Value,
+    override,
+    parse,
+    place_of,
+    read,
+    to_plain,
+    unwrap,
+)
 
 __all__ = ["from_mapping", "load_text", "load_yaml", "to_mapping", "with_overrides"]
 
@@ -23,7 +30,7 @@ T = TypeVar("T")
 
 COMMAND_LINE = "command line"
 PREFIX = "BRAY_"
-"""Of environment variables that set something."""
+"""First letters of environment variables that set something."""
 
 
 def load_yaml(
@@ -36,18 +43,18 @@ def load_yaml(
     """Read a YAML file into the dataclass `schema`.
 
     Args:
-        path: the file.
-        schema: a dataclass whose `__post_init__` raises ConfigError for values out of range, with
-            a message that begins with the field's name, dotted where it is of a part; or what
-            returns one for the file's settings.
-        overrides: `key.path=value`, the value in YAML syntax; they win over all else.
-        environment: variables, of which those such as `BRAY_KEY__PATH` set `key.path`.
-        renamed: old names of keys of the top level, with those that they are read as.
+        path: The file.
+        schema: Dataclass to build, or a function that returns one for the file's settings. Its
+            `__post_init__` raises ConfigError for values out of range, with a message that begins
+            with the dotted name of the field.
+        overrides: Settings `key.path=value`, the value in YAML syntax; they win over all else.
+        environment: Environment variables; `BRAY_KEY__PATH` sets `key.path`.
+        renamed: Old names of keys of the top level, with those that they are read as.
 
     Raises:
-        SettingsError: a line a problem, `file:line:column: key.path: expected …, got …`, with the
-            closest known name.
-        ConfigError: there is no such file, or an override is of no such form.
+        SettingsError: One line per problem: `file:line:column: key.path: expected …, got …`, with
+            the closest known name.
+        ConfigError: There is no such file, or an override has another form.
     """
     root = read(path)
     return _load(_overridden(root, overrides, environment, renamed), schema)
@@ -116,17 +123,7 @@ def with_overrides(config: T, overrides: Sequence[str]) -> T:
 
 def to_mapping(config: Any) -> dict[str, Any]:
     """Return a dataclass as plain values that YAML and JSON can hold."""
-    plain = _plain(config)
+    plain = to_plain(config)
     if not isinstance(plain, dict):
         raise ConfigError(f"config: expected a dataclass or mapping, got {type(config).__name__}")
     return plain
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(child) for key, child in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(child) for child in value]
-    return str(value) if isinstance(value, Path) else value

@@ -79,7 +79,7 @@ def _bench_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from bray_core.trials.experiment import write_atomic
+    from bray_core.files.saved_file import write_atomic
     from bray_model.export.bench import measure_export, recommend
     from bray_model.export.export_folder import find_export, read_report
     from bray_model.export.manifest import MANIFEST, Manifest

@@ -29,7 +29,8 @@ from bray_core.errors import (
 )
 from bray_core.layout import Layout
 from bray_core.nested import Nested
-from bray_core.remote.pool import WorkerPool, gave_up
+from bray_core.remote.calls import died_for_good
+from bray_core.remote.pool import WorkerPool
 from bray_model.config import ModelConfig
 from bray_model.distributed.attachment import Attachment
 from bray_model.distributed.blueprint import Blueprint, Placement, check_placement
@@ -222,7 +223,7 @@ class _Link:
                     self._workers = WorkerPool.get(_workers_name(self._model))
                 return str(self._workers.call("address", worker=index, timeout_s=_CLOSE_S))
             except (WorkerLostError, DeadlineError) as error:
-                if isinstance(error, WorkerLostError) and gave_up(error):
+                if isinstance(error, WorkerLostError) and died_for_good(error):
                     raise
                 self._workers = None
                 if time.monotonic() > deadline:

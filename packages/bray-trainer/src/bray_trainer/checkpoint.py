@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from bray_core.errors import CodecError, SpecError
-from bray_core.files.saved_format import check_format
+from bray_core.files.saved_file import check_format
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,9 @@ import ray.util
 from bray_core import metrics
 from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
 from bray_core.protocols import TrainerProtocol
-from bray_core.remote.pool import WorkerPool, telling_what_died, worker_index
+from bray_core.remote.health import explain_lost_workers
+from bray_core.remote.pool import WorkerPool
+from bray_core.remote.worker_process import worker_index
 from bray_trainer.group import Backend, torchs_name
 from bray_trainer.rank_worker import RankWorker
 from bray_trainer.ranks import TIMEOUT_S
@@ -121,7 +123,7 @@ class RemoteTrainer:
         deadline = time.monotonic() + timeout_s
         while True:
             left_s = max(0.0, deadline - time.monotonic())
-            with telling_what_died():
+            with explain_lost_workers():
                 is_over = self._wait_once(min(_SLICE_S, left_s))
             if is_over:
                 self._is_started = False

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from bray_core import heap, metrics
+from bray_core import metrics
 from bray_core.errors import ClosedError, DeadlineError
+from bray_core.process import memory
 from bray_core.protocols import BufferProtocol, ModelProtocol
 from bray_trainer import checkpoint, resume
 from bray_trainer.arguments import (
@@ -207,7 +208,7 @@ class Trainer(Overrides):
         if self.config.threads is not None:
             torch.set_num_threads(self.config.threads)
         if self.device.type == "cpu":
-            heap.keep_freed()
+            memory.keep_freed()
         torch.get_num_threads()  # a thread keeps to `set_num_threads` only once it has asked
 
     def _loop(self) -> None:

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from bray_core.errors import ConfigError
-from bray_core.own_module import import_own
+from bray_core.process.user_modules import import_user_module
 from bray_core.settings.choice import check_choice
 
 _FOLDERS = {"bray.algorithms": "algorithms"}
@@ -97,7 +97,9 @@ def _only_class(word: str, name: str, module: ModuleType, base: type[Any] | None
 def _of_own_code(word: str, name: str) -> Any:
     where, _, attribute = name.rpartition(":")
     try:
-        module = _module_of_file(Path(where)) if where.endswith(".py") else import_own(where)
+        module = (
+            _module_of_file(Path(where)) if where.endswith(".py") else import_user_module(where)
+        )
         return getattr(module, attribute)
     except (ImportError, AttributeError, OSError, ValueError, SyntaxError) as error:
         raise ConfigError(

@@ -15,8 +15,7 @@ import msgspec
 from bray.checks import positive
 from bray_core.errors import BrayError, CodecError, FormatError
 from bray_core.files.json_file import read_object
-from bray_core.files.saved_format import check_format
-from bray_core.trials.experiment import write_atomic
+from bray_core.files.saved_file import check_format, write_atomic
 
 if TYPE_CHECKING:
     from bray.run import Run

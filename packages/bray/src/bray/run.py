@@ -16,7 +16,7 @@ from bray_core import protocols
 from bray_core import runtime as core_runtime
 from bray_core.errors import ClosedError
 from bray_core.layout import Layout
-from bray_core.restart_limit import RestartLimit
+from bray_core.remote.restart_limit import RestartLimit
 from bray_core.trials.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -267,11 +267,11 @@ class Run:
             num_workers: on Ray; a local run has one.
         """
         if self.is_local:
-            from bray.workers import Workers
+            from bray_core.workers import Workers
 
             made: Any = Workers(factory)
         else:
-            from bray.remote import RemoteWorkers
+            from bray_core.remote.workers import RemoteWorkers
 
             made = RemoteWorkers(name, factory, num_workers)
         return self.keep(made)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bray_core.errors import ConfigError, ServiceError
 from bray_server import Client, InProcessClient, Limits, Request
-from bray_server.sessions.sessions import Service
+from bray_server.sessions.services import Service
 
 
 def connect(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bray_core import metrics
 from bray_core.errors import BrayError, ConfigError, DeadlineError, WorkerLostError
-from bray_core.restart_limit import RestartLimit
+from bray_core.remote.restart_limit import RestartLimit
 
 logger = logging.getLogger(__name__)
 

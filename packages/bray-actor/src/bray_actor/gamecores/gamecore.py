@@ -35,7 +35,7 @@ from bray_core.errors import BrayError, ConfigError, ServiceError
 from bray_core.metrics import uplink
 from bray_core.nested import Nested
 from bray_server import Client, Request
-from bray_server.sessions.sessions import Service
+from bray_server.sessions.services import Service
 
 _TIMEOUT_S = 900.0
 """Longer than an actor lets a tick wait for a new version or an evaluation."""

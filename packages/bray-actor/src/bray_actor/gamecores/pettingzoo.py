@@ -15,7 +15,7 @@ from bray_actor.spaces import check_spaces, to_action, to_arrays
 from bray_core import codec
 from bray_core.errors import ConfigError
 from bray_server import Client, Request
-from bray_server.sessions.sessions import Service
+from bray_server.sessions.services import Service
 
 
 def play_parallel(

@@ -21,7 +21,7 @@ from bray_actor.policy.decoder import Decision, Decoder, check_outputs, decoder_
 from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_actor.policy.step_budget import StepBudget
 from bray_actor.segment import SegmentWriter
-from bray_core import async_codec, codec, metrics
+from bray_core import codec, metrics
 from bray_core.config import from_mapping
 from bray_core.errors import CodecError, ConfigError, ServiceError, SpecError
 from bray_core.layout import Packed
@@ -314,7 +314,7 @@ _EMPTY = codec.encode({})
 async def _message(body: bytes) -> dict[str, Any]:
     """Return the dict that a request holds. Raises ServiceError: `bad_request`."""
     try:
-        message = await async_codec.decode(body, max_bytes=len(body))
+        message = await codec.decode_async(body, max_bytes=len(body))
     except CodecError as error:
         message = f"body: expected bray's codec: {type(error).__name__}: {error}"
         raise ServiceError("bad_request", message) from error

@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from bray_core.errors import BrayError, ClosedError, DeadlineError, ServiceError, WorkerLostError
-from bray_core.event_loop import EventLoopThread
-from bray_core.remote.balance import Balance
+from bray_core.process.event_loop import EventLoopThread
+from bray_core.remote.load_balancing import LoadBalancer
 from bray_model.distributed.inference_wire import decode_reply, encode_order
 from bray_server import AsyncClient
 
@@ -59,7 +59,7 @@ class InferenceWorkers:
         self._opening = [asyncio.Lock() for _ in range(size)]
         self._in_flight: Counter[int] = Counter()
         self._away: set[int] = set()
-        self._keepers = Balance(size)
+        self._keepers = LoadBalancer(size)
         self._sessions: OrderedDict[str, AsyncClient] = OrderedDict()
         """Session → the connection that its first call took: another one is another worker's."""
         self._lock = threading.Lock()

@@ -23,7 +23,7 @@ from bray_core.errors import (
 )
 from bray_core.layout import Block
 from bray_core.protocols import Weights
-from bray_core.restart_limit import RestartLimit
+from bray_core.remote.restart_limit import RestartLimit
 from bray_model.distributed.blueprint import Blueprint, CloneEntry
 from bray_model.distributed.relay_tree import WIDTH, RelayTree
 from bray_model.distributed.store_link import Relay, RelayMaker

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bray_core.trials.experiment import write_atomic
+from bray_core.files.saved_file import write_atomic
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from bray_core import heap, nested
+from bray_core import nested
 from bray_core.errors import ConfigError, SpecError
 from bray_core.nested import Nested
+from bray_core.process import memory
 from bray_core.protocols import Weights
 from bray_model.config import Device, Precision
 
@@ -43,7 +44,7 @@ class TorchEngine:
     ) -> None:
         _check_device(device)
         if device == "cpu":
-            heap.keep_freed()
+            memory.keep_freed()
         self.module = copy.deepcopy(module).to(device).eval()
         for parameter in self.module.parameters():
             if parameter.is_leaf:  # those of a copied ScriptModule may be none

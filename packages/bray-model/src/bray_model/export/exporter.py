@@ -14,9 +14,10 @@ from typing import Any
 import safetensors.numpy
 import torch
 
-from bray_core import heap, nested
+from bray_core import nested
 from bray_core.errors import ConfigError, ExportError
 from bray_core.nested import Nested
+from bray_core.process import memory
 from bray_core.protocols import Weights
 from bray_model.definition import Definition
 from bray_model.engines.engine import Engine
@@ -91,7 +92,7 @@ def export(
     check_tolerance(tolerance)
     with new_folder(path) as folder:
         written = _write_graph(folder, definition)
-        heap.give_back()  # what torch's exporter needed, before onnxruntime needs as much
+        memory.give_back()  # what torch's exporter needed, before onnxruntime needs as much
         rtol = _rtol(written) if tolerance is None else float(tolerance)
         comparison = _Comparison(definition, rtol, tuple(random_outputs))
         report = _report(path, folder, comparison)
@@ -110,7 +111,7 @@ def export(
             made_with=_made_with(written, engine),
         )
         (folder / MANIFEST).write_bytes(manifest.to_json())
-    heap.give_back()
+    memory.give_back()
     return report
 
 

@@ -14,7 +14,7 @@ import safetensors.numpy
 from bray_core.errors import ConfigError, NotFoundError, ServiceError, SpecError
 from bray_core.protocols import Weights
 from bray_server import PageReply, PageRequest
-from bray_server.limits.guard import LOOPBACK, is_own_name, is_same_origin
+from bray_server.limits.access import LOOPBACK, is_own_name, is_same_origin
 
 Publish = Callable[[str, Weights], int]
 """Model name and weights → version."""

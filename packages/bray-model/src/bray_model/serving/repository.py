@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from bray_core import heap
 from bray_core.errors import (
     BrayError,
     ConfigError,
@@ -16,6 +15,7 @@ from bray_core.errors import (
     NotFoundError,
     VersionNotFoundError,
 )
+from bray_core.process import memory
 from bray_model.config import ModelConfig
 from bray_model.export.bench import random_inputs
 from bray_model.export.export_folder import find_exports
@@ -130,7 +130,7 @@ class Repository:
             self._trims = _TRIMS
         if self._trims:
             self._trims -= 1
-            heap.give_back()
+            memory.give_back()
 
     def _stamps(self) -> set[tuple[Path, Stamp]]:
         return {(export, entry.stamp) for export, entry in self._entries.items()}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bray_core.cli import Command
 from bray_core.errors import ConfigError, PortInUseError
-from bray_core.trials.trial_paths import trial_of
+from bray_core.files.trial_folders import trial_of
 from bray_model.serving.serve_example import example
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bray_model.serving.repository import Repository
     from bray_model.serving.served_model import ServedModel
     from bray_server import Limits
-    from bray_server.sessions.sessions import Service
+    from bray_server.sessions.services import Service
 
 TCP_PORT = 7300
 HTTP_PORT = 7380
@@ -173,7 +173,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _check_host(options: argparse.Namespace) -> None:
-    from bray_server.limits.guard import check_bind, is_loopback
+    from bray_server.limits.access import check_bind, is_loopback
 
     if options.group is not None:
         return  # the process that started this one has checked it
@@ -190,12 +190,12 @@ def _check_host(options: argparse.Namespace) -> None:
 
 def _serve_here(options: argparse.Namespace) -> None:
     """Serve in this process, which may be one of several."""
+    from bray_core.process.memory import freeze_loaded_objects
     from bray_model.distributed.shared_publishing import SharedFollower
     from bray_model.serving.inference_pages import InferencePages
     from bray_model.serving.repository import Repository
     from bray_model.serving.workers import say_ready
     from bray_server import ServerThread
-    from bray_server.hosting.memory import freeze_what_stays
     from bray_server.hosting.server_thread import until_signal
 
     security = _security(options)
@@ -226,7 +226,7 @@ def _serve_here(options: argparse.Namespace) -> None:
                 publish = partial(_publish, repository)
                 admin = started.enter_context(_admin(options, publish, security))
                 _introduce(options, repository.exports(), server.addresses, admin)
-            freeze_what_stays()
+            freeze_loaded_objects()
             return started.pop_all().close
 
     with _ports_named(options):

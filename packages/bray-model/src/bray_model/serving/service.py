@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bray_core import async_codec
+from bray_core import codec
 from bray_core.codec import encode
 from bray_core.errors import CapacityError, CodecError, NotFoundError, ServiceError, SpecError
 from bray_core.protocols import ActorProtocol
@@ -71,7 +71,7 @@ class ModelService:
             text = f"body: expected at most {most} bytes for the model's inputs, got {len(body)}"
             raise ServiceError("bad_request", text)
         try:
-            inputs = await async_codec.decode(body, max_bytes=most)
+            inputs = await codec.decode_async(body, max_bytes=most)
             if not isinstance(inputs, list):
                 got = type(inputs).__name__
                 raise SpecError(f"body: expected the list of the model's inputs, got {got}")

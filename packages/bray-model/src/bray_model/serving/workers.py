@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import IO
 
 from bray_core.errors import WorkerLostError
-from bray_core.restart_limit import RestartLimit
+from bray_core.remote.restart_limit import RestartLimit
 
 logger = logging.getLogger(__name__)
 

@@ -21,9 +21,8 @@ import safetensors
 import safetensors.numpy
 
 from bray_core.errors import BrayError, CodecError, VersionNotFoundError
-from bray_core.files.saved_format import check_format
+from bray_core.files.saved_file import check_format, write_atomic
 from bray_core.protocols import Weights
-from bray_core.trials.experiment import write_atomic
 from bray_model.versions.retention import Retention
 
 _FORMAT = 1

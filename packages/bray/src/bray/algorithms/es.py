@@ -26,9 +26,8 @@ from bray_actor import Played
 from bray_algo import mlp
 from bray_algo.evolution import EvolutionStrategy, Key, candidate, pair_seed
 from bray_core.errors import ConfigError
-from bray_core.files.saved_format import check_format
+from bray_core.files.saved_file import check_format, write_atomic
 from bray_core.settings.ranges import NonNegativeFloat, PositiveFloat, Range, check_fields
-from bray_core.trials.experiment import write_atomic
 from bray_model import ModelConfig
 
 _FORMAT = 1

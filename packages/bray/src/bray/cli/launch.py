@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bray_core.errors import ConfigError
-from bray_core.restart_limit import RestartLimit
-from bray_core.trials.trial_paths import PROJECT
+from bray_core.files.trial_folders import PROJECT
+from bray_core.remote.restart_limit import RestartLimit
 
 if TYPE_CHECKING:
     from bray.retention import Keep

@@ -15,8 +15,8 @@ from bray.templates.loading import load, path_of
 from bray.templates.schema import json_schema_of_all
 from bray.training.algorithm import Algorithm, load_algorithm
 from bray_core.errors import AlreadyExistsError, BrayError
+from bray_core.files.trial_folders import PROJECT
 from bray_core.trials.experiment import check_name
-from bray_core.trials.trial_paths import PROJECT
 
 SCHEMA = "bray.schema.json"
 DEMONSTRATE = "demonstrate.py"

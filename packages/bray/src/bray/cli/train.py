@@ -14,7 +14,7 @@ from bray.cli.launch import Launch, add_arguments
 from bray_core.cli import main
 from bray_core.command import Command
 from bray_core.errors import ConfigError
-from bray_core.trials.trial_paths import CONFIG, trial_of
+from bray_core.files.trial_folders import CONFIG, trial_of
 
 if TYPE_CHECKING:
     from bray.goal import Goal, Outcome

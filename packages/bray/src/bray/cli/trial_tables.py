@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bray.retention import Best
 from bray_core.errors import CodecError
 from bray_core.files.json_file import finite
+from bray_core.files.trial_folders import launches as launch_folders
 from bray_core.metrics.recent_return import EPISODES, recent_return
-from bray_core.trials.experiment import launches as launch_folders
 from bray_core.trials.launch_record import CHANGES, LaunchRecord
 from bray_core.trials.trial import Trial, flatten
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bray_core.cli import EXIT_ERROR, Command
 from bray_core.errors import AlreadyExistsError, ConfigError
-from bray_core.trials.trial_paths import PROJECT
+from bray_core.files.trial_folders import PROJECT
 
 if TYPE_CHECKING:
     from bray_core.trials.trial import Trial

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from bray_core.cli import Command
-from bray_core.trials.trial_paths import PROJECT
+from bray_core.files.trial_folders import PROJECT
 
 
 def _add_view(parser: argparse.ArgumentParser) -> None:

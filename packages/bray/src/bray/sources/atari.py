@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bray.machine import has_bf16, has_gpu, num_cores
+import torch
+
+from bray_core.process.machine import has_bf16, num_cores
 
 NUM_ENVS = 64
 """Games of a worker: half of them are a batch that a core infers nearly as fast as larger ones."""
@@ -16,7 +18,7 @@ def settings() -> dict[str, Any]:
     On Ray half of the cores' number of workers play, each with threads for its games: the other
     half is left to the network's training.
     """
-    on_gpu = has_gpu()
+    on_gpu = torch.cuda.is_available()
     return {
         "model.hidden": (512,),
         "source.num_envs": NUM_ENVS,

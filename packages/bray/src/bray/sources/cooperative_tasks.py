@@ -16,7 +16,7 @@ import numpy.typing as npt
 from bray_actor.runners.parallel_teams import ParallelTeams
 from bray_actor.runners.teams import Mask, Sight, Teams, TeamStep
 from bray_core.errors import ConfigError
-from bray_core.own_module import import_own
+from bray_core.process.user_modules import import_user_module
 from bray_core.settings.choice import closest
 
 _MOVES = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]], np.float64)
@@ -174,7 +174,7 @@ def make_teams(task: str, num_teams: int) -> Teams:
     if task in TASKS:
         return Spread(num_teams, sees_others=task == "spread")
     try:
-        make = import_own(task).parallel_env
+        make = import_user_module(task).parallel_env
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"task: expected one of {', '.join(TASKS)}, or a module with a parallel_env, "

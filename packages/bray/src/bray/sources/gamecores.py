@@ -162,7 +162,7 @@ class RemoteGamecores:
     """Gamecores that call actors in workers on Ray, and play by themselves."""
 
     def __init__(self, run: Run, play: GamecorePlay, model: Any, buffer: Any) -> None:
-        from bray.remote import with_worker_index
+        from bray_core.remote.workers import with_worker_index
 
         make = partial(WorkerActors, play, model, buffer, _episodes(run), _most_episodes(run))
         self._actors: Any = run.actor(

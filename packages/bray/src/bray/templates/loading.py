@@ -16,9 +16,9 @@ from bray.training.algorithm import PARTS, Algorithm, load_algorithm
 from bray_actor.spaces import resolve
 from bray_core.config import load_text, load_yaml
 from bray_core.errors import ConfigError
+from bray_core.files.trial_folders import CONFIG
 from bray_core.settings.choice import closest
 from bray_core.settings.settings_tree import read, unwrap
-from bray_core.trials.trial_paths import CONFIG
 
 _WHOLE = ("algorithm", "enable", "seed", "render", "goal", "keep")
 """Keys of a template that are no settings of an algorithm."""

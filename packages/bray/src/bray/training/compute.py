@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from bray.machine import has_gpu, num_cores
+import torch
+
 from bray.training.algorithm import Parts
 from bray_core.errors import ConfigError
+from bray_core.process.machine import num_cores
 from bray_core.settings.ranges import PositiveInt
 from bray_model.config import Device, Precision
 
@@ -37,7 +39,7 @@ def decided(parts: Parts, *, is_image: bool, is_local: bool, num_ranks: int = 1)
     Raises:
         ConfigError: device is `cuda` and there is no GPU; on Ray the trainer's node decides.
     """
-    if parts.trainer.device == "cuda" and is_local and not has_gpu():
+    if parts.trainer.device == "cuda" and is_local and not torch.cuda.is_available():
         raise ConfigError("device: 'cuda' needs an NVIDIA GPU that torch can use, found none")
     cores = num_cores()
     threads = 1

@@ -7,7 +7,7 @@
     )
     search.fit()
 
-Needs the extra `tune`. Call `bray_core.remote.pool.init_ray()` before: the Ray that Tune would
+Needs the extra `tune`. Call `bray_core.remote.cluster.init_ray()` before: the Ray that Tune would
 start by itself listens on all interfaces of the machine. Each trial runs its recipe with
 `runtime="local"` in a worker of Tune.
 """
@@ -29,7 +29,7 @@ from bray.goal import Goal
 from bray.run import Run
 from bray.templates.loading import compose
 from bray_core.errors import CodecError, ConfigError, MissingExtraError
-from bray_core.trials.experiment import write_atomic
+from bray_core.files.saved_file import write_atomic
 
 try:
     from ray import tune

@@ -12,7 +12,7 @@ from typing import Any
 from bray.templates import loading
 from bray_core.errors import AlreadyExistsError, ConfigError, NotFoundError
 from bray_core.files.regular_file import open_regular, refused
-from bray_core.trials.experiment import write_atomic
+from bray_core.files.saved_file import write_atomic
 
 MAX_BYTES = 32 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,94}\.yaml")

@@ -13,8 +13,7 @@ from urllib.parse import parse_qs
 from aiohttp import web
 
 from bray_core.errors import AlreadyExistsError, BrayError, NotFoundError
-from bray_server.limits.auth import Tokens
-from bray_server.limits.guard import LOOPBACK, is_own_name, is_same_origin
+from bray_server.limits.access import LOOPBACK, Tokens, is_own_name, is_same_origin
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

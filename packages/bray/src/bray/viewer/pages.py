@@ -31,8 +31,8 @@ from bray.viewer.metric_log import AXES, MAX_NAMES, Curve, tail
 from bray.viewer.project import Project
 from bray_core.errors import ConfigError
 from bray_core.files.json_file import finite
+from bray_core.files.trial_folders import CONFIG
 from bray_core.settings.settings_tree import parse, unwrap
-from bray_core.trials.trial_paths import CONFIG
 
 T = TypeVar("T")
 

@@ -12,10 +12,10 @@ from bray.viewer.metric_log import MetricLog, tail
 from bray.viewer.trial_file import is_text, json_object, launches, opener_of, text
 from bray_core.errors import CodecError, NotFoundError
 from bray_core.files.json_file import finite
+from bray_core.files.trial_folders import CONFIG
 from bray_core.metrics.json_lines import FILE, Row
 from bray_core.metrics.recent_return import recent_return
 from bray_core.trials.trial import Trial
-from bray_core.trials.trial_paths import CONFIG
 
 _MAX_LOG_BYTES = 256 * 1024 * 1024
 """Of metrics kept in memory; the trials that were looked at longest ago are read again."""

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from bray.viewer.bodies import paths
 from bray.viewer.episodes import Step
 from bray_core.errors import ConfigError, SpecError
-from bray_core.own_module import import_own
+from bray_core.process.user_modules import import_user_module
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -49,7 +49,7 @@ def load(name: str) -> Render:
     if not (module and colon and function):
         raise ConfigError(f"render: expected module:function, got {name!r}")
     try:
-        found: Any = import_own(module)
+        found: Any = import_user_module(module)
     except Exception as error:  # it is the user's code
         words = f"{type(error).__name__}: {error}"
         raise ConfigError(f"render: {module!r} cannot be imported: {words}") from error

@@ -18,8 +18,8 @@ from bray.viewer.pages import ViewerPages
 from bray.viewer.project import Project
 from bray.viewer.rendering import names_of
 from bray_core.errors import ConfigError, PortInUseError
-from bray_core.event_loop import EventLoopThread
-from bray_server.limits.guard import is_loopback
+from bray_core.process.event_loop import EventLoopThread
+from bray_server.limits.access import is_loopback
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _STOP_S = 5.0

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bray_core.errors import CodecError
+from bray_core.files import trial_folders
 from bray_core.files.json_file import read_object
 from bray_core.files.regular_file import Opener, open_regular, resolve_inside
-from bray_core.trials import experiment
 
 MAX_TEXT_BYTES = 256 * 1024
 
@@ -66,7 +66,7 @@ def launches(trial: Path) -> list[Path]:
         resolve_inside(trial / "launches", _folders_of(trial))
     except OSError:
         return []
-    return [launch for launch in experiment.launches(trial) if is_text(launch.name)]
+    return [launch for launch in trial_folders.launches(trial) if is_text(launch.name)]
 
 
 def is_text(name: str) -> bool:
