@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from bray_model.distributed.shared_weights import WeightsReader, WeightsWriter
-from bray_model.versions.stamp import Stamp
+from bray_model.versions.weights import Stamp
 
 READERS = 4
 SIZES_MB = (7, 100)

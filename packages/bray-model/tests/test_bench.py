@@ -11,8 +11,8 @@ from bray_core.errors import ExportError
 from bray_model import Manifest, Model
 from bray_model.export import bench
 from bray_model.export.bench import Measurement, recommend
-from bray_model.export.manifest import Recommendation, sha256
 from bray_model.export.validate import validate
+from bray_model.export_files.manifest import Recommendation, sha256
 
 
 def measured(*rates, backend="onnxruntime"):

@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bray_core import metrics
-from bray_model.engines.engine_cache import Current, EngineCache
+from bray_model.engines.engine import Current, EngineCache
 
 NBYTES = 80
 

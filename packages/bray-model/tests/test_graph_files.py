@@ -16,9 +16,9 @@ from bray_model import Manifest, Model, ModelConfig, Signature
 from bray_model.engines.onnx_engine import OnnxEngine
 from bray_model.export.export_folder import copy_export
 from bray_model.export.export_report import ExportReport
-from bray_model.export.graph_files import _CHILDREN, external_files
-from bray_model.export.manifest import check_files, sha256
 from bray_model.export.quantize import quantize
+from bray_model.export_files.graph_files import _CHILDREN, external_files
+from bray_model.export_files.manifest import check_files, sha256
 from bray_model.serving.repository import Repository
 
 SPEC = ArraySpec(np.dtype(np.float32), (16,))

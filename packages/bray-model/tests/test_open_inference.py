@@ -16,8 +16,8 @@ from bray_core import nested
 from bray_core.errors import CapacityError, SpecError
 from bray_core.protocols import Answer
 from bray_model import Model, ModelConfig
-from bray_model.serving.inference_pages import InferencePages
-from bray_model.serving.open_inference import InferRequest
+from bray_model.serving.infer_request import InferRequest
+from bray_model.serving.open_inference_pages import InferencePages
 from bray_model.serving.repository import Repository
 from bray_model.serving.service import make_service
 from bray_server import Limits, ServerThread

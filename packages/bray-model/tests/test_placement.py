@@ -24,7 +24,7 @@ from bray_core.errors import (
 from bray_core.event_loop import EventLoopThread
 from bray_model import ModelConfig
 from bray_model.batching.executor import BatchRequest, NonFiniteError
-from bray_model.distributed.inference_wire import encode_order, encode_request
+from bray_model.distributed.row_messages import encode_order, encode_request
 from bray_server import Client
 
 pytestmark = pytest.mark.ray

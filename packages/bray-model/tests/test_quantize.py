@@ -13,9 +13,9 @@ import torch
 from bray_core.errors import ConfigError, ExportError, MissingExtraError, SpecError
 from bray_model import Manifest, Model, ModelConfig
 from bray_model.export.export_folder import read_report
-from bray_model.export.graph_report import OutputAgreement
-from bray_model.export.manifest import QUANTIZED, check_files
+from bray_model.export.export_report import OutputAgreement
 from bray_model.export.quantize import quantize
+from bray_model.export_files.manifest import QUANTIZED, check_files
 
 
 class Atari(torch.nn.Module):

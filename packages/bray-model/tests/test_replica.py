@@ -25,8 +25,7 @@ from bray_model.distributed.replica import Replica
 from bray_model.distributed.weight_relay import WeightRelay
 from bray_model.distributed.weight_store import WeightStore
 from bray_model.versions.retention import Retention
-from bray_model.versions.stamp import Stamp
-from bray_model.versions.weights import weights_spec
+from bray_model.versions.weights import Stamp, weights_spec
 
 ROW = np.ones(3, np.float32)
 CONFIG = ModelConfig(retention=Retention(keep_last=2))

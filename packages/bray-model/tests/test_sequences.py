@@ -25,7 +25,7 @@ from tritonclient.utils import InferenceServerException
 
 from bray_core.errors import ServiceError
 from bray_model import Model, ModelConfig
-from bray_model.serving.inference_pages import InferencePages
+from bray_model.serving.open_inference_pages import InferencePages
 from bray_model.serving.repository import Repository
 from bray_server import PageRequest
 

@@ -29,10 +29,10 @@ from bray_core.cli import main
 from bray_core.codec import decode, encode
 from bray_core.errors import ServiceError
 from bray_model import Model, ModelConfig
-from bray_model.export.manifest import Manifest
 from bray_model.export.quantize import quantize
+from bray_model.export_files.manifest import Manifest
 from bray_model.serving import serve_command, workers
-from bray_model.serving.open_inference import MAX_REPLY_BYTES
+from bray_model.serving.infer_request import MAX_REPLY_BYTES
 from bray_model.serving.serve_command import _LIMITS, _OTHER_LIMITS
 from bray_model.serving.serve_example import example
 from bray_server import Client, Limits

@@ -13,7 +13,7 @@ from bray_core import nested
 from bray_core.errors import CapacityError, ConfigError, ExportError, SpecError
 from bray_model import Manifest, Model, ModelConfig, Signature
 from bray_model.batching.executor import NonFiniteError
-from bray_model.export.manifest import FORMAT
+from bray_model.export_files.manifest import FORMAT
 
 STATE = {"inputs[1]": "outputs/state"}
 

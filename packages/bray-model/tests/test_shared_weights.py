@@ -10,7 +10,7 @@ import pytest
 from bray_core.errors import ClosedError, ConfigError, NotFoundError, SpecError
 from bray_model.distributed import shared_weights
 from bray_model.distributed.shared_weights import WeightsReader, WeightsWriter, sweep
-from bray_model.versions.stamp import Stamp
+from bray_model.versions.weights import Stamp
 
 NBYTES = 1_000_000
 
@@ -118,7 +118,7 @@ def test_readers_outlive_a_writer_that_is_killed():
     script = (
         "import time, numpy as np\n"
         "from bray_model.distributed.shared_weights import WeightsWriter\n"
-        "from bray_model.versions.stamp import Stamp\n"
+        "from bray_model.versions.weights import Stamp\n"
         "w = WeightsWriter(4096)\nw.publish(Stamp(5, 5, 5), np.full(4096, 5, np.uint8))\n"
         "print(w.path, flush=True)\ntime.sleep(60)"
     )

@@ -5,7 +5,7 @@ import pytest
 
 from bray_core.errors import CodecError, FormatError, VersionNotFoundError
 from bray_model import Retention
-from bray_model.versions.versions import VersionStore
+from bray_model.versions.version_store import VersionStore
 
 
 def weights(value):

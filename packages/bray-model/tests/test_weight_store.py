@@ -19,8 +19,8 @@ from bray_model.distributed.weight_board import MAX_WAITING_POLLS
 from bray_model.distributed.weight_store import WeightStore
 from bray_model.signature import Signature
 from bray_model.versions.retention import Retention
-from bray_model.versions.stamp import Stamp
-from bray_model.versions.versions import VersionStore
+from bray_model.versions.version_store import VersionStore
+from bray_model.versions.weights import Stamp
 
 FLOAT = ArraySpec(np.dtype(np.float32), (1,))
 

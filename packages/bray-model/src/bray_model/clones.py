@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bray_core.errors import AlreadyExistsError, ClosedError, ConfigError, NotFoundError
 from bray_model.versions.retention import Retention
-from bray_model.versions.versions import VersionStore
+from bray_model.versions.version_store import VersionStore
 
 if TYPE_CHECKING:
     from bray_model.model import Model

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 from bray_core.errors import ClosedError, ExportError, MissingExtraError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer, Weights
-from bray_model.batching.batchers import Batchers
+from bray_model.batching.batcher import Batchers
 from bray_model.batching.executor import BatchRequest, Executor
+from bray_model.batching.session_states import SessionStates
 from bray_model.clones import Clones
 from bray_model.config import ModelConfig
-from bray_model.definition import open_definition
-from bray_model.engines.engine_cache import Current
-from bray_model.engines.session_states import SessionStates
+from bray_model.engines.definition import open_definition
+from bray_model.engines.engine import Current
 from bray_model.versions.model_versions import ModelVersions
-from bray_model.versions.versions import VersionStore
+from bray_model.versions.version_store import VersionStore
 from bray_model.worker import Worker
 
 if TYPE_CHECKING:
-    from bray_model.definition import Source
+    from bray_model.engines.definition import Source
     from bray_model.export.export_report import ExportReport
 
 

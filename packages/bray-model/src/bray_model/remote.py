@@ -40,8 +40,7 @@ from bray_model.distributed.weight_board import NUM_THREADS
 from bray_model.distributed.weight_relay import WeightRelay
 from bray_model.distributed.weight_store import WeightStore
 from bray_model.model import Model
-from bray_model.versions.stamp import Stamp
-from bray_model.versions.weights import weights_spec
+from bray_model.versions.weights import Stamp, weights_spec
 
 if TYPE_CHECKING:
     import torch

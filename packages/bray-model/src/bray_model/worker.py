@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from bray_core.errors import ConfigError
 from bray_model.batching.executor import Executor
 from bray_model.config import ModelConfig
-from bray_model.definition import Definition
-from bray_model.engines.engine_cache import Current
+from bray_model.engines.definition import Definition
+from bray_model.engines.engine import Current
 from bray_model.versions.weights import WeightsCheck
 
 

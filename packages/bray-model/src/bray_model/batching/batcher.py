@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from bray_core import metrics
 from bray_core.errors import CapacityError, ClosedError, DeadlineError
@@ -214,6 +216,50 @@ class Batcher:
                 elif not waiter.future.done():
                     waiter.future.set_result(answer)
         self._schedule()
+
+
+class Batchers:
+    """Thread-safe; made when a loop first asks, dropped when it is closed.
+
+    Args:
+        run, config, pool, name: as for a `Batcher`.
+    """
+
+    def __init__(self, run: Run, config: ModelConfig, pool: ThreadPoolExecutor, name: str) -> None:
+        self._run = run
+        self._config = config
+        self._pool = pool
+        self._name = name
+        self._lock = threading.Lock()
+        self._by_loop: dict[asyncio.AbstractEventLoop, Batcher] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._by_loop)
+
+    def answer(self, request: BatchRequest) -> Coroutine[Any, Any, Answer]:
+        """Answer in a batch with others of this loop; see `Batcher.answer`."""
+        batcher = self._by_loop.get(asyncio.get_running_loop()) or self._new()
+        return batcher.answer(request)
+
+    def close(self) -> None:
+        """Fail those who wait, on any loop, and refuse further requests."""
+        with self._lock:
+            self._closed = True
+            batchers = list(self._by_loop.values())
+        for batcher in batchers:
+            batcher.close_soon()
+
+    def _new(self) -> Batcher:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if self._closed:
+                raise ClosedError(f"model {self._name!r}: closed")
+            for other in [other for other in self._by_loop if other.is_closed()]:
+                del self._by_loop[other]
+            batcher = Batcher(loop, self._run, self._config, self._pool, self._name)
+            self._by_loop[loop] = batcher
+        return batcher
 
 
 def _fail(future: asyncio.Future[Answer], error: Exception) -> None:

@@ -16,8 +16,7 @@ from bray_core.errors import BrayError, ClosedError, SpecError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer
 from bray_model.config import ModelConfig
-from bray_model.engines.engine import Engine
-from bray_model.engines.engine_cache import Current, EngineCache
+from bray_model.engines.engine import Current, Engine, EngineCache
 from bray_model.signature import Signature
 from bray_model.tree_spec import Leaf, Leaves, TreeSpec
 

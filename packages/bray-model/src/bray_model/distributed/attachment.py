@@ -6,13 +6,13 @@ import threading
 
 from bray_core.errors import ClosedError
 from bray_model.distributed.blueprint import Blueprint
-from bray_model.distributed.inference_wire import encode_order
-from bray_model.distributed.inference_workers import InferenceWorkers
+from bray_model.distributed.client_model import ProxyModel, WorkerModel
+from bray_model.distributed.load_balancer import InferenceWorkers
 from bray_model.distributed.replica import Replica
+from bray_model.distributed.row_messages import encode_order
 from bray_model.distributed.store_link import StoreLink
-from bray_model.distributed.worker_model import ProxyModel, WorkerModel
 from bray_model.model import Model
-from bray_model.versions.stamp import Stamp
+from bray_model.versions.weights import Stamp
 
 
 class Attachment:

@@ -11,7 +11,7 @@ from bray_core.layout import Block
 from bray_core.settings.choice import check_choice
 from bray_model.config import ModelConfig
 from bray_model.signature import Signature
-from bray_model.versions.versions import VersionStore
+from bray_model.versions.version_store import VersionStore
 
 Placement: TypeAlias = Literal["caller", "workers", "proxy"]
 """Where rows are computed: in the process that calls; in inference workers; in those, but joined

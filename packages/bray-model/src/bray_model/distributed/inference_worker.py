@@ -8,14 +8,14 @@ from typing import Any
 
 from bray_core.errors import BrayError, CodecError
 from bray_core.protocols import Answer
-from bray_model.distributed.inference_wire import (
+from bray_model.distributed.replica import Replica
+from bray_model.distributed.row_messages import (
     MAX_BYTES,
     decode_body,
     encode_answer,
     encode_error,
     encode_order,
 )
-from bray_model.distributed.replica import Replica
 from bray_model.model import Model
 from bray_server import Limits
 from bray_server.hosting.server_thread import ServerThread

@@ -13,10 +13,10 @@ from bray_core.protocols import Answer, Weights
 from bray_model.distributed.attachment import Attachment
 from bray_model.model import Model
 from bray_model.signature import Signature
-from bray_model.versions.stamp import Stamp
+from bray_model.versions.weights import Stamp
 
 if TYPE_CHECKING:
-    from bray_model.distributed.worker_model import WorkerModel
+    from bray_model.distributed.client_model import WorkerModel
     from bray_model.export.export_report import ExportReport
 
 H = TypeVar("H")

@@ -24,9 +24,8 @@ from bray_model.distributed.replica_clones import ReplicaClones
 from bray_model.distributed.store_link import StoreLink
 from bray_model.distributed.weight_feed import WeightFeed
 from bray_model.model import Model
-from bray_model.versions.stamp import Stamp
 from bray_model.versions.waiters import VersionWaiters
-from bray_model.versions.weights import WeightsCheck
+from bray_model.versions.weights import Stamp, WeightsCheck
 
 _RETRY_S = 0.2
 _PUBLISH_S = 60.0

@@ -30,7 +30,7 @@ import numpy as np
 from bray_core.errors import ClosedError, ConfigError, NotFoundError, SpecError
 from bray_core.files.shared_file import FOLDER, fence, up_to_page
 from bray_core.layout import Block
-from bray_model.versions.stamp import Stamp
+from bray_model.versions.weights import Stamp
 
 _PREFIX = "bray-weights-"
 _MAGIC = b"BRAYWT02"

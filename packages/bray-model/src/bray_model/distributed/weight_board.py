@@ -8,7 +8,7 @@ import threading
 from bray_core.errors import ClosedError, ConfigError
 from bray_core.layout import Block
 from bray_model.distributed.shared_weights import WeightsWriter
-from bray_model.versions.stamp import Stamp
+from bray_model.versions.weights import Stamp
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from bray_core.layout import Block
 from bray_model.distributed.shared_weights import WeightsReader
 from bray_model.distributed.store_link import StoreLink, WeightSource
 from bray_model.distributed.weight_store import Outlet
-from bray_model.versions.stamp import Stamp
+from bray_model.versions.weights import Stamp
 
 _POLL_S = 10.0
 _GRACE_S = 20.0

@@ -9,7 +9,7 @@ from bray_core.errors import BrayError, ClosedError, DeadlineError, WorkerLostEr
 from bray_core.layout import Block
 from bray_model.distributed.store_link import StoreLink, WeightSource
 from bray_model.distributed.weight_board import WeightBoard
-from bray_model.versions.stamp import Stamp
+from bray_model.versions.weights import Stamp
 
 logger = logging.getLogger(__name__)
 

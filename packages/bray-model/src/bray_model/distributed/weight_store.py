@@ -28,8 +28,8 @@ from bray_model.distributed.blueprint import Blueprint, CloneEntry
 from bray_model.distributed.relay_tree import WIDTH, RelayTree
 from bray_model.distributed.store_link import Relay, RelayMaker
 from bray_model.distributed.weight_board import WeightBoard
-from bray_model.versions.stamp import Stamp
-from bray_model.versions.versions import VersionStore
+from bray_model.versions.version_store import VersionStore
+from bray_model.versions.weights import Stamp
 
 _BEGIN_S = 30.0
 

@@ -14,8 +14,8 @@ from bray_core.errors import ConfigError, ExportError
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
 from bray_model.config import Device
-from bray_model.export.graph_files import external_files
-from bray_model.export.manifest import EXCHANGE, GRAPH
+from bray_model.export_files.graph_files import external_files
+from bray_model.export_files.manifest import EXCHANGE, GRAPH
 from bray_model.signature import Signature
 from bray_model.tree_spec import Leaf, TreeSpec
 

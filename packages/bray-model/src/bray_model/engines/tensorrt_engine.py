@@ -14,10 +14,9 @@ import tensorrt as trt
 from bray_core.errors import ConfigError, ExportError, SpecError
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
-from bray_model.engines.baked_graph import bake
 from bray_model.engines.cuda_memory import CudaBuffer, CudaStream, gpu_name
-from bray_model.engines.plan_cache import cached_plan, plan_path
-from bray_model.export.manifest import sha256
+from bray_model.engines.tensorrt_plan import bake, cached_plan, plan_path
+from bray_model.export_files.manifest import sha256
 from bray_model.signature import Signature
 
 logger = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bray_core.errors import AlreadyExistsError, ExportError, NotFoundError
-from bray_model.export.export_file import inside
 from bray_model.export.export_report import ExportReport
-from bray_model.export.manifest import MANIFEST, REPORT, Manifest, check_files
+from bray_model.export_files.confined_file import inside
+from bray_model.export_files.manifest import MANIFEST, REPORT, Manifest, check_files
 
 _IN_A_TRIAL = f"models/*/onnx/*/{MANIFEST}"
 

@@ -18,13 +18,23 @@ from bray_core import heap, nested
 from bray_core.errors import ConfigError, ExportError
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
-from bray_model.definition import Definition
+from bray_model.engines.definition import Definition
 from bray_model.engines.engine import Engine
 from bray_model.engines.onnx_engine import OnnxEngine
 from bray_model.engines.torch_engine import TorchEngine
+from bray_model.export.bench import Measurement, median_us
 from bray_model.export.export_folder import check_target, new_folder
-from bray_model.export.export_report import ExportReport, check_tolerance
-from bray_model.export.manifest import (
+from bray_model.export.export_report import (
+    ExportReport,
+    OutputError,
+    check_tolerance,
+    join,
+    output_error,
+)
+from bray_model.export.row_check import check_rows
+from bray_model.export.torch_graph import WrittenGraph, write_torch_graph
+from bray_model.export.trial_inputs import trial_inputs
+from bray_model.export_files.manifest import (
     EXCHANGE,
     GRAPH,
     MANIFEST,
@@ -33,11 +43,6 @@ from bray_model.export.manifest import (
     Manifest,
     file_sha256,
 )
-from bray_model.export.measurement import Measurement, median_us
-from bray_model.export.output_error import OutputError, join, output_error
-from bray_model.export.row_check import check_rows
-from bray_model.export.torch_graph import WrittenGraph, write_torch_graph
-from bray_model.export.trial_inputs import trial_inputs
 from bray_model.signature import Signature, resize
 from bray_model.versions.weights import refuse_nan
 

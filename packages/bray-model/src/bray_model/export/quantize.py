@@ -15,12 +15,11 @@ from bray_core.nested import Nested
 from bray_core.settings.choice import check_choice
 from bray_model.engines.engine import Engine
 from bray_model.engines.onnx_engine import OnnxEngine
-from bray_model.export.bench import random_inputs
 from bray_model.export.export_folder import extend_export
-from bray_model.export.export_report import ExportReport
-from bray_model.export.graph_files import external_files
-from bray_model.export.graph_report import GraphReport, OutputAgreement
-from bray_model.export.manifest import GRAPH, MANIFEST, QUANTIZED, REPORT, Manifest, sha256
+from bray_model.export.export_report import ExportReport, GraphReport, OutputAgreement
+from bray_model.export.trial_inputs import random_inputs
+from bray_model.export_files.graph_files import external_files
+from bray_model.export_files.manifest import GRAPH, MANIFEST, QUANTIZED, REPORT, Manifest, sha256
 from bray_model.signature import Run, Signature
 from bray_model.tree_spec import Leaves
 

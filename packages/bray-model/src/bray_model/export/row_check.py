@@ -10,7 +10,7 @@ import numpy.typing as npt
 from bray_core import nested
 from bray_core.errors import ExportError
 from bray_core.nested import Nested
-from bray_model.export.output_error import output_error
+from bray_model.export.export_report import output_error
 from bray_model.signature import Run
 
 _ALONE = 8

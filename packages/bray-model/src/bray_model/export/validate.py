@@ -12,12 +12,12 @@ from bray_core import nested
 from bray_core.errors import ExportError
 from bray_core.nested import Nested
 from bray_model.config import Backend, ModelConfig
-from bray_model.definition import open_definition
+from bray_model.engines.definition import open_definition
 from bray_model.engines.engine import Engine
-from bray_model.export.bench import random_inputs
 from bray_model.export.export_folder import read_report
 from bray_model.export.export_report import check_tolerance
-from bray_model.export.manifest import QUANTIZED, Manifest
+from bray_model.export.trial_inputs import random_inputs
+from bray_model.export_files.manifest import QUANTIZED, Manifest
 from bray_model.signature import Signature
 from bray_model.tree_spec import Leaf
 

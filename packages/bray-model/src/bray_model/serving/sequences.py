@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 from bray_core.errors import ServiceError
 from bray_core.protocols import Answer
-from bray_model.engines.session_states import SessionLostError
+from bray_model.batching.session_states import SessionLostError
 from bray_model.model import Model
-from bray_model.serving.open_inference import InferRequest, SequenceStep
-from bray_model.serving.repository import Repository
-from bray_model.serving.served_model import ServedModel
+from bray_model.serving.infer_request import InferRequest, SequenceStep
+from bray_model.serving.repository import Repository, ServedModel
 from bray_server import PageReply, PageRequest
 
 _KEY = b"page "

@@ -21,10 +21,9 @@ from bray_model.serving.serve_example import example
 if TYPE_CHECKING:
     from bray_core.protocols import ActorProtocol, Weights
     from bray_model.config import ModelConfig
-    from bray_model.export.manifest import Manifest
+    from bray_model.export_files.manifest import Manifest
     from bray_model.serving.admin_pages import Publish
-    from bray_model.serving.repository import Repository
-    from bray_model.serving.served_model import ServedModel
+    from bray_model.serving.repository import Repository, ServedModel
     from bray_server import Limits
     from bray_server.sessions.sessions import Service
 
@@ -190,10 +189,10 @@ def _check_host(options: argparse.Namespace) -> None:
 
 def _serve_here(options: argparse.Namespace) -> None:
     """Serve in this process, which may be one of several."""
-    from bray_model.distributed.shared_publishing import SharedFollower
-    from bray_model.serving.inference_pages import InferencePages
+    from bray_model.serving.open_inference_pages import InferencePages
     from bray_model.serving.repository import Repository
-    from bray_model.serving.workers import say_ready
+    from bray_model.serving.serving_processes import say_ready
+    from bray_model.serving.shared_publishing import SharedFollower
     from bray_server import ServerThread
     from bray_server.hosting.memory import freeze_what_stays
     from bray_server.hosting.server_thread import until_signal
@@ -237,10 +236,10 @@ def _serve_here(options: argparse.Namespace) -> None:
 
 def _serve_by_workers(options: argparse.Namespace) -> None:
     """Start several processes on the same ports and watch over them."""
-    from bray_model.distributed.shared_publishing import SharedPublisher
     from bray_model.export.export_folder import find_exports
-    from bray_model.export.manifest import Manifest
-    from bray_model.serving.workers import ServingWorkers
+    from bray_model.export_files.manifest import Manifest
+    from bray_model.serving.serving_processes import ServingWorkers
+    from bray_model.serving.shared_publishing import SharedPublisher
     from bray_server.hosting.reserved_port import reserved_port
     from bray_server.hosting.server_thread import until_signal
 
@@ -290,7 +289,7 @@ def _publish(repository: Repository, name: str, weights: Weights) -> int:
 
 def _config(options: argparse.Namespace, manifest: Manifest) -> ModelConfig:
     from bray_model.config import ModelConfig
-    from bray_model.export.manifest import Recommendation
+    from bray_model.export_files.manifest import Recommendation
 
     found = manifest.recommended or Recommendation(num_threads=1, max_batch_size=_BATCH_SIZE)
     size, threads, backend = options.max_batch_size, options.threads, options.backend

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 if TYPE_CHECKING:
     from bray_core.nested import ArraySpec, Nested
-    from bray_model.export.manifest import Manifest
+    from bray_model.export_files.manifest import Manifest
 
 _HARMLESS = re.compile(r"[A-Za-z0-9_.*\[\](){},:/% '-]*")
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}

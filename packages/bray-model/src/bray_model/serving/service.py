@@ -13,9 +13,9 @@ from bray_core import async_codec
 from bray_core.codec import encode
 from bray_core.errors import CapacityError, CodecError, NotFoundError, ServiceError, SpecError
 from bray_core.protocols import ActorProtocol
-from bray_model.batching.row_codec import RowCodec
 from bray_model.model import Model
-from bray_model.serving.served_model import ServedModel
+from bray_model.serving.repository import ServedModel
+from bray_model.serving.row_codec import RowCodec
 from bray_model.tree_spec import Leaves
 
 logger = logging.getLogger(__name__)

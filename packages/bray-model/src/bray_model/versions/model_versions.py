@@ -14,9 +14,9 @@ from bray_core.errors import ClosedError, ConfigError, SpecError, VersionNotFoun
 from bray_core.protocols import Weights
 from bray_model.batching.executor import Executor
 from bray_model.config import Backend
-from bray_model.engines.engine_cache import Current
-from bray_model.export.manifest import QUANTIZED
-from bray_model.versions.versions import VersionStore
+from bray_model.engines.engine import Current
+from bray_model.export_files.manifest import QUANTIZED
+from bray_model.versions.version_store import VersionStore
 from bray_model.versions.waiters import VersionWaiters
 from bray_model.versions.weights import WeightsCheck, check_weights
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,44 @@ from bray_core.nested import Nested
 from bray_core.protocols import Weights
 
 _FLOATS = "fc"
+
+
+class Current(NamedTuple):
+    """A version with its weights. Never changed, only replaced."""
+
+    version: int
+    weights: Weights | None
+    """None where they are fixed, or on disk."""
+    read: Callable[[], Weights] | None = None
+    """Reads and checks those on disk."""
+
+    def held(self) -> Weights | None:
+        """Return the weights, from disk where they are there; None: they are fixed."""
+        return self.weights if self.read is None else self.read()
+
+
+class Stamp(NamedTuple):
+    """Goes with every set of weights from process to process; a larger `sequence` is later."""
+
+    sequence: int
+    """Counts publishes and loads: going back to an old version is an update too."""
+    version: int
+    """The number that answers carry."""
+    newest: int
+    """The largest version ever used: the next publish takes the one after it."""
+
+    @classmethod
+    def of(cls, version: int) -> Stamp:
+        """Return the stamp of a version where none is ever gone back to."""
+        return cls(version, version, version)
+
+    def after_publish(self) -> Stamp:
+        """Return the stamp of a publish that follows this one."""
+        return Stamp(self.sequence + 1, self.newest + 1, self.newest + 1)
+
+    def after_load(self, version: int, newest: int) -> Stamp:
+        """Return the stamp of an old version made current; `newest` is the largest on disk."""
+        return Stamp(self.sequence + 1, version, max(self.newest, version, newest))
 
 
 def weights_spec(weights: Weights) -> Nested:

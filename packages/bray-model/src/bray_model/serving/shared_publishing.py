@@ -18,13 +18,12 @@ from bray_core.errors import BrayError, ConfigError, NotFoundError
 from bray_core.layout import Layout
 from bray_core.protocols import Weights
 from bray_model.config import ModelConfig
-from bray_model.definition import read_weights
 from bray_model.distributed.shared_weights import WeightsReader, WeightsWriter
+from bray_model.engines.definition import read_weights
 from bray_model.export.export_folder import find_exports
-from bray_model.export.manifest import EXCHANGE, QUANTIZED, Manifest
+from bray_model.export_files.manifest import EXCHANGE, QUANTIZED, Manifest
 from bray_model.serving.repository import Repository
-from bray_model.versions.stamp import Stamp
-from bray_model.versions.weights import WeightsCheck, weights_spec
+from bray_model.versions.weights import Stamp, WeightsCheck, weights_spec
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from bray_core.errors import BrayError, ClosedError, DeadlineError, ServiceError, WorkerLostError
 from bray_core.event_loop import EventLoopThread
 from bray_core.remote.balance import Balance
-from bray_model.distributed.inference_wire import decode_reply, encode_order
+from bray_model.distributed.row_messages import decode_reply, encode_order
 from bray_server import AsyncClient
 
 _GONE = ("unreachable", "connection_lost", "unauthorized", "draining")

@@ -11,8 +11,8 @@ from bray_core.nested import Nested
 from bray_core.protocols import Weights
 from bray_model.config import ModelConfig
 from bray_model.engines.engine import Engine
-from bray_model.export.graph_files import external_files
-from bray_model.export.manifest import EXCHANGE, GRAPH, QUANTIZED, WEIGHTS, Manifest
+from bray_model.export_files.graph_files import external_files
+from bray_model.export_files.manifest import EXCHANGE, GRAPH, QUANTIZED, WEIGHTS, Manifest
 from bray_model.signature import Signature
 from bray_model.versions.weights import refuse_nan
 

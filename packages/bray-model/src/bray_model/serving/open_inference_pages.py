@@ -23,11 +23,10 @@ from bray_core.errors import (
     SpecError,
 )
 from bray_model.model import Model
+from bray_model.serving.infer_request import HEADER, MAX_REPLY_BYTES, InferRequest, is_large
 from bray_model.serving.model_description import model_config, model_metadata
-from bray_model.serving.open_inference import HEADER, MAX_REPLY_BYTES, InferRequest, is_large
-from bray_model.serving.repository import Repository
+from bray_model.serving.repository import Repository, ServedModel
 from bray_model.serving.sequences import SequenceSteps
-from bray_model.serving.served_model import ServedModel
 from bray_server import PageReply, PageRequest
 
 _MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?(?:/(infer|ready|config))?")

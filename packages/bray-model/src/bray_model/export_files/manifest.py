@@ -29,8 +29,8 @@ import numpy as np
 from bray_core.errors import ExportError, SpecError
 from bray_core.nested import ArraySpec, Nested
 from bray_model.config import Backend
-from bray_model.export.export_file import open_inside
-from bray_model.export.graph_files import external_files
+from bray_model.export_files.confined_file import open_inside
+from bray_model.export_files.graph_files import external_files
 from bray_model.signature import Signature
 
 FORMAT = 1

@@ -12,16 +12,16 @@ import numpy as np
 from bray_core.errors import ClosedError, ConfigError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer
-from bray_model.batching.batchers import Batchers
+from bray_model.batching.batcher import Batchers
 from bray_model.batching.executor import BatchRequest, run_or_split
 from bray_model.distributed.blueprint import Blueprint
-from bray_model.distributed.inference_wire import (
+from bray_model.distributed.load_balancer import InferenceWorkers
+from bray_model.distributed.row_messages import (
     encode_order,
     encode_request,
     encode_turn,
     output_leaves,
 )
-from bray_model.distributed.inference_workers import InferenceWorkers
 from bray_model.signature import Signature
 
 _Computed: TypeAlias = tuple[list[np.ndarray[Any, Any]], int]
