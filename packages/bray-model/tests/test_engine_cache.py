@@ -4,7 +4,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bray_core import metrics
-from bray_model.engines.engine import Current, EngineCache
+from bray_model.engines.engine import EngineCache
+from bray_model.versions.weights import Current
 
 NBYTES = 80
 

@@ -76,7 +76,7 @@ class Cluster:
 
     def kill_store(self):
         old, self.store = self.store, None
-        for relay in old._relays.values():  # as Ray does: their owner is gone
+        for relay in old._relays._relays.values():  # as Ray does: their owner is gone
             relay.kill()
         old._board.close()
 

@@ -215,7 +215,7 @@ def test_it_answers_as_onnxruntime_and_refits_what_is_published(
             clone.publish(weights)
             check_like(model, wanted, observations(5))
         with pytest.raises(SpecError, match="inputs: expected 16 rows at most, got 17"):
-            model._worker.definition.engine.run(observations(17))
+            model._runtime.definition.engine.run(observations(17))
     assert [(entry, entry.stat().st_mtime_ns) for entry in cache.iterdir()] == [(plan, made)]
     with Model(exported[0]) as wanted, Model(exported[0], config=TENSORRT) as again:
         check_like(again, wanted, observations(16))  # not with the weights of the first plan

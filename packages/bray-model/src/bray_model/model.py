@@ -15,13 +15,12 @@ from bray_core.protocols import Answer, Weights
 from bray_model.batching.batcher import Batchers
 from bray_model.batching.executor import BatchRequest, Executor
 from bray_model.batching.session_states import SessionStates
-from bray_model.clones import Clones
+from bray_model.clones import Clones, SharedRuntime
 from bray_model.config import ModelConfig
 from bray_model.engines.definition import open_definition
-from bray_model.engines.engine import Current
 from bray_model.versions.model_versions import ModelVersions
 from bray_model.versions.version_store import VersionStore
-from bray_model.worker import Worker
+from bray_model.versions.weights import Current
 
 if TYPE_CHECKING:
     from bray_model.engines.definition import Source
@@ -72,32 +71,32 @@ class Model:
         if state is not None:
             signature = replace(definition.signature, state=state)
             definition = replace(definition, signature=signature)
-        worker = Worker(definition, config, name, directory=directory is not None)
-        self._set_up(name, worker, worker.executor, directory, None)
+        runtime = SharedRuntime(definition, config, name, directory=directory is not None)
+        self._set_up(name, runtime, runtime.executor, directory, None)
         self._versions.load_newest()
 
     def _set_up(
         self,
         name: str,
-        worker: Worker,
+        runtime: SharedRuntime,
         executor: Executor,
         directory: str | Path | None,
         parent: Model | None,
     ) -> None:
         self.name = name
-        self.config = worker.config
-        self.signature = worker.definition.signature
-        self._worker = worker
+        self.config = runtime.config
+        self.signature = runtime.definition.signature
+        self._runtime = runtime
         self._executor = executor
         self._parent = parent
         self._directory = None if directory is None else Path(directory)
         store = self._store_below(self._directory)
         self._versions = ModelVersions(
-            name, executor, worker.check_weights, store, self.config.backend
+            name, executor, runtime.check_weights, store, runtime.why_fixed()
         )
-        self._batchers = Batchers(executor.run, self.config, worker.pool, name)
+        self._batchers = Batchers(executor.run, self.config, runtime.pool, name)
         self._sessions = SessionStates(self.signature, self.config, name)
-        self._clones = Clones(name, self._directory)
+        self._clones: Clones[Model] = Clones(name, self._directory)
         self._is_temporary = False
         self._lock = threading.Lock()  # closing
         self._closed = False
@@ -327,14 +326,14 @@ class Model:
             ConfigError: `actor` or `tolerance` is malformed, or `random_outputs` names no output.
             AlreadyExistsError: the folder holds something else.
         """
-        if self._worker.definition.example is None:
+        if self._runtime.definition.example is None:
             raise ExportError(f"model {self.name!r}: is an export itself: copy its folder")
         try:
             from bray_model.export.exporter import export
         except ImportError as error:
             raise MissingExtraError("Model.export", "bray-model", "torch") from error
         current = self._versions.current
-        definition = replace(self._worker.definition, version=current.version)
+        definition = replace(self._runtime.definition, version=current.version)
         return export(
             definition,
             Path(directory),
@@ -352,13 +351,13 @@ class Model:
                 return
             self._closed = True
         if self._parent is None:
-            self._worker.close()
+            self._runtime.close()
         self._clones.close()
         self._batchers.close()
         self._versions.close()
         if self._parent is not None:
             self._parent._clones.remove(self)
-            if not self._worker.is_closed:
+            if not self._runtime.is_closed:
                 self._executor.close()
         if self._is_temporary and self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
@@ -373,9 +372,9 @@ class Model:
         return f"Model({self.name!r}, version={self.version})"
 
     def _derive(self, name: str, current: Current, directory: Path | None) -> Model:
-        """Return a model that shares this one's worker."""
+        """Return a model that shares this one's runtime."""
         clone = object.__new__(Model)
-        clone._set_up(name, self._worker, self._executor.clone(current), directory, self)
+        clone._set_up(name, self._runtime, self._executor.clone(current), directory, self)
         return clone
 
     def _store_below(self, directory: Path | None) -> VersionStore | None:

@@ -35,10 +35,9 @@ from bray_model.distributed.attachment import Attachment
 from bray_model.distributed.blueprint import Blueprint, Placement, check_placement
 from bray_model.distributed.inference_worker import InferenceWorker
 from bray_model.distributed.model_handle import ModelHandle
-from bray_model.distributed.relay_tree import WIDTH
-from bray_model.distributed.weight_board import NUM_THREADS
+from bray_model.distributed.relays import WIDTH
 from bray_model.distributed.weight_relay import WeightRelay
-from bray_model.distributed.weight_store import WeightStore
+from bray_model.distributed.weight_store import NUM_THREADS, WeightStore
 from bray_model.model import Model
 from bray_model.versions.weights import Stamp, weights_spec
 

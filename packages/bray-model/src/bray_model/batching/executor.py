@@ -16,9 +16,10 @@ from bray_core.errors import BrayError, ClosedError, SpecError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer
 from bray_model.config import ModelConfig
-from bray_model.engines.engine import Current, Engine, EngineCache
+from bray_model.engines.engine import Engine, EngineCache
 from bray_model.signature import Signature
 from bray_model.tree_spec import Leaf, Leaves, TreeSpec
+from bray_model.versions.weights import Current
 
 _ALIGN_BYTES = 64  # CPU kernels may round otherwise on memory that is aligned otherwise
 

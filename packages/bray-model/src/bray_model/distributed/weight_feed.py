@@ -8,9 +8,9 @@ import time
 
 from bray_core.errors import BrayError, NotFoundError
 from bray_core.layout import Block
+from bray_model.distributed.relays import WeightLocation
 from bray_model.distributed.shared_weights import WeightsReader
 from bray_model.distributed.store_link import StoreLink, WeightSource
-from bray_model.distributed.weight_store import Outlet
 from bray_model.versions.weights import Stamp
 
 _POLL_S = 10.0
@@ -20,7 +20,7 @@ _LOOK_S = 0.001
 _ALIVE_S = 0.1
 """Between two looks whether its writer lives."""
 _RETRY_S = 0.2
-_OUTLET_S = 150.0
+_LOCATE_S = 150.0
 """A relay may have to be started first."""
 
 
@@ -55,28 +55,30 @@ class WeightFeed:
             WorkerLostError: the store died.
         """
         self.detach()
-        outlet, source = self._find()
-        path = source.call("shared") if outlet.is_here or outlet.relay is not None else None
+        location, source = self._find()
+        path = source.call("shared") if location.is_here or location.relay is not None else None
         if path is not None:
             with contextlib.suppress(NotFoundError):  # its writer died just now: ask
                 self._reader = WeightsReader(path)
         self._source = source
 
-    def _find(self) -> tuple[Outlet, WeightSource]:
-        """Return the outlet of this node, once it answers."""
+    def _find(self) -> tuple[WeightLocation, WeightSource]:
+        """Return the location of this node, once it answers."""
         lost = None
         for _ in range(3):
-            outlet = Outlet(*self._link.call("outlet", self._link.node, lost, timeout_s=_OUTLET_S))
-            if outlet.relay is None:
-                return outlet, self._link
+            location = WeightLocation(
+                *self._link.call("locate", self._link.node, lost, timeout_s=_LOCATE_S)
+            )
+            if location.relay is None:
+                return location, self._link
             try:
-                relay = self._link.relay(outlet.relay)
+                relay = self._link.relay(location.relay)
                 relay.call("stamp", timeout_s=_GRACE_S)
             except BrayError:
-                lost = outlet.relay
+                lost = location.relay
                 continue
-            return outlet, relay
-        return Outlet(False, None), self._link
+            return location, relay
+        return WeightLocation(False, None), self._link
 
     def next(self, held: int) -> tuple[Stamp, Block] | None:
         """Wait for weights of a later sequence than `held`; None: there was nothing for a while.

@@ -8,7 +8,7 @@ import threading
 from bray_core.errors import BrayError, ClosedError, DeadlineError, WorkerLostError
 from bray_core.layout import Block
 from bray_model.distributed.store_link import StoreLink, WeightSource
-from bray_model.distributed.weight_board import WeightBoard
+from bray_model.distributed.weight_store import WeightBoard
 from bray_model.versions.weights import Stamp
 
 logger = logging.getLogger(__name__)

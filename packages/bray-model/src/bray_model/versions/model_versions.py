@@ -6,42 +6,44 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from bray_core.errors import ClosedError, ConfigError, SpecError, VersionNotFoundError
 from bray_core.protocols import Weights
-from bray_model.batching.executor import Executor
-from bray_model.config import Backend
-from bray_model.engines.engine import Current
-from bray_model.export_files.manifest import QUANTIZED
 from bray_model.versions.version_store import VersionStore
 from bray_model.versions.waiters import VersionWaiters
-from bray_model.versions.weights import WeightsCheck, check_weights
+from bray_model.versions.weights import Current, WeightsCheck, check_weights
+
+
+class HoldsCurrent(Protocol):
+    """What answers with a version, such as an `Executor`: assigning another changes it."""
+
+    current: Current
 
 
 class ModelVersions:
     """Replaces the version that an executor answers with. Thread-safe.
 
     Args:
-        name: of the model, for messages.
-        executor: holds the current version.
-        check: says what its weights must be like; None where they are fixed.
-        store: the versions on disk; None where there is no directory for them.
-        backend: of the config, which may be why the weights are fixed.
+        name: Name of the model, for messages.
+        executor: Holds the current version.
+        check: Says what its weights must be like; None where they are fixed.
+        store: The versions on disk; None where there is no directory for them.
+        fixed: Why the weights are fixed, where they are, and the cure; for messages.
     """
 
     def __init__(
         self,
         name: str,
-        executor: Executor,
+        executor: HoldsCurrent,
         check: WeightsCheck | None,
         store: VersionStore | None,
-        backend: Backend,
+        fixed: str,
     ) -> None:
         self._name = name
-        self._backend = backend
+        self._why_fixed = fixed
         self._executor = executor
         self._store = store
         self._weights_check = check
@@ -200,15 +202,7 @@ class ModelVersions:
         return {name: np.array(array, order="C") for name, array in weights.items()}
 
     def _fixed(self) -> ConfigError:
-        if self._backend in QUANTIZED:
-            return ConfigError(
-                f"model {self._name!r}: the weights of backend={self._backend!r} are fixed: its "
-                "graph was made for them; export the new ones and quantize that"
-            )
-        return ConfigError(
-            f"model {self._name!r}: the weights of this export are fixed (its graph computes with "
-            "them while it is made): publish to the model of the torch module and export that again"
-        )
+        return ConfigError(f"model {self._name!r}: {self._why_fixed}")
 
     def _check_open(self) -> None:
         if self._closed:
