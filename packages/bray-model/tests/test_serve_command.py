@@ -31,7 +31,7 @@ from bray_core.errors import ServiceError
 from bray_model import Model, ModelConfig
 from bray_model.export.quantize import quantize
 from bray_model.export_files.manifest import Manifest
-from bray_model.serving import serve_command, workers
+from bray_model.serving import serve_command, serving_processes
 from bray_model.serving.infer_request import MAX_REPLY_BYTES
 from bray_model.serving.serve_command import _LIMITS, _OTHER_LIMITS
 from bray_model.serving.serve_example import example
@@ -580,7 +580,7 @@ def ask_ready(where):
 def test_a_worker_that_dies_again_and_again_is_started_later_each_time(monkeypatch):
     """The watch's own steps, by a clock of the test: no process is started."""
     ended = SimpleNamespace(returncode=1, stdin=io.BytesIO(), stdout=io.BytesIO())
-    watch = object.__new__(workers.ServingWorkers)
+    watch = object.__new__(serving_processes.ServingProcesses)
     watch._deaths, watch._due, watch._processes = [[]], {}, [ended]
     started = []
     watch._spawn = lambda: started.append(now) or ended

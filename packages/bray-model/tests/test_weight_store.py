@@ -19,7 +19,7 @@ from bray_model.distributed.weight_store import MAX_WAITING_POLLS, WeightStore
 from bray_model.signature import Signature
 from bray_model.versions.retention import Retention
 from bray_model.versions.version_store import VersionStore
-from bray_model.versions.weights import Stamp
+from bray_model.versions.weights import WeightsStamp
 
 FLOAT = ArraySpec(np.dtype(np.float32), (1,))
 
@@ -64,7 +64,7 @@ class FakeMaker:
 
 
 def stamp(version, sequence=None):
-    return Stamp(version if sequence is None else sequence, version, version)
+    return WeightsStamp(version if sequence is None else sequence, version, version)
 
 
 def block(value):
@@ -167,12 +167,12 @@ def test_publishing_again_is_harmless_and_older_is_refused(store):
 
 
 def test_an_old_version_under_a_later_sequence_is_newer(store):
-    store.put(Stamp(4, 1, 3), block(1), "me")
+    store.put(WeightsStamp(4, 1, 3), block(1), "me")
     got, copied = store.poll(3, 0.0)
-    assert got == Stamp(4, 1, 3)
+    assert got == WeightsStamp(4, 1, 3)
     assert copied[0] == 1
-    assert got.after_publish() == Stamp(5, 4, 4)
-    assert Stamp(5, 4, 4).after_load(2, 9) == Stamp(6, 2, 9)
+    assert got.after_publish() == WeightsStamp(5, 4, 4)
+    assert WeightsStamp(5, 4, 4).after_load(2, 9) == WeightsStamp(6, 2, 9)
 
 
 def test_clones_are_kept_and_names_are_taken_once(store):

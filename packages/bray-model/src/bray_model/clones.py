@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from bray_core.errors import AlreadyExistsError, ClosedError, ConfigError, NotFoundError
-from bray_model.batching.executor import Executor
+from bray_model.batching.executor import BatchExecutor
 from bray_model.config import ModelConfig
-from bray_model.engines.definition import Definition
+from bray_model.engines.definition import NetworkDefinition
 from bray_model.export_files.manifest import QUANTIZED
 from bray_model.versions.retention import Retention
 from bray_model.versions.version_store import VersionStore
-from bray_model.versions.weights import Current, WeightsCheck
+from bray_model.versions.weights import VersionWeights, WeightsCheck
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _UNUSUAL = re.compile(r"[^A-Za-z0-9._-]")
@@ -55,7 +55,7 @@ class SharedRuntime:
     """
 
     def __init__(
-        self, definition: Definition, config: ModelConfig, name: str, *, directory: bool
+        self, definition: NetworkDefinition, config: ModelConfig, name: str, *, directory: bool
     ) -> None:
         weights = definition.engine.weights()
         if weights is None and directory:
@@ -64,8 +64,8 @@ class SharedRuntime:
         self.config = config
         self.check_weights = None if weights is None else WeightsCheck(weights)
         """Checks what weights must be like; None where they are fixed."""
-        current = Current(definition.version, weights)
-        self.executor = Executor(definition.engine, definition.signature, config, current)
+        current = VersionWeights(definition.version, weights)
+        self.executor = BatchExecutor(definition.engine, definition.signature, config, current)
         """Executor of the root; that of a clone is made from it."""
         self.pool = ThreadPoolExecutor(1, thread_name_prefix=f"bray-model-{name}")
         self.is_closed = False

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 from bray_core.errors import ClosedError, ExportError, MissingExtraError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer, Weights
-from bray_model.batching.batcher import Batchers
-from bray_model.batching.executor import BatchRequest, Executor
+from bray_model.batching.batcher import LoopBatchers
+from bray_model.batching.executor import BatchExecutor, BatchRequest
 from bray_model.batching.session_states import SessionStates
 from bray_model.clones import Clones, SharedRuntime
 from bray_model.config import ModelConfig
 from bray_model.engines.definition import open_definition
 from bray_model.versions.model_versions import ModelVersions
 from bray_model.versions.version_store import VersionStore
-from bray_model.versions.weights import Current
+from bray_model.versions.weights import VersionWeights
 
 if TYPE_CHECKING:
-    from bray_model.engines.definition import Source
+    from bray_model.engines.definition import ModelSource
     from bray_model.export.export_report import ExportReport
 
 
@@ -58,7 +58,7 @@ class Model:
 
     def __init__(
         self,
-        module: Source,
+        module: ModelSource,
         example_inputs: Nested | None = None,
         *,
         name: str = "model",
@@ -79,7 +79,7 @@ class Model:
         self,
         name: str,
         runtime: SharedRuntime,
-        executor: Executor,
+        executor: BatchExecutor,
         directory: str | Path | None,
         parent: Model | None,
     ) -> None:
@@ -94,7 +94,7 @@ class Model:
         self._versions = ModelVersions(
             name, executor, runtime.check_weights, store, runtime.why_fixed()
         )
-        self._batchers = Batchers(executor.run, self.config, runtime.pool, name)
+        self._batchers = LoopBatchers(executor.run, self.config, runtime.pool, name)
         self._sessions = SessionStates(self.signature, self.config, name)
         self._clones: Clones[Model] = Clones(name, self._directory)
         self._is_temporary = False
@@ -371,7 +371,7 @@ class Model:
     def __repr__(self) -> str:
         return f"Model({self.name!r}, version={self.version})"
 
-    def _derive(self, name: str, current: Current, directory: Path | None) -> Model:
+    def _derive(self, name: str, current: VersionWeights, directory: Path | None) -> Model:
         """Return a model that shares this one's runtime."""
         clone = object.__new__(Model)
         clone._set_up(name, self._runtime, self._executor.clone(current), directory, self)

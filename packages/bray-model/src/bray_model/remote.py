@@ -39,7 +39,7 @@ from bray_model.distributed.relays import WIDTH
 from bray_model.distributed.weight_relay import WeightRelay
 from bray_model.distributed.weight_store import NUM_THREADS, WeightStore
 from bray_model.model import Model
-from bray_model.versions.weights import Stamp, weights_spec
+from bray_model.versions.weights import WeightsStamp, weights_spec
 
 if TYPE_CHECKING:
     import torch
@@ -300,7 +300,7 @@ def _start_store(blueprint: Blueprint, model: Model) -> WorkerPool:
         raise AlreadyExistsError(
             f"name: a model named {name!r} exists already: RemoteModel.get looks it up"
         ) from None
-    pool.call("begin", blueprint, Stamp(0, version, version), block)
+    pool.call("begin", blueprint, WeightsStamp(0, version, version), block)
     return pool
 
 

@@ -13,7 +13,7 @@ from bray_core.errors import SpecError
 from bray_core.nested import ArraySpec, Nested
 from bray_model.tree_spec import TreeSpec, unbatched
 
-Run = Callable[[tuple[Nested, ...]], Nested]
+Forward = Callable[[tuple[Nested, ...]], Nested]
 """A forward: inputs, leaves `[B, ...]` → outputs, leaves `[B, ...]`."""
 
 # What a user's module may raise on inputs that do not fit it.
@@ -58,7 +58,7 @@ class Signature:
         return Signature, (self.inputs, self.outputs, self.state)
 
     @classmethod
-    def probe(cls, run: Run, example: tuple[Nested, ...]) -> Signature:
+    def probe(cls, run: Forward, example: tuple[Nested, ...]) -> Signature:
         """Find the signature by running example inputs `[B, ...]` in two batch sizes.
 
         Raises:
@@ -82,7 +82,7 @@ def resize(tree: Nested, rows: int) -> Nested:
 
 
 def _output_spec(
-    run: Run, inputs: tuple[Nested, ...], rows: int, worked: int | None = None
+    run: Forward, inputs: tuple[Nested, ...], rows: int, worked: int | None = None
 ) -> Nested:
     shapes = {path: f"{x.dtype} {x.shape}" for path, x in nested.items(inputs, "example_inputs")}
     try:

@@ -22,7 +22,7 @@ from bray_model.config import ModelConfig
 _TRUST = 0.3
 """Of a measurement, against those before it."""
 
-Run = Callable[[Sequence[BatchRequest]], list[Answer | Exception]]
+RunBatch = Callable[[Sequence[BatchRequest]], list[Answer | Exception]]
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +51,7 @@ class Batcher:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        run: Run,
+        run: RunBatch,
         config: ModelConfig,
         pool: ThreadPoolExecutor,
         name: str,
@@ -218,14 +218,16 @@ class Batcher:
         self._schedule()
 
 
-class Batchers:
+class LoopBatchers:
     """Thread-safe; made when a loop first asks, dropped when it is closed.
 
     Args:
         run, config, pool, name: as for a `Batcher`.
     """
 
-    def __init__(self, run: Run, config: ModelConfig, pool: ThreadPoolExecutor, name: str) -> None:
+    def __init__(
+        self, run: RunBatch, config: ModelConfig, pool: ThreadPoolExecutor, name: str
+    ) -> None:
         self._run = run
         self._config = config
         self._pool = pool

@@ -19,7 +19,7 @@ from bray_model.config import ModelConfig
 from bray_model.engines.engine import Engine, EngineCache
 from bray_model.signature import Signature
 from bray_model.tree_spec import Leaf, Leaves, TreeSpec
-from bray_model.versions.weights import Current
+from bray_model.versions.weights import VersionWeights
 
 _ALIGN_BYTES = 64  # CPU kernels may round otherwise on memory that is aligned otherwise
 
@@ -47,7 +47,7 @@ class BatchRequest:
         return cls(signature.input_tree.row(inputs))
 
 
-class Executor:
+class BatchExecutor:
     """The version to use next, and what it runs on. Thread-safe, blocking.
 
     Args:
@@ -58,7 +58,7 @@ class Executor:
     """
 
     def __init__(
-        self, engine: Engine, signature: Signature, config: ModelConfig, current: Current
+        self, engine: Engine, signature: Signature, config: ModelConfig, current: VersionWeights
     ) -> None:
         self.current = current
         """Assign to change the weights: it takes effect before the next batch."""
@@ -71,7 +71,7 @@ class Executor:
         self._block = _InputBlock(signature.input_tree, config.max_batch_size)
         self._load = _Load()
 
-    def clone(self, current: Current) -> Executor:
+    def clone(self, current: VersionWeights) -> BatchExecutor:
         """Return one for another version: engines, input block, load and lock are shared."""
         clone = copy.copy(self)
         clone.current = current

@@ -31,7 +31,7 @@ class _Session:
     busy: bool = False
 
 
-class Turn:
+class SessionTurn:
     """One request of a session, whose answer brings the next state."""
 
     def __init__(self, session: _Session, request: BatchRequest, signature: Signature) -> None:
@@ -77,7 +77,7 @@ class SessionStates:
     @contextmanager
     def turn(
         self, session: str, inputs: tuple[Nested, ...], batch: bool, must_exist: bool = False
-    ) -> Iterator[Turn]:
+    ) -> Iterator[SessionTurn]:
         """Begin a request; a session that is new, or was dropped, begins with zeros.
 
         Args:
@@ -96,7 +96,7 @@ class SessionStates:
         leaves = self._given.row(inputs)
         found = self._begin(session, must_exist)
         try:
-            yield Turn(found, BatchRequest(self._join(leaves, found.state)), self._signature)
+            yield SessionTurn(found, BatchRequest(self._join(leaves, found.state)), self._signature)
         finally:
             self._finish(session, found)
 

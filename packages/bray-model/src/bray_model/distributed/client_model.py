@@ -12,10 +12,10 @@ import numpy as np
 from bray_core.errors import ClosedError, ConfigError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer
-from bray_model.batching.batcher import Batchers
+from bray_model.batching.batcher import LoopBatchers
 from bray_model.batching.executor import BatchRequest, run_or_split
 from bray_model.distributed.blueprint import Blueprint
-from bray_model.distributed.load_balancer import InferenceWorkers
+from bray_model.distributed.load_balancer import LoadBalancer
 from bray_model.distributed.row_messages import (
     encode_order,
     encode_request,
@@ -28,7 +28,7 @@ _Computed: TypeAlias = tuple[list[np.ndarray[Any, Any]], int]
 """Output leaves and version."""
 
 
-class WorkerModel:
+class ClientModel:
     """Sends each request to a worker, which joins it with those of others. Thread-safe.
 
     Args:
@@ -41,7 +41,7 @@ class WorkerModel:
     def __init__(
         self,
         blueprint: Blueprint,
-        workers: InferenceWorkers,
+        workers: LoadBalancer,
         clone: str | None,
         frozen: int | None,
     ) -> None:
@@ -129,13 +129,13 @@ class WorkerModel:
         return f"{self._clone or ''}/{session}"
 
 
-class ProxyModel(WorkerModel):
+class BatchingClientModel(ClientModel):
     """Joins the requests of this process into batches and sends each batch as one request."""
 
     def __init__(
         self,
         blueprint: Blueprint,
-        workers: InferenceWorkers,
+        workers: LoadBalancer,
         clone: str | None,
         frozen: int | None,
     ) -> None:
@@ -144,7 +144,7 @@ class ProxyModel(WorkerModel):
         self._pool = ThreadPoolExecutor(
             blueprint.num_workers, thread_name_prefix=f"bray-model-{blueprint.name}-proxy"
         )
-        self._batchers = Batchers(self._run, config, self._pool, blueprint.name)
+        self._batchers = LoopBatchers(self._run, config, self._pool, blueprint.name)
 
     async def infer(
         self, *inputs: Nested, batch: bool = False, session: str | None = None

@@ -13,10 +13,10 @@ from bray_core.protocols import Answer, Weights
 from bray_model.distributed.attachment import Attachment
 from bray_model.model import Model
 from bray_model.signature import Signature
-from bray_model.versions.weights import Stamp
+from bray_model.versions.weights import WeightsStamp
 
 if TYPE_CHECKING:
-    from bray_model.distributed.client_model import WorkerModel
+    from bray_model.distributed.client_model import ClientModel
     from bray_model.export.export_report import ExportReport
 
 H = TypeVar("H")
@@ -32,7 +32,7 @@ class ModelHandle(Generic[H]):
         self._clone = clone
         self._frozen = frozen
         self._attachment: Attachment | None = None
-        self._model: Model | WorkerModel | None = None
+        self._model: Model | ClientModel | None = None
 
     def _attach(self) -> Attachment:
         """Return what this process has of the model."""
@@ -121,7 +121,7 @@ class ModelHandle(Generic[H]):
         self._check_not_frozen("load")
         return self._updated(self._attached().replica().load(version))
 
-    def _updated(self, stamp: Stamp) -> int:
+    def _updated(self, stamp: WeightsStamp) -> int:
         self._attached().saw(stamp)
         return stamp.version
 
@@ -191,7 +191,7 @@ class ModelHandle(Generic[H]):
             self._attachment = self._attach()
         return self._attachment
 
-    def _answering(self) -> Model | WorkerModel:
+    def _answering(self) -> Model | ClientModel:
         if self._model is None:
             self._model = self._attached().model(self._clone, self._frozen)
         return self._model

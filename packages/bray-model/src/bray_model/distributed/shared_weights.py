@@ -30,7 +30,7 @@ import numpy as np
 from bray_core.errors import ClosedError, ConfigError, NotFoundError, SpecError
 from bray_core.files.shared_file import FOLDER, fence, up_to_page
 from bray_core.layout import Block
-from bray_model.versions.weights import Stamp
+from bray_model.versions.weights import WeightsStamp
 
 _PREFIX = "bray-weights-"
 _MAGIC = b"BRAYWT02"
@@ -118,7 +118,7 @@ class WeightsWriter(_Mapped):
         atexit.register(self.close)
         self._map[: _HEADER.size] = _HEADER.pack(_MAGIC, nbytes)
 
-    def publish(self, stamp: Stamp, block: Block) -> None:
+    def publish(self, stamp: WeightsStamp, block: Block) -> None:
         """Make a block the newest.
 
         Raises:
@@ -189,7 +189,7 @@ class WeightsReader(_Mapped):
         fcntl.flock(self._file, fcntl.LOCK_UN)
         return True
 
-    def read(self, out: Block | None = None) -> tuple[Stamp, Block]:
+    def read(self, out: Block | None = None) -> tuple[WeightsStamp, Block]:
         """Copy the newest block; return it with its stamp.
 
         Args:
@@ -206,7 +206,7 @@ class WeightsReader(_Mapped):
                 raise NotFoundError(f"weights: {self.path}: nothing was published yet")
             slot = count % _SLOTS
             fence()
-            stamp = Stamp(*self._stamps[slot].tolist())
+            stamp = WeightsStamp(*self._stamps[slot].tolist())
             np.copyto(out, self._slots[slot])
             fence()
             if int(self._begun[slot]) == count == int(self._done[slot]):

@@ -11,7 +11,7 @@ from bray_core.layout import Block
 from bray_model.distributed.relays import WeightLocation
 from bray_model.distributed.shared_weights import WeightsReader
 from bray_model.distributed.store_link import StoreLink, WeightSource
-from bray_model.versions.weights import Stamp
+from bray_model.versions.weights import WeightsStamp
 
 _POLL_S = 10.0
 _GRACE_S = 20.0
@@ -80,7 +80,7 @@ class WeightFeed:
             return location, relay
         return WeightLocation(False, None), self._link
 
-    def next(self, held: int) -> tuple[Stamp, Block] | None:
+    def next(self, held: int) -> tuple[WeightsStamp, Block] | None:
         """Wait for weights of a later sequence than `held`; None: there was nothing for a while.
 
         Raises:
@@ -91,13 +91,13 @@ class WeightFeed:
             return self._look(self._reader, held)
         stamp, block = self._source.call("poll", held, _POLL_S, timeout_s=_POLL_S + _GRACE_S)
         if block is not None:
-            return Stamp(*stamp), block
+            return WeightsStamp(*stamp), block
         if stamp[0] < held:
             self.detach()  # the store was restarted, or a relay is behind
             self._stopped.wait(_RETRY_S)
         return None
 
-    def _look(self, reader: WeightsReader, held: int) -> tuple[Stamp, Block] | None:
+    def _look(self, reader: WeightsReader, held: int) -> tuple[WeightsStamp, Block] | None:
         until = time.monotonic() + _ALIVE_S
         while time.monotonic() < until:
             if reader.sequence > held:
@@ -108,13 +108,13 @@ class WeightFeed:
             self.detach()
         return None
 
-    def first(self) -> tuple[Stamp, Block]:
+    def first(self) -> tuple[WeightsStamp, Block]:
         """Return the newest weights."""
         assert self._source is not None
         if self._reader is not None:
             return self._reader.read()
         stamp, block = self._source.call("poll", -1, 0.0)
-        return Stamp(*stamp), block
+        return WeightsStamp(*stamp), block
 
     def detach(self) -> None:
         """Forget where to look; unmap the file."""

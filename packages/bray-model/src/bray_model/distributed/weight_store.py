@@ -25,7 +25,7 @@ from bray_model.distributed.relays import WIDTH, StoreRelays, WeightLocation
 from bray_model.distributed.shared_weights import WeightsWriter
 from bray_model.distributed.store_link import RelayMaker
 from bray_model.versions.version_store import VersionStore
-from bray_model.versions.weights import Stamp
+from bray_model.versions.weights import WeightsStamp
 
 _BEGIN_S = 30.0
 MAX_WAITING_POLLS = 48
@@ -44,7 +44,7 @@ class WeightBoard:
         stamp, block: what to begin with.
     """
 
-    def __init__(self, name: str, stamp: Stamp, block: Block) -> None:
+    def __init__(self, name: str, stamp: WeightsStamp, block: Block) -> None:
         self._stamp = stamp
         self._block = block
         self._name = name
@@ -60,7 +60,7 @@ class WeightBoard:
             logger.warning("model %s: replicas ask over Ray instead: %s", name, error)
 
     @property
-    def stamp(self) -> Stamp:
+    def stamp(self) -> WeightsStamp:
         """Of the newest weights."""
         return self._stamp
 
@@ -73,7 +73,7 @@ class WeightBoard:
         """Return the file that replicas on this node read; None: there is none."""
         return None if self._shared is None else str(self._shared.path)
 
-    def put(self, stamp: Stamp, block: Block) -> bool:
+    def put(self, stamp: WeightsStamp, block: Block) -> bool:
         """Take weights; False: these are not newer."""
         with self._changed:
             if stamp.sequence <= self._stamp.sequence:
@@ -84,7 +84,7 @@ class WeightBoard:
             self._changed.notify_all()
         return True
 
-    def poll(self, held: int, timeout_s: float) -> tuple[Stamp, Block | None]:
+    def poll(self, held: int, timeout_s: float) -> tuple[WeightsStamp, Block | None]:
         """Wait for another sequence than the one `held`; return the stamp here, and the block.
 
         The block is None if there is nothing newer: nothing came within `timeout_s`, too many
@@ -135,12 +135,12 @@ class WeightStore:
         self._closed = False
         self._incarnation = uuid.uuid4().hex
         self._putting = threading.Lock()
-        self._last_put: tuple[Stamp, str] | None = None
+        self._last_put: tuple[WeightsStamp, str] | None = None
         self._clones: dict[str, CloneEntry] = {}
         self._relays = StoreRelays(name, relays, width)
         self._lock = threading.Lock()  # the clones
 
-    def begin(self, blueprint: Blueprint, stamp: Stamp, block: Block) -> bool:
+    def begin(self, blueprint: Blueprint, stamp: WeightsStamp, block: Block) -> bool:
         """Take what there is to begin with; False: that was done already."""
         with self._putting:
             if self._began.is_set():
@@ -174,7 +174,7 @@ class WeightStore:
         """Return the model's uid."""
         return self.blueprint().uid
 
-    def stamp(self) -> Stamp:
+    def stamp(self) -> WeightsStamp:
         """Return the stamp of the newest weights."""
         return self._check_begun().stamp
 
@@ -182,7 +182,7 @@ class WeightStore:
         """Return the file that replicas on this node read; None: there is none."""
         return self._check_begun().shared()
 
-    def poll(self, held: int, timeout_s: float) -> tuple[Stamp, Block | None]:
+    def poll(self, held: int, timeout_s: float) -> tuple[WeightsStamp, Block | None]:
         """Wait for other weights than those held: see `WeightBoard.poll`."""
         return self._check_begun().poll(held, timeout_s)
 
@@ -194,7 +194,7 @@ class WeightStore:
             "clones": len(self._clones),
         }
 
-    def put(self, stamp: Stamp, block: Block, publisher: str) -> None:
+    def put(self, stamp: WeightsStamp, block: Block, publisher: str) -> None:
         """Take new weights under the publisher's own stamp; again is harmless.
 
         Raises:

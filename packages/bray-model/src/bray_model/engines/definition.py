@@ -19,11 +19,11 @@ from bray_model.versions.weights import refuse_nan
 if TYPE_CHECKING:
     import torch
 
-    Source: TypeAlias = torch.nn.Module | str | Path
+    ModelSource: TypeAlias = torch.nn.Module | str | Path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Definition:
+class NetworkDefinition:
     """A network with weights, apart from who calls it and when."""
 
     engine: Engine
@@ -32,7 +32,7 @@ class Definition:
     """Inputs `[B, ...]` that the network is known to take; None for an export."""
     version: int = 0
 
-    def copy(self, version: int, weights: Weights | None) -> Definition:
+    def copy(self, version: int, weights: Weights | None) -> NetworkDefinition:
         """Return a separate definition with other weights; None keeps them."""
         engine = self.engine.copy()
         if weights is not None:
@@ -41,8 +41,8 @@ class Definition:
 
 
 def open_definition(
-    source: Source, example_inputs: Nested | None, config: ModelConfig | None = None
-) -> Definition:
+    source: ModelSource, example_inputs: Nested | None, config: ModelConfig | None = None
+) -> NetworkDefinition:
     """Open a torch module, or the folder of an export, with the backend of the config.
 
     Raises:
@@ -67,7 +67,7 @@ def open_definition(
     path = Path(source)
     manifest = Manifest.read(path)
     engine = _open_export(path, manifest, config)
-    return Definition(
+    return NetworkDefinition(
         engine=engine, signature=manifest.signature, example=None, version=manifest.version
     )
 
@@ -143,7 +143,9 @@ def read_weights(path: Path, manifest: Manifest) -> Weights:
     return weights
 
 
-def _open_module(module: Any, example_inputs: Nested | None, config: ModelConfig) -> Definition:
+def _open_module(
+    module: Any, example_inputs: Nested | None, config: ModelConfig
+) -> NetworkDefinition:
     try:
         import torch
 
@@ -172,4 +174,4 @@ def _open_module(module: Any, example_inputs: Nested | None, config: ModelConfig
             raise
         engine.takes_bf16 = True  # a whole module in bfloat16: numpy's float32 is not for it
         signature = Signature.probe(engine.run, example)
-    return Definition(engine=engine, signature=signature, example=example)
+    return NetworkDefinition(engine=engine, signature=signature, example=example)

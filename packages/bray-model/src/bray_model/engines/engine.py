@@ -8,11 +8,11 @@ from typing import Protocol
 from bray_core import metrics
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
-from bray_model.versions.weights import Current
+from bray_model.versions.weights import VersionWeights
 
 
 class Engine(Protocol):
-    """One network in one process. Not thread-safe: its `Executor` runs one forward at a time."""
+    """One network in one process. Not thread-safe: its `BatchExecutor` runs one forward at a time."""
 
     def run(self, inputs: tuple[Nested, ...]) -> Nested:
         """Compute outputs, leaves `[B, ...]`, that share no memory with inputs or weights."""
@@ -44,17 +44,17 @@ class EngineCache:
         cache_bytes: weights that the other engines may hold together; one engine always may.
     """
 
-    def __init__(self, engine: Engine, current: Current, cache_bytes: int) -> None:
+    def __init__(self, engine: Engine, current: VersionWeights, cache_bytes: int) -> None:
         self._root = engine
-        self._root_holds: Current | None = current
+        self._root_holds: VersionWeights | None = current
         weights = current.weights or {}
         nbytes = sum(array.nbytes for array in weights.values())
         self._capacity = max(1, cache_bytes // max(1, nbytes))
-        self._engines: OrderedDict[int, tuple[Current, Engine]] = OrderedDict()
+        self._engines: OrderedDict[int, tuple[VersionWeights, Engine]] = OrderedDict()
         """By the identity of what they hold, the least recently used first."""
         self._spares: list[Engine] = []
         """Those that nobody uses any more."""
-        self._users: dict[object, Current] = {}
+        self._users: dict[object, VersionWeights] = {}
         """What each clone ran with last."""
 
     @property
@@ -62,7 +62,7 @@ class EngineCache:
         """Engines besides the root's."""
         return len(self._engines) + len(self._spares)
 
-    def root_engine(self, current: Current) -> Engine:
+    def root_engine(self, current: VersionWeights) -> Engine:
         """Return the root's engine with the weights of `current`."""
         if self._root_holds is not current:
             weights = current.held()
@@ -72,7 +72,7 @@ class EngineCache:
             self._root_holds = current
         return self._root
 
-    def engine(self, user: object, current: Current) -> Engine:
+    def engine(self, user: object, current: VersionWeights) -> Engine:
         """Return an engine with the weights of `current`, to be used before the next call.
 
         Args:

@@ -18,7 +18,7 @@ from bray_core import heap, nested
 from bray_core.errors import ConfigError, ExportError
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
-from bray_model.engines.definition import Definition
+from bray_model.engines.definition import NetworkDefinition
 from bray_model.engines.engine import Engine
 from bray_model.engines.onnx_engine import OnnxEngine
 from bray_model.engines.torch_engine import TorchEngine
@@ -59,7 +59,7 @@ _OTHER_WEIGHTS = 1.1
 
 
 def export(
-    definition: Definition,
+    definition: NetworkDefinition,
     path: Path,
     *,
     name: str,
@@ -123,7 +123,7 @@ class _Comparison:
     """Runs an export and its module on the same inputs."""
 
     def __init__(
-        self, definition: Definition, rtol: float, random_outputs: tuple[str, ...]
+        self, definition: NetworkDefinition, rtol: float, random_outputs: tuple[str, ...]
     ) -> None:
         assert isinstance(definition.engine, TorchEngine)
         assert definition.example is not None
@@ -169,7 +169,7 @@ def _rtol(written: WrittenGraph) -> float:
     return max((_RTOL_OF.get(dtype, RTOL) for dtype in written.dtypes), default=RTOL)
 
 
-def _write_graph(folder: Path, definition: Definition) -> WrittenGraph:
+def _write_graph(folder: Path, definition: NetworkDefinition) -> WrittenGraph:
     assert isinstance(definition.engine, TorchEngine)
     assert definition.example is not None
     return write_torch_graph(
@@ -259,7 +259,7 @@ def _first(tree: tuple[Nested, ...], rows: int) -> tuple[Nested, ...]:
 
 
 def _latency(
-    backend: str, engine: Engine, definition: Definition, num_threads: int
+    backend: str, engine: Engine, definition: NetworkDefinition, num_threads: int
 ) -> tuple[Measurement, ...]:
     found = []
     for rows in _TIMED_SIZES:

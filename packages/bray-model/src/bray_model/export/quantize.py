@@ -20,7 +20,7 @@ from bray_model.export.export_report import ExportReport, GraphReport, OutputAgr
 from bray_model.export.trial_inputs import random_inputs
 from bray_model.export_files.graph_files import external_files
 from bray_model.export_files.manifest import GRAPH, MANIFEST, QUANTIZED, REPORT, Manifest, sha256
-from bray_model.signature import Run, Signature
+from bray_model.signature import Forward, Signature
 from bray_model.tree_spec import Leaves
 
 logger = logging.getLogger(__name__)
@@ -218,7 +218,7 @@ def _reduced(
         ) from error
 
 
-def _runner(graph: bytes, kind: str, signature: Signature) -> Run:
+def _runner(graph: bytes, kind: str, signature: Signature) -> Forward:
     """Return what runs a quantised graph as its numbers really are."""
     engine = OnnxEngine(graph, signature, file=QUANTIZED[kind])
     if kind != "float16":
@@ -229,8 +229,8 @@ def _runner(graph: bytes, kind: str, signature: Signature) -> Run:
 
 
 def _compare(
-    reduced: Run,
-    whole: Run,
+    reduced: Forward,
+    whole: Forward,
     signature: Signature,
     batches: Sequence[Batch],
     random_outputs: Sequence[str],
@@ -249,7 +249,7 @@ def _compare(
     return tuple(found)
 
 
-def _outputs(run: Run, signature: Signature, batches: Sequence[Batch]) -> Leaves:
+def _outputs(run: Forward, signature: Signature, batches: Sequence[Batch]) -> Leaves:
     columns: list[Leaves] = []
     for batch in batches:
         leaves = signature.output_tree.leaves(run(batch))

@@ -11,7 +11,7 @@ from bray_core import nested
 from bray_core.errors import ExportError
 from bray_core.nested import Nested
 from bray_model.export.export_report import output_error
-from bray_model.signature import Run
+from bray_model.signature import Forward
 
 _ALONE = 8
 """Rows that are asked one by one."""
@@ -24,7 +24,7 @@ may prefer the other.
 
 
 def check_rows(
-    run: Run, inputs: tuple[Nested, ...], paths: Sequence[str], rtol: float, atol: float
+    run: Forward, inputs: tuple[Nested, ...], paths: Sequence[str], rtol: float, atol: float
 ) -> None:
     """Ask rows alone, and in another order, and compare with all of them together.
 

@@ -11,7 +11,7 @@ import numpy as np
 from bray_core import nested
 from bray_core.errors import ConfigError
 from bray_core.nested import ArraySpec, Nested
-from bray_model.signature import Run, Signature, resize
+from bray_model.signature import Forward, Signature, resize
 from bray_model.tree_spec import Leaf
 
 _LIMITS = (256, 16, 2)
@@ -21,7 +21,7 @@ _BATCH_ROWS = 64
 
 
 def trial_inputs(
-    run: Run, example: tuple[Nested, ...], rows: int, seed: int = 0
+    run: Forward, example: tuple[Nested, ...], rows: int, seed: int = 0
 ) -> tuple[Nested, ...]:
     """Return inputs `[rows, ...]`: normal floats, and integers as large as the network takes.
 

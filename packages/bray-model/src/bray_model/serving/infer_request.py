@@ -24,7 +24,7 @@ from bray_core.errors import CapacityError, SpecError
 from bray_core.nested import ArraySpec, Nested
 from bray_core.protocols import Answer
 from bray_model.serving.json_tensors import read_tensor, text_bytes, write_tensor
-from bray_model.serving.long_arrays import Cuts
+from bray_model.serving.long_arrays import LongArrays
 from bray_model.serving.model_description import datatype
 from bray_model.signature import Signature
 from bray_model.tree_spec import Leaf, Leaves, TreeSpec
@@ -214,7 +214,7 @@ def message_bytes(body: bytes, json_bytes: bytes | None) -> int:
     return size
 
 
-def _read_message(body: bytes, size: int, signature: Signature) -> tuple[_Message, Cuts]:
+def _read_message(body: bytes, size: int, signature: Signature) -> tuple[_Message, LongArrays]:
     """Read all but the tensors' numbers, which stay text: in the message, or cut out of it.
 
     Keys are all that could make many objects of few bytes here, so their quotation marks are
@@ -227,7 +227,7 @@ def _read_message(body: bytes, size: int, signature: Signature) -> tuple[_Messag
             f"request: expected at most {most} quotation marks in the JSON of a message about "
             f"{tensors} tensors, none of which is of text, got {quotes}"
         )
-    cuts = Cuts(body, size)
+    cuts = LongArrays(body, size)
     try:
         return _decoder.decode(cuts.rest), cuts
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -346,7 +346,7 @@ def _shape(tensor: _Input, spec: ArraySpec) -> tuple[int, ...]:
 
 def _read_inputs(
     inputs: Sequence[_Input],
-    cuts: Cuts,
+    cuts: LongArrays,
     shapes: Mapping[str, tuple[int, ...]],
     body: bytes,
     start: int,
@@ -398,7 +398,9 @@ def _from_binary(
     return values.reshape(shape)
 
 
-def _from_json(tensor: _Input, cuts: Cuts, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Leaf:
+def _from_json(
+    tensor: _Input, cuts: LongArrays, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> Leaf:
     text = cuts.restored(bytes(tensor.data))
     if text in _NULL:
         raise SpecError(f"{tensor.name}: expected data, or binary_data_size and the bytes")

@@ -18,7 +18,7 @@ _MARK = secrets.token_hex(8).encode()
 """Begins the text that stands where an array was cut out; clients cannot know it."""
 
 
-class Cuts:
+class LongArrays:
     """A message without the long arrays that are values of the key `data`.
 
     Args:

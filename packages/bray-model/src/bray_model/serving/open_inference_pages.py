@@ -25,7 +25,7 @@ from bray_core.errors import (
 from bray_model.model import Model
 from bray_model.serving.infer_request import HEADER, MAX_REPLY_BYTES, InferRequest, is_large
 from bray_model.serving.model_description import model_config, model_metadata
-from bray_model.serving.repository import Repository, ServedModel
+from bray_model.serving.repository import ExportRepository, ServedModel
 from bray_model.serving.sequences import SequenceSteps
 from bray_server import PageReply, PageRequest
 
@@ -48,7 +48,7 @@ _CODES: dict[type[BrayError], str] = {
 }
 
 
-class InferencePages:
+class OpenInferencePages:
     """Answers clients of the protocol, such as `tritonclient[http]`.
 
     Args:
@@ -59,7 +59,9 @@ class InferencePages:
     public = frozenset({_LIVE, _READY})
     """Answered without a token, and while the server shuts down."""
 
-    def __init__(self, repository: Repository, max_reply_bytes: int = MAX_REPLY_BYTES) -> None:
+    def __init__(
+        self, repository: ExportRepository, max_reply_bytes: int = MAX_REPLY_BYTES
+    ) -> None:
         self._repository = repository
         self._max_reply_bytes = max_reply_bytes
         self._sequences = SequenceSteps(repository)

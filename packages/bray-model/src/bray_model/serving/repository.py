@@ -32,7 +32,7 @@ _STOP_S = 5.0
 _TRIMS = 2
 """Scans that give memory back after a model went: the second finds what calls still held."""
 
-Stamp: TypeAlias = tuple[int, int, int]
+FileStamp: TypeAlias = tuple[int, int, int]
 
 
 class ServedModel:
@@ -104,12 +104,12 @@ class ServedModel:
 
 
 class _Entry(NamedTuple):
-    stamp: Stamp
+    stamp: FileStamp
     manifest: Manifest
     model: Model
 
 
-class Repository:
+class ExportRepository:
     """Opens the exports below a path; `scan` takes up what was added, replaced or removed.
 
     An export that cannot be opened, such as one that is still being copied, changes nothing: what
@@ -202,7 +202,7 @@ class Repository:
             self._trims -= 1
             heap.give_back()
 
-    def _stamps(self) -> set[tuple[Path, Stamp]]:
+    def _stamps(self) -> set[tuple[Path, FileStamp]]:
         return {(export, entry.stamp) for export, entry in self._entries.items()}
 
     def _look(self) -> None:
@@ -304,7 +304,7 @@ def _kind(manifest: Manifest) -> tuple[Any, ...]:
     return manifest.signature, manifest.actor
 
 
-def _stamp(export: Path) -> Stamp:
+def _stamp(export: Path) -> FileStamp:
     status = (export / MANIFEST).stat()
     return status.st_mtime_ns, status.st_ino, status.st_size
 

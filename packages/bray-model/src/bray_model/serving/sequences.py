@@ -12,7 +12,7 @@ from bray_core.protocols import Answer
 from bray_model.batching.session_states import SessionLostError
 from bray_model.model import Model
 from bray_model.serving.infer_request import InferRequest, SequenceStep
-from bray_model.serving.repository import Repository, ServedModel
+from bray_model.serving.repository import ExportRepository, ServedModel
 from bray_server import PageReply, PageRequest
 
 _KEY = b"page "
@@ -37,7 +37,7 @@ class SequenceSteps:
             rest.
     """
 
-    def __init__(self, repository: Repository) -> None:
+    def __init__(self, repository: ExportRepository) -> None:
         self._repository = repository
         self._owned: OrderedDict[bytes, _Owned] = OrderedDict()
         """What this worker keeps, by key; what was idle for longest first."""

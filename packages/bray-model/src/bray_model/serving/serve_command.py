@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bray_model.config import ModelConfig
     from bray_model.export_files.manifest import Manifest
     from bray_model.serving.admin_pages import Publish
-    from bray_model.serving.repository import Repository, ServedModel
+    from bray_model.serving.repository import ExportRepository, ServedModel
     from bray_server import Limits
     from bray_server.sessions.sessions import Service
 
@@ -189,8 +189,8 @@ def _check_host(options: argparse.Namespace) -> None:
 
 def _serve_here(options: argparse.Namespace) -> None:
     """Serve in this process, which may be one of several."""
-    from bray_model.serving.open_inference_pages import InferencePages
-    from bray_model.serving.repository import Repository
+    from bray_model.serving.open_inference_pages import OpenInferencePages
+    from bray_model.serving.repository import ExportRepository
     from bray_model.serving.serving_processes import say_ready
     from bray_model.serving.shared_publishing import SharedFollower
     from bray_server import ServerThread
@@ -202,7 +202,7 @@ def _serve_here(options: argparse.Namespace) -> None:
 
     def start() -> Callable[[], None]:
         with contextlib.ExitStack() as started:
-            repository = Repository(options.path, partial(_config, options))
+            repository = ExportRepository(options.path, partial(_config, options))
             started.callback(repository.close)
             if options.group is not None:
                 started.callback(SharedFollower(repository, options.group).close)
@@ -211,7 +211,7 @@ def _serve_here(options: argparse.Namespace) -> None:
                 host=options.host,
                 tcp_port=options.tcp_port,
                 http_port=options.http_port,
-                pages=InferencePages(repository, options.max_reply_bytes),
+                pages=OpenInferencePages(repository, options.max_reply_bytes),
                 limits=_limits(options),
                 group=options.group,
                 **security,
@@ -238,7 +238,7 @@ def _serve_by_workers(options: argparse.Namespace) -> None:
     """Start several processes on the same ports and watch over them."""
     from bray_model.export.export_folder import find_exports
     from bray_model.export_files.manifest import Manifest
-    from bray_model.serving.serving_processes import ServingWorkers
+    from bray_model.serving.serving_processes import ServingProcesses
     from bray_model.serving.shared_publishing import SharedPublisher
     from bray_server.hosting.reserved_port import reserved_port
     from bray_server.hosting.server_thread import until_signal
@@ -256,7 +256,7 @@ def _serve_by_workers(options: argparse.Namespace) -> None:
                 for name in ("tcp_port", "http_port")
             }
             arguments = _worker_arguments({**vars(options), **ports, "group": folder})
-            workers = ServingWorkers(arguments, options.workers)
+            workers = ServingProcesses(arguments, options.workers)
             started.callback(workers.close, options.drain_s + _STOP_S)
             publisher = SharedPublisher(options.path, folder, partial(_config, options))
             started.callback(publisher.close)
@@ -283,7 +283,7 @@ def _worker_arguments(values: Mapping[str, Any]) -> list[str]:
     return ["serve", *options, "--", str(values["path"])]
 
 
-def _publish(repository: Repository, name: str, weights: Weights) -> int:
+def _publish(repository: ExportRepository, name: str, weights: Weights) -> int:
     return repository.get(name).publish(weights)
 
 
@@ -332,7 +332,7 @@ def _tokens(variable: str | None) -> list[str]:
     return [token]
 
 
-def _service(repository: Repository, name: str | None) -> Service:
+def _service(repository: ExportRepository, name: str | None) -> Service:
     """Return what answers sessions and stateless calls, by one model."""
     from bray_model.serving.admin_pages import NoService
     from bray_model.serving.service import make_service
@@ -353,7 +353,7 @@ def _service(repository: Repository, name: str | None) -> Service:
 class _Sessions:
     """Makes the actors of sessions, by the newest export of a name."""
 
-    def __init__(self, repository: Repository, name: str) -> None:
+    def __init__(self, repository: ExportRepository, name: str) -> None:
         self._repository = repository
         self._name = name
         self._made = self._make()

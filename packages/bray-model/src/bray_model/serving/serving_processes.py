@@ -25,7 +25,7 @@ _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _WINDOW = RestartLimit()
 
 
-class ServingWorkers:
+class ServingProcesses:
     """Runs `bray ARGUMENTS` in several processes and starts anew those that die.
 
     One that dies again and again is started later each time, up to half a minute: the others go on

@@ -22,8 +22,8 @@ from bray_model.distributed.shared_weights import WeightsReader, WeightsWriter
 from bray_model.engines.definition import read_weights
 from bray_model.export.export_folder import find_exports
 from bray_model.export_files.manifest import EXCHANGE, QUANTIZED, Manifest
-from bray_model.serving.repository import Repository
-from bray_model.versions.weights import Stamp, WeightsCheck, weights_spec
+from bray_model.serving.repository import ExportRepository
+from bray_model.versions.weights import WeightsCheck, WeightsStamp, weights_spec
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class SharedPublisher:
             writer, check, layout = self._open[key]
             check(weights)
             version = max(manifest.version, writer.version) + 1
-            writer.publish(Stamp.of(version), layout.pack(dict(weights)))
+            writer.publish(WeightsStamp.of(version), layout.pack(dict(weights)))
             with contextlib.suppress(FileExistsError):
                 (self._folder / key).symlink_to(writer.path)
         return version
@@ -99,7 +99,7 @@ class SharedFollower:
         folder: the publisher's.
     """
 
-    def __init__(self, repository: Repository, folder: Path) -> None:
+    def __init__(self, repository: ExportRepository, folder: Path) -> None:
         self._repository = repository
         self._folder = folder
         self._readers: dict[str, tuple[WeightsReader, Layout]] = {}

@@ -14,13 +14,13 @@ from bray_core.errors import ClosedError, ConfigError, SpecError, VersionNotFoun
 from bray_core.protocols import Weights
 from bray_model.versions.version_store import VersionStore
 from bray_model.versions.waiters import VersionWaiters
-from bray_model.versions.weights import Current, WeightsCheck, check_weights
+from bray_model.versions.weights import VersionWeights, WeightsCheck, check_weights
 
 
 class HoldsCurrent(Protocol):
-    """What answers with a version, such as an `Executor`: assigning another changes it."""
+    """What answers with a version, such as an `BatchExecutor`: assigning another changes it."""
 
-    current: Current
+    current: VersionWeights
 
 
 class ModelVersions:
@@ -53,7 +53,7 @@ class ModelVersions:
         self._closed = False
 
     @property
-    def current(self) -> Current:
+    def current(self) -> VersionWeights:
         """What the next batch is answered with."""
         return self._executor.current
 
@@ -68,7 +68,7 @@ class ModelVersions:
                     f"version={number}: expected more than {self._newest}, the newest so far"
                 )
             self._newest = number
-            self._executor.current = Current(number, copied)
+            self._executor.current = VersionWeights(number, copied)
         self._waiters.announce(number)
         return number
 
@@ -78,7 +78,7 @@ class ModelVersions:
         with self._lock:
             self._check_open()
             self._newest = max(self._newest, version)
-            self._executor.current = Current(version, copied)
+            self._executor.current = VersionWeights(version, copied)
         self._waiters.announce(version)
 
     async def wait(self, version: int, timeout_s: float | None) -> int:
@@ -104,7 +104,7 @@ class ModelVersions:
         with self._lock:
             self._check_open()
             self._newest = max(self._newest, version, *store.versions())
-            self._executor.current = Current(version, weights)
+            self._executor.current = VersionWeights(version, weights)
         self._waiters.announce(version)
         return version
 
@@ -114,8 +114,8 @@ class ModelVersions:
             self.load(versions[-1])
 
     def lend(
-        self, version: int, current: Current, into: VersionStore | None, *, named: bool
-    ) -> Current:
+        self, version: int, current: VersionWeights, into: VersionStore | None, *, named: bool
+    ) -> VersionWeights:
         """Return what a clone of `version` begins with; nothing is read or copied.
 
         Args:
@@ -141,11 +141,11 @@ class ModelVersions:
         self._store.link(version, into)
         return self.on_disk(version, into)
 
-    def on_disk(self, version: int, store: VersionStore) -> Current:
+    def on_disk(self, version: int, store: VersionStore) -> VersionWeights:
         """Return a version that is read whenever an engine needs it."""
-        return Current(version, None, partial(self._read, store, version))
+        return VersionWeights(version, None, partial(self._read, store, version))
 
-    def reading(self, version: int, read: Callable[[], Weights]) -> Current:
+    def reading(self, version: int, read: Callable[[], Weights]) -> VersionWeights:
         """Return a version that `read` gives whenever an engine needs it."""
 
         def checked() -> Weights:
@@ -153,7 +153,7 @@ class ModelVersions:
             self._check(weights)
             return weights
 
-        return Current(version, None, checked)
+        return VersionWeights(version, None, checked)
 
     def stored(self) -> VersionStore:
         """Return the store.

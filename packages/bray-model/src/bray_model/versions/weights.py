@@ -16,7 +16,7 @@ from bray_core.protocols import Weights
 _FLOATS = "fc"
 
 
-class Current(NamedTuple):
+class VersionWeights(NamedTuple):
     """A version with its weights. Never changed, only replaced."""
 
     version: int
@@ -30,7 +30,7 @@ class Current(NamedTuple):
         return self.weights if self.read is None else self.read()
 
 
-class Stamp(NamedTuple):
+class WeightsStamp(NamedTuple):
     """Goes with every set of weights from process to process; a larger `sequence` is later."""
 
     sequence: int
@@ -41,17 +41,17 @@ class Stamp(NamedTuple):
     """The largest version ever used: the next publish takes the one after it."""
 
     @classmethod
-    def of(cls, version: int) -> Stamp:
+    def of(cls, version: int) -> WeightsStamp:
         """Return the stamp of a version where none is ever gone back to."""
         return cls(version, version, version)
 
-    def after_publish(self) -> Stamp:
+    def after_publish(self) -> WeightsStamp:
         """Return the stamp of a publish that follows this one."""
-        return Stamp(self.sequence + 1, self.newest + 1, self.newest + 1)
+        return WeightsStamp(self.sequence + 1, self.newest + 1, self.newest + 1)
 
-    def after_load(self, version: int, newest: int) -> Stamp:
+    def after_load(self, version: int, newest: int) -> WeightsStamp:
         """Return the stamp of an old version made current; `newest` is the largest on disk."""
-        return Stamp(self.sequence + 1, version, max(self.newest, version, newest))
+        return WeightsStamp(self.sequence + 1, version, max(self.newest, version, newest))
 
 
 def weights_spec(weights: Weights) -> Nested:
