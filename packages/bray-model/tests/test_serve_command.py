@@ -251,7 +251,7 @@ def test_a_port_in_use_names_the_option(exported, capsys, option):
         (["--backend=int8"], "backend='int8': "),
         (["--backend=onnx"], "backend: expected one of auto, int8, "),
         (["--device=gpu"], "device: expected one of cpu, cuda, got 'gpu'"),
-        (["--max-batch-size=0"], "max_batch_size: expected an integer of 1 or more, got 0"),
+        (["--max-batch-size=0"], "max_batch_size: expected 1 or more, got 0"),
     ],
 )
 def test_serve_refuses_bad_options(exported, capsys, arguments, message):

@@ -21,7 +21,7 @@ class NamedMember(Protocol):
     name: str
 
 
-PoolMember = TypeVar("Member", bound=str | NamedMember)
+PoolMember = TypeVar("PoolMember", bound=str | NamedMember)
 
 
 @dataclass(slots=True)

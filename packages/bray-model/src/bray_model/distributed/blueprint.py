@@ -64,7 +64,7 @@ def check_placement(placement: str, num_workers: int) -> None:
     """Raise ConfigError if there is no such placement, or it cannot have so many workers."""
     check_choice("placement", placement, _PLACEMENTS)
     if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
-        raise ConfigError(f"num_workers: expected an integer of 1 or more, got {num_workers!r}")
+        raise ConfigError(f"num_workers: expected 1 or more, got {num_workers!r}")
     if placement == "caller" and num_workers != 1:
         raise ConfigError(
             f"num_workers={num_workers}: placement 'caller' has no workers: choose 'workers' or "

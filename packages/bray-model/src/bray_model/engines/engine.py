@@ -12,7 +12,7 @@ from bray_model.versions.weights import VersionWeights
 
 
 class Engine(Protocol):
-    """One network in one process. Not thread-safe: its `BatchExecutor` runs one forward at a time."""
+    """One network in one process. Not thread-safe: `BatchExecutor` runs one forward at a time."""
 
     def run(self, inputs: tuple[Nested, ...]) -> Nested:
         """Compute outputs, leaves `[B, ...]`, that share no memory with inputs or weights."""
