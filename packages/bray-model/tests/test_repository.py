@@ -19,7 +19,7 @@ from bray_core.errors import ConfigError, ExportError, NotFoundError, VersionNot
 from bray_model import Model, ModelConfig
 from bray_model.serving import service as service_module
 from bray_model.serving.repository import ExportRepository
-from bray_model.serving.serve_command import _service as service_of
+from bray_model.serving.service import service_of
 
 ROW = np.ones(2, np.float32)
 

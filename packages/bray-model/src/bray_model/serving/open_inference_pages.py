@@ -23,7 +23,8 @@ from bray_core.errors import (
     SpecError,
 )
 from bray_model.model import Model
-from bray_model.serving.infer_request import HEADER, MAX_REPLY_BYTES, InferRequest, is_large
+from bray_model.serving.infer_message import HEADER, is_large
+from bray_model.serving.infer_request import MAX_REPLY_BYTES, InferRequest
 from bray_model.serving.model_description import model_config, model_metadata
 from bray_model.serving.repository import ExportRepository, ServedModel
 from bray_model.serving.sequences import SequenceSteps

@@ -11,7 +11,8 @@ from bray_core.errors import ServiceError
 from bray_core.protocols import Answer
 from bray_model.batching.session_states import SessionLostError
 from bray_model.model import Model
-from bray_model.serving.infer_request import InferRequest, SequenceStep
+from bray_model.serving.infer_message import SequenceStep
+from bray_model.serving.infer_request import InferRequest
 from bray_model.serving.repository import ExportRepository, ServedModel
 from bray_server import PageReply, PageRequest
 

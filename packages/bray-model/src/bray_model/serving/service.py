@@ -14,9 +14,11 @@ from bray_core.codec import encode
 from bray_core.errors import CapacityError, CodecError, NotFoundError, ServiceError, SpecError
 from bray_core.protocols import ActorProtocol
 from bray_model.model import Model
-from bray_model.serving.repository import ServedModel
+from bray_model.serving.admin_pages import NoService
+from bray_model.serving.repository import ExportRepository, ServedModel
 from bray_model.serving.row_codec import RowCodec
 from bray_model.tree_spec import Leaves
+from bray_server.sessions.sessions import Service
 
 logger = logging.getLogger(__name__)
 
@@ -139,3 +141,37 @@ def make_service(
         installed[actor["name"]].load().from_export(actor["config"], model)
     )
     return service
+
+
+def service_of(repository: ExportRepository, name: str | None) -> Service:
+    """Return what answers sessions and stateless calls, by one model."""
+    if name is None:
+        if len(repository.names) > 1:
+            return NoService(
+                f"several models are served, {repository.names}: "
+                "start with --model NAME, or ask /v2/models/NAME/infer"
+            )
+        name = repository.names[0]
+    served = repository.get(name)
+    if served.manifest.actor is None:
+        return make_service(served, None)
+    return _NewestActors(repository, name)
+
+
+class _NewestActors:
+    """Makes the actors of sessions, by the newest export of a name."""
+
+    def __init__(self, repository: ExportRepository, name: str) -> None:
+        self._repository = repository
+        self._name = name
+        self._made = self._make()
+
+    def _make(self) -> tuple[ServedModel, Any]:
+        served = self._repository.get(self._name)
+        return served, make_service(served, served.manifest.actor)
+
+    def __call__(self, session: str) -> ActorProtocol:
+        if self._repository.get(self._name) is not self._made[0]:
+            self._made = self._make()  # its sessions could not go on with the new export
+        actor: ActorProtocol = self._made[1](session)
+        return actor
