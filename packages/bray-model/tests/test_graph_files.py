@@ -295,7 +295,7 @@ def test_what_cannot_be_read_is_refused(graph, words):
 
 
 def test_a_field_for_each_byte_costs_seconds_not_minutes(monkeypatch):
-    monkeypatch.setattr("bray_model.export.graph_files._MAX_FIELDS", 1000)
+    monkeypatch.setattr("bray_model.export_files.graph_files._MAX_FIELDS", 1000)
     with pytest.raises(ExportError, match="more than 1,000 fields"):
         external_files(b"\x3a\x00" * 2000 + b"\x32\x08location", "x")
 

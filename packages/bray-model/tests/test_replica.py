@@ -270,7 +270,7 @@ def test_without_shared_memory_replicas_wait_at_the_store_or_their_relay(make, m
     def full(nbytes):
         raise ConfigError("shared memory is full")
 
-    monkeypatch.setattr("bray_model.distributed.weight_board.WeightsWriter", full)
+    monkeypatch.setattr("bray_model.distributed.weight_store.WeightsWriter", full)
     cluster = make()
     one = cluster.replica(stamp=cluster.stamp)
     others = [cluster.replica("home"), cluster.replica("far")]

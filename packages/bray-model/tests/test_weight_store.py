@@ -111,7 +111,7 @@ def test_without_room_in_shared_memory_replicas_ask(make, monkeypatch, caplog):
     def full(nbytes):
         raise ConfigError(f"weights: {nbytes} bytes of shared memory are needed")
 
-    monkeypatch.setattr("bray_model.distributed.weight_board.WeightsWriter", full)
+    monkeypatch.setattr("bray_model.distributed.weight_store.WeightsWriter", full)
     store = make()
     assert store.shared() is None
     store.put(stamp(4), block(4), "me")

@@ -111,7 +111,7 @@ class Clones(Generic[ModelT]):
 
         Raises:
             ConfigError: the name is not plain.
-            AlreadyExistsError: it is taken.
+            AlreadyExistsError: A clone has the name already.
         """
         with self._lock:
             self._check_open()

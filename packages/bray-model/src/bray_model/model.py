@@ -34,14 +34,15 @@ class Model:
     and `publish` called from any thread.
 
     Args:
-        module: a torch module, which is copied, or the folder of an export, which needs no torch.
-        example_inputs: for a module: the tuple of its arguments (or its only argument), nested
+        module: Torch module, which is copied, or the folder of an export, which needs no torch.
+        example_inputs: Inputs of a module: the tuple of its arguments (or its only one), nested
             arrays or tensors with batch dimension `[B, ...]`.
-        name: for messages, threads and exports.
-        config: batching, memory and retention.
-        directory: where `checkpoint` writes, below `versions/`, and clones below `clones/<name>/`.
+        name: Name in messages, threads and exports.
+        config: Batching, memory and retention.
+        directory: Folder in which `checkpoint` writes below `versions/`, and clones below
+            `clones/<name>/`.
             The newest version there is taken up, and the numbering goes on from it.
-        state: recurrent inputs that the model keeps for a session: input → the output that it
+        state: Recurrent inputs that the model keeps for a session: input → the output that it
             comes from, such as `{"inputs[1]": "outputs/state"}`. An export brings its own.
 
     Raises:
@@ -142,7 +143,7 @@ class Model:
     async def forward(
         self, *inputs: Nested, batch: bool = False, session: str | None = None
     ) -> Nested:
-        """`infer` without the version."""
+        """Answer as `infer` does, without the version."""
         return (await self.infer(*inputs, batch=batch, session=session)).outputs
 
     def __call__(self, *inputs: Nested, batch: bool = False, session: str | None = None) -> Nested:
@@ -173,8 +174,8 @@ class Model:
         """Make a copy of `weights` current from the next batch on, and return its version.
 
         Args:
-            weights: name → array, as in the module's `state_dict()`.
-            version: the number, for a copy of another model; by default the next one.
+            weights: Name → array, with the names of the module's `state_dict()`.
+            version: Number of the version, for a copy of another model; None: the next one.
 
         Raises:
             SpecError: a name, shape or dtype differs, or a number is not finite; names the
@@ -187,7 +188,7 @@ class Model:
         """Wait until `self.version >= version` and return it.
 
         Raises:
-            DeadlineError: it was not within `timeout_s` seconds.
+            DeadlineError: The version did not come within `timeout_s` seconds.
             ClosedError: the model was closed.
         """
         self._check_open()
@@ -208,7 +209,8 @@ class Model:
             None where the model has no directory: nothing is written.
 
         Raises:
-            CheckpointError: it cannot be written, such as on a full disk; what was there stays.
+            CheckpointError: The file cannot be written, for instance since the disk is full; what
+                was there stays.
         """
         return self._versions.checkpoint()
 
@@ -218,9 +220,9 @@ class Model:
         The next `publish` still continues after the newest number ever used.
 
         Raises:
-            VersionNotFoundError: it is not on disk; names those that are.
-            SpecError: its weights are not this module's, or not finite.
-            CodecError: its file is broken.
+            VersionNotFoundError: The version is not on disk; names those that are.
+            SpecError: The weights are not this module's, or not finite.
+            CodecError: The version's file is broken.
         """
         return self._versions.load(version)
 
@@ -238,7 +240,7 @@ class Model:
         """Keep a version on disk whatever `retention` says, or no longer.
 
         Raises:
-            VersionNotFoundError: it is not on disk; names those that are.
+            VersionNotFoundError: The version is not on disk; names those that are.
             ConfigError: the model has no directory.
         """
         self._versions.stored().pin(version, pinned)
@@ -252,13 +254,13 @@ class Model:
         is shared in memory. A clone is there until it, or this model, is closed.
 
         Args:
-            version: -1 is the current one; any other than the current is on disk.
-            name: unique among the clones of this model; what the clone has on disk stays, and
+            version: -1: the current one; any other than the current is on disk.
+            name: Name, unique among the clones of this model; what the clone has on disk stays, and
                 `get_clone` finds it, also after a restart. None: `<name>-v<version>`, and what it
                 has on disk goes when it is closed.
 
         Raises:
-            VersionNotFoundError: it is neither current nor on disk.
+            VersionNotFoundError: The version is neither current nor on disk.
             AlreadyExistsError: there is a clone of that name; `get_clone` looks it up.
             ConfigError: the name is not plain letters, digits, `.`, `_` and `-`.
         """
@@ -281,9 +283,9 @@ class Model:
         it, and closing this model does not close it.
 
         Args:
-            read: gives the weights, whenever an engine needs them.
-            version: their number.
-            name: for messages.
+            read: Returns the weights, whenever an engine needs them.
+            version: Number of the weights.
+            name: Name in messages.
         """
         return self._derive(name, self._versions.reading(version, read), None)
 
@@ -291,7 +293,7 @@ class Model:
         """Look up a clone; one that is only on disk is reopened with its newest version.
 
         Raises:
-            NotFoundError: there is none of that name; names those that are.
+            NotFoundError: The model has no clone of that name; names those that it has.
         """
 
         def reopen(name: str, directory: Path | None) -> Model:
@@ -313,7 +315,7 @@ class Model:
         """Write the current version as an ONNX export and compare it with the module.
 
         Args:
-            directory: the folder to make; an older export there is replaced when all went well.
+            directory: Folder to make; an older export there is replaced when all went well.
             actor: `{"name": ..., "config": {...}}`: what `bray serve` shall answer with.
             random_outputs: names of outputs that the module draws at random, or computes from
                 what it drew, such as `("outputs/action",)`: they are not compared.

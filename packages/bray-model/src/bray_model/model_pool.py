@@ -26,7 +26,7 @@ PoolMember = TypeVar("PoolMember", bound=str | NamedMember)
 
 @dataclass(slots=True)
 class _Results:
-    """Of the games against one member."""
+    """Results of the games against one member."""
 
     weight: float
     games: float = 0.0
@@ -52,11 +52,13 @@ class ModelPool(Generic[PoolMember]):
     all factors are zero, as when every game was won, the weights alone count.
 
     Args:
-        rule: how results count.
-        power: of `hard`; 0 and above, larger ones favour the hardest. Typical: 1 to 4.
-        decay: what earlier games against a member still count after each further one, so that
-            results follow a policy that learns; 1 forgets nothing.
-        seed: of the draws; None: another one every time.
+        rule: How results count: see above.
+        power: Exponent of the rule `hard`, 0 or more. 0 ignores the results, large values draw
+            almost only the hardest member, which then is overfitted to. Typical: 1 to 4.
+        decay: Factor on earlier games against a member after each further one: results then follow
+            a policy that learns. 1 forgets nothing, small values follow chance. Typical: 0.95 to
+            1.
+        seed: Seed of the draws; None: another one every time.
 
     Raises:
         ConfigError: a value is out of range.
@@ -157,8 +159,8 @@ class ModelPool(Generic[PoolMember]):
         """Take up what `state` returned; its members have been added, others may have been too.
 
         Raises:
-            NotFoundError: a member of it is not in the pool.
-            ConfigError: it is not a pool's state; the pool stays as it is.
+            NotFoundError: A member of the state is not in the pool.
+            ConfigError: `state` is not a pool's state; the pool stays as it is.
         """
         try:
             members = {name: _Results(**results) for name, results in state["members"].items()}

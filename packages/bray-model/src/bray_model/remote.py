@@ -56,19 +56,20 @@ class RemoteModel(ModelHandle["RemoteModel"]):
     process at a time may publish.
 
     Args:
-        name: unique in the cluster.
-        module: as for `Model`, and it must be picklable.
-        example_inputs: as for `Model`.
-        config: as for `Model`.
-        state: as for `Model`.
-        directory: where `checkpoint` writes; the newest version there is taken up.
+        name: Name, unique in the cluster.
+        module: Module of the `Model`; it must be picklable.
+        example_inputs: Example inputs of the `Model`.
+        config: Config of the `Model`.
+        state: Recurrent inputs of the `Model`.
+        directory: Folder in which `checkpoint` writes; the newest version there is taken up.
         placement: where rows are computed. `caller`: in a replica in each process that uses the
             handle. `workers`: in inference workers, reached over TCP; those need the module, the
             caller does not. `proxy`: the same, but joined into batches by the caller first, for
             one with many requests at a time.
-        num_workers: inference workers.
-        host: address that they bind. `127.0.0.1`: they run on this node, for callers on it. None:
-            they run on any node and bind its address in the cluster, for callers on all nodes.
+        num_workers: Number of inference workers.
+        host: Address that the inference workers bind. `127.0.0.1`: they run on this node, for
+            callers on it. None: they run on any node and bind its address in the cluster, for
+            callers on all nodes.
 
     Raises:
         AlreadyExistsError: the cluster has a model of that name; `RemoteModel.get` looks it up.
@@ -136,7 +137,7 @@ class RemoteModel(ModelHandle["RemoteModel"]):
         """Look up a model by name; clones are found by `get_clone` of their model.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: The cluster has no model of that name.
         """
         try:
             pool = WorkerPool.get(_pool_name(name))
@@ -176,7 +177,7 @@ class RemoteModel(ModelHandle["RemoteModel"]):
 
 
 class _Link:
-    """A store seen from this process: `bray_model.distributed.store_link.StoreLink`."""
+    """A store seen from this process; implements `bray_model.distributed.store_link.StoreLink`."""
 
     def __init__(self, pool: WorkerPool, model: str) -> None:
         self._pool = pool
@@ -233,7 +234,7 @@ class _Link:
 
 
 class _RelayMaker:
-    """`bray_model.distributed.store_link.RelayMaker`, in the process of the store."""
+    """Starts relays on Ray; implements `bray_model.distributed.store_link.RelayMaker`."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -255,7 +256,7 @@ class _RelayMaker:
 
 
 class _Attachments:
-    """What this process has of each model, by uid."""
+    """Attachments of this process to models, by uid."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -38,10 +38,10 @@ class Signature:
     """Input → the output that it comes from in a session's next call; paths of leaves, or of
     trees of the same structure: `{"inputs[1]": "outputs/state"}`."""
     state_leaves: tuple[tuple[int, int], ...] = field(init=False, repr=False, compare=False)
-    """The same as numbers of leaves, ascending by input."""
+    """State as pairs of leaf numbers (input, output), ascending by input."""
     input_tree: TreeSpec = field(init=False, repr=False, compare=False)
     given_tree: TreeSpec = field(init=False, repr=False, compare=False)
-    """Of the inputs that are no state: what a call of a session gives."""
+    """Spec of the inputs that are no state: those that a call of a session gives."""
     output_tree: TreeSpec = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -111,7 +111,7 @@ def state_leaves(
     """Return the numbers of the leaves, (input, output), ascending by input.
 
     Args:
-        state: input → output; each the path of a leaf, or of a tree of the same structure.
+        state: Input → output; each the path of a leaf, or of a tree of the same structure.
 
     Raises:
         SpecError: a path is unknown, two leaves differ, an input is named twice, or no input is

@@ -22,11 +22,11 @@ class TreeSpec:
     """Checks trees against a spec without batch dimension.
 
     Args:
-        spec: nested `ArraySpec`.
-        name: what the paths of leaves begin with, such as `inputs`.
+        spec: Nested `ArraySpec`.
+        name: Beginning of the paths of leaves, such as `inputs`.
 
     Raises:
-        SpecError: no leaf at all, or a dtype that is neither bool nor a number.
+        SpecError: The tree has no leaf at all, or a dtype that is neither bool nor a number.
     """
 
     def __init__(self, spec: Nested, name: str) -> None:
@@ -97,7 +97,7 @@ class TreeSpec:
         return int(rows)
 
     def _checked(self, tree: Nested, lead: tuple[None, ...], other: str) -> Leaves:
-        """The slow way: finds the message; also lets numpy scalars pass as arrays."""
+        """Check slowly: this finds the message, and lets numpy scalars pass as arrays."""
         try:
             nested.check(tree, self.spec, lead, self.name)
         except SpecError as error:

@@ -20,7 +20,7 @@ from bray_model.batching.executor import BatchRequest
 from bray_model.config import ModelConfig
 
 _TRUST = 0.3
-"""Of a measurement, against those before it."""
+"""Weight of a new measurement against those before it."""
 
 RunBatch = Callable[[Sequence[BatchRequest]], list[Answer | Exception]]
 
@@ -41,11 +41,11 @@ class Batcher:
     forward that fails fails its callers with the error; a bad request among good ones fails alone.
 
     Args:
-        loop: where callers wait.
-        run: answers requests, blocking.
-        config: batch size, wait, queue bound.
-        pool: the thread that runs `run`, where that is not quick enough for the loop.
-        name: of the model, for messages.
+        loop: Event loop on which callers wait.
+        run: Answers requests, blocking.
+        config: Batch size, wait, queue bound.
+        pool: Thread that calls `run` where that is not quick enough for the loop.
+        name: Name of the model, for messages.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Batcher:
         self._rows = 0
         self._running = False
         self._run_us = math.inf
-        """What batches take of late."""
+        """Recent time of a batch, in microseconds."""
         self._timer: asyncio.Handle | None = None
         self._closed = False
 
@@ -74,7 +74,8 @@ class Batcher:
 
         Raises:
             CapacityError: too many rows wait.
-            DeadlineError: no answer within `timeout_s` of the config; it leaves the queue.
+            DeadlineError: no answer came within `timeout_s` of the config; the request leaves the
+                queue.
             ClosedError: the model was closed.
             Exception: whatever the forward raised.
         """
@@ -103,7 +104,7 @@ class Batcher:
             _fail(self._queue.popleft().future, self._closed_error())
 
     def close_soon(self) -> None:
-        """`close` from any thread."""
+        """Close it from any thread, soon."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self.loop.call_soon_threadsafe(self.close)
 
@@ -197,7 +198,7 @@ class Batcher:
         self._run_us = max(run_us, before + _TRUST * (run_us - before))
 
     def _work(self, batch: list[_Waiter]) -> None:
-        """Runs in the pool's thread."""
+        """Run a batch in the pool's thread."""
         result = self._attempt(batch)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self.loop.call_soon_threadsafe(self._done, batch, *result)
@@ -219,10 +220,12 @@ class Batcher:
 
 
 class LoopBatchers:
-    """Thread-safe; made when a loop first asks, dropped when it is closed.
+    """One batcher for each event loop from which a model is asked. Thread-safe.
+
+    A loop gets its batcher when it first asks; a closed loop loses it.
 
     Args:
-        run, config, pool, name: as for a `Batcher`.
+        run, config, pool, name: Arguments of each `Batcher`.
     """
 
     def __init__(

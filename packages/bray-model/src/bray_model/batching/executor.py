@@ -48,13 +48,13 @@ class BatchRequest:
 
 
 class BatchExecutor:
-    """The version to use next, and what it runs on. Thread-safe, blocking.
+    """Runs batches with the version that is current. Thread-safe, blocking.
 
     Args:
-        engine: owned from now on; holds the weights of `current`.
-        signature: what the engine takes and gives.
-        config: batch size, padding, memory for versions.
-        current: what the engine holds.
+        engine: Engine that holds the weights of `current`; owned from now on.
+        signature: Inputs and outputs of the engine.
+        config: Batch size, padding, memory for versions.
+        current: Version that the engine holds.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ def run_or_split(
     """Run a batch; where that fails, each request by itself: its error stands in its place.
 
     Raises:
-        Exception: that of the only request.
+        Exception: There is one request only, and it failed.
     """
     try:
         return run(requests)

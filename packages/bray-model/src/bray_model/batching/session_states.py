@@ -50,9 +50,9 @@ class SessionStates:
     """The states of one model's sessions. Thread-safe.
 
     Args:
-        signature: says which inputs are the state, and which outputs they come from.
-        config: how many sessions are kept, and for how long.
-        name: of the model, for messages.
+        signature: Says which inputs are the state, and which outputs they come from.
+        config: Number of sessions that are kept, and for how long.
+        name: Name of the model, for messages.
     """
 
     def __init__(self, signature: Signature, config: ModelConfig, name: str) -> None:
@@ -81,10 +81,10 @@ class SessionStates:
         """Begin a request; a session that is new, or was dropped, begins with zeros.
 
         Args:
-            session: its name.
-            inputs: one row of all inputs but the state.
-            batch: not for sessions.
-            must_exist: a session that is not known is an error.
+            session: Name of the session.
+            inputs: One row of all inputs but the state.
+            batch: Whether the caller passed a batch, which a session does not take.
+            must_exist: Whether a session that is not known is an error.
 
         Raises:
             ConfigError: the model has no state, or `batch` is set.

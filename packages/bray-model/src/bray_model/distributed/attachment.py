@@ -16,12 +16,14 @@ from bray_model.versions.weights import WeightsStamp
 
 
 class Attachment:
-    """Makes each part when it is first used; all handles of a model in a process share one.
+    """A process's part of a remote model: a replica, or a way to its inference workers.
+
+    Each part is made when it is first used; all handles of a model in a process share them.
 
     Args:
-        blueprint: of the model.
-        link: to its store.
-        model: what the replica is made of, where there is one already.
+        blueprint: Blueprint of the model.
+        link: Way to the model's store.
+        model: Model that the replica is made of, where there is one already.
     """
 
     def __init__(self, blueprint: Blueprint, link: StoreLink, model: Model | None = None) -> None:
@@ -59,7 +61,7 @@ class Attachment:
 
         Args:
             clone: name of a clone; None: the model itself.
-            frozen: the clone's version.
+            frozen: Version of the clone.
 
         Raises:
             NotFoundError: the model has no such clone.

@@ -35,7 +35,7 @@ class Blueprint:
     placement: Placement = "caller"
     num_workers: int = 1
     token: str = ""
-    """Of the inference workers."""
+    """Token that the inference workers ask for."""
 
     def versions(self) -> VersionStore:
         """Return the versions on disk.
@@ -57,7 +57,7 @@ class CloneEntry:
     name: str
     version: int
     block: Block | None
-    """Its weights, where they are not on disk."""
+    """Weights of the version, where they are not on disk."""
 
 
 def check_placement(placement: str, num_workers: int) -> None:

@@ -32,10 +32,10 @@ class ClientModel:
     """Sends each request to a worker, which joins it with those of others. Thread-safe.
 
     Args:
-        blueprint: of the model.
-        workers: as this process calls them.
+        blueprint: Blueprint of the model.
+        workers: Way to the inference workers.
         clone: name of a clone; None: the model itself.
-        frozen: the clone's version.
+        frozen: Version of the clone.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class ClientModel:
     async def _compute_in(self, session: str, inputs: tuple[Nested, ...]) -> _Computed:
         """The same where a worker has the state."""
         body = encode_turn(session, inputs, self._clone, self._sequence)
-        return self._taken(await self._workers.ask_keeper(self._key(session), body))
+        return self._taken(await self._workers.ask_owner(self._key(session), body))
 
     @property
     def _sequence(self) -> int:

@@ -91,12 +91,12 @@ class InferenceService:
 
 
 class InferenceWorker:
-    """Hosts the service; listens from its first moment on, also one that replaces another.
+    """Hosts an `InferenceService`; listens as soon as it is made, also in place of another.
 
     Args:
-        replica: of this process.
-        host: address to bind.
-        token: that callers need.
+        replica: Replica of this process.
+        host: Address to bind.
+        token: Token that callers must show.
     """
 
     def __init__(self, replica: Replica, host: str, token: str) -> None:

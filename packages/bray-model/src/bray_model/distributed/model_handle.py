@@ -114,7 +114,7 @@ class ModelHandle(Generic[H]):
         The next `publish` still continues after the newest number ever used.
 
         Raises:
-            VersionNotFoundError: it is not on disk; names those that are.
+            VersionNotFoundError: The version is not on disk; names those that are.
             ConfigError: the model has no directory, another process published meanwhile, or this
                 is a clone.
         """
@@ -144,7 +144,7 @@ class ModelHandle(Generic[H]):
 
         Raises:
             AlreadyExistsError: the model has a clone of that name.
-            VersionNotFoundError: it is neither current nor on disk.
+            VersionNotFoundError: The version is neither current nor on disk.
         """
         replica = self._attached().replica()
         if self._clone is None:

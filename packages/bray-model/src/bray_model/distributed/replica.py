@@ -35,13 +35,13 @@ logger = logging.getLogger(__name__)
 
 
 class Replica:
-    """Publishes to its store and takes what others publish, in a thread. Thread-safe.
+    """A model that publishes to its store and takes what others publish, in a thread. Thread-safe.
 
     Args:
-        blueprint: of the model.
-        model: of this process; owned from now on.
-        link: to the store.
-        stamp: of the weights that `model` holds; None: they are taken from the store first.
+        blueprint: Blueprint of the model.
+        model: Model of this process; owned from now on.
+        link: Way to the store.
+        stamp: Stamp of the weights that `model` holds; None: they are taken from the store first.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Replica:
         """Take the store's weights, also of one that dies meanwhile.
 
         Raises:
-            WorkerLostError: it was not back in time, or the model was closed.
+            WorkerLostError: The store was not back in time, or the model was closed.
         """
         deadline = time.monotonic() + _PUBLISH_S
         while True:
@@ -90,7 +90,7 @@ class Replica:
 
     @property
     def stamp(self) -> WeightsStamp:
-        """Of the weights that the model holds, or is about to take."""
+        """Stamp of the weights that the model holds, or is about to take."""
         return self._stamp
 
     @property

@@ -42,7 +42,7 @@ _TRIES = 1000
 
 
 class _Mapped:
-    """The file of both sides."""
+    """The file as both sides map it."""
 
     def __init__(self, file: int, path: Path, nbytes: int, protection: int) -> None:
         self.path = path
@@ -92,7 +92,7 @@ class WeightsWriter(_Mapped):
     """Publishes versions of a packed block. One at a time has a file.
 
     Args:
-        nbytes: of the block.
+        nbytes: Size of the block in bytes.
 
     Raises:
         ConfigError: `nbytes` is less than 1, or shared memory has no room: says how much is needed.
@@ -122,7 +122,7 @@ class WeightsWriter(_Mapped):
         """Make a block the newest.
 
         Raises:
-            SpecError: it has another size.
+            SpecError: The block has another size.
             ConfigError: the stamp is not newer.
             ClosedError: the writer was closed.
         """
@@ -157,7 +157,7 @@ class WeightsReader(_Mapped):
     """Reads what a `WeightsWriter` of this node publishes.
 
     Args:
-        path: the writer's.
+        path: File of the writer.
 
     Raises:
         NotFoundError: there is no such file, or it is no file of weights.
@@ -193,7 +193,7 @@ class WeightsReader(_Mapped):
         """Copy the newest block; return it with its stamp.
 
         Args:
-            out: where to; by default a new block.
+            out: Block to copy to; None: a new one.
 
         Raises:
             NotFoundError: nothing was published yet.

@@ -12,8 +12,8 @@ class WeightSource(Protocol):
         """Call a method of it.
 
         Raises:
-            WorkerLostError: it died.
-            DeadlineError: no answer in time.
+            WorkerLostError: The store or relay died.
+            DeadlineError: No answer came in time.
         """
         ...
 
@@ -51,7 +51,7 @@ class StoreLink(WeightSource, Protocol):
         """Return the address of an inference worker; waits for one that is being replaced.
 
         Raises:
-            WorkerLostError: it was not in time.
+            WorkerLostError: The worker was not replaced in time.
             ClosedError: the model was closed.
         """
         ...
@@ -75,7 +75,7 @@ class Relay(WeightSource, Protocol):
 
     @property
     def name(self) -> str:
-        """What `StoreLink.relay` looks it up by."""
+        """Name by which `StoreLink.relay` looks it up."""
         ...
 
     def close(self) -> None:

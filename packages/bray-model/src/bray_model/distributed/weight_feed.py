@@ -16,20 +16,20 @@ from bray_model.versions.weights import WeightsStamp
 _POLL_S = 10.0
 _GRACE_S = 20.0
 _LOOK_S = 0.001
-"""Between two looks into shared memory."""
+"""Pause between two looks into shared memory."""
 _ALIVE_S = 0.1
-"""Between two looks whether its writer lives."""
+"""Time between two checks that its writer lives."""
 _RETRY_S = 0.2
 _LOCATE_S = 150.0
 """A relay may have to be started first."""
 
 
 class WeightFeed:
-    """Used by one thread.
+    """Waits for newer weights for one replica. Used by one thread.
 
     Args:
-        link: to the store.
-        stopped: ends a wait.
+        link: Way to the store.
+        stopped: Ends a wait when it is set.
     """
 
     def __init__(self, link: StoreLink, stopped: threading.Event) -> None:

@@ -1,4 +1,4 @@
-"""One per node without the store: gets each version once, and gives it to the node's replicas."""
+"""The relay of a node without the store: gets each version once, for the node's replicas."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class WeightRelay:
     """Follows its parent in the tree of relays, in a thread; a parent that dies is replaced.
 
     Args:
-        link: to the store.
-        name: its own.
-        model: name of the model.
+        link: Way to the store.
+        name: Name of the relay.
+        model: Name of the model.
 
     Raises:
         WorkerLostError: the store died.

@@ -40,8 +40,8 @@ class WeightBoard:
     """Holds one set of weights as a packed block. Thread-safe.
 
     Args:
-        name: of the model, for messages.
-        stamp, block: what to begin with.
+        name: Name of the model, for messages.
+        stamp, block: Weights to begin with.
     """
 
     def __init__(self, name: str, stamp: WeightsStamp, block: Block) -> None:
@@ -61,7 +61,7 @@ class WeightBoard:
 
     @property
     def stamp(self) -> WeightsStamp:
-        """Of the newest weights."""
+        """Stamp of the newest weights."""
         return self._stamp
 
     @property
@@ -91,7 +91,7 @@ class WeightBoard:
         wait, or the store was restarted and the caller holds newer weights than it.
 
         Raises:
-            ClosedError: it was closed.
+            ClosedError: The board was closed.
         """
         with self._changed:
             if self._stamp.sequence == held and self._num_waiting < MAX_WAITING_POLLS:
@@ -124,9 +124,9 @@ class WeightStore:
     them has what there is to begin with.
 
     Args:
-        name: of the model.
-        relays: how to make one.
-        width: of the tree of relays.
+        name: Name of the model.
+        relays: Starts a relay on a node.
+        width: Largest number of relays that get a version from the same process.
     """
 
     def __init__(self, name: str, relays: RelayMaker, width: int = WIDTH) -> None:
@@ -256,7 +256,7 @@ class WeightStore:
         """Read a version from disk, for a process that does not see the model's directory.
 
         Raises:
-            VersionNotFoundError: it is not there.
+            VersionNotFoundError: The version is not on disk.
         """
         if (store := self._versions()) is None:
             raise VersionNotFoundError(f"version {version}: model {self._name!r} has no directory")

@@ -1,4 +1,4 @@
-"""What a model is made of, opened from a torch module or from an export."""
+"""The network of a model, opened from a torch module or from an export."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def read_weights(path: Path, manifest: Manifest) -> Weights:
     """Read the weights that an export holds beside its graphs.
 
     Raises:
-        ExportError: its file is absent or broken, or holds NaN.
+        ExportError: The file of the weights is absent or broken, or holds NaN.
     """
     import safetensors.numpy
 

@@ -39,9 +39,9 @@ class EngineCache:
     copying a torch module takes longer than loading weights into one.
 
     Args:
-        engine: the root's, owned from now on.
-        current: what it holds.
-        cache_bytes: weights that the other engines may hold together; one engine always may.
+        engine: Engine of the root, owned from now on.
+        current: Version that the engine holds.
+        cache_bytes: Bytes of weights that the other engines may hold together; one always may.
     """
 
     def __init__(self, engine: Engine, current: VersionWeights, cache_bytes: int) -> None:
@@ -51,11 +51,11 @@ class EngineCache:
         nbytes = sum(array.nbytes for array in weights.values())
         self._capacity = max(1, cache_bytes // max(1, nbytes))
         self._engines: OrderedDict[int, tuple[VersionWeights, Engine]] = OrderedDict()
-        """By the identity of what they hold, the least recently used first."""
+        """Engines by the identity of the version that they hold, the least recently used first."""
         self._spares: list[Engine] = []
-        """Those that nobody uses any more."""
+        """Engines that nobody uses any more."""
         self._users: dict[object, VersionWeights] = {}
-        """What each clone ran with last."""
+        """Version that each clone ran with last."""
 
     @property
     def num_engines(self) -> int:
@@ -76,7 +76,7 @@ class EngineCache:
         """Return an engine with the weights of `current`, to be used before the next call.
 
         Args:
-            user: who asks; what it asked for before is kept no longer for its sake.
+            user: Clone that asks; the version that it asked for before is kept no longer for it.
 
         Raises:
             Exception: whatever reading the weights raised.

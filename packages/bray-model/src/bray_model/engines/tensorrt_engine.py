@@ -32,11 +32,11 @@ class TensorRTEngine:
     `exchange.onnx`: every version of a network shares one plan, and weights are refitted into it.
 
     Args:
-        graph: the serialised model.
-        signature: what it takes and gives.
-        exchange: the same model with its weights as inputs; None: they are fixed.
-        weights: those that the graph holds, for `exchange`.
-        max_batch_size: rows of a forward at most.
+        graph: Serialised model.
+        signature: Inputs and outputs of the graph.
+        exchange: The same model with its weights as inputs; None: they are fixed.
+        weights: Weights that the graph holds, for `exchange`.
+        max_batch_size: Largest number of rows of a forward.
 
     Raises:
         ConfigError: there is no GPU.
@@ -99,7 +99,7 @@ class TensorRTEngine:
 
         Raises:
             ConfigError: the weights are fixed.
-            ExportError: TensorRT does not take them.
+            ExportError: TensorRT does not take the weights.
         """
         if self._exchange is None:
             raise ConfigError("the weights of this export are fixed: export again")

@@ -38,7 +38,7 @@ class Measurement:
     num_threads: int
     batch_size: int
     median_us: float
-    """Of one forward."""
+    """Median time of one forward in microseconds."""
 
     @property
     def rows_per_s(self) -> float:
@@ -121,7 +121,7 @@ def recommend(
     """Return the backend, the fewest threads and the smallest batch near the most rows/s.
 
     Args:
-        measured: the float graph (`FLOAT`) and quantised ones.
+        measured: Measurements of the float graph (`FLOAT`) and of quantised ones.
         agreement: backend → share of decisions that are the float graph's. One with less than
             0.99, or without, is not recommended, nor one that is less than 1.2 times as fast.
     """

@@ -99,10 +99,10 @@ class GraphReport:
     """A quantised graph beside the float graph of the same export."""
 
     kind: str
-    """As `bray quantize` calls it, such as `int8`."""
+    """Kind of the graph in the words of `bray quantize`, such as `int8`."""
     inputs: str
-    """What both were run on: `calibration`, `held-out calibration` (rows that showed no range) or
-    `random`."""
+    """Inputs that both were run on: `calibration`, `held-out calibration` (rows that showed no
+    range) or `random`."""
     num_rows: int
     outputs: tuple[OutputAgreement, ...]
     share: float | None = None
@@ -154,7 +154,7 @@ def check_tolerance(tolerance: float | None) -> None:
     """Check a relative error that somebody allows.
 
     Raises:
-        ConfigError: it is no number between 0 and 1, without both.
+        ConfigError: The tolerance is no number between 0 and 1, without both.
     """
     is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
     if tolerance is not None and not (is_number and 0 < tolerance < 1):
@@ -177,11 +177,11 @@ class ExportReport:
     rtol: float
     atol: float
     outputs: tuple[OutputError, ...]
-    """Those that were compared: all but `random_outputs`."""
+    """Outputs that were compared: all but `random_outputs`."""
     random_outputs: tuple[str, ...] = ()
     """Outputs that the graph draws at random."""
     latency: tuple[Measurement, ...] = ()
-    """Of a forward of the module in torch and of the graph, where the export was made."""
+    """Time of a forward of the module in torch and of the graph, where the export was made."""
     quantized: tuple[GraphReport, ...] = ()
     """The graphs that `bray quantize` added, beside the float one."""
 
@@ -199,10 +199,10 @@ class ExportReport:
         """Check that no output is further from the module's than allowed.
 
         Args:
-            tolerance: largest relative error; None: `rtol`.
+            tolerance: Largest relative error; None: `rtol`.
 
         Raises:
-            ExportError: one is; names it.
+            ExportError: An output is further away; names it.
             ConfigError: the tolerance is out of range.
         """
         check_tolerance(tolerance)
@@ -251,7 +251,7 @@ class ExportReport:
         """Read what `to_json` wrote for the export in the folder `path`.
 
         Raises:
-            ExportError: it is malformed.
+            ExportError: The report is malformed.
         """
         try:
             content = json.loads(data)

@@ -71,11 +71,11 @@ def export(
     """Write an export to the folder `path`, whole or not at all.
 
     Args:
-        definition: the network.
-        path: the folder.
-        name: of the model.
-        actor: what `bray serve` shall answer with.
-        weights: to export in place of the definition's own.
+        definition: Network to export.
+        path: Folder to make.
+        name: Name of the model.
+        actor: Actor that `bray serve` shall answer with.
+        weights: Weights in place of the definition's own.
         random_outputs: names of outputs that are not compared.
         tolerance: relative error that an output may have; None: 1e-3, of a module that computes
             in float16 2e-2, in bfloat16 1e-1.

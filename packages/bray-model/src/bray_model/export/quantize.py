@@ -44,7 +44,7 @@ def quantize(
     at once, or stays as it was. The graph's weights are fixed, its inputs and outputs unchanged.
 
     Args:
-        export: the folder.
+        export: Folder of the export.
         kind: `int8` (weights and activations), `int8-dynamic` (weights; activations while it
             runs) or `float16` (for GPUs).
         calibration: inputs as the model will see them, some hundred rows, which are kept in

@@ -31,11 +31,11 @@ def check_rows(
     A server joins rows of different callers to a batch: what another asks must change nothing.
 
     Args:
-        run: the network.
-        inputs: rows `[B, ...]` that differ, 8 or more.
-        paths: paths of the outputs to compare.
-        rtol: largest relative error of an output that is the same.
-        atol: likewise, where an output is near zero.
+        run: Forward of the network.
+        inputs: Rows `[B, ...]` that differ, 8 or more.
+        paths: Paths of the outputs to compare.
+        rtol: Largest relative error of an output that is the same.
+        atol: Largest absolute error where an output is near zero.
 
     Raises:
         ExportError: an output depends on the other rows, or the network takes no row alone.

@@ -28,10 +28,10 @@ def trial_inputs(
     Where it takes none of those tried, integers are drawn from the example.
 
     Args:
-        run: the network.
-        example: inputs `[B, ...]` that it takes.
-        rows: how many to return.
-        seed: seed of the numbers drawn.
+        run: Forward of the network.
+        example: Inputs `[B, ...]` that it takes.
+        rows: Number of rows to return.
+        seed: Seed of the numbers drawn.
     """
     example = resize(example, rows)
     for inputs in _drawn(example, seed):
@@ -67,8 +67,8 @@ def read_calibration(file: Path, signature: Signature) -> list[tuple[Nested, ...
     """Read a model's inputs from an npz of arrays `[N, ...]` by leaf path, in batches.
 
     Raises:
-        ConfigError: it is no npz of plain arrays, or has other names or numbers of rows; names
-            what is missing. Dtypes and shapes are left to `quantize`.
+        ConfigError: The file is no npz of plain arrays, or has other names or numbers of rows;
+            names what is missing. Dtypes and shapes are left to `quantize`.
     """
     tree = signature.input_tree
     try:

@@ -1,4 +1,4 @@
-"""What can be told of an export without the module that it came from."""
+"""Checks of an export that need no module: shapes, batch sizes, exchanged weights."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def validate(export: Path, manifest: Manifest, tolerance: float | None = None) -
     """Run an export on random inputs in several batch sizes; yield what was found to hold.
 
     Args:
-        export: its folder.
-        manifest: the export's manifest.
+        export: Folder of the export.
+        manifest: Manifest of the export.
         tolerance: relative error between results that are the same; None: what the export was
             made with.
 

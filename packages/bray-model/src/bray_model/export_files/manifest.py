@@ -62,7 +62,7 @@ class Recommendation:
     num_threads: int
     max_batch_size: int
     backend: Backend = "auto"
-    """As in `ModelConfig`; a quantised one only if it decides like the graph that it came from."""
+    """Backend as in `ModelConfig`; a quantised one only if it decides like the float graph."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +106,7 @@ class Manifest:
         """Read and check the manifest in the folder `export`; `read_file` checks the rest.
 
         Raises:
-            ExportError: it is absent, malformed or of another format version.
+            ExportError: The manifest is absent, malformed or of another format version.
         """
         path = export / MANIFEST
         if not path.is_file():
@@ -158,8 +158,8 @@ class Manifest:
         """Read a file of the export and compare its checksum.
 
         Raises:
-            ExportError: the manifest does not list it, or it is absent, changed, no plain file or
-                outside the folder.
+            ExportError: The manifest does not list the file, or it is absent, changed, no plain
+                file or outside the folder.
         """
         with self._opened(export, name) as file:
             return file.read()

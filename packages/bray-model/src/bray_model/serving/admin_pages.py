@@ -32,9 +32,9 @@ class AdminPages:
     content type that needs no permission.
 
     Args:
-        publish: makes weights current.
-        host: address that the port listens at.
-        has_token: whether the port asks for a token.
+        publish: Makes weights current.
+        host: Address that the port listens at.
+        has_token: Whether the port asks for a token.
     """
 
     def __init__(

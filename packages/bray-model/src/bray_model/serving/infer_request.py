@@ -48,15 +48,15 @@ class InferRequest:
     """A request for inference, checked against a signature.
 
     Args:
-        body: as it came.
-        json_bytes: the value of `HEADER`, if it came.
-        signature: of the model.
-        max_rows: how many rows one request may have.
-        max_reply_bytes: how large its reply may be, and what the model computes for it.
+        body: Body of the HTTP request.
+        json_bytes: Value of the header `HEADER`, if it came.
+        signature: Signature of the model.
+        max_rows: Largest number of rows of one request.
+        max_reply_bytes: Largest size of its reply, and of what the model computes for it.
 
     Raises:
-        SpecError: it is malformed, or does not fit; names the tensor.
-        CapacityError: it asks for more than one request may have.
+        SpecError: The request is malformed, or does not fit; names the tensor.
+        CapacityError: The request asks for more than one may have.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class InferRequest:
         self._signature = signature
         self._outputs = _wanted(message.outputs, parameters, signature)
         self.timeout_s = read_timeout_s(parameters.timeout)
-        """Within which the client wants its answer; None: it does not say."""
+        """Time within which the client wants its answer; None: it does not say."""
         self.sequence = sequence_step(parameters)
-        """The sequence that it belongs to, with its state here; None: none."""
+        """Step of a sequence whose state is kept here; None: the request is of no sequence."""
         tree = signature.input_tree if self.sequence is None else signature.given_tree
         shapes = _shapes(message.inputs, tree)
         self.num_rows: int = shapes[tree.paths[0]][0]
@@ -86,7 +86,7 @@ class InferRequest:
         if self.sequence is not None:
             leaves = [_only_row(path, leaf) for path, leaf in zip(tree.paths, leaves, strict=True)]
         self.inputs: tuple[Nested, ...] = tree.build(leaves)
-        """The model's, leaves `[B, ...]`; those of a sequence `[...]`, without its state."""
+        """Inputs of the model: leaves `[B, ...]`, of a sequence `[...]` without its state."""
 
     def _check_size(self, path: str, max_rows: int, max_reply_bytes: int) -> None:
         rows, tree = self.num_rows, self._signature.output_tree
@@ -287,11 +287,11 @@ class _Facts(NamedTuple):
     """What each request asks of a tree of tensors."""
 
     specs: dict[str, ArraySpec]
-    """By path."""
+    """Specs by path."""
     binary_bytes: tuple[int, ...]
-    """What a row of each tensor takes."""
+    """Bytes of a row of each tensor in binary."""
     json_bytes: tuple[int, ...]
-    """The same in JSON, at most."""
+    """Largest number of bytes of a row of each tensor in JSON."""
 
 
 @lru_cache(maxsize=64)

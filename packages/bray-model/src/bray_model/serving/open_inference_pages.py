@@ -53,8 +53,8 @@ class OpenInferencePages:
     """Answers clients of the protocol, such as `tritonclient[http]`.
 
     Args:
-        repository: the models.
-        max_reply_bytes: how large the reply to one request may be.
+        repository: Models that are served.
+        max_reply_bytes: Largest size of the reply to one request.
     """
 
     public = frozenset({_LIVE, _READY})

@@ -36,7 +36,7 @@ FileStamp: TypeAlias = tuple[int, int, int]
 
 
 class ServedModel:
-    """What an actor holds in place of a model: each call goes to the one of now.
+    """Stands for the newest model of a name: each call goes to the model that is current then.
 
     A call that runs while the model is replaced is answered by the old one, which lives as long as
     somebody waits for it.
@@ -48,17 +48,17 @@ class ServedModel:
 
     @property
     def model(self) -> Model:
-        """The one that answers now."""
+        """The model that answers now."""
         return self.current[0]
 
     @property
     def manifest(self) -> Manifest:
-        """Of its export."""
+        """Manifest of its export."""
         return self.current[1]
 
     @property
     def name(self) -> str:
-        """The model's."""
+        """Name of the model."""
         return self.manifest.name
 
     @property
@@ -68,7 +68,7 @@ class ServedModel:
 
     @property
     def signature(self) -> Signature:
-        """What it takes and gives."""
+        """Inputs and outputs of the model."""
         return self.model.signature
 
     async def infer(
@@ -78,28 +78,28 @@ class ServedModel:
         session: str | None = None,
         must_exist: bool = False,
     ) -> Answer:
-        """As `Model.infer`; a session's state does not outlive the model that kept it."""
+        """Answer like `Model.infer`; a session's state does not outlive the model that kept it."""
         model = self.model
         return await model.infer(*inputs, batch=batch, session=session, must_exist=must_exist)
 
     def end_session(self, session: str) -> None:
-        """As `Model.end_session`."""
+        """Drop the state of a session; see `Model.end_session`."""
         self.model.end_session(session)
 
     async def forward(self, *inputs: Nested, batch: bool = False) -> Nested:
-        """As `Model.forward`."""
+        """Answer without the version; see `Model.forward`."""
         return (await self.infer(*inputs, batch=batch)).outputs
 
     def publish(self, weights: Weights) -> int:
-        """As `Model.publish`."""
+        """Make new weights current; see `Model.publish`."""
         return self.model.publish(weights)
 
     def checkpoint(self) -> Path | None:
-        """As `Model.checkpoint`: an export has no folder for it."""
+        """Return None: an export has no folder for checkpoints."""
         return self.model.checkpoint()
 
     async def wait_version(self, version: int, timeout_s: float | None = None) -> int:
-        """As `Model.wait_version`."""
+        """Wait for a version; see `Model.wait_version`."""
         return await self.model.wait_version(version, timeout_s)
 
 
@@ -117,8 +117,8 @@ class ExportRepository:
     unless it was the last one of its name.
 
     Args:
-        path: an export, a trial, or a folder of exports; see `find_exports`.
-        config: says how to run an export.
+        path: Export, trial, or folder of exports; see `find_exports`.
+        config: Returns how to run an export.
 
     Raises:
         NotFoundError: there is no export.
@@ -140,7 +140,7 @@ class ExportRepository:
 
     @property
     def names(self) -> list[str]:
-        """Of the models, sorted."""
+        """Names of the models, sorted."""
         return sorted(self._served)
 
     def exports(self) -> dict[Path, Manifest]:
@@ -151,7 +151,7 @@ class ExportRepository:
         """Return the newest of a name; it is replaced when a newer one comes.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: No model of that name is served.
         """
         served = self._served.get(name)
         if served is None:

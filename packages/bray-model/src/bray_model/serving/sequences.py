@@ -41,7 +41,7 @@ class SequenceSteps:
     def __init__(self, repository: ExportRepository) -> None:
         self._repository = repository
         self._owned: OrderedDict[bytes, _Owned] = OrderedDict()
-        """What this worker keeps, by key; what was idle for longest first."""
+        """Sequences that this worker keeps, by key; the one that was idle for longest first."""
 
     async def elsewhere(
         self, name: str, step: SequenceStep, request: PageRequest
@@ -49,12 +49,12 @@ class SequenceSteps:
         """Return the answer of the worker that keeps a sequence; None: answer it here.
 
         Args:
-            name: of the model.
-            step: the sequence's step.
-            request: the request that holds it.
+            name: Name of the model.
+            step: Step of the sequence.
+            request: The request that holds it.
 
         Raises:
-            ServiceError: what that worker answers, or nobody keeps the sequence.
+            ServiceError: That worker refused, or nobody keeps the sequence.
         """
         others = request.others
         if others is None:
@@ -77,7 +77,7 @@ class SequenceSteps:
     async def answer(
         self, name: str, model: Model | ServedModel, asked: InferRequest, request: PageRequest
     ) -> Answer:
-        """Answer a step here. Raises BrayError: as `Model.infer`."""
+        """Answer a step here; raises what `Model.infer` does."""
         step = asked.sequence
         assert step is not None
         try:

@@ -28,11 +28,11 @@ def example(
     """Return a line for a shell that asks a server once.
 
     Args:
-        manifest: tells what the export takes.
-        address: the server's; that of its HTTP port where `of_several` is set.
-        token_env: environment variable with the token that it wants.
-        certificate: what it proves its name with, with TLS.
-        of_several: whether the model must be named, as it is one of several.
+        manifest: Manifest of the export, which tells what it takes.
+        address: Address of the server; that of its HTTP port where `of_several` is set.
+        token_env: Environment variable with the token that it wants.
+        certificate: File of the server's certificate, with TLS.
+        of_several: Whether the model must be named, because several are served.
     """
     address = _reachable(address)
     trusted = _quotable(str(certificate), "certificate.pem") if certificate is not None else ""

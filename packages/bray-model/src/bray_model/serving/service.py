@@ -122,8 +122,8 @@ def make_service(
     """Return what `bray_server.Server` serves for an export.
 
     Args:
-        model: opened from the export.
-        actor: the manifest's. Its name is looked up among the *installed* entry points of
+        model: Model opened from the export.
+        actor: Actor of the manifest. Its name is looked up among the *installed* entry points of
             `bray.actors`; a manifest can choose among them and nothing else.
 
     Raises:

@@ -34,9 +34,9 @@ class SharedPublisher:
     """Publishes to the processes that follow.
 
     Args:
-        path: what they serve.
-        folder: shared with them.
-        config: how they run an export.
+        path: Export, trial or folder that they serve.
+        folder: Folder shared with them.
+        config: Returns how they run an export.
     """
 
     def __init__(self, path: Path, folder: Path, config: Callable[[Manifest], ModelConfig]) -> None:
@@ -45,14 +45,14 @@ class SharedPublisher:
         self._config = config
         self._lock = threading.Lock()
         self._open: dict[str, tuple[WeightsWriter, WeightsCheck, Layout]] = {}
-        """By export: its file, and what its weights are like."""
+        """Digest of an export → its file, and what its weights are like."""
 
     def publish(self, name: str, weights: Weights) -> int:
         """Make a copy of `weights` current in all processes, soon, and return its version.
 
         Raises:
             NotFoundError: no model of that name is served.
-            ConfigError: its weights are fixed.
+            ConfigError: The weights of the export are fixed.
             SpecError: a name, shape or dtype differs, or a number is not finite; names the
                 parameter.
         """
@@ -95,8 +95,8 @@ class SharedFollower:
     """Gives the models of a repository what is published for them: at once, then in a thread.
 
     Args:
-        repository: its newest models follow.
-        folder: the publisher's.
+        repository: Models that follow.
+        folder: Folder of the publisher.
     """
 
     def __init__(self, repository: ExportRepository, folder: Path) -> None:

@@ -58,7 +58,7 @@ class ModelVersions:
         return self._executor.current
 
     def publish(self, weights: Weights, version: int | None) -> int:
-        """See `Model.publish`."""
+        """Make a copy of weights current; see `Model.publish`."""
         copied = self._copied(weights)
         with self._lock:
             self._check_open()
@@ -73,7 +73,7 @@ class ModelVersions:
         return number
 
     def adopt(self, weights: Weights, version: int) -> None:
-        """See `Model.adopt`."""
+        """Make a copy of weights current under their number; see `Model.adopt`."""
         copied = self._copied(weights)
         with self._lock:
             self._check_open()
@@ -82,11 +82,11 @@ class ModelVersions:
         self._waiters.announce(version)
 
     async def wait(self, version: int, timeout_s: float | None) -> int:
-        """See `Model.wait_version`."""
+        """Wait for a version; see `Model.wait_version`."""
         return await self._waiters.wait(version, lambda: self.current.version, timeout_s)
 
     def weights(self) -> tuple[int, Weights]:
-        """See `Model.weights`."""
+        """Return the current version and its weights; see `Model.weights`."""
         current = self.current
         weights = current.held()
         if weights is None:
@@ -94,11 +94,11 @@ class ModelVersions:
         return current.version, weights
 
     def checkpoint(self) -> Path | None:
-        """See `Model.checkpoint`."""
+        """Write the current version to disk; see `Model.checkpoint`."""
         return None if self._store is None else self._store.save(*self.weights())
 
     def load(self, version: int) -> int:
-        """See `Model.load`."""
+        """Make a version from disk current; see `Model.load`."""
         store = self.stored()
         weights = self._read(store, version)
         with self._lock:
@@ -119,14 +119,14 @@ class ModelVersions:
         """Return what a clone of `version` begins with; nothing is read or copied.
 
         Args:
-            version: that of `current`, or one on disk.
-            current: what this model holds.
-            into: the clone's store, which gets the file of a version on disk; None where this
+            version: Version of `current`, or one on disk.
+            current: Version that this model holds.
+            into: Store of the clone, which gets the file of a version on disk; None where this
                 model has no store either.
-            named: whether the clone shall be found again on disk; else memory will do.
+            named: Whether the clone shall be found again on disk; else memory will do.
 
         Raises:
-            VersionNotFoundError: it is neither.
+            VersionNotFoundError: The version is neither.
         """
         is_current = version == current.version
         if into is None or self._store is None:

@@ -43,8 +43,8 @@ class Retention:
         """Return which versions stay, ascending.
 
         Args:
-            saved_s: version → when it was saved, seconds since 1970.
-            pinned: those that stay in any case.
+            saved_s: Version → when it was saved, seconds since 1970.
+            pinned: Versions that stay in any case.
         """
         versions = sorted(saved_s)
         kept = {*versions[-self.keep_last :], *pinned} & set(versions)

@@ -1,4 +1,4 @@
-"""Checks of weights: names, dtypes and shapes as a network has them, and finite numbers."""
+"""Weights of a version: its number and stamp, and the checks before a network takes them."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class VersionWeights(NamedTuple):
 
 
 class WeightsStamp(NamedTuple):
-    """Goes with every set of weights from process to process; a larger `sequence` is later."""
+    """Order and number of a set of weights, sent along with it; a larger `sequence` is later."""
 
     sequence: int
-    """Counts publishes and loads: going back to an old version is an update too."""
+    """Count of publishes and loads: going back to an old version is an update too."""
     version: int
     """The number that answers carry."""
     newest: int
@@ -77,7 +77,7 @@ class WeightsCheck:
     infinity that the network was made with, such as in a mask of attention, may stay in its place.
 
     Args:
-        weights: the network's own.
+        weights: Weights of the network itself.
     """
 
     def __init__(self, weights: Weights) -> None:
