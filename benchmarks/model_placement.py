@@ -133,6 +133,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=6, help="processes that ask")
     parser.add_argument("--lanes", type=int, default=1, help="lanes of each process")
     parser.add_argument("--workers", type=int, default=1, help="inference workers")
+    parser.add_argument("--networks", type=int, nargs="+", default=[0, 1, 2], help="which of them")
+    parser.add_argument("--placements", nargs="+", default=PLACEMENTS, choices=PLACEMENTS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="length of one measurement")
     options = parser.parse_args()
@@ -142,9 +144,11 @@ def main() -> None:
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     for number, (name, (module, example)) in enumerate(networks().items()):
+        if number not in options.networks:
+            continue
         cases = {
             placement: Case(f"{number}-{placement}", module, example, placement, options)
-            for placement in PLACEMENTS
+            for placement in options.placements
         }
         found: dict[str, list[tuple[float, float]]] = {placement: [] for placement in cases}
         for _ in range(options.rounds):
