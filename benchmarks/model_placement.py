@@ -35,7 +35,9 @@ PLACEMENTS = ("caller", "workers", "proxy")
 def networks() -> dict[str, tuple[torch.nn.Module, np.ndarray[Any, Any]]]:
     """Return name → network and an example of its input."""
     nn = torch.nn
-    small = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
+    small = nn.Sequential(
+        nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2)
+    )
     layers = [nn.Linear(512, 2048), nn.ReLU()]
     for _ in range(3):
         layers += [nn.Linear(2048, 2048), nn.ReLU()]
@@ -86,9 +88,7 @@ class Case:
     def __init__(self, name: str, module: Any, example: Any, placement: Any, options: Any) -> None:
         config = ModelConfig(max_batch_size=options.processes * options.lanes)
         extra = {} if placement == "caller" else {"num_workers": options.workers}
-        self.model = RemoteModel(
-            name, module, example, config=config, placement=placement, **extra
-        )
+        self.model = RemoteModel(name, module, example, config=config, placement=placement, **extra)
         self.pool = WorkerPool(
             f"askers-{name}", Asker, args=(self.model, example[0], options.lanes),
             num_workers=options.processes,
@@ -133,8 +133,12 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=6, help="processes that ask")
     parser.add_argument("--lanes", type=int, default=1, help="lanes of each process")
     parser.add_argument("--workers", type=int, default=1, help="inference workers")
-    parser.add_argument("--networks", type=int, nargs="+", default=[0, 1, 2], help="which of them")
-    parser.add_argument("--placements", nargs="+", default=PLACEMENTS, choices=PLACEMENTS)
+    parser.add_argument(
+        "--networks", type=int, nargs="+", default=[0, 1, 2], help="numbers of the networks, 0 to 2"
+    )
+    parser.add_argument(
+        "--placements", nargs="+", default=PLACEMENTS, choices=PLACEMENTS, help="first: x1"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="length of one measurement")
     options = parser.parse_args()
@@ -155,12 +159,15 @@ def main() -> None:
             for placement, case in cases.items():
                 found[placement].append(case.measure(options.seconds))
         print(f"{name}: {options.processes} processes of {options.lanes} lanes", flush=True)
-        base = statistics.median(rate for rate, _ in found["caller"])
+        base = statistics.median(rate for rate, _ in found[options.placements[0]])
         for placement, case in cases.items():
             rate = statistics.median(rate for rate, _ in found[placement])
             cpu_us = statistics.median(cpu for _, cpu in found[placement])
-            print(f"  {placement:8} {rate:9,.0f} rows/s  x{rate / base:.2f}  "
-                  f"{cpu_us:7,.0f} us of CPU a row  {case.memory_mib():6,.0f} MiB", flush=True)  # fmt: skip
+            print(
+                f"  {placement:8} {rate:9,.0f} rows/s  x{rate / base:.2f}  {cpu_us:7,.0f} us CPU "
+                f"a row  {case.memory_mib():6,.0f} MiB",
+                flush=True,
+            )
             case.close()
     shutdown_ray()
 

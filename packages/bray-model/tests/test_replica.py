@@ -20,8 +20,8 @@ from bray_core.errors import (
 )
 from bray_core.layout import Layout
 from bray_model import Model, ModelConfig
-from bray_model.distributed.blueprint import Blueprint
-from bray_model.distributed.replica import Replica
+from bray_model.distributed.blueprint import ModelBlueprint
+from bray_model.distributed.replica import ModelReplica
 from bray_model.distributed.weight_relay import WeightRelay
 from bray_model.distributed.weight_store import WeightStore
 from bray_model.versions.retention import Retention
@@ -46,7 +46,7 @@ class Cluster:
         self.replicas = []
         self.calls = []
         first = self.model()
-        self.blueprint = Blueprint(
+        self.blueprint = ModelBlueprint(
             name="demo",
             uid="u",
             definition=b"",
@@ -71,7 +71,7 @@ class Cluster:
 
     def replica(self, node="home", stamp=None, **changes):
         blueprint = dataclasses.replace(self.blueprint, **changes)
-        self.replicas.append(Replica(blueprint, self.model(), Link(self, node), stamp))
+        self.replicas.append(ModelReplica(blueprint, self.model(), Link(self, node), stamp))
         return self.replicas[-1]
 
     def kill_store(self):

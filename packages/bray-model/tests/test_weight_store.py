@@ -13,7 +13,7 @@ from bray_core.errors import (
 )
 from bray_core.nested import ArraySpec
 from bray_model import ModelConfig
-from bray_model.distributed.blueprint import Blueprint, CloneEntry
+from bray_model.distributed.blueprint import CloneEntry, ModelBlueprint
 from bray_model.distributed.shared_weights import WeightsReader
 from bray_model.distributed.weight_store import MAX_WAITING_POLLS, WeightStore
 from bray_model.signature import Signature
@@ -25,7 +25,7 @@ FLOAT = ArraySpec(np.dtype(np.float32), (1,))
 
 
 def blueprint(directory=None):
-    return Blueprint(
+    return ModelBlueprint(
         name="demo",
         uid="u",
         definition=b"",

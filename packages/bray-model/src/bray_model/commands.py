@@ -1,4 +1,4 @@
-"""`bray export`, `bray validate`, `bray bench` and `bray quantize`."""
+"""The commands `bray export`, `bray validate`, `bray bench` and `bray quantize`."""
 
 from __future__ import annotations
 

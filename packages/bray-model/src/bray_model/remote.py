@@ -31,8 +31,8 @@ from bray_core.layout import Layout
 from bray_core.nested import Nested
 from bray_core.remote.pool import WorkerPool, gave_up
 from bray_model.config import ModelConfig
-from bray_model.distributed.attachment import Attachment
-from bray_model.distributed.blueprint import Blueprint, Placement, check_placement
+from bray_model.distributed.attachment import ModelAttachment
+from bray_model.distributed.blueprint import ModelBlueprint, Placement, check_placement
 from bray_model.distributed.inference_worker import InferenceWorker
 from bray_model.distributed.model_handle import ModelHandle
 from bray_model.distributed.relays import WIDTH
@@ -97,7 +97,7 @@ class RemoteModel(ModelHandle["RemoteModel"]):
         model = Model(
             module, example_inputs, name=name, config=config, directory=directory, state=state
         )
-        blueprint = Blueprint(
+        blueprint = ModelBlueprint(
             name=name,
             uid=uuid.uuid4().hex,
             definition=cloudpickle.dumps((module, example_inputs)),
@@ -169,7 +169,7 @@ class RemoteModel(ModelHandle["RemoteModel"]):
             _close_workers(self._workers or WorkerPool.get(_workers_name(self._root)))
         self._pool.close()
 
-    def _attach(self) -> Attachment:
+    def _attach(self) -> ModelAttachment:
         return _attachments.get(self._uid, self._pool)
 
     def _clone_handle(self, name: str, version: int) -> RemoteModel:
@@ -260,17 +260,17 @@ class _Attachments:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_uid: dict[str, Attachment] = {}
+        self._by_uid: dict[str, ModelAttachment] = {}
 
-    def get(self, uid: str, pool: WorkerPool) -> Attachment:
+    def get(self, uid: str, pool: WorkerPool) -> ModelAttachment:
         with self._lock:
             if uid not in self._by_uid:
-                blueprint: Blueprint = pool.call("blueprint", again=True)
-                self._by_uid[uid] = Attachment(blueprint, _Link(pool, blueprint.name))
+                blueprint: ModelBlueprint = pool.call("blueprint", again=True)
+                self._by_uid[uid] = ModelAttachment(blueprint, _Link(pool, blueprint.name))
             return self._by_uid[uid]
 
-    def put(self, blueprint: Blueprint, model: Model, pool: WorkerPool) -> Attachment:
-        attachment = Attachment(blueprint, _Link(pool, blueprint.name), model)
+    def put(self, blueprint: ModelBlueprint, model: Model, pool: WorkerPool) -> ModelAttachment:
+        attachment = ModelAttachment(blueprint, _Link(pool, blueprint.name), model)
         with self._lock:
             self._by_uid[blueprint.uid] = attachment
         return attachment
@@ -285,7 +285,7 @@ class _Attachments:
 _attachments = _Attachments()
 
 
-def _start_store(blueprint: Blueprint, model: Model) -> WorkerPool:
+def _start_store(blueprint: ModelBlueprint, model: Model) -> WorkerPool:
     version, weights = model.weights()
     block = Layout(weights_spec(weights)).pack(dict(weights))
     name = blueprint.name
@@ -305,7 +305,7 @@ def _start_store(blueprint: Blueprint, model: Model) -> WorkerPool:
     return pool
 
 
-def _start_workers(blueprint: Blueprint, pool: WorkerPool, host: str | None) -> WorkerPool:
+def _start_workers(blueprint: ModelBlueprint, pool: WorkerPool, host: str | None) -> WorkerPool:
     return WorkerPool(
         _workers_name(blueprint.name),
         _make_worker,

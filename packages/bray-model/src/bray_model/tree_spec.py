@@ -79,6 +79,22 @@ class TreeSpec:
             leaves = self._checked(tree, (None,), "for one row without batch dimension batch=False")
         return leaves, self._num_rows(leaves)
 
+    def exactly(self, tree: Nested, rows: int) -> Leaves:
+        """Return the leaves `[rows, *shape]` of what a network computed.
+
+        Raises:
+            SpecError: The structure, a shape or a dtype differs; names the leaf.
+        """
+        leaves = self.leaves(tree)
+        if leaves is None:
+            raise SpecError(f"{self.name}: expected the leaves {self.paths}, got another structure")
+        for path, (dtype, shape), leaf in zip(self.paths, self._wanted, leaves, strict=True):
+            if leaf.shape != (rows, *shape) or leaf.dtype != dtype:
+                raise SpecError(
+                    f"{path}: expected {dtype} {(rows, *shape)}, got {leaf.dtype} {leaf.shape}"
+                )
+        return leaves
+
     def _fits_batch(self, leaves: Leaves) -> bool:
         return all(
             type(leaf) is np.ndarray and leaf.ndim and leaf.shape[1:] == shape and leaf.dtype == dt

@@ -33,8 +33,9 @@ class _Waiter:
 
 
 class Batcher:
-    """Collects requests into batches. Every method but `close_soon` is called on
-    its event loop.
+    """Collects requests into batches.
+
+    Every method but `close_soon` is called on its event loop.
 
     A batch runs as soon as `max_batch_size` rows wait, else `max_wait_us` after its first row
     came. While one runs the next collects. Quick ones run on the loop, others in the pool. A

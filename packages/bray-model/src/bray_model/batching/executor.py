@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bray_core import metrics
-from bray_core.errors import BrayError, ClosedError, SpecError
+from bray_core.errors import BrayError, ClosedError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer
 from bray_model.config import ModelConfig
@@ -119,16 +119,7 @@ class BatchExecutor:
         started = time.perf_counter()
         rows = self._block.fill(requests)
         size = self._padded(rows)
-        tree = self._outputs
-        leaves = tree.leaves(engine.run(self._block.inputs(rows, size)))
-        if leaves is None:
-            raise SpecError(f"outputs: expected the leaves {tree.paths}, got another structure")
-        for path, spec, leaf in zip(tree.paths, tree.specs, leaves, strict=True):
-            if leaf.shape != (size, *spec.shape) or leaf.dtype != spec.dtype:
-                raise SpecError(
-                    f"{path}: expected {spec.dtype} {(size, *spec.shape)}, "
-                    f"got {leaf.dtype} {leaf.shape}"
-                )
+        leaves = self._outputs.exactly(engine.run(self._block.inputs(rows, size)), size)
         metrics.record("model/batch_rows", rows)
         ended = time.perf_counter()
         metrics.record("model/forward_s", ended - started)

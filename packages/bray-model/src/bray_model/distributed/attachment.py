@@ -5,17 +5,17 @@ from __future__ import annotations
 import threading
 
 from bray_core.errors import ClosedError
-from bray_model.distributed.blueprint import Blueprint
+from bray_model.distributed.blueprint import ModelBlueprint
 from bray_model.distributed.client_model import BatchingClientModel, ClientModel
 from bray_model.distributed.load_balancer import LoadBalancer
-from bray_model.distributed.replica import Replica
+from bray_model.distributed.replica import ModelReplica
 from bray_model.distributed.row_messages import encode_order
 from bray_model.distributed.store_link import StoreLink
 from bray_model.model import Model
 from bray_model.versions.weights import WeightsStamp
 
 
-class Attachment:
+class ModelAttachment:
     """A process's part of a remote model: a replica, or a way to its inference workers.
 
     Each part is made when it is first used; all handles of a model in a process share them.
@@ -26,19 +26,21 @@ class Attachment:
         model: Model that the replica is made of, where there is one already.
     """
 
-    def __init__(self, blueprint: Blueprint, link: StoreLink, model: Model | None = None) -> None:
+    def __init__(
+        self, blueprint: ModelBlueprint, link: StoreLink, model: Model | None = None
+    ) -> None:
         self.blueprint = blueprint
         self._link = link
         self._lock = threading.RLock()
-        self._replica: Replica | None = None
+        self._replica: ModelReplica | None = None
         self._workers: LoadBalancer | None = None
         self._stand_ins: dict[str | None, ClientModel] = {}
         self._closed = False
         if model is not None:
             stamp = WeightsStamp(0, model.version, model.version)
-            self._replica = Replica(blueprint, model, link, stamp)
+            self._replica = ModelReplica(blueprint, model, link, stamp)
 
-    def replica(self) -> Replica:
+    def replica(self) -> ModelReplica:
         """Return this process's replica; needs what the module needs."""
         with self._lock:
             self._check_open()
@@ -53,7 +55,7 @@ class Attachment:
                     config=blueprint.config,
                     state=blueprint.signature.state,
                 )
-                self._replica = Replica(blueprint, model, self._link, None)
+                self._replica = ModelReplica(blueprint, model, self._link, None)
             return self._replica
 
     def model(self, clone: str | None, frozen: int | None) -> Model | ClientModel:

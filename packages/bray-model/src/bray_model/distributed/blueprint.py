@@ -21,7 +21,7 @@ _PLACEMENTS = ("caller", "workers", "proxy")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blueprint:
+class ModelBlueprint:
     """All that a process needs to use a model or to build a replica, but the weights."""
 
     name: str

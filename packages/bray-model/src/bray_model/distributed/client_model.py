@@ -14,7 +14,7 @@ from bray_core.nested import Nested
 from bray_core.protocols import Answer
 from bray_model.batching.batcher import LoopBatchers
 from bray_model.batching.executor import BatchRequest, run_or_split
-from bray_model.distributed.blueprint import Blueprint
+from bray_model.distributed.blueprint import ModelBlueprint
 from bray_model.distributed.load_balancer import LoadBalancer
 from bray_model.distributed.row_messages import (
     encode_order,
@@ -29,7 +29,7 @@ _Computed: TypeAlias = tuple[list[np.ndarray[Any, Any]], int]
 
 
 class ClientModel:
-    """Sends each request to a worker, which joins it with those of others. Thread-safe.
+    """Stands for a `Model`: sends each request to an inference worker. Thread-safe.
 
     Args:
         blueprint: Blueprint of the model.
@@ -40,7 +40,7 @@ class ClientModel:
 
     def __init__(
         self,
-        blueprint: Blueprint,
+        blueprint: ModelBlueprint,
         workers: LoadBalancer,
         clone: str | None,
         frozen: int | None,
@@ -130,11 +130,11 @@ class ClientModel:
 
 
 class BatchingClientModel(ClientModel):
-    """Joins the requests of this process into batches and sends each batch as one request."""
+    """Stands for a `Model`: joins requests of this process, and sends each batch as one request."""
 
     def __init__(
         self,
-        blueprint: Blueprint,
+        blueprint: ModelBlueprint,
         workers: LoadBalancer,
         clone: str | None,
         frozen: int | None,

@@ -8,7 +8,7 @@ from typing import Any
 
 from bray_core.errors import BrayError, CodecError
 from bray_core.protocols import Answer
-from bray_model.distributed.replica import Replica
+from bray_model.distributed.replica import ModelReplica
 from bray_model.distributed.row_messages import (
     MAX_BYTES,
     decode_body,
@@ -34,7 +34,7 @@ class InferenceService:
     What a request fails with is part of the reply, so that the caller can raise the same.
     """
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: ModelReplica) -> None:
         self._replica = replica
 
     async def tick(self, body: bytes) -> bytes:
@@ -99,7 +99,7 @@ class InferenceWorker:
         token: Token that callers must show.
     """
 
-    def __init__(self, replica: Replica, host: str, token: str) -> None:
+    def __init__(self, replica: ModelReplica, host: str, token: str) -> None:
         self._server = ServerThread(
             InferenceService(replica), host=host, tcp_port=0, limits=_LIMITS, tokens=(token,)
         )

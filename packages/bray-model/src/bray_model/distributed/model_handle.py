@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from bray_core.errors import ConfigError, DeadlineError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer, Weights
-from bray_model.distributed.attachment import Attachment
+from bray_model.distributed.attachment import ModelAttachment
 from bray_model.model import Model
 from bray_model.signature import Signature
 from bray_model.versions.weights import WeightsStamp
@@ -31,10 +31,10 @@ class ModelHandle(Generic[H]):
         self._root = root
         self._clone = clone
         self._frozen = frozen
-        self._attachment: Attachment | None = None
+        self._attachment: ModelAttachment | None = None
         self._model: Model | ClientModel | None = None
 
-    def _attach(self) -> Attachment:
+    def _attach(self) -> ModelAttachment:
         """Return what this process has of the model."""
         raise NotImplementedError
 
@@ -186,7 +186,7 @@ class ModelHandle(Generic[H]):
             directory, actor=actor, random_outputs=random_outputs, tolerance=tolerance
         )
 
-    def _attached(self) -> Attachment:
+    def _attached(self) -> ModelAttachment:
         if self._attachment is None:
             self._attachment = self._attach()
         return self._attachment

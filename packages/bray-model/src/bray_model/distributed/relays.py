@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from bray_core.errors import BrayError
 from bray_core.restart_limit import RestartLimit
-from bray_model.distributed.store_link import Relay, RelayMaker
+from bray_model.distributed.store_link import RelayLink, RelayMaker
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class StoreRelays:
         self._tree = RelayTree(width)
         self._lock = threading.Lock()  # the tree, the locks of nodes
         self._node_locks: dict[str, threading.Lock] = {}
-        self._relays: dict[str, Relay] = {}
+        self._relays: dict[str, RelayLink] = {}
         self._limit = RestartLimit()
         self._losses: dict[str, list[float]] = {}
         """Times at which a node lost relays; beyond the limit its replicas ask the store."""
@@ -141,7 +141,7 @@ class StoreRelays:
                 self._tree.leave(lost)
             return self._tree.join(relay)
 
-    def _end(self, relay: Relay) -> None:
+    def _end(self, relay: RelayLink) -> None:
         with self._lock:
             self._tree.leave(relay.name)
         try:

@@ -19,7 +19,7 @@ from bray_core.errors import (
 )
 from bray_core.layout import Block, Layout
 from bray_core.protocols import Weights
-from bray_model.distributed.blueprint import Blueprint
+from bray_model.distributed.blueprint import ModelBlueprint
 from bray_model.distributed.replica_clones import ReplicaClones
 from bray_model.distributed.store_link import StoreLink
 from bray_model.distributed.weight_feed import WeightFeed
@@ -34,7 +34,7 @@ _REMEMBERED = 16
 logger = logging.getLogger(__name__)
 
 
-class Replica:
+class ModelReplica:
     """A model that publishes to its store and takes what others publish, in a thread. Thread-safe.
 
     Args:
@@ -45,7 +45,7 @@ class Replica:
     """
 
     def __init__(
-        self, blueprint: Blueprint, model: Model, link: StoreLink, stamp: WeightsStamp | None
+        self, blueprint: ModelBlueprint, model: Model, link: StoreLink, stamp: WeightsStamp | None
     ) -> None:
         self.blueprint = blueprint
         self.model = model

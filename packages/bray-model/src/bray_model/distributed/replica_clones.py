@@ -10,7 +10,7 @@ from functools import partial
 from bray_core.errors import AlreadyExistsError, VersionNotFoundError
 from bray_core.layout import Layout
 from bray_core.protocols import Weights
-from bray_model.distributed.blueprint import Blueprint, CloneEntry
+from bray_model.distributed.blueprint import CloneEntry, ModelBlueprint
 from bray_model.distributed.store_link import StoreLink
 from bray_model.model import Model
 from bray_model.versions.weights import check_weights
@@ -26,7 +26,9 @@ class ReplicaClones:
         layout: Layout of the weights.
     """
 
-    def __init__(self, blueprint: Blueprint, model: Model, link: StoreLink, layout: Layout) -> None:
+    def __init__(
+        self, blueprint: ModelBlueprint, model: Model, link: StoreLink, layout: Layout
+    ) -> None:
         self._blueprint = blueprint
         self._model = model
         self._link = link

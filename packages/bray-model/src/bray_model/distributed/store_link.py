@@ -1,4 +1,4 @@
-"""What the parts of a remote model need of the cluster; `bray_model.remote` gives it with Ray."""
+"""The cluster as the parts of a remote model need it; `bray_model.remote` has it on Ray."""
 
 from __future__ import annotations
 
@@ -58,19 +58,19 @@ class StoreLink(WeightSource, Protocol):
 
 
 class RelayMaker(Protocol):
-    """How a store makes relays."""
+    """Starts relays for a store."""
 
     @property
     def here(self) -> str:
         """The node of the store."""
         ...
 
-    def make(self, node: str) -> Relay:
+    def make(self, node: str) -> RelayLink:
         """Start a relay on a node and wait for it."""
         ...
 
 
-class Relay(WeightSource, Protocol):
+class RelayLink(WeightSource, Protocol):
     """A relay, seen from the store that made it."""
 
     @property

@@ -1,4 +1,4 @@
-"""How newer weights reach one replica: from its node's shared memory, else on request."""
+"""The way of newer weights to one replica: from its node's shared memory, else on request."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from bray_core.errors import (
 )
 from bray_core.layout import Block
 from bray_core.protocols import Weights
-from bray_model.distributed.blueprint import Blueprint, CloneEntry
+from bray_model.distributed.blueprint import CloneEntry, ModelBlueprint
 from bray_model.distributed.relays import WIDTH, StoreRelays, WeightLocation
 from bray_model.distributed.shared_weights import WeightsWriter
 from bray_model.distributed.store_link import RelayMaker
@@ -140,7 +140,7 @@ class WeightStore:
         self._relays = StoreRelays(name, relays, width)
         self._lock = threading.Lock()  # the clones
 
-    def begin(self, blueprint: Blueprint, stamp: WeightsStamp, block: Block) -> bool:
+    def begin(self, blueprint: ModelBlueprint, stamp: WeightsStamp, block: Block) -> bool:
         """Take what there is to begin with; False: that was done already."""
         with self._putting:
             if self._began.is_set():
@@ -165,7 +165,7 @@ class WeightStore:
             raise WorkerLostError(f"model {self._name!r}: its store was restarted and is empty yet")
         return self._board
 
-    def blueprint(self) -> Blueprint:
+    def blueprint(self) -> ModelBlueprint:
         """Return what a replica is built from."""
         self._wait_begun()
         return self._blueprint

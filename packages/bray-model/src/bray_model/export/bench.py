@@ -15,7 +15,7 @@ from bray_model.config import Backend, ModelConfig
 from bray_model.engines.definition import open_definition
 from bray_model.engines.engine import Engine
 from bray_model.export.trial_inputs import random_inputs
-from bray_model.export_files.manifest import QUANTIZED, Manifest, Recommendation
+from bray_model.export_files.manifest import QUANTIZED, Manifest, ServeRecommendation
 from bray_model.signature import Signature
 
 BATCH_SIZES = (1, 8, 64, 256)
@@ -31,7 +31,7 @@ _ENOUGH = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class ForwardMeasurement:
     """One setting of one backend."""
 
     backend: str
@@ -58,7 +58,9 @@ def median_us(engine: Engine, inputs: tuple[Nested, ...], seconds: float) -> flo
     return statistics.median(times) * 1e6
 
 
-def table(measured: Sequence[Measurement], agreement: Mapping[str, float] | None = None) -> str:
+def table(
+    measured: Sequence[ForwardMeasurement], agreement: Mapping[str, float] | None = None
+) -> str:
     """Return the measurements as text, with the agreement of the backends that have one."""
     width = max(len("backend"), *(len(m.backend) for m in measured))
     lines = [f"{'backend':<{width}}  threads  batch   us a forward     rows/s"]
@@ -81,10 +83,10 @@ def thread_counts() -> list[int]:
 
 def measure(
     engine: Engine, signature: Signature, backend: str, num_threads: int, seconds: float
-) -> list[Measurement]:
+) -> list[ForwardMeasurement]:
     """Measure all batch sizes, each for about so many seconds."""
     return [
-        Measurement(
+        ForwardMeasurement(
             backend, num_threads, size, median_us(engine, random_inputs(signature, size), seconds)
         )
         for size in BATCH_SIZES
@@ -93,7 +95,7 @@ def measure(
 
 def measure_export(
     export: Path, manifest: Manifest, seconds: float
-) -> tuple[list[Measurement], list[Measurement]]:
+) -> tuple[list[ForwardMeasurement], list[ForwardMeasurement]]:
     """Measure every backend that an export holds, each setting for about so many seconds.
 
     Returns:
@@ -116,8 +118,8 @@ def measure_export(
 
 
 def recommend(
-    measured: Sequence[Measurement], agreement: Mapping[str, float] | None = None
-) -> Recommendation:
+    measured: Sequence[ForwardMeasurement], agreement: Mapping[str, float] | None = None
+) -> ServeRecommendation:
     """Return the backend, the fewest threads and the smallest batch near the most rows/s.
 
     Args:
@@ -135,14 +137,14 @@ def recommend(
     ]
     backend = max(better, key=rates.__getitem__, default=FLOAT)
     threads, size = _setting([m for m in measured if m.backend == backend])
-    return Recommendation(
+    return ServeRecommendation(
         num_threads=threads,
         max_batch_size=size,
         backend="auto" if backend == FLOAT else cast(Backend, backend),
     )
 
 
-def _setting(measured: Sequence[Measurement]) -> tuple[int, int]:
+def _setting(measured: Sequence[ForwardMeasurement]) -> tuple[int, int]:
     """Return threads and batch size."""
     best = {
         threads: max(m.rows_per_s for m in measured if m.num_threads == threads)

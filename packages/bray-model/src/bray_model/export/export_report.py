@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bray_core.errors import ConfigError, ExportError
-from bray_model.export.bench import Measurement, table
+from bray_model.export.bench import ForwardMeasurement, table
 from bray_model.tree_spec import Leaf
 
 _RTOL, _ATOL = 1e-3, 1e-4
@@ -180,7 +180,7 @@ class ExportReport:
     """Outputs that were compared: all but `random_outputs`."""
     random_outputs: tuple[str, ...] = ()
     """Outputs that the graph draws at random."""
-    latency: tuple[Measurement, ...] = ()
+    latency: tuple[ForwardMeasurement, ...] = ()
     """Time of a forward of the module in torch and of the graph, where the export was made."""
     quantized: tuple[GraphReport, ...] = ()
     """The graphs that `bray quantize` added, beside the float one."""
@@ -260,7 +260,7 @@ class ExportReport:
                 outputs=tuple(OutputError(**output) for output in content.pop("outputs")),
                 batch_sizes=tuple(content.pop("batch_sizes")),
                 random_outputs=tuple(content.pop("random_outputs", ())),
-                latency=tuple(Measurement(**found) for found in content.pop("latency", ())),
+                latency=tuple(ForwardMeasurement(**found) for found in content.pop("latency", ())),
                 quantized=tuple(map(GraphReport.from_content, content.pop("quantized", ()))),
                 **content,
             )

@@ -22,7 +22,7 @@ from bray_model.engines.definition import NetworkDefinition
 from bray_model.engines.engine import Engine
 from bray_model.engines.onnx_engine import OnnxEngine
 from bray_model.engines.torch_engine import TorchEngine
-from bray_model.export.bench import Measurement, median_us
+from bray_model.export.bench import ForwardMeasurement, median_us
 from bray_model.export.export_folder import check_target, new_folder
 from bray_model.export.export_report import (
     ExportReport,
@@ -260,12 +260,12 @@ def _first(tree: tuple[Nested, ...], rows: int) -> tuple[Nested, ...]:
 
 def _latency(
     backend: str, engine: Engine, definition: NetworkDefinition, num_threads: int
-) -> tuple[Measurement, ...]:
+) -> tuple[ForwardMeasurement, ...]:
     found = []
     for rows in _TIMED_SIZES:
         inputs = resize(definition.example, rows)
         took_us = median_us(engine, inputs, _TIMED_S)
-        found.append(Measurement(backend, num_threads, rows, took_us))
+        found.append(ForwardMeasurement(backend, num_threads, rows, took_us))
     return tuple(found)
 
 

@@ -56,7 +56,7 @@ _KEYS = ("name", "version", "inputs", "outputs", "actor", "files")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recommendation:
+class ServeRecommendation:
     """What `bray bench` found best to serve an export with, on the machine where it ran."""
 
     num_threads: int
@@ -76,7 +76,7 @@ class Manifest:
     """`{"name": ..., "config": {...}}`: an installed entry point of `bray.actors`, or None."""
     files: Mapping[str, str]
     """File name → sha256."""
-    recommended: Recommendation | None = None
+    recommended: ServeRecommendation | None = None
     """What to serve it with."""
     made_with: Mapping[str, str] = field(default_factory=dict)
     """What made it: the versions of torch, onnxruntime and others, `opset`, the type of the
@@ -242,7 +242,7 @@ def _checked_actor(actor: Any) -> Mapping[str, Any] | None:
     return actor
 
 
-def _checked_recommendation(given: Any) -> Recommendation | None:
+def _checked_recommendation(given: Any) -> ServeRecommendation | None:
     if given is None:
         return None
     names = ["num_threads", "max_batch_size"]
@@ -258,7 +258,7 @@ def _checked_recommendation(given: Any) -> Recommendation | None:
             raise ValueError(
                 f"recommended/{name}: expected 1 to {_MAX_RECOMMENDED}, got {number!r}"
             )
-    return Recommendation(**given)
+    return ServeRecommendation(**given)
 
 
 def _checked_origin(given: Any) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""What an administrator may ask of a serving process, on a port of its own."""
+"""The admin port of `bray serve`, which takes new weights."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class AdminPages:
 
 
 class NoService:
-    """Stands where a server wants a service: only pages are served here."""
+    """A service that refuses every call: for a port that serves pages only."""
 
     def __init__(self, why: str) -> None:
         self._why = why

@@ -1,4 +1,4 @@
-"""`bray serve`."""
+"""The command `bray serve`: answers with exports, in one process or in several."""
 
 from __future__ import annotations
 

@@ -180,9 +180,9 @@ def worker_arguments(values: Mapping[str, Any]) -> list[str]:
 def model_config(options: argparse.Namespace, manifest: Manifest) -> ModelConfig:
     """Return how an export is run: by the options, else as `bray bench` recommended."""
     from bray_model.config import ModelConfig
-    from bray_model.export_files.manifest import Recommendation
+    from bray_model.export_files.manifest import ServeRecommendation
 
-    found = manifest.recommended or Recommendation(num_threads=1, max_batch_size=_BATCH_SIZE)
+    found = manifest.recommended or ServeRecommendation(num_threads=1, max_batch_size=_BATCH_SIZE)
     size, threads, backend = options.max_batch_size, options.threads, options.backend
     return ModelConfig(
         max_batch_size=found.max_batch_size if size is None else size,

@@ -31,7 +31,7 @@ _LOOK_S = 0.005
 
 
 class SharedPublisher:
-    """Publishes to the processes that follow.
+    """Publishes new weights to the serving processes that follow.
 
     Args:
         path: Export, trial or folder that they serve.
@@ -92,7 +92,7 @@ class SharedPublisher:
 
 
 class SharedFollower:
-    """Gives the models of a repository what is published for them: at once, then in a thread.
+    """Takes weights that are published for the models of a repository: at once, then in a thread.
 
     Args:
         repository: Models that follow.

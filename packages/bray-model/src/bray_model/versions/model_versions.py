@@ -18,7 +18,7 @@ from bray_model.versions.weights import VersionWeights, WeightsCheck, check_weig
 
 
 class HoldsCurrent(Protocol):
-    """What answers with a version, such as an `BatchExecutor`: assigning another changes it."""
+    """What answers with a version, such as a `BatchExecutor`: assigning another changes it."""
 
     current: VersionWeights
 
