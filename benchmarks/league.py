@@ -63,15 +63,9 @@ def open_pool(run: bray.Run, options: argparse.Namespace) -> tuple[Any, VersionP
     """Open the trial's model, on shared workers where the run is on Ray, and its pool."""
     example = np.zeros((1, TIC_TAC_TOE.observation_size), np.float32)
     module, config = network(TIC_TAC_TOE, Config().hidden, 1), ModelConfig(max_batch_size=ROWS)
-    if run.is_local:
-        model = run.model("policy", module, example, config)
-    else:
-        from bray_model.remote import RemoteModel
-
-        folder = run.experiment.models / "policy"
-        model = RemoteModel("policy", module, example, config=config, directory=folder,
-                            placement="workers", num_workers=options.workers)  # fmt: skip
-        run.keep(model)
+    model = run.model(
+        "policy", module, example, config, placement="workers", num_workers=options.workers
+    )
     return model, VersionPool(model, run.experiment.path / "league.json")
 
 

@@ -22,7 +22,7 @@ import uvloop
 from networks import exported
 
 from bray_model import Model, ModelConfig
-from bray_model.definition import open_definition
+from bray_model.engines.definition import open_definition
 
 CALLERS = 256
 FULL = 128

@@ -56,8 +56,8 @@ def relays(model, nodes):
     """Return node → the pool of its relay."""
     found = {}
     for node in nodes:
-        outlet = model._pool.call("outlet", node)
-        found[node] = WorkerPool.get(outlet.relay)
+        location = model._pool.call("locate", node)
+        found[node] = WorkerPool.get(location.relay)
     return found
 
 

@@ -16,7 +16,7 @@ from bray.retention import Best, Keep, prune, surplus
 from bray_core.errors import CodecError, ConfigError
 from bray_core.trials.trial import Trial, clone
 from bray_model import Retention
-from bray_model.versions.versions import VersionStore
+from bray_model.versions.version_store import VersionStore
 from bray_trainer import checkpoint
 
 EXAMPLE = np.zeros((1, 4), np.float32)

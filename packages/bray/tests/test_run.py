@@ -33,6 +33,31 @@ def test_a_local_run_creates_plain_components_and_resumes_versions(tmp_path: Pat
         assert np.allclose(model(np.ones(4, np.float32)), 4.0)
 
 
+def test_a_model_on_ray_gets_its_placement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, object]] = []
+
+    class Handle:
+        def __init__(self, *arguments: object, **options: object) -> None:
+            made.append(options)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("bray_model.remote.RemoteModel", Handle)
+    example = np.zeros((1, 4), np.float32)
+    with bray.init(tmp_path, "demo") as run:
+        local = run.model("here", torch.nn.Linear(4, 2), example, placement="proxy")
+        assert isinstance(local, bray.Model), "a local run has one process"
+        with pytest.raises(ConfigError, match="placement: expected one of caller, workers, proxy"):
+            run.model("odd", torch.nn.Linear(4, 2), example, placement="worker")  # type: ignore[arg-type]
+        monkeypatch.setattr(bray.Run, "is_local", False)
+        for host, where in (("127.0.0.1", "127.0.0.1"), ("10.0.0.7", None)):
+            monkeypatch.setattr("bray_core.remote.pool.this_host", lambda host=host: host)
+            run.model("policy", torch.nn.Linear(4, 2), example, placement="workers", num_workers=3)
+            told = made.pop()
+            assert (told["placement"], told["num_workers"], told["host"]) == ("workers", 3, where)
+
+
 def test_a_trainer_on_ray_has_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[object, ...]] = []
 

@@ -172,7 +172,7 @@ def prune(trial: Path, keep: Keep) -> None:
 
 def _stores(trial: Path, keep: Keep) -> list[Any]:
     from bray_model.versions.retention import Retention
-    from bray_model.versions.versions import VersionStore
+    from bray_model.versions.version_store import VersionStore
 
     rules = Retention(keep_last=keep.versions)
     return [VersionStore(path, rules) for path in sorted(trial.glob("models/*/versions"))]

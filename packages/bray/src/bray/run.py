@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bray_actor import GamecoreFleet, Interleaved, Runner
     from bray_buffer import BufferConfig, ReplayConfig
     from bray_model import ModelConfig
+    from bray_model.distributed.blueprint import Placement
 
 ActorFactory = Callable[[str], protocols.ActorProtocol]
 """Session name → the actor that answers it."""
@@ -98,7 +99,14 @@ class Run:
         return self._runtime.runtime == "local"
 
     def model(
-        self, name: str, module: Any, example_inputs: Any, config: ModelConfig | None = None
+        self,
+        name: str,
+        module: Any,
+        example_inputs: Any,
+        config: ModelConfig | None = None,
+        *,
+        placement: Placement = "caller",
+        num_workers: int = 1,
     ) -> Any:
         """Create a model (`bray_model.Model` or `RemoteModel`), resumed from its newest version.
 
@@ -107,7 +115,17 @@ class Run:
             module: a `torch.nn.Module`.
             example_inputs: nested arrays with a batch dimension.
             config: batching.
+            placement: Where rows are computed on Ray: in each process that asks (`caller`), or in
+                inference workers (`workers`, `proxy`), see `RemoteModel`. A local run has one
+                process, which computes them.
+            num_workers: Number of inference workers on Ray.
+
+        Raises:
+            ConfigError: There is no such placement, or it has no inference workers.
         """
+        from bray_model.distributed.blueprint import check_placement
+
+        check_placement(placement, num_workers)
         directory = self.experiment.models / name
         self._draw(name, module, example_inputs)
         config = self.keeps.of_model(config) if self.keeps else config
@@ -116,9 +134,20 @@ class Run:
 
             made: Any = Model(module, example_inputs, name=name, config=config, directory=directory)
         else:
+            from bray_core.remote.cluster import this_host
             from bray_model.remote import RemoteModel
 
-            made = RemoteModel(name, module, example_inputs, config=config, directory=directory)
+            made = RemoteModel(
+                name,
+                module,
+                example_inputs,
+                config=config,
+                directory=directory,
+                placement=placement,
+                num_workers=num_workers,
+                # On a cluster they run on any node, since those who ask do.
+                host="127.0.0.1" if this_host() == "127.0.0.1" else None,
+            )
         self.models[name] = made
         return self.keep(made)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from bray_core.errors import ConfigError
-from bray_model.distributed.relay_tree import WIDTH
+from bray_model.distributed.relays import WIDTH
 
 MAX_CONNECTIONS = 1024
 """Players of other machines that a process of the buffer lets connect."""

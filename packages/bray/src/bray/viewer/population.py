@@ -16,7 +16,7 @@ from bray_core.errors import CodecError, NotFoundError
 from bray_core.files.json_file import read_object
 from bray_core.files.regular_file import refused
 from bray_model.versions.retention import Retention
-from bray_model.versions.versions import VersionStore
+from bray_model.versions.version_store import VersionStore
 
 FILE = "league.json"
 _BROKEN = (KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError)

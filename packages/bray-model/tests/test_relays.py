@@ -3,7 +3,7 @@ from collections import Counter
 import hypothesis.strategies as st
 from hypothesis import given
 
-from bray_model.distributed.relay_tree import RelayTree
+from bray_model.distributed.relays import RelayTree
 
 
 def test_each_parent_has_so_many_children():

@@ -1,13 +1,6 @@
-"""Messages of the Open Inference Protocol v2 over HTTP: JSON, and the binary tensor extension.
+"""A request for inference by the Open Inference Protocol, checked against a model's signature.
 
-https://github.com/kserve/open-inference-protocol, `specification/protocol/inference_rest.md`, and
-Triton's `protocol/extension_binary_data.md`, `extension_sequence.md` and
-`extension_schedule_policy.md`. A message is JSON; tensors that are not in it follow it, raw,
-little-endian, in its order. Tensors are named by the leaf paths of the model's signature and have
-the batch dimension in front. An optional field that is `null` is as one that is absent.
-
-What a request costs is bounded before it is paid: nothing of a size that a client chose becomes a
-Python object, or an array, before its type and number are known to fit the model.
+Tensors are named by the leaf paths of the signature and have the batch dimension in front.
 """
 
 from __future__ import annotations
@@ -23,86 +16,47 @@ import numpy as np
 from bray_core.errors import CapacityError, SpecError
 from bray_core.nested import ArraySpec, Nested
 from bray_core.protocols import Answer
+from bray_model.serving.infer_message import (
+    LARGE_BYTES,
+    NO_PARAMETERS,
+    NULL,
+    InferMessageParameters,
+    InputTensor,
+    OutputTensor,
+    TensorParameters,
+    message_bytes,
+    read_id,
+    read_message,
+    read_timeout_s,
+    sequence_step,
+    short,
+)
 from bray_model.serving.json_tensors import read_tensor, text_bytes, write_tensor
-from bray_model.serving.long_arrays import Cuts
+from bray_model.serving.long_arrays import LongArrays
 from bray_model.serving.model_description import datatype
 from bray_model.signature import Signature
 from bray_model.tree_spec import Leaf, Leaves, TreeSpec
 
-HEADER = b"inference-header-content-length"
-"""How many bytes of a body are JSON; without it all are."""
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 MAX_ROWS = 16_384
-_LARGE_BYTES = 64 * 1024
-"""JSON of more bytes is read, or written, in a thread."""
 _MAX_SHAPE_BYTES = 2048
-_MAX_ID_BYTES = 4096
-_MAX_SEQUENCE_BYTES = 256
-_NULL = (b"", b"null")
 
-
-class _TensorParameters(msgspec.Struct, gc=False):
-    binary_data_size: int | None = None
-    binary_data: bool | None = None
-    classification: int | None = None
-    shared_memory_region: str | None = None
-
-
-class _Input(msgspec.Struct, gc=False):
-    name: str
-    datatype: str
-    shape: msgspec.Raw
-    parameters: _TensorParameters | None = None
-    data: msgspec.Raw = msgspec.Raw()
-
-
-class _Output(msgspec.Struct, gc=False):
-    name: str
-    parameters: _TensorParameters | None = None
-
-
-class _Parameters(msgspec.Struct, gc=False):
-    binary_data_output: bool | None = None
-    sequence_id: int | str | None = None
-    sequence_start: bool | None = None
-    sequence_end: bool | None = None
-    timeout: int | None = None
-
-
-class _Message(msgspec.Struct, gc=False):
-    inputs: list[_Input]
-    id: msgspec.Raw = msgspec.Raw()
-    parameters: _Parameters | None = None
-    outputs: list[_Output] | None = None
-
-
-_decoder = msgspec.json.Decoder(_Message)
 _shape_decoder = msgspec.json.Decoder(list[int])
-_NO_PARAMETERS = _TensorParameters()
-
-
-class SequenceStep(NamedTuple):
-    """Where a request stands among those of its sequence."""
-
-    name: str
-    """The sequence's id as JSON: the number 7 and the text "7" are two sequences."""
-    is_first: bool
-    is_last: bool
 
 
 class InferRequest:
     """A request for inference, checked against a signature.
 
     Args:
-        body: as it came.
-        json_bytes: the value of `HEADER`, if it came.
-        signature: of the model.
-        max_rows: how many rows one request may have.
-        max_reply_bytes: how large its reply may be, and what the model computes for it.
+        body: Body of the HTTP request.
+        json_bytes: Value of the header `HEADER`, if it came.
+        signature: Signature of the model.
+        max_rows: Largest number of rows of one request.
+        max_reply_bytes: Largest size of its reply, and of what the model computes for it.
 
     Raises:
-        SpecError: it is malformed, or does not fit; names the tensor.
-        CapacityError: it asks for more than one request may have.
+        SpecError: The request is malformed, or does not fit; names the tensor.
+        CapacityError: The request asks for more than one may have.
     """
 
     def __init__(
@@ -115,15 +69,15 @@ class InferRequest:
         max_reply_bytes: int = MAX_REPLY_BYTES,
     ) -> None:
         size = message_bytes(body, json_bytes)
-        message, cuts = _read_message(body, size, signature)
-        parameters = message.parameters or _Parameters()
-        self.id = _read_id(message.id)
+        message, cuts = read_message(body, size, signature)
+        parameters = message.parameters or InferMessageParameters()
+        self.id = read_id(message.id)
         self._signature = signature
         self._outputs = _wanted(message.outputs, parameters, signature)
-        self.timeout_s = _timeout_s(parameters.timeout)
-        """Within which the client wants its answer; None: it does not say."""
-        self.sequence = _sequence(parameters)
-        """The sequence that it belongs to, with its state here; None: none."""
+        self.timeout_s = read_timeout_s(parameters.timeout)
+        """Time within which the client wants its answer; None: it does not say."""
+        self.sequence = sequence_step(parameters)
+        """Step of a sequence whose state is kept here; None: the request is of no sequence."""
         tree = signature.input_tree if self.sequence is None else signature.given_tree
         shapes = _shapes(message.inputs, tree)
         self.num_rows: int = shapes[tree.paths[0]][0]
@@ -132,13 +86,13 @@ class InferRequest:
         if self.sequence is not None:
             leaves = [_only_row(path, leaf) for path, leaf in zip(tree.paths, leaves, strict=True)]
         self.inputs: tuple[Nested, ...] = tree.build(leaves)
-        """The model's, leaves `[B, ...]`; those of a sequence `[...]`, without its state."""
+        """Inputs of the model: leaves `[B, ...]`, of a sequence `[...]` without its state."""
 
     def _check_size(self, path: str, max_rows: int, max_reply_bytes: int) -> None:
         rows, tree = self.num_rows, self._signature.output_tree
         if rows > max_rows:
             raise CapacityError(
-                f"{path}: expected at most {max_rows} rows, got {_short(rows)}: send fewer at a "
+                f"{path}: expected at most {max_rows} rows, got {short(rows)}: send fewer at a "
                 "time, or start the server with a larger --max-queue-rows"
             )
         facts = _facts(tree)
@@ -158,7 +112,7 @@ class InferRequest:
     @property
     def is_large(self) -> bool:
         """Whether its reply takes long enough to write that others should not wait for it."""
-        return self.reply_bytes > _LARGE_BYTES
+        return self.reply_bytes > LARGE_BYTES
 
     def reply(self, name: str, answer: Answer) -> tuple[bytes, int | None]:
         """Return the body of the reply, and how much of it is JSON; None: all.
@@ -192,88 +146,6 @@ class InferRequest:
         return (b"".join([head, *tail]), len(head)) if tail else (head, None)
 
 
-def is_large(body: bytes, json_bytes: bytes | None) -> bool:
-    """Return whether a request takes long enough to read that others should not wait for it.
-
-    Raises:
-        SpecError: `json_bytes` is no size within the body.
-    """
-    return message_bytes(body, json_bytes) > _LARGE_BYTES
-
-
-def message_bytes(body: bytes, json_bytes: bytes | None) -> int:
-    """Return how much of a body is JSON. Raises SpecError: that is said wrongly."""
-    if json_bytes is None:
-        return len(body)
-    size = int(json_bytes) if json_bytes.isdigit() and len(json_bytes) < 20 else -1
-    if not 0 <= size <= len(body):
-        raise SpecError(
-            f"Inference-Header-Content-Length: expected 0 to {len(body)}, the size of the body, "
-            f"got {json_bytes[:20].decode(errors='replace')!r}"
-        )
-    return size
-
-
-def _read_message(body: bytes, size: int, signature: Signature) -> tuple[_Message, Cuts]:
-    """Read all but the tensors' numbers, which stay text: in the message, or cut out of it.
-
-    Keys are all that could make many objects of few bytes here, so their quotation marks are
-    counted first: tensors of text are not offered, so a proper message has few.
-    """
-    tensors = len(signature.input_tree.paths) + len(signature.output_tree.paths)
-    most, quotes = 1000 + 100 * tensors, body.count(b'"', 0, size)
-    if quotes > most:
-        raise SpecError(
-            f"request: expected at most {most} quotation marks in the JSON of a message about "
-            f"{tensors} tensors, none of which is of text, got {quotes}"
-        )
-    cuts = Cuts(body, size)
-    try:
-        return _decoder.decode(cuts.rest), cuts
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        cure = ""
-        if any(body.find(word, 0, size) >= 0 for word in (b"NaN", b"Infinity")):
-            cure = "; JSON has no NaN or Infinity: send them with the binary tensor extension"
-        raise SpecError(
-            f"request: expected a message of the protocol in JSON: {error}{cure}"
-        ) from None
-
-
-def _read_id(text: msgspec.Raw) -> str:
-    given = bytes(memoryview(text)[: _MAX_ID_BYTES + 1])
-    if given in _NULL:
-        return ""
-    try:
-        if len(given) <= _MAX_ID_BYTES:
-            return msgspec.json.decode(given, type=str)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
-    raise SpecError(f"id: expected text of at most {_MAX_ID_BYTES} bytes, got {_short(given)}")
-
-
-def _timeout_s(timeout_us: int | None) -> float | None:
-    """Return the deadline by Triton's parameter, whose 0 means none."""
-    if not timeout_us:
-        return None
-    if timeout_us < 0:
-        raise SpecError(f"timeout: expected microseconds of 0 or more, got {_short(timeout_us)}")
-    return min(timeout_us, 10**15) * 1e-6
-
-
-def _sequence(parameters: _Parameters) -> SequenceStep | None:
-    """Return the sequence by Triton's parameters; its number 0 and the empty name mean none."""
-    name = parameters.sequence_id
-    if name in (None, 0, ""):
-        return None
-    text = msgspec.json.encode(name) if isinstance(name, str) else b"%d" % name
-    if len(text) > _MAX_SEQUENCE_BYTES:
-        raise SpecError(
-            f"sequence_id: expected at most {_MAX_SEQUENCE_BYTES} bytes of JSON, got {len(text)}"
-        )
-    is_first, is_last = parameters.sequence_start is True, parameters.sequence_end is True
-    return SequenceStep(text.decode(), is_first, is_last)
-
-
 def _only_row(path: str, leaf: Leaf) -> Leaf:
     if len(leaf) != 1:
         raise SpecError(f"{path}: expected one row of a sequence, got {len(leaf)}")
@@ -282,7 +154,7 @@ def _only_row(path: str, leaf: Leaf) -> Leaf:
 
 
 def _wanted(
-    outputs: list[_Output] | None, parameters: _Parameters, signature: Signature
+    outputs: list[OutputTensor] | None, parameters: InferMessageParameters, signature: Signature
 ) -> list[tuple[int, bool]]:
     """Return which outputs are asked for, and whether in binary."""
     paths = signature.output_tree.paths
@@ -291,9 +163,9 @@ def _wanted(
         return [(index, all_binary) for index in range(len(paths))]
     wanted: dict[int, bool] = {}
     for output in outputs:
-        asked = output.parameters or _NO_PARAMETERS
+        asked = output.parameters or NO_PARAMETERS
         if output.name not in paths:
-            raise SpecError(f"outputs: expected some of {list(paths)}, got {_short(output.name)}")
+            raise SpecError(f"outputs: expected some of {list(paths)}, got {short(output.name)}")
         index = paths.index(output.name)
         if index in wanted:
             raise SpecError(f"outputs: expected each once, got {output.name!r} again")
@@ -304,7 +176,7 @@ def _wanted(
     return list(wanted.items())
 
 
-def _shapes(inputs: Sequence[_Input], tree: TreeSpec) -> dict[str, tuple[int, ...]]:
+def _shapes(inputs: Sequence[InputTensor], tree: TreeSpec) -> dict[str, tuple[int, ...]]:
     """Return the shape of each input by its name, all checked but for their values."""
     specs, paths = _facts(tree).specs, tree.paths
     shapes: dict[str, tuple[int, ...]] = {}
@@ -312,7 +184,7 @@ def _shapes(inputs: Sequence[_Input], tree: TreeSpec) -> dict[str, tuple[int, ..
         spec = specs.get(tensor.name)
         if spec is None or tensor.name in shapes:
             raise SpecError(
-                f"inputs: expected each of {list(paths)} once, got {_short(tensor.name)}"
+                f"inputs: expected each of {list(paths)} once, got {short(tensor.name)}"
             )
         shapes[tensor.name] = _shape(tensor, spec)
     for path in paths:
@@ -321,12 +193,12 @@ def _shapes(inputs: Sequence[_Input], tree: TreeSpec) -> dict[str, tuple[int, ..
         rows, wanted = shapes[path][0], shapes[paths[0]][0]
         if rows != wanted:
             raise SpecError(
-                f"{path}: expected {_short(wanted)} rows as in {paths[0]}, got {_short(rows)}"
+                f"{path}: expected {short(wanted)} rows as in {paths[0]}, got {short(rows)}"
             )
     return shapes
 
 
-def _shape(tensor: _Input, spec: ArraySpec) -> tuple[int, ...]:
+def _shape(tensor: InputTensor, spec: ArraySpec) -> tuple[int, ...]:
     """Check datatype and shape. One number a row may come as `[B]` or `[B, 1]`."""
     text = bytes(memoryview(tensor.shape)[: _MAX_SHAPE_BYTES + 1])
     try:
@@ -338,15 +210,15 @@ def _shape(tensor: _Input, spec: ArraySpec) -> tuple[int, ...]:
     if tensor.datatype != datatype(spec.dtype) or not rows or rows[0] < 1 or not fits:
         raise SpecError(
             f"{tensor.name}: expected {datatype(spec.dtype)} {['B', *spec.shape]} of B ≥ 1 rows, "
-            f"got {tensor.datatype[:100]} {_short(text)}"
+            f"got {tensor.datatype[:100]} {short(text)}"
         )
-    _refuse_shared_memory(tensor.name, tensor.parameters or _NO_PARAMETERS)
+    _refuse_shared_memory(tensor.name, tensor.parameters or NO_PARAMETERS)
     return tuple(shape)
 
 
 def _read_inputs(
-    inputs: Sequence[_Input],
-    cuts: Cuts,
+    inputs: Sequence[InputTensor],
+    cuts: LongArrays,
     shapes: Mapping[str, tuple[int, ...]],
     body: bytes,
     start: int,
@@ -357,7 +229,7 @@ def _read_inputs(
     leaves: dict[str, Leaf] = {}
     for tensor in inputs:
         spec, shape = specs[tensor.name], shapes[tensor.name]
-        nbytes = (tensor.parameters or _NO_PARAMETERS).binary_data_size
+        nbytes = (tensor.parameters or NO_PARAMETERS).binary_data_size
         if nbytes is None:
             leaf = _from_json(tensor, cuts, shape, spec.dtype)
         else:
@@ -369,13 +241,13 @@ def _read_inputs(
     return [leaves[path] for path in tree.paths]
 
 
-def _refuse_shared_memory(name: str, parameters: _TensorParameters) -> None:
+def _refuse_shared_memory(name: str, parameters: TensorParameters) -> None:
     if parameters.shared_memory_region is not None:
         raise SpecError(f"{name}: shared memory is not offered: send the tensor")
 
 
 def _from_binary(
-    tensor: _Input,
+    tensor: InputTensor,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
     body: bytes,
@@ -383,10 +255,10 @@ def _from_binary(
     nbytes: int,
 ) -> Leaf:
     wanted = math.prod(shape) * dtype.itemsize
-    if nbytes != wanted or bytes(memoryview(tensor.data)[:5]) not in _NULL:
+    if nbytes != wanted or bytes(memoryview(tensor.data)[:5]) not in NULL:
         raise SpecError(
             f"{tensor.name}: expected binary_data_size {wanted} for {list(shape)} and no data, "
-            f"got {_short(nbytes)}"
+            f"got {short(nbytes)}"
         )
     if start + nbytes > len(body):
         raise SpecError(f"{tensor.name}: {start + nbytes - len(body)} of its bytes are missing")
@@ -398,9 +270,11 @@ def _from_binary(
     return values.reshape(shape)
 
 
-def _from_json(tensor: _Input, cuts: Cuts, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Leaf:
+def _from_json(
+    tensor: InputTensor, cuts: LongArrays, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> Leaf:
     text = cuts.restored(bytes(tensor.data))
-    if text in _NULL:
+    if text in NULL:
         raise SpecError(f"{tensor.name}: expected data, or binary_data_size and the bytes")
     try:
         return read_tensor(text, shape, dtype)
@@ -413,11 +287,11 @@ class _Facts(NamedTuple):
     """What each request asks of a tree of tensors."""
 
     specs: dict[str, ArraySpec]
-    """By path."""
+    """Specs by path."""
     binary_bytes: tuple[int, ...]
-    """What a row of each tensor takes."""
+    """Bytes of a row of each tensor in binary."""
     json_bytes: tuple[int, ...]
-    """The same in JSON, at most."""
+    """Largest number of bytes of a row of each tensor in JSON."""
 
 
 @lru_cache(maxsize=64)
@@ -437,15 +311,3 @@ def _as_json(path: str, leaf: Leaf) -> msgspec.Raw | list[Any]:
             f"{path}: {error}: ask for it with the binary tensor extension (parameters: "
             '{"binary_data": true}), or name the other outputs in "outputs"'
         ) from None
-
-
-def _short(value: object) -> str:
-    """Return what came, for a message, cut to a length that can be read."""
-    if isinstance(value, bytes):
-        value = value[:100].decode(errors="replace")
-        return f"{value}" if len(value) < 100 else f"{value}…"
-    if isinstance(value, str):
-        return repr(value[:100])
-    if isinstance(value, int) and abs(value) >= 10**30:
-        return "a number of more than 30 digits"
-    return repr(value)

@@ -24,7 +24,7 @@ class RowCodec:
     """Reads calls and writes replies of a signature; see `bray_model.serving.service.ModelService`.
 
     Args:
-        signature: of the model.
+        signature: Signature of the model.
     """
 
     def __init__(self, signature: Signature) -> None:

@@ -48,8 +48,8 @@ class VersionStore:
     """The versions below one folder.
 
     Args:
-        path: the folder; made on the first save.
-        retention: which versions a save leaves.
+        path: Folder of the versions; made on the first save.
+        retention: Says which versions a save leaves.
     """
 
     def __init__(self, path: Path, retention: Retention) -> None:
@@ -72,7 +72,7 @@ class VersionStore:
         """Let a version stay whatever the rules say, or no longer.
 
         Raises:
-            VersionNotFoundError: it is not on disk; names those that are.
+            VersionNotFoundError: The version is not on disk; names those that are.
         """
         index = self._read()
         if version not in index.saved_s:
@@ -85,8 +85,8 @@ class VersionStore:
         """Write a version and drop those that the rules do not keep; return its file.
 
         Raises:
-            CheckpointError: it cannot be written, such as on a full disk. The versions that were
-                there are still there.
+            CheckpointError: The file cannot be written, such as on a full disk. The versions that
+                were there are still there.
         """
         file = self._file(version)
         try:
@@ -121,7 +121,7 @@ class VersionStore:
 
         Raises:
             CodecError: the index cannot be read.
-            OSError: it cannot be written; then all stays.
+            OSError: The index cannot be written; then all stays.
         """
         index = self._read()
         dropped = self._surplus(index)
@@ -145,7 +145,7 @@ class VersionStore:
         There it stays when it is dropped here.
 
         Raises:
-            VersionNotFoundError: it is not on disk; names those that are.
+            VersionNotFoundError: The version is not on disk; names those that are.
             CheckpointError: the other store cannot be written.
         """
         index = self._read()
@@ -173,8 +173,8 @@ class VersionStore:
         """Read one version.
 
         Raises:
-            VersionNotFoundError: it is not on disk; names those that are.
-            CodecError: its file is broken.
+            VersionNotFoundError: The version is not on disk; names those that are.
+            CodecError: The version's file is broken.
         """
         known = self.versions()
         file = self._file(version)

@@ -1,4 +1,4 @@
-"""What a model is made of, opened from a torch module or from an export."""
+"""The network of a model, opened from a torch module or from an export."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from bray_core.nested import Nested
 from bray_core.protocols import Weights
 from bray_model.config import ModelConfig
 from bray_model.engines.engine import Engine
-from bray_model.export.graph_files import external_files
-from bray_model.export.manifest import EXCHANGE, GRAPH, QUANTIZED, WEIGHTS, Manifest
+from bray_model.export_files.graph_files import external_files
+from bray_model.export_files.manifest import EXCHANGE, GRAPH, QUANTIZED, WEIGHTS, Manifest
 from bray_model.signature import Signature
 from bray_model.versions.weights import refuse_nan
 
 if TYPE_CHECKING:
     import torch
 
-    Source: TypeAlias = torch.nn.Module | str | Path
+    ModelSource: TypeAlias = torch.nn.Module | str | Path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Definition:
+class NetworkDefinition:
     """A network with weights, apart from who calls it and when."""
 
     engine: Engine
@@ -32,7 +32,7 @@ class Definition:
     """Inputs `[B, ...]` that the network is known to take; None for an export."""
     version: int = 0
 
-    def copy(self, version: int, weights: Weights | None) -> Definition:
+    def copy(self, version: int, weights: Weights | None) -> NetworkDefinition:
         """Return a separate definition with other weights; None keeps them."""
         engine = self.engine.copy()
         if weights is not None:
@@ -41,8 +41,8 @@ class Definition:
 
 
 def open_definition(
-    source: Source, example_inputs: Nested | None, config: ModelConfig | None = None
-) -> Definition:
+    source: ModelSource, example_inputs: Nested | None, config: ModelConfig | None = None
+) -> NetworkDefinition:
     """Open a torch module, or the folder of an export, with the backend of the config.
 
     Raises:
@@ -67,7 +67,7 @@ def open_definition(
     path = Path(source)
     manifest = Manifest.read(path)
     engine = _open_export(path, manifest, config)
-    return Definition(
+    return NetworkDefinition(
         engine=engine, signature=manifest.signature, example=None, version=manifest.version
     )
 
@@ -128,7 +128,7 @@ def read_weights(path: Path, manifest: Manifest) -> Weights:
     """Read the weights that an export holds beside its graphs.
 
     Raises:
-        ExportError: its file is absent or broken, or holds NaN.
+        ExportError: The file of the weights is absent or broken, or holds NaN.
     """
     import safetensors.numpy
 
@@ -143,7 +143,9 @@ def read_weights(path: Path, manifest: Manifest) -> Weights:
     return weights
 
 
-def _open_module(module: Any, example_inputs: Nested | None, config: ModelConfig) -> Definition:
+def _open_module(
+    module: Any, example_inputs: Nested | None, config: ModelConfig
+) -> NetworkDefinition:
     try:
         import torch
 
@@ -172,4 +174,4 @@ def _open_module(module: Any, example_inputs: Nested | None, config: ModelConfig
             raise
         engine.takes_bf16 = True  # a whole module in bfloat16: numpy's float32 is not for it
         signature = Signature.probe(engine.run, example)
-    return Definition(engine=engine, signature=signature, example=example)
+    return NetworkDefinition(engine=engine, signature=signature, example=example)

@@ -31,7 +31,7 @@ class _Session:
     busy: bool = False
 
 
-class Turn:
+class SessionTurn:
     """One request of a session, whose answer brings the next state."""
 
     def __init__(self, session: _Session, request: BatchRequest, signature: Signature) -> None:
@@ -50,9 +50,9 @@ class SessionStates:
     """The states of one model's sessions. Thread-safe.
 
     Args:
-        signature: says which inputs are the state, and which outputs they come from.
-        config: how many sessions are kept, and for how long.
-        name: of the model, for messages.
+        signature: Says which inputs are the state, and which outputs they come from.
+        config: Number of sessions that are kept, and for how long.
+        name: Name of the model, for messages.
     """
 
     def __init__(self, signature: Signature, config: ModelConfig, name: str) -> None:
@@ -77,14 +77,14 @@ class SessionStates:
     @contextmanager
     def turn(
         self, session: str, inputs: tuple[Nested, ...], batch: bool, must_exist: bool = False
-    ) -> Iterator[Turn]:
+    ) -> Iterator[SessionTurn]:
         """Begin a request; a session that is new, or was dropped, begins with zeros.
 
         Args:
-            session: its name.
-            inputs: one row of all inputs but the state.
-            batch: not for sessions.
-            must_exist: a session that is not known is an error.
+            session: Name of the session.
+            inputs: One row of all inputs but the state.
+            batch: Whether the caller passed a batch, which a session does not take.
+            must_exist: Whether a session that is not known is an error.
 
         Raises:
             ConfigError: the model has no state, or `batch` is set.
@@ -96,7 +96,7 @@ class SessionStates:
         leaves = self._given.row(inputs)
         found = self._begin(session, must_exist)
         try:
-            yield Turn(found, BatchRequest(self._join(leaves, found.state)), self._signature)
+            yield SessionTurn(found, BatchRequest(self._join(leaves, found.state)), self._signature)
         finally:
             self._finish(session, found)
 

@@ -16,9 +16,9 @@ from bray_core import nested
 from bray_core.errors import CapacityError, SpecError
 from bray_core.protocols import Answer
 from bray_model import Model, ModelConfig
-from bray_model.serving.inference_pages import InferencePages
-from bray_model.serving.open_inference import InferRequest
-from bray_model.serving.repository import Repository
+from bray_model.serving.infer_request import InferRequest
+from bray_model.serving.open_inference_pages import OpenInferencePages
+from bray_model.serving.repository import ExportRepository
 from bray_model.serving.service import make_service
 from bray_server import Limits, ServerThread
 
@@ -28,12 +28,12 @@ ROWS = 5
 @pytest.fixture(scope="module")
 def address(exported):
     folder, _, _ = exported
-    repository = Repository(folder, lambda manifest: ModelConfig())
+    repository = ExportRepository(folder, lambda manifest: ModelConfig())
     server = ServerThread(
         make_service(repository.get("policy"), None),
         tcp_port=None,
         http_port=0,
-        pages=InferencePages(repository),
+        pages=OpenInferencePages(repository),
     )
     yield urlsplit(server.addresses[0]).netloc
     server.close(0)
@@ -166,9 +166,9 @@ def recurrent(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recurrent") / "export"
     with Model(module, example, name="gru", state={"inputs[1]": "outputs/state"}) as model:
         model.export(folder)
-    repository = Repository(folder, lambda manifest: ModelConfig())
+    repository = ExportRepository(folder, lambda manifest: ModelConfig())
     service = make_service(repository.get("gru"), None)
-    server = ServerThread(service, tcp_port=None, http_port=0, pages=InferencePages(repository))
+    server = ServerThread(service, tcp_port=None, http_port=0, pages=OpenInferencePages(repository))
     client = triton.InferenceServerClient(urlsplit(server.addresses[0]).netloc)
     yield client, module
     client.close()
@@ -443,12 +443,12 @@ def test_other_paths_and_methods_are_refused(address, path, status):
 def guarded(exported):
     """The netloc of a server that wants a token and takes small bodies."""
     folder, _, _ = exported
-    repository = Repository(folder, lambda manifest: ModelConfig())
+    repository = ExportRepository(folder, lambda manifest: ModelConfig())
     server = ServerThread(
         make_service(repository.get("policy"), None),
         tcp_port=None,
         http_port=0,
-        pages=InferencePages(repository),
+        pages=OpenInferencePages(repository),
         tokens=["secret"],
         limits=Limits(max_body_bytes=10_000, max_header_bytes=2000),
     )

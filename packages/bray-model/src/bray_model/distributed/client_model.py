@@ -12,36 +12,36 @@ import numpy as np
 from bray_core.errors import ClosedError, ConfigError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer
-from bray_model.batching.batchers import Batchers
+from bray_model.batching.batcher import LoopBatchers
 from bray_model.batching.executor import BatchRequest, run_or_split
-from bray_model.distributed.blueprint import Blueprint
-from bray_model.distributed.inference_wire import (
+from bray_model.distributed.blueprint import ModelBlueprint
+from bray_model.distributed.load_balancer import LoadBalancer
+from bray_model.distributed.row_messages import (
     encode_order,
     encode_request,
     encode_turn,
     output_leaves,
 )
-from bray_model.distributed.inference_workers import InferenceWorkers
 from bray_model.signature import Signature
 
 _Computed: TypeAlias = tuple[list[np.ndarray[Any, Any]], int]
 """Output leaves and version."""
 
 
-class WorkerModel:
-    """Sends each request to a worker, which joins it with those of others. Thread-safe.
+class ClientModel:
+    """Stands for a `Model`: sends each request to an inference worker. Thread-safe.
 
     Args:
-        blueprint: of the model.
-        workers: as this process calls them.
+        blueprint: Blueprint of the model.
+        workers: Way to the inference workers.
         clone: name of a clone; None: the model itself.
-        frozen: the clone's version.
+        frozen: Version of the clone.
     """
 
     def __init__(
         self,
-        blueprint: Blueprint,
-        workers: InferenceWorkers,
+        blueprint: ModelBlueprint,
+        workers: LoadBalancer,
         clone: str | None,
         frozen: int | None,
     ) -> None:
@@ -114,7 +114,7 @@ class WorkerModel:
     async def _compute_in(self, session: str, inputs: tuple[Nested, ...]) -> _Computed:
         """The same where a worker has the state."""
         body = encode_turn(session, inputs, self._clone, self._sequence)
-        return self._taken(await self._workers.ask_keeper(self._key(session), body))
+        return self._taken(await self._workers.ask_owner(self._key(session), body))
 
     @property
     def _sequence(self) -> int:
@@ -129,13 +129,13 @@ class WorkerModel:
         return f"{self._clone or ''}/{session}"
 
 
-class ProxyModel(WorkerModel):
-    """Joins the requests of this process into batches and sends each batch as one request."""
+class BatchingClientModel(ClientModel):
+    """Stands for a `Model`: joins requests of this process, and sends each batch as one request."""
 
     def __init__(
         self,
-        blueprint: Blueprint,
-        workers: InferenceWorkers,
+        blueprint: ModelBlueprint,
+        workers: LoadBalancer,
         clone: str | None,
         frozen: int | None,
     ) -> None:
@@ -144,7 +144,7 @@ class ProxyModel(WorkerModel):
         self._pool = ThreadPoolExecutor(
             blueprint.num_workers, thread_name_prefix=f"bray-model-{blueprint.name}-proxy"
         )
-        self._batchers = Batchers(self._run, config, self._pool, blueprint.name)
+        self._batchers = LoopBatchers(self._run, config, self._pool, blueprint.name)
 
     async def infer(
         self, *inputs: Nested, batch: bool = False, session: str | None = None

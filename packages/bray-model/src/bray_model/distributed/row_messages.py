@@ -1,4 +1,4 @@
-"""What a process and an inference worker say to each other: the codec's dicts over TCP."""
+"""Messages between a process and an inference worker: the codec's dicts over TCP."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bray_model.batching.executor import BatchRequest, NonFiniteError
 from bray_model.signature import Signature
 
 MAX_BYTES = 1 << 29
-"""Of a request or a reply."""
+"""Largest request or reply."""
 
 _RAISED = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)} | {
     "NonFiniteError": NonFiniteError
@@ -27,9 +27,9 @@ def encode_request(request: BatchRequest, clone: str | None, sequence: int) -> b
     """Encode rows to be answered.
 
     Args:
-        request: checked.
+        request: Rows, already checked.
         clone: name of a clone; None: the model itself.
-        sequence: the weights that answer must not be older.
+        sequence: Sequence of the oldest weights that may answer.
     """
     return encode(
         {
@@ -78,9 +78,9 @@ def decode_reply(body: bytes) -> dict[str, Any]:
     """Decode a reply.
 
     Raises:
-        Exception: what the request failed with: an error of bray or of Python as it was, any
-            other as a ServiceError that names it.
-        CodecError: it is no reply.
+        Exception: The request failed: an error of bray or of Python as it was, any other as a
+            ServiceError that names it.
+        CodecError: The bytes are no reply.
     """
     reply = decode_body(body)
     if "error" in reply:
@@ -94,7 +94,7 @@ def output_leaves(reply: dict[str, Any], signature: Signature) -> list[np.ndarra
     """Return a reply's output leaves as arrays of their own, checked against the signature.
 
     Raises:
-        SpecError: they do not fit.
+        SpecError: The outputs do not fit.
     """
     leaves = reply.get("outputs")
     tree = signature.output_tree

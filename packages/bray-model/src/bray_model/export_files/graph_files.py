@@ -40,11 +40,11 @@ def external_files(graph: bytes, name: str) -> list[str]:
     """Return the names of the files that hold data of a graph, as they stand in it, sorted.
 
     Args:
-        graph: a serialised `ModelProto`.
-        name: the name of its file, for messages.
+        graph: Serialised `ModelProto`.
+        name: Name of its file, for messages.
 
     Raises:
-        ExportError: it is no such message, or in a form that names files in another way.
+        ExportError: The bytes are no such message, or in a form that names files in another way.
     """
     if graph[4:8] == _ORT_FORMAT:
         raise ExportError(f"{name}: expected an ONNX graph, got one in onnxruntime's own format")

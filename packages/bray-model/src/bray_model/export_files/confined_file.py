@@ -16,7 +16,7 @@ def inside(folder: Path, name: str) -> Path:
     """Return the path of a file of a folder, links followed.
 
     Raises:
-        ExportError: it leads out of the folder.
+        ExportError: The path leads out of the folder.
     """
     root = Path(os.path.realpath(folder))
     path = Path(os.path.realpath(root / name))
@@ -32,7 +32,8 @@ def open_inside(folder: Path, name: str, max_bytes: int) -> Iterator[BufferedRea
     """Open a plain file of a folder for reading; a pipe or a device is never waited for.
 
     Raises:
-        ExportError: it is absent, no plain file, larger than `max_bytes`, or out of the folder.
+        ExportError: The file is absent, no plain file, larger than `max_bytes`, or out of the
+            folder.
     """
     path = folder / name
     # Not blocking: to open a named pipe would wait for its writer.

@@ -23,11 +23,11 @@ from bray_core.errors import (
     SpecError,
 )
 from bray_model.model import Model
+from bray_model.serving.infer_message import HEADER, is_large
+from bray_model.serving.infer_request import MAX_REPLY_BYTES, InferRequest
 from bray_model.serving.model_description import model_config, model_metadata
-from bray_model.serving.open_inference import HEADER, MAX_REPLY_BYTES, InferRequest, is_large
-from bray_model.serving.repository import Repository
+from bray_model.serving.repository import ExportRepository, ServedModel
 from bray_model.serving.sequences import SequenceSteps
-from bray_model.serving.served_model import ServedModel
 from bray_server import PageReply, PageRequest
 
 _MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?(?:/(infer|ready|config))?")
@@ -49,18 +49,20 @@ _CODES: dict[type[BrayError], str] = {
 }
 
 
-class InferencePages:
+class OpenInferencePages:
     """Answers clients of the protocol, such as `tritonclient[http]`.
 
     Args:
-        repository: the models.
-        max_reply_bytes: how large the reply to one request may be.
+        repository: Models that are served.
+        max_reply_bytes: Largest size of the reply to one request.
     """
 
     public = frozenset({_LIVE, _READY})
     """Answered without a token, and while the server shuts down."""
 
-    def __init__(self, repository: Repository, max_reply_bytes: int = MAX_REPLY_BYTES) -> None:
+    def __init__(
+        self, repository: ExportRepository, max_reply_bytes: int = MAX_REPLY_BYTES
+    ) -> None:
         self._repository = repository
         self._max_reply_bytes = max_reply_bytes
         self._sequences = SequenceSteps(repository)

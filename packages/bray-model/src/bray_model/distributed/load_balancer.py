@@ -1,4 +1,4 @@
-"""The inference workers of a model, as one process calls them."""
+"""One process's connections to the inference workers of a model, and the choice among them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from bray_core.errors import BrayError, ClosedError, DeadlineError, ServiceError, WorkerLostError
 from bray_core.process.event_loop import EventLoopThread
 from bray_core.remote.load_balancing import LoadBalancer
-from bray_model.distributed.inference_wire import decode_reply, encode_order
+from bray_model.distributed.row_messages import decode_reply, encode_order
 from bray_server import AsyncClient
 
 _GONE = ("unreachable", "connection_lost", "unauthorized", "draining")
@@ -30,7 +30,7 @@ Locate = Callable[[int], str]
 """Return the address of a worker; blocks while a worker that died is being replaced."""
 
 
-class InferenceWorkers:
+class LoadBalancer:
     """Sends each request to the less loaded of two workers, over one connection to each.
 
     A request whose worker dies is sent once more, to another worker or to the one that takes its
@@ -38,11 +38,11 @@ class InferenceWorkers:
     their own, so that callers on any loop, or none, share them.
 
     Args:
-        name: of the model, for messages.
-        size: number of workers.
-        locate: where they are.
-        token: what they want to see.
-        timeout_s: what one answer may take; None: a minute.
+        name: Name of the model, for messages.
+        size: Number of inference workers.
+        locate: Returns the address of a worker.
+        token: Token that the workers ask for.
+        timeout_s: Longest time of one answer in seconds; None: a minute.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class InferenceWorkers:
         self._opening = [asyncio.Lock() for _ in range(size)]
         self._in_flight: Counter[int] = Counter()
         self._away: set[int] = set()
-        self._keepers = LoadBalancer(size)
+        self._owners = LoadBalancer(size)
         self._sessions: OrderedDict[str, AsyncClient] = OrderedDict()
         """Session → the connection that its first call took: another one is another worker's."""
         self._lock = threading.Lock()
@@ -68,12 +68,12 @@ class InferenceWorkers:
 
     @property
     def sequence(self) -> int:
-        """Of the newest weights that this process has seen: none older may answer it."""
+        """Sequence of the newest weights that this process has seen: none older may answer it."""
         return self._sequence
 
     @property
     def version(self) -> int:
-        """Of the newest weights that this process has seen."""
+        """Version of the newest weights that this process has seen."""
         if self._version is None:
             self.run(self.wait(0, None))
         assert self._version is not None
@@ -110,9 +110,9 @@ class InferenceWorkers:
         """Let a worker answer.
 
         Raises:
-            WorkerLostError: its worker died, and then the one that was asked instead.
-            DeadlineError: no answer in time.
-            Exception: what the request failed with there.
+            WorkerLostError: The worker died, and then the one that was asked instead.
+            DeadlineError: No answer came in time.
+            Exception: Whatever the request failed with there.
         """
         first = self._choose()
         try:
@@ -121,14 +121,14 @@ class InferenceWorkers:
             logger.warning("model %s: %s; asking again", self._name, error)
         return decode_reply(await self._ask(self._choose(), body, self._timeout_s))
 
-    async def ask_keeper(self, session: str, body: bytes) -> dict[str, Any]:
-        """Let the worker answer that has the state of a session; nothing is sent twice.
+    async def ask_owner(self, session: str, body: bytes) -> dict[str, Any]:
+        """Let the worker answer that owns the state of a session; nothing is sent twice.
 
         Raises:
-            WorkerLostError: it died, and the state with it; the next call begins anew.
-            Exception: as in `ask`.
+            WorkerLostError: The worker died, and the state with it; the next call begins anew.
+            Exception: Whatever `ask` raises.
         """
-        index = self._keepers.choose("hash", session)
+        index = self._owners.choose("hash", session)
         try:
             return decode_reply(await self._ask(index, body, self._timeout_s, session))
         except WorkerLostError as error:
@@ -138,7 +138,7 @@ class InferenceWorkers:
                 "next call begins with zeros"
             ) from error
 
-    def _check_keeper(self, index: int, session: str, client: AsyncClient) -> None:
+    def _check_owner(self, index: int, session: str, client: AsyncClient) -> None:
         if self._sessions.setdefault(session, client) is not client:
             raise WorkerLostError(f"model {self._name!r}: inference worker {index} died")
         while len(self._sessions) > _MAX_SESSIONS:  # those that nobody ended
@@ -152,7 +152,7 @@ class InferenceWorkers:
         if self._sessions.pop(session, None) is None:
             return
         try:
-            await self._ask(self._keepers.choose("hash", session), body, self._timeout_s)
+            await self._ask(self._owners.choose("hash", session), body, self._timeout_s)
         except BrayError as error:  # then the state is gone too
             logger.info("model %s: %s", self._name, error)
 
@@ -196,7 +196,7 @@ class InferenceWorkers:
             async with asyncio.timeout(timeout_s):
                 client = await self._client(index)
                 if session is not None:
-                    self._check_keeper(index, session, client)
+                    self._check_owner(index, session, client)
                 return await client.call(body)
         except DeadlineError:
             raise

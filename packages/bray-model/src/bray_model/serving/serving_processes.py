@@ -25,15 +25,15 @@ _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _WINDOW = RestartLimit()
 
 
-class ServingWorkers:
+class ServingProcesses:
     """Runs `bray ARGUMENTS` in several processes and starts anew those that die.
 
     One that dies again and again is started later each time, up to half a minute: the others go on
     answering, and its fault fills neither the log nor the processors.
 
     Args:
-        arguments: of the command, which calls `say_ready`.
-        num_workers: how many.
+        arguments: Arguments of the command, which calls `say_ready`.
+        num_workers: Number of processes.
 
     Raises:
         WorkerLostError: one ended before it was ready; it has said why on standard error.
@@ -43,9 +43,9 @@ class ServingWorkers:
         self._command = [sys.executable, "-c", _MAIN, *arguments]
         self._stopped = threading.Event()
         self._deaths: list[list[float]] = [[] for _ in range(num_workers)]
-        """Times of a worker's last death and of those that counted then."""
+        """Times of each worker's recent deaths."""
         self._due: dict[int, float] = {}
-        """When those that are dead are started anew, by index."""
+        """Times at which dead workers are started anew, by index."""
         self.addresses: list[str]
         """Where clients reach them, all on the same ports."""
         self._processes = [self._spawn()]  # alone: what is wrong is then said once
@@ -142,7 +142,7 @@ def _stdout(process: subprocess.Popen[bytes]) -> IO[bytes]:
 
 
 def say_ready(addresses: Sequence[str]) -> None:
-    """In a worker: tell the process above that it listens; drain and end when that is gone."""
+    """Tell the process above a worker that it listens; drain and end when that is gone."""
     sys.stdout.write(" ".join(addresses) + "\n")
     sys.stdout.flush()
 

@@ -29,8 +29,8 @@ import numpy as np
 from bray_core.errors import ExportError, SpecError
 from bray_core.nested import ArraySpec, Nested
 from bray_model.config import Backend
-from bray_model.export.export_file import open_inside
-from bray_model.export.graph_files import external_files
+from bray_model.export_files.confined_file import open_inside
+from bray_model.export_files.graph_files import external_files
 from bray_model.signature import Signature
 
 FORMAT = 1
@@ -56,13 +56,13 @@ _KEYS = ("name", "version", "inputs", "outputs", "actor", "files")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recommendation:
+class ServeRecommendation:
     """What `bray bench` found best to serve an export with, on the machine where it ran."""
 
     num_threads: int
     max_batch_size: int
     backend: Backend = "auto"
-    """As in `ModelConfig`; a quantised one only if it decides like the graph that it came from."""
+    """Backend as in `ModelConfig`; a quantised one only if it decides like the float graph."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +76,7 @@ class Manifest:
     """`{"name": ..., "config": {...}}`: an installed entry point of `bray.actors`, or None."""
     files: Mapping[str, str]
     """File name → sha256."""
-    recommended: Recommendation | None = None
+    recommended: ServeRecommendation | None = None
     """What to serve it with."""
     made_with: Mapping[str, str] = field(default_factory=dict)
     """What made it: the versions of torch, onnxruntime and others, `opset`, the type of the
@@ -106,7 +106,7 @@ class Manifest:
         """Read and check the manifest in the folder `export`; `read_file` checks the rest.
 
         Raises:
-            ExportError: it is absent, malformed or of another format version.
+            ExportError: The manifest is absent, malformed or of another format version.
         """
         path = export / MANIFEST
         if not path.is_file():
@@ -158,8 +158,8 @@ class Manifest:
         """Read a file of the export and compare its checksum.
 
         Raises:
-            ExportError: the manifest does not list it, or it is absent, changed, no plain file or
-                outside the folder.
+            ExportError: The manifest does not list the file, or it is absent, changed, no plain
+                file or outside the folder.
         """
         with self._opened(export, name) as file:
             return file.read()
@@ -242,7 +242,7 @@ def _checked_actor(actor: Any) -> Mapping[str, Any] | None:
     return actor
 
 
-def _checked_recommendation(given: Any) -> Recommendation | None:
+def _checked_recommendation(given: Any) -> ServeRecommendation | None:
     if given is None:
         return None
     names = ["num_threads", "max_batch_size"]
@@ -258,7 +258,7 @@ def _checked_recommendation(given: Any) -> Recommendation | None:
             raise ValueError(
                 f"recommended/{name}: expected 1 to {_MAX_RECOMMENDED}, got {number!r}"
             )
-    return Recommendation(**given)
+    return ServeRecommendation(**given)
 
 
 def _checked_origin(given: Any) -> Mapping[str, str]:

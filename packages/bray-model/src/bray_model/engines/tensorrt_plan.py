@@ -9,7 +9,11 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import onnx
+
 from bray_core.files.saved_file import write_atomic
+from bray_core.protocols import Weights
+from bray_model.engines.onnx_engine import WEIGHT_PREFIX
 
 logger = logging.getLogger(__name__)
 
@@ -33,3 +37,18 @@ def cached_plan(path: Path, make: Callable[[], bytes]) -> bytes:
     except OSError as error:
         logger.warning("%s: cannot be written (%s): it is made anew next time", path, error)
     return plan
+
+
+def bake(exchange: bytes, weights: Weights) -> bytes:
+    """Return the graph that takes its weights as inputs with these weights as constants."""
+    model = onnx.load_from_string(exchange)
+    inputs = list(model.graph.input)
+    del model.graph.input[:]
+    for tensor in inputs:
+        if tensor.name.startswith(WEIGHT_PREFIX):
+            array = weights[tensor.name.removeprefix(WEIGHT_PREFIX)]
+            model.graph.initializer.append(onnx.numpy_helper.from_array(array, tensor.name))
+        else:
+            model.graph.input.append(tensor)
+    baked: bytes = model.SerializeToString()
+    return baked

@@ -18,13 +18,12 @@ from bray_core.errors import BrayError, ConfigError, NotFoundError
 from bray_core.layout import Layout
 from bray_core.protocols import Weights
 from bray_model.config import ModelConfig
-from bray_model.definition import read_weights
 from bray_model.distributed.shared_weights import WeightsReader, WeightsWriter
+from bray_model.engines.definition import read_weights
 from bray_model.export.export_folder import find_exports
-from bray_model.export.manifest import EXCHANGE, QUANTIZED, Manifest
-from bray_model.serving.repository import Repository
-from bray_model.versions.stamp import Stamp
-from bray_model.versions.weights import WeightsCheck, weights_spec
+from bray_model.export_files.manifest import EXCHANGE, QUANTIZED, Manifest
+from bray_model.serving.repository import ExportRepository
+from bray_model.versions.weights import WeightsCheck, WeightsStamp, weights_spec
 
 logger = logging.getLogger(__name__)
 
@@ -32,12 +31,12 @@ _LOOK_S = 0.005
 
 
 class SharedPublisher:
-    """Publishes to the processes that follow.
+    """Publishes new weights to the serving processes that follow.
 
     Args:
-        path: what they serve.
-        folder: shared with them.
-        config: how they run an export.
+        path: Export, trial or folder that they serve.
+        folder: Folder shared with them.
+        config: Returns how they run an export.
     """
 
     def __init__(self, path: Path, folder: Path, config: Callable[[Manifest], ModelConfig]) -> None:
@@ -46,14 +45,14 @@ class SharedPublisher:
         self._config = config
         self._lock = threading.Lock()
         self._open: dict[str, tuple[WeightsWriter, WeightsCheck, Layout]] = {}
-        """By export: its file, and what its weights are like."""
+        """Digest of an export → its file, and what its weights are like."""
 
     def publish(self, name: str, weights: Weights) -> int:
         """Make a copy of `weights` current in all processes, soon, and return its version.
 
         Raises:
             NotFoundError: no model of that name is served.
-            ConfigError: its weights are fixed.
+            ConfigError: The weights of the export are fixed.
             SpecError: a name, shape or dtype differs, or a number is not finite; names the
                 parameter.
         """
@@ -73,7 +72,7 @@ class SharedPublisher:
             writer, check, layout = self._open[key]
             check(weights)
             version = max(manifest.version, writer.version) + 1
-            writer.publish(Stamp.of(version), layout.pack(dict(weights)))
+            writer.publish(WeightsStamp.of(version), layout.pack(dict(weights)))
             with contextlib.suppress(FileExistsError):
                 (self._folder / key).symlink_to(writer.path)
         return version
@@ -93,14 +92,14 @@ class SharedPublisher:
 
 
 class SharedFollower:
-    """Gives the models of a repository what is published for them: at once, then in a thread.
+    """Takes weights that are published for the models of a repository: at once, then in a thread.
 
     Args:
-        repository: its newest models follow.
-        folder: the publisher's.
+        repository: Models that follow.
+        folder: Folder of the publisher.
     """
 
-    def __init__(self, repository: Repository, folder: Path) -> None:
+    def __init__(self, repository: ExportRepository, folder: Path) -> None:
         self._repository = repository
         self._folder = folder
         self._readers: dict[str, tuple[WeightsReader, Layout]] = {}
