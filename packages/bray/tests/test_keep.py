@@ -17,7 +17,7 @@ from bray_core.errors import CodecError, ConfigError
 from bray_core.trials.trial import Trial, clone
 from bray_model import Retention
 from bray_model.versions.versions import VersionStore
-from bray_trainer import checkpoint
+from bray_trainer.checkpoints import checkpoint
 
 EXAMPLE = np.zeros((1, 4), np.float32)
 

@@ -10,9 +10,9 @@ from torch import nn
 
 from bray_core.errors import ConfigError
 from bray_trainer.config import TrainerConfig
-from bray_trainer.ranks import Ranks
+from bray_trainer.distributed.ranks import Ranks
 
-ONLY = ""
+UNNAMED = ""
 """The name of what is the only one of its kind."""
 
 
@@ -20,7 +20,7 @@ def as_mapping(value: Any) -> dict[str, Any]:
     """Return one thing, or several by name, as a dict; None is an empty one."""
     if value is None:
         return {}
-    return dict(value) if isinstance(value, Mapping) else {ONLY: value}
+    return dict(value) if isinstance(value, Mapping) else {UNNAMED: value}
 
 
 def as_module(module: nn.Module | Mapping[str, nn.Module]) -> nn.Module:
@@ -67,7 +67,7 @@ def check_kinds(module: object, buffer: object, model: object) -> None:
     names = list(as_mapping(module))
     for name in as_mapping(model):
         if name not in names:
-            among = f"those of the modules {names}" if ONLY not in names else "none: one module"
+            among = f"those of the modules {names}" if UNNAMED not in names else "none: one module"
             raise ConfigError(f"model: expected names among {among}, got {name!r}")
     for value in as_mapping(module).values():
         _check("module", value, isinstance(value, nn.Module), "a torch.nn.Module")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bray_core import metrics
 from bray_core.errors import DeadlineError
 from bray_core.protocols import ModelProtocol
-from bray_trainer.background import Background
+from bray_trainer.background_thread import BackgroundThread
 from bray_trainer.config import TrainerConfig
 from bray_trainer.transfer import side_stream
 
@@ -56,7 +56,7 @@ class Publisher:
         self._is_closing = False
         self._leaves_out = True
         self._error: Exception | None = None
-        self._background = Background("trainer-publish")
+        self._thread = BackgroundThread("trainer-publish")
 
     def begin(self) -> None:
         """Take up the version that the models have already."""
@@ -73,14 +73,14 @@ class Publisher:
         self._leaves_out = leave_out
         if self._models:
             self._is_closing = False
-            self._background.start(self._serve)
+            self._thread.start(self._serve)
 
     def close(self) -> None:
         """End the thread; what was offered and not flushed may be left out."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
-        if not self._background.is_idle(_FLUSH_TIMEOUT_S):
+        if not self._thread.is_idle(_FLUSH_TIMEOUT_S):
             raise DeadlineError(f"model: publishing takes longer than {_FLUSH_TIMEOUT_S:g} s")
 
     def is_due(self, replays: int) -> bool:
@@ -106,7 +106,7 @@ class Publisher:
         with self._changed:
             self._next = snapshot
             self._changed.notify_all()
-        if self._background.is_idle():
+        if self._thread.is_idle():
             self._publish_next()
 
     @property

@@ -14,9 +14,9 @@ from bray_core import metrics
 from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
 from bray_core.protocols import TrainerProtocol
 from bray_core.remote.pool import WorkerPool, telling_what_died, worker_index
-from bray_trainer.group import Backend, torchs_name
-from bray_trainer.rank_worker import RankWorker
-from bray_trainer.ranks import TIMEOUT_S
+from bray_trainer.distributed.process_group import Backend, torch_backend
+from bray_trainer.distributed.rank_worker import RankWorker
+from bray_trainer.distributed.ranks import TIMEOUT_S
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class RemoteTrainer:
         for setting, value in (("rank_", rank_timeout_s), ("restart_", restart_timeout_s)):
             if value <= 0:
                 raise ConfigError(f"{setting}timeout_s: expected more than 0, got {value}")
-        torchs_name(backend)  # refused here, not only in the workers
+        torch_backend(backend)  # refused here, not only in the workers
         self._pool = WorkerPool(
             name,
             _Worker,

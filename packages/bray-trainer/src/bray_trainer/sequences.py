@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from bray_core import nested
 from bray_core.layout import Packed
-from bray_trainer import to_torch
-from bray_trainer.stacks import Stacks, arranged, tensors
+from bray_trainer.frame_stacks import FrameStacks, as_tensors, rearrange
+from bray_trainer.transfer import to_torch
 
 Batch = dict[str, Any]
 
@@ -39,7 +39,7 @@ def time_major(replay: Packed, device: torch.device | str = "cpu") -> Batch:
     """Return the leaves of segments: those of `STEPS` `[T, B, …]`, the others as they are.
 
     Of segments that store each frame once (`segment_spec(stack=True)`) the frames alone go to the
-    device; observations are `Stacks` of them.
+    device; observations are `FrameStacks` of them.
     """
     steps = tuple(name for name in STEPS if name in replay.layout.spec)
     tree: Batch = to_torch(replay, device, time_major=steps)
@@ -48,7 +48,7 @@ def time_major(replay: Packed, device: torch.device | str = "cpu") -> Batch:
         frames, length = tree.pop("frames"), len(tree["reward"])  # [B, T + C, …]
         first = torch.arange(len(frames), device=frames.device) * frames.shape[1]
         time = torch.arange(length, device=frames.device)
-        stacks = Stacks(frames.flatten(0, 1), first + time[:, None], frames.shape[1] - length)
+        stacks = FrameStacks(frames.flatten(0, 1), first + time[:, None], frames.shape[1] - length)
         tree["observation"] = stacks
         tree["final_observation"] = replace(stacks, first=first + tree["length"])
     return tree
@@ -83,9 +83,9 @@ def unroll(module: nn.Module, segments: Batch) -> tuple[Batch, Tensor]:
         return torch.cat([steps[valid], final, final.new_zeros((spare, *final.shape[1:]))])
 
     observation = nested.map(
-        partial(arranged, rows), segments["observation"], segments["final_observation"]
+        partial(rearrange, rows), segments["observation"], segments["final_observation"]
     )
-    outputs = module(tensors(observation))
+    outputs = module(as_tensors(observation))
 
     def in_place(leaf: Tensor) -> Tensor:
         columns = leaf.new_zeros((*valid.shape, *leaf.shape[1:]))
@@ -105,9 +105,9 @@ def _unroll_memory(module: nn.Module, segments: Batch) -> tuple[Batch, Tensor]:
         return longer
 
     observation = nested.map(
-        partial(arranged, with_final), segments["observation"], segments["final_observation"]
+        partial(rearrange, with_final), segments["observation"], segments["final_observation"]
     )
-    outputs = module.replay(tensors(observation), segments["initial_state"], length + 1)  # type: ignore[operator]
+    outputs = module.replay(as_tensors(observation), segments["initial_state"], length + 1)  # type: ignore[operator]
     return nested.map(lambda leaf: leaf[:-1], outputs), outputs["value"][length, columns]
 
 
@@ -115,7 +115,7 @@ def final_value(module: nn.Module, segments: Batch) -> Tensor:
     """Return the value after the last step, `[B]`."""
     if "initial_state" in segments:
         return unroll(module, segments)[1]
-    value: Tensor = module(tensors(segments["final_observation"]))["value"]
+    value: Tensor = module(as_tensors(segments["final_observation"]))["value"]
     return value
 
 

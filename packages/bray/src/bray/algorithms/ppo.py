@@ -37,6 +37,7 @@ from bray_core import metrics
 from bray_core.layout import Packed
 from bray_core.protocols import BufferProtocol, ModelProtocol
 from bray_trainer import Trainer, TrainerConfig
+from bray_trainer.frame_stacks import as_tensors
 from bray_trainer.sequences import (
     IS_CURRENT,
     Batch,
@@ -48,7 +49,6 @@ from bray_trainer.sequences import (
     unroll,
     valid_steps,
 )
-from bray_trainer.stacks import tensors
 
 _WINDOW = 100
 """Episodes over which the training return is averaged."""
@@ -219,7 +219,7 @@ class PPOTrainer(Trainer):
             outputs = select_steps(unroll(self.module, batch)[0], valid_steps(batch))
             batch = _flat(batch)
         else:
-            outputs = self.module(tensors(batch["observation"]))
+            outputs = self.module(as_tensors(batch["observation"]))
         log_prob, entropy = distribution.log_prob_and_entropy(outputs, batch["action"])
         return ppo.loss(
             self.gap.see(log_prob, batch),

@@ -14,11 +14,11 @@ from bray_core import nested
 from bray_core.layout import Packed
 from bray_trainer.arguments import set_training
 from bray_trainer.config import TrainerConfig
-from bray_trainer.step import Losses, Stepper, reported
+from bray_trainer.stepper import Losses, Stepper, losses_by_metric
 from bray_trainer.transfer import to_torch
 
 
-class Overrides:
+class TrainerHooks:
     """The methods that a subclass of `Trainer` may write; only `loss` has no default."""
 
     config: TrainerConfig
@@ -80,7 +80,7 @@ class Overrides:
                 loss, terms = self.loss(batch, self.steps)
         finally:
             set_training(self.module, was_training)
-        return {name: float(value) for name, value in {**reported(loss), **terms}.items()}
+        return {name: float(value) for name, value in {**losses_by_metric(loss), **terms}.items()}
 
     def should_pause(self) -> bool:
         """Return whether to pause, asked after each replay; by default never.

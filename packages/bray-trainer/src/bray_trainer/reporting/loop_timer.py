@@ -1,4 +1,4 @@
-"""Where the time of a replay goes."""
+"""How the time of the training loop divides over its phases."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _WORDS = {
     "checkpoint": "checkpoints",
 }
 _DECAY = 0.95
-"""How much of the sums behind the shares is left after a replay: they look back about 20."""
+"""Factor of the sums behind the shares after each replay: they look back about 20 replays."""
 
 
-class Phases:
-    """Adds up the seconds of each phase.
+class LoopTimer:
+    """Adds up the seconds of each phase, and records them after each replay.
 
     Args:
-        device: with CUDA its own time is measured, by events, which stall nothing.
+        device: Device of the module. The time of a GPU is measured by events, which stall nothing.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -35,7 +35,7 @@ class Phases:
         self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
         self._sums = dict.fromkeys(_WORDS, 0.0)
         self._finished: float | None = None
-        """When the last replay was."""
+        """Time at which the last replay was done."""
 
     def add(self, phase: str, seconds: float) -> None:
         """Add seconds of a phase."""
@@ -94,10 +94,10 @@ class Phases:
 
 
 class _HostTimer:
-    __slots__ = ("_phase", "_phases", "_started")
+    __slots__ = ("_phase", "_started", "_timer")
 
-    def __init__(self, phases: Phases, phase: str) -> None:
-        self._phases = phases
+    def __init__(self, timer: LoopTimer, phase: str) -> None:
+        self._timer = timer
         self._phase = phase
 
     def __enter__(self) -> None:
@@ -109,14 +109,14 @@ class _HostTimer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._phases.add(self._phase, time.perf_counter() - self._started)
+        self._timer.add(self._phase, time.perf_counter() - self._started)
 
 
 class _DeviceTimer:
-    __slots__ = ("_device", "_end", "_phase", "_phases", "_start")
+    __slots__ = ("_device", "_end", "_phase", "_start", "_timer")
 
-    def __init__(self, phases: Phases, phase: str, device: torch.device) -> None:
-        self._phases = phases
+    def __init__(self, timer: LoopTimer, phase: str, device: torch.device) -> None:
+        self._timer = timer
         self._phase = phase
         self._device = device
 
@@ -131,7 +131,7 @@ class _DeviceTimer:
         trace: TracebackType | None,
     ) -> None:
         self._end.record(torch.cuda.current_stream(self._device))
-        self._phases.add_events(self._phase, self._start, self._end)
+        self._timer.add_events(self._phase, self._start, self._end)
 
 
 def timing_event() -> torch.cuda.Event:

@@ -1,6 +1,6 @@
-"""What ranks tell each other: plain values as bytes, and tensors' kinds in words.
+"""Messages between ranks: plain values as bytes, and kinds of tensors in words.
 
-Plain are tensors, numbers, strings, and dicts, lists and tuples of them.
+Plain values are tensors, numbers, strings, and dicts, lists and tuples of them.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from torch import Tensor
 from bray_core.errors import SpecError
 
 
-def encode(value: Any) -> Tensor:
-    """Return a value as uint8 `[n]`."""
+def encode_message(value: Any) -> Tensor:
+    """Return a plain value as uint8 `[n]`."""
     file = io.BytesIO()
     torch.save(value, file)
     return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
 
 
-def decode(block: Tensor) -> Any:
-    """Return what `encode` was given; never runs code, although it came from another process."""
+def decode_message(block: Tensor) -> Any:
+    """Return what `encode_message` was given. No code of the message runs."""
     file = io.BytesIO(block.numpy().tobytes())
     return torch.load(file, map_location="cpu", weights_only=True)
 
 
-def kind_of(tensor: Tensor) -> str:
+def tensor_kind(tensor: Tensor) -> str:
     """Return dtype and shape in words."""
     return f"{tensor.dtype} {tuple(tensor.shape)}"
 
 
-def check_same(kinds: Mapping[str, str], first: Mapping[str, str], rank: int) -> None:
+def check_same_tensors(kinds: Mapping[str, str], first: Mapping[str, str], rank: int) -> None:
     """Raise SpecError if a rank has tensors of other names or kinds than rank 0."""
     if list(kinds.items()) == list(first.items()):
         return

@@ -13,15 +13,15 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from bray_core.errors import ConfigError, SpecError
-from bray_trainer.arguments import ONLY, as_mapping
+from bray_trainer.arguments import UNNAMED, as_mapping
 from bray_trainer.config import TrainerConfig
-from bray_trainer.figures import LossTerms
-from bray_trainer.phases import Phases
-from bray_trainer.ranks import Ranks
+from bray_trainer.distributed.ranks import Ranks
+from bray_trainer.reporting.loop_timer import LoopTimer
+from bray_trainer.reporting.loss_means import LossMeans
 
 Losses = Tensor | Mapping[str, Tensor]
 """One loss, or one of each optimiser by name."""
-LossOf = Callable[[Any, int], tuple[Losses, Mapping[str, Tensor | float]]]
+LossFunction = Callable[[Any, int], tuple[Losses, Mapping[str, Tensor | float]]]
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -47,12 +47,12 @@ class Stepper:
         self,
         module: nn.Module,
         optimizers: Optimizer | Mapping[str, Optimizer],
-        loss: LossOf,
+        loss: LossFunction,
         weigh: Callable[[Any], float],
         config: TrainerConfig,
         device: torch.device,
         ranks: Ranks,
-        phases: Phases,
+        timer: LoopTimer,
     ) -> None:
         self.optimizers = as_mapping(optimizers)
         self.scaler = _scaler(config, device)
@@ -62,7 +62,7 @@ class Stepper:
         self._config = config
         self._device = device
         self._ranks = ranks
-        self._phases = phases
+        self._timer = timer
         self._is_checked = config.when_not_finite == "skip" or self.scaler is not None
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -70,7 +70,7 @@ class Stepper:
         dtype = _AUTOCAST.get(self._config.precision)
         return nullcontext() if dtype is None else torch.autocast(self._device.type, dtype)
 
-    def step(self, batches: Sequence[Any], steps: int, terms: LossTerms) -> bool:
+    def step(self, batches: Sequence[Any], steps: int, terms: LossMeans) -> bool:
         """Take a step on the mean gradient over all samples of the batches; False if skipped.
 
         Args:
@@ -81,13 +81,13 @@ class Stepper:
         for optimizer in self.optimizers.values():
             optimizer.zero_grad(set_to_none=True)
         before = self._buffers() if self._is_checked else []
-        with self._phases.on_device("backward"):
+        with self._timer.on_device("backward"):
             weights = self._weights(batches)
             found = [
                 self._backward(batch, weight / (sum(weights) or 1.0), steps)
                 for batch, weight in zip(batches, weights, strict=True)
             ]
-        with self._phases.on_device("optimizer"):
+        with self._timer.on_device("optimizer"):
             names = self._names(found)
             self._ranks.average(self._parameters(names), sum(weights))
             norms = self._clip(names)
@@ -98,14 +98,14 @@ class Stepper:
                 self._skip(before)
         if is_taken or self._config.when_not_finite == "stop":  # it stops at the losses
             for (losses, parts), weight in zip(found, weights, strict=True):
-                terms.add({**reported(losses), **parts}, weight)
+                terms.add({**losses_by_metric(losses), **parts}, weight)
         if is_taken and self._config.max_grad_norm is not None:
             terms.add({f"grad_norm{_suffix(name)}": norm for name, norm in norms.items()})
         return is_taken
 
     def _names(self, found: Sequence[tuple[Mapping[str, Tensor], Any]]) -> list[str]:
         """Return the names of the losses, the same on all ranks, also on one without batches."""
-        known = list(dict.fromkeys([ONLY, *self.optimizers]))
+        known = list(dict.fromkeys([UNNAMED, *self.optimizers]))
         names = [name for name in known if any(name in losses for losses, _ in found)]
         names = names or list(self.optimizers)
         if self._ranks.size == 1 or len(self.optimizers) == 1:
@@ -138,14 +138,14 @@ class Stepper:
             torch.autograd.backward(
                 scaled,
                 retain_graph=index < len(losses) - 1,
-                inputs=None if name == ONLY else self._parameters([name]),
+                inputs=None if name == UNNAMED else self._parameters([name]),
             )
         return losses, parts
 
     def _checked(self, value: Losses) -> dict[str, Tensor]:
         losses: dict[str, Tensor] = as_mapping(value)
         for name, loss in losses.items():
-            if name != ONLY and name not in self.optimizers:
+            if name != UNNAMED and name not in self.optimizers:
                 raise SpecError(
                     f"loss: {name!r}: expected losses named as the optimisers "
                     f"({', '.join(map(repr, self.optimizers))})"
@@ -160,7 +160,7 @@ class Stepper:
     def _active(self, names: Iterable[str]) -> list[Optimizer]:
         """Return the optimisers that have a loss: one loss without a name is that of all."""
         names = set(names)
-        return [o for name, o in self.optimizers.items() if name in names or ONLY in names]
+        return [o for name, o in self.optimizers.items() if name in names or UNNAMED in names]
 
     def _parameters(self, names: Iterable[str]) -> list[Parameter]:
         return [
@@ -215,7 +215,7 @@ class Stepper:
             self.scaler.update()
 
 
-def groups(batches: Iterable[Any], size: int) -> Iterable[list[Any]]:
+def group_batches(batches: Iterable[Any], size: int) -> Iterable[list[Any]]:
     """Yield lists of `size` batches; the last may be shorter."""
     group: list[Any] = []
     for batch in batches:
@@ -231,7 +231,7 @@ def _suffix(name: str) -> str:
     return f"_{name}" if name else ""
 
 
-def reported(losses: Losses) -> dict[str, Tensor]:
+def losses_by_metric(losses: Losses) -> dict[str, Tensor]:
     """Return the losses by the names of their figures: `loss`, or `loss_<name>` of several."""
     return {f"loss{_suffix(name)}": loss for name, loss in as_mapping(losses).items()}
 

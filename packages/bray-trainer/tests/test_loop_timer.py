@@ -12,7 +12,7 @@ from bray_core import nested
 from bray_core.errors import ClosedError
 from bray_core.layout import Layout, Packed
 from bray_trainer import Trainer, TrainerConfig
-from bray_trainer.phases import Phases
+from bray_trainer.reporting.loop_timer import LoopTimer
 
 LAYOUT = Layout(nested.spec({"x": np.zeros(2, np.float32)}))
 
@@ -79,22 +79,22 @@ def test_each_phase_of_a_replay_is_recorded(recorded, tmp_path):
 def test_the_largest_phase_is_said_first(monkeypatch):
     clock = iter(range(1000))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
-    phases = Phases(torch.device("cpu"))
-    assert phases.summary() == "nothing was trained on yet"
-    assert phases.shares() == {}
-    with phases.on_host("wait"):
+    timer = LoopTimer(torch.device("cpu"))
+    assert timer.summary() == "nothing was trained on yet"
+    assert timer.shares() == {}
+    with timer.on_host("wait"):
         for _ in range(2):
             time.perf_counter()
-    with phases.on_device("backward"):
+    with timer.on_device("backward"):
         pass
-    phases.finish_replay()
-    assert phases.summary() == "limited by waiting for data 75%; forward and backward 25%"
-    assert phases.shares()["share_wait"] == 0.75
+    timer.finish_replay()
+    assert timer.summary() == "limited by waiting for data 75%; forward and backward 25%"
+    assert timer.shares()["share_wait"] == 0.75
     for _ in range(200):  # what was long ago does not count
-        with phases.on_device("optimizer"):
+        with timer.on_device("optimizer"):
             pass
-        phases.finish_replay()
-    assert phases.shares()["share_optimizer"] > 0.99
+        timer.finish_replay()
+    assert timer.shares()["share_optimizer"] > 0.99
 
 
 def test_a_trainer_says_what_limits_it():

@@ -1,4 +1,4 @@
-"""Stacks of frames of which each frame is there once: chosen by number, made to be computed on."""
+"""Stacks of frames that are stored once: chosen by number, gathered to be computed on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bray_core.nested import Nested
 
 
 @dataclass(frozen=True, slots=True)
-class Stacks:
+class FrameStacks:
     """A leaf `[…, C, H, W]` that is indexed like a tensor and copies no frame meanwhile."""
 
     frames: Tensor
@@ -24,7 +24,7 @@ class Stacks:
     size: int
     """C."""
 
-    def __getitem__(self, index: Any) -> Stacks:
+    def __getitem__(self, index: Any) -> FrameStacks:
         return replace(self, first=self.first[index])
 
     def tensor(self) -> Tensor:
@@ -35,13 +35,15 @@ class Stacks:
         return stacks.view(*self.first.shape, *stacks.shape[1:])
 
 
-def arranged(arrange: Callable[..., Tensor], *leaves: Any) -> Any:
+def rearrange(arrange: Callable[..., Tensor], *leaves: Any) -> Any:
     """Apply what only moves rows, such as `torch.cat`, to tensors, or to the numbers of stacks."""
-    if isinstance(leaves[0], Stacks):
+    if isinstance(leaves[0], FrameStacks):
         return replace(leaves[0], first=arrange(*(leaf.first for leaf in leaves)))
     return arrange(*leaves)
 
 
-def tensors(observation: Nested) -> Any:
+def as_tensors(observation: Nested) -> Any:
     """Return observations as modules take them."""
-    return nested.map(lambda leaf: leaf.tensor() if isinstance(leaf, Stacks) else leaf, observation)
+    return nested.map(
+        lambda leaf: leaf.tensor() if isinstance(leaf, FrameStacks) else leaf, observation
+    )

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from bray_core.errors import SpecError
-from bray_trainer.group import ProcessGroup
+from bray_trainer.distributed.process_group import ProcessGroup
 
 _BUCKET_BYTES = 25 * 1024 * 1024
 """Large enough for the full bandwidth, small enough that packing one hides behind another."""
 _HALVES = (torch.float16, torch.bfloat16)
 
 
-class Bucket:
+class GradientBucket:
     """One flat block, and a view of it for each of its parameters.
 
     Args:
@@ -62,7 +62,7 @@ class Bucket:
                 parameter.grad.copy_(view / total)
 
 
-class Gradients:
+class GradientBuckets:
     """The buckets of a list of parameters, the same on every rank.
 
     Args:
@@ -75,7 +75,7 @@ class Gradients:
         groups = _groups(self._parameters, bucket_bytes)
         # The first bucket's heads: the weight, then 1 for each parameter that has a gradient.
         heads = [1 + len(self._parameters), *(0 for _ in groups[1:])]
-        self._buckets = [Bucket(group, n) for group, n in zip(groups, heads, strict=True)]
+        self._buckets = [GradientBucket(group, n) for group, n in zip(groups, heads, strict=True)]
 
     def average(self, group: ProcessGroup, weight: float) -> float:
         """Replace each gradient by its weighted mean over the ranks; return the sum of weights.

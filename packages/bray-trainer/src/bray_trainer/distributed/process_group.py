@@ -46,7 +46,7 @@ class ProcessGroup:
         self.is_open = True
         with self._guarded():
             dist.init_process_group(
-                torchs_name(backend),
+                torch_backend(backend),
                 store=PrefixStore("torch", store),
                 rank=rank,
                 world_size=size,
@@ -127,7 +127,7 @@ class ProcessGroup:
         return [str(r) for r in range(self.size) if not self._store.check([f"present/{r}"])]
 
 
-def torchs_name(backend: Backend | None) -> str:
+def torch_backend(backend: Backend | None) -> str:
     """Return how torch calls a backend; small numbers travel by gloo in any case.
 
     Raises:

@@ -20,9 +20,14 @@ from torch import Tensor
 from torch.distributed import rendezvous  # type: ignore[attr-defined]
 
 from bray_core.errors import ClosedError, ConfigError
-from bray_trainer.gradients import Gradients
-from bray_trainer.group import Backend, ProcessGroup
-from bray_trainer.plain import check_same, decode, encode, kind_of
+from bray_trainer.distributed.gradient_buckets import GradientBuckets
+from bray_trainer.distributed.process_group import Backend, ProcessGroup
+from bray_trainer.distributed.rank_messages import (
+    check_same_tensors,
+    decode_message,
+    encode_message,
+    tensor_kind,
+)
 
 TIMEOUT_S = 300.0
 """How long one rank waits for another before it is given up: longer than a checkpoint takes."""
@@ -42,7 +47,7 @@ class Ranks:
         self.rank = rank
         self.size = size
         self._group: ProcessGroup | None = None
-        self._gradients: dict[tuple[int, ...], Gradients] = {}
+        self._buckets: dict[tuple[int, ...], GradientBuckets] = {}
         self._names: list[str] = []
 
     @property
@@ -117,22 +122,22 @@ class Ranks:
         """
         if self.size == 1:
             return [value]
-        raw = encode(value)
+        raw = encode_message(value)
         sizes = [int(n) for n in self._joined().all_gather(torch.tensor([len(raw)]))]
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
         padded[: len(raw)] = raw
         gathered = self._joined().all_gather(padded)
-        return [decode(block[:n]) for block, n in zip(gathered, sizes, strict=True)]
+        return [decode_message(block[:n]) for block, n in zip(gathered, sizes, strict=True)]
 
     def first(self, value: Any) -> Any:
         """Return the value of rank 0, of the kinds that `gather` takes."""
         if self.size == 1:
             return value
-        raw = encode(value) if self.is_first else torch.zeros(0, dtype=torch.uint8)
+        raw = encode_message(value) if self.is_first else torch.zeros(0, dtype=torch.uint8)
         size = int(self._joined().broadcast(torch.tensor([len(raw)])))
         block = raw if self.is_first else torch.empty(size, dtype=torch.uint8)
         self._joined().broadcast(block)
-        return value if self.is_first else decode(block)
+        return value if self.is_first else decode_message(block)
 
     # Numbers.
 
@@ -173,9 +178,9 @@ class Ranks:
         if self.size == 1 or not listed:
             return weight
         key = tuple(map(id, listed))
-        if key not in self._gradients:  # its buckets keep the parameters, hence the ids, alive
-            self._gradients[key] = Gradients(listed)
-        return self._gradients[key].average(self._joined(), weight)
+        if key not in self._buckets:  # its buckets keep the parameters, hence the ids, alive
+            self._buckets[key] = GradientBuckets(listed)
+        return self._buckets[key].average(self._joined(), weight)
 
     def share(self, tensors: Mapping[str, Tensor]) -> None:
         """Overwrite tensors, such as those of a module's `state_dict`, with those of rank 0.
@@ -186,9 +191,9 @@ class Ranks:
         if self.size == 1:
             return
         own = {name: value for name, value in tensors.items() if isinstance(value, Tensor)}
-        theirs = self.gather({name: kind_of(tensor) for name, tensor in own.items()})
+        theirs = self.gather({name: tensor_kind(tensor) for name, tensor in own.items()})
         for rank, kinds in enumerate(theirs):
-            check_same(kinds, theirs[0], rank)
+            check_same_tensors(kinds, theirs[0], rank)
         for tensor in own.values():
             block = tensor.detach().contiguous().reshape(-1).view(torch.uint8)  # any dtype
             if block.numel():

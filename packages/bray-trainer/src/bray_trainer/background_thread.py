@@ -1,4 +1,4 @@
-"""A function in a thread of its own, whose error reaches the one who waits for it."""
+"""A thread that runs one function; its error reaches the caller who waits for its end."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable
 logger = logging.getLogger(__name__)
 
 
-class Background:
-    """At most one thread at a time.
+class BackgroundThread:
+    """Runs a function in a thread, at most one at a time.
 
     Args:
-        name: of the thread, and in the log.
+        name: Name of the thread, also in the log.
     """
 
     def __init__(self, name: str) -> None:

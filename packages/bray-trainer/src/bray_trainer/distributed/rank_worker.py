@@ -14,11 +14,11 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from bray_core.errors import WorkerLostError
 from bray_core.protocols import TrainerProtocol
-from bray_trainer.group import Backend
-from bray_trainer.ranks import Ranks, assign
+from bray_trainer.distributed.process_group import Backend
+from bray_trainer.distributed.ranks import Ranks, assign
 
-State = Literal["new", "ready", "spoiled"]
-Outcome = Literal["idle", "training", "paused", "lost"]
+RankState = Literal["new", "ready", "spoiled"]
+RankOutcome = Literal["idle", "training", "paused", "lost"]
 
 _LOOPBACK = "127.0.0.1"
 _GET_ADDRESS = 0x8915
@@ -52,7 +52,7 @@ class RankWorker:
         assign(self._ranks)
         self._trainer = factory()
 
-    def state(self) -> tuple[State, int]:
+    def state(self) -> tuple[RankState, int]:
         """Return whether this process can be started, and its id."""
         if self._ranks.size == 1:
             return "ready" if self._is_started else "new", os.getpid()
@@ -85,7 +85,7 @@ class RankWorker:
             self._store = TCPStore(host, port, timeout=wait, wait_for_workers=False)
         self._ranks.connect(self._store, self._backend, self._timeout_s)
 
-    def start(self) -> Outcome:
+    def start(self) -> RankOutcome:
         """Start the trainer; `lost` if another rank was lost meanwhile."""
         try:
             self._trainer.start()
@@ -96,7 +96,7 @@ class RankWorker:
         self._is_started = True
         return "training"
 
-    def wait(self, timeout_s: float) -> Outcome:
+    def wait(self, timeout_s: float) -> RankOutcome:
         """Wait until the trainer pauses; `idle` if it was never started here."""
         if not self._is_started:
             return "idle"
@@ -107,7 +107,7 @@ class RankWorker:
                 return "lost"
             raise
 
-    def stop(self) -> Outcome:
+    def stop(self) -> RankOutcome:
         """Stop; `idle` if it was never started here."""
         try:
             self._trainer.stop()

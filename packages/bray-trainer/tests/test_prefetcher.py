@@ -14,8 +14,7 @@ from bray_core import nested
 from bray_core.errors import BrayError, ClosedError, ConfigError, DeadlineError
 from bray_core.layout import Layout, Packed
 from bray_trainer import Trainer, TrainerConfig, to_torch
-from bray_trainer.feed import Feed
-from bray_trainer.pops import Pops
+from bray_trainer.prefetcher import Prefetcher
 
 LAYOUT = Layout(nested.spec({"x": np.float32(0)}))
 OTHER = Layout(nested.spec({"y": np.int64(0)}))
@@ -224,32 +223,30 @@ def test_any_order_of_what_happens_loses_and_doubles_nothing(prefetch, max_reuse
     source = Counting(0)
 
     def new():
-        feed = Feed(
-            Pops({"": source}), lambda x: x, TrainerConfig(prefetch=prefetch, max_reuse=max_reuse)
-        )
-        return feed
+        config = TrainerConfig(prefetch=prefetch, max_reuse=max_reuse)
+        return Prefetcher({"": source}, lambda packed: packed, config)
 
-    feed, taken = new(), deque()
-    feed.open()
+    prefetcher, taken = new(), deque()
+    prefetcher.open()
     for action in actions:
         if action == "give":
             source.allow(source.limit + 1)
         elif action == "close":
-            feed.close()
-            feed.open()
+            prefetcher.close()
+            prefetcher.open()
         elif action == "save":
-            with feed.held():
-                state = feed.state_dict()
-            feed.close()
-            feed = new()
-            feed.load_state_dict(state)
-            feed.open()
-        elif feed.wait(0.0):
-            taken.append(number_of(feed.take()))
+            with prefetcher.held():
+                state = prefetcher.state_dict()
+            prefetcher.close()
+            prefetcher = new()
+            prefetcher.load_state_dict(state)
+            prefetcher.open()
+        elif prefetcher.wait(0.0):
+            taken.append(number_of(prefetcher.take()))
     while len(set(taken)) < source.limit:
-        assert feed.wait(30)
-        taken.append(number_of(feed.take()))
-    feed.close()
+        assert prefetcher.wait(30)
+        taken.append(number_of(prefetcher.take()))
+    prefetcher.close()
     assert sorted(set(taken)) == list(range(source.limit))
     assert list(taken) == sorted(taken)
     assert all(taken.count(number) <= max_reuse for number in taken)
