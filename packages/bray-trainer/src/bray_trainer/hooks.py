@@ -1,4 +1,4 @@
-"""What a user's trainer says: batches, losses, optimisers, state of its own."""
+"""Methods that a user's trainer may write: batches, losses, optimisers, state of its own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TrainerHooks:
         On the CPU the tensors are the replay's own memory, which `max_reuse` may bring again.
 
         Args:
-            replay: a `Packed`, or with several buffers one of each by name.
+            replay: One batch, `Packed`; with several buffers, one of each by name.
         """
         if isinstance(replay, Packed):
             yield to_torch(replay, self.device)

@@ -34,10 +34,10 @@ class Prefetcher:
     while the buffer has no fresh one. What was popped and not taken stays for the next `open`.
 
     Args:
-        buffers: where replays come from, by name; a single buffer has the empty name. With
-            several, what some of them gave waits for the others.
-        move: brings a popped batch to the device, in the same thread.
-        config: `prefetch` and `max_reuse`.
+        buffers: Sources of the replays by name; a single buffer has the empty name. With
+            several, the batches of some wait for the others.
+        move: Function that brings a popped batch to the device, in the same thread.
+        config: Gives `prefetch` and `max_reuse`.
     """
 
     def __init__(

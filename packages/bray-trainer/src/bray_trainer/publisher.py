@@ -1,4 +1,4 @@
-"""Weights on their way from the trained modules to the models that serve them."""
+"""Publishes weights of the trained modules to the models that serve them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Publisher:
     is published next and the others are left out, unless it is opened to leave out none.
 
     Args:
-        modules: name → module.
-        models: name → model, of some of the modules; the first one's version counts.
-        buffers: told of each new version, where they have `set_policy_version`.
-        config: how often.
-        device: of the modules.
+        modules: Modules by name.
+        models: Models by name, for some of the modules; the first model's version counts.
+        buffers: Buffers; those with `set_policy_version` are told of each new version.
+        config: Gives how often to publish.
+        device: Device of the modules.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Publisher:
         """Publish in the background from now on.
 
         Args:
-            leave_out: whether to leave out versions rather than to wait for the one on its way.
+            leave_out: Whether versions are left out rather than waited for.
         """
         self._offered = time.monotonic()
         self._leaves_out = leave_out
@@ -190,7 +190,7 @@ class _Snapshot:
     """A copy of all modules' weights, into the same memory each time.
 
     Args:
-        stream: of CUDA, that the copies leave the device on; None on the CPU.
+        stream: CUDA stream on which the copies leave the device; None on the CPU.
     """
 
     def __init__(self, stream: torch.cuda.Stream | None) -> None:

@@ -21,7 +21,7 @@ from bray_trainer.distributed.ranks import TIMEOUT_S
 logger = logging.getLogger(__name__)
 
 _ANSWER_TIMEOUT_S = 120.0
-"""Of calls that write or read checkpoints, or find the worker being restarted."""
+"""Longest time of a call that writes or reads checkpoints, or finds the worker restarting."""
 _SLICE_S = 5.0
 """A long wait is several calls of this length."""
 _RETRY_S = 0.5
@@ -55,19 +55,19 @@ class RemoteTrainer:
     waits; copies of it may ask for `progress`.
 
     Args:
-        name: of the pool.
-        factory: makes the `Trainer`, in each worker; there `bray_trainer.Ranks.current()` tells
-            which rank it makes it for.
-        num_workers: number of ranks.
+        name: Name of the worker pool.
+        factory: Function that makes the `Trainer` in each worker; there
+            `bray_trainer.Ranks.current()` tells which rank it is made for.
+        num_workers: Number of ranks.
         num_cpus: CPUs that each worker claims from Ray.
         num_gpus: GPUs that each worker claims, and then sees alone: its device is `cuda`.
-        backend: `gloo`, or `nccl` for what is on a GPU; None takes nccl where there is one.
-        rank_timeout_s: how long a rank waits for another before it takes it for lost.
-        restart_timeout_s: how long lost workers may take to come back.
+        backend: `gloo`, or `nccl` for tensors on a GPU; None takes nccl where there is one.
+        rank_timeout_s: Time after which a rank that does not answer counts as lost.
+        restart_timeout_s: Longest time in which lost workers come back.
 
     Raises:
-        AlreadyExistsError: there is a pool of that name.
-        WorkerLostError: the factory failed; says how.
+        AlreadyExistsError: a pool of that name exists.
+        WorkerLostError: the factory failed; the message says how.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class RemoteTrainer:
         """Call a method at every rank; return each one's outcome, `dead` for a lost worker.
 
         Raises:
-            Exception: what one failed with of its own accord.
+            Exception: the error of a rank that failed of its own accord.
         """
         timeout_s = _ANSWER_TIMEOUT_S + sum(args)  # the only argument there is, is a wait
         refs = [self._pool.submit(method, *args, worker=rank) for rank in range(self._pool.size)]

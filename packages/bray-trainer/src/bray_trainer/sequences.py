@@ -18,14 +18,14 @@ from bray_trainer.transfer import to_torch
 Batch = dict[str, Any]
 
 STEPS = ("observation", "action", "reward", "value", "log_prob", "terminated")
-"""What trainers read of each step."""
+"""Leaves of each step that trainers read."""
 _ROWS = 16
-"""A forward has a multiple of so many rows: oneDNN prepares a convolution for each number of rows
-that it meets, and keeps all of them."""
+"""The rows of a forward are padded to a multiple of this: oneDNN prepares a convolution for each
+number of rows that it meets, and keeps all of them."""
 IS_CURRENT = "is_current"
 """Leaf of steps that were acted by the version that the trainer's weights are: see `PlayGap`."""
 _BY_TIME = {*STEPS, "advantage", "return", IS_CURRENT}
-"""Leaves `[T, B, …]`: those, and what trainers add."""
+"""Leaves `[T, B, …]`: those of `STEPS`, and what trainers add."""
 
 
 def in_order(replay: Packed) -> Packed:
@@ -38,8 +38,8 @@ def in_order(replay: Packed) -> Packed:
 def time_major(replay: Packed, device: torch.device | str = "cpu") -> Batch:
     """Return the leaves of segments: those of `STEPS` `[T, B, …]`, the others as they are.
 
-    Of segments that store each frame once (`segment_spec(stack=True)`) the frames alone go to the
-    device; observations are `FrameStacks` of them.
+    Where segments store each frame once (`segment_spec(stack=True)`), the frames alone go to the
+    device, and observations are `FrameStacks`.
     """
     steps = tuple(name for name in STEPS if name in replay.layout.spec)
     tree: Batch = to_torch(replay, device, time_major=steps)
@@ -64,13 +64,13 @@ def valid_steps(segments: Batch) -> Tensor:
 def unroll(module: nn.Module, segments: Batch) -> tuple[Batch, Tensor]:
     """Return a policy's outputs for each step, `[T, B, …]`, and the value after the last, `[B]`.
 
-    The outputs of padding are zeros, and of a recurrent policy without meaning. It goes through
+    The outputs of padding are zeros; for a recurrent policy they mean nothing. It goes through
     each segment from the state in which it began. (A segment lies within one episode: none begins
     inside.) After a termination the value means nothing.
 
     Args:
-        module: a `Policy` or a `RecurrentPolicy`.
-        segments: of `time_major`.
+        module: A policy, recurrent or not.
+        segments: Leaves from `time_major`.
     """
     if "initial_state" in segments:
         return _unroll_memory(module, segments)

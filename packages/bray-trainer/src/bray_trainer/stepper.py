@@ -33,14 +33,14 @@ class Stepper:
     differentiated for the parameters of its own optimiser alone, and all of these step.
 
     Args:
-        module: the trained module; several are an `nn.ModuleDict`.
-        optimizers: one, or several by name.
-        loss: as `Trainer.loss`.
-        weigh: as `Trainer.batch_weight`.
-        config: precision, clipping, what is done where a value is not finite.
-        device: of the module.
-        ranks: that step together.
-        phases: where the time goes.
+        module: The trained module; several are an `nn.ModuleDict`.
+        optimizers: One optimiser, or several by name.
+        loss: Function of a batch and the step: `Trainer.loss`.
+        weigh: Function that weighs a batch: `Trainer.batch_weight`.
+        config: Gives precision, clipping, and what happens where a value is not finite.
+        device: Device of the module.
+        ranks: The ranks that step together.
+        timer: Timer of the phases.
     """
 
     def __init__(
@@ -74,9 +74,10 @@ class Stepper:
         """Take a step on the mean gradient over all samples of the batches; False if skipped.
 
         Args:
-            batches: none where other ranks have some: then their gradient is taken.
-            steps: taken so far.
-            terms: where the losses are reported.
+            batches: Batches of this step; none where only other ranks have some, whose gradient is
+                taken then.
+            steps: Number of steps taken so far.
+            terms: Means that the losses are added to.
         """
         for optimizer in self.optimizers.values():
             optimizer.zero_grad(set_to_none=True)

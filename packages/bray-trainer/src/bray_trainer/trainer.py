@@ -49,17 +49,17 @@ class Trainer(TrainerHooks):
     """Trains a module on the replays of a buffer. Subclass it and write `loss`.
 
     Args:
-        module: trained in place; several by name become an `nn.ModuleDict`.
-        buffer: where replays are popped from; of several by name, one replay is popped from each.
-        model: where weights are published to; of several modules a model by name, of those that
-            are published. Its `publish` must copy what it is given. None publishes nowhere.
-        config: see `TrainerConfig`.
-        directory: of the checkpoints; an existing one is resumed at the first start (so that a
-            subclass's constructor is done by then). None writes none.
-        eval_buffer: every `eval_every` replays, one of this buffer goes to `eval`.
+        module: Module that is trained in place; several by name become an `nn.ModuleDict`.
+        buffer: Buffer that replays are popped from; with several by name, one from each.
+        model: Model that weights are published to; with several modules, models by name for those
+            that are published. Its `publish` must copy what it is given. None publishes nowhere.
+        config: Settings of the loop; None takes the defaults.
+        directory: Folder of the checkpoints; the first start resumes from the newest (a subclass's
+            constructor is done by then). None writes none.
+        eval_buffer: Buffer of replays for `eval`: one every `eval_every` replays.
 
     Raises:
-        ConfigError: an argument of another kind, or a device that is not there.
+        ConfigError: an argument is of the wrong kind, or the device is absent.
 
     Examples:
         >>> class Regression(Trainer):
@@ -163,8 +163,9 @@ class Trainer(TrainerHooks):
         """Train on so many fresh replays in the caller's thread: for scripts and debuggers.
 
         Args:
-            max_replays: how many; 0 only writes the checkpoint.
-            checkpoint: whether one is written at the end, beside those of `checkpoint_every`.
+            max_replays: Number of replays; 0 only writes the checkpoint.
+            checkpoint: Whether a checkpoint is written at the end, beside those of
+                `checkpoint_every`.
 
         Raises:
             DeadlineError: the next replay took longer than `pop_timeout_s`.

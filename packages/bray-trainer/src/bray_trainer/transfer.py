@@ -47,7 +47,7 @@ def to_torch(
         time_major: Names of top-level leaves `[B, T, …]` that are returned as views `[T, B, …]`.
 
     Raises:
-        SpecError: a leaf has a dtype that torch does not have, or there is none of that name.
+        SpecError: torch lacks a leaf's dtype, or a name of `time_major` is no leaf.
     """
     block = _block_on(packed, torch.device(device))
     tree = nested.unflatten(

@@ -1,4 +1,4 @@
-"""Checkpoints: one file each, whole or absent, the newest readable one wins."""
+"""Checkpoint files: each is whole or absent, and the newest readable one is loaded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bray_core.files.saved_format import check_format
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
-"""What `save` writes. Checkpoints of format 0 have no number, and the same content."""
+"""Number of the format that `save` writes. Format 0 is the same content without a number."""
 
 _NAME = re.compile(r"replay-(\d{9})\.pt")
 _CONTENT = re.compile(r"(?P<stem>replay-(?P<replays>\d{9}))-[0-9a-f]+")
@@ -42,13 +42,13 @@ def save(directory: Path, replays: int, state: Mapping[str, Any], keep: int) -> 
     """Write a checkpoint, then delete all but the newest `keep`.
 
     Args:
-        directory: made if it is absent.
-        replays: trained on so far; orders the checkpoints.
-        state: tensors, numbers, strings, and dicts, lists and tuples of them.
-        keep: how many stay.
+        directory: Folder of the checkpoints; made if it is absent.
+        replays: Number of replays trained on so far; it orders the checkpoints.
+        state: Tensors, numbers, strings, and dicts, lists and tuples of them.
+        keep: Number of checkpoints that stay.
 
     Raises:
-        SpecError: the state holds something else; names it.
+        SpecError: the state holds a value of another kind; the message names it.
     """
     _check_plain(dict(state), "state")
     directory.mkdir(parents=True, exist_ok=True)
@@ -75,10 +75,10 @@ def content_folder(directory: Path, replays: int, token: str) -> Path:
     """Return the folder beside a checkpoint for what is too big to be in it.
 
     Args:
-        directory: of the checkpoints.
-        replays: trained on so far.
-        token: makes it another one than that of an earlier checkpoint after as many replays,
-            which stays whole until the new one is.
+        directory: Folder of the checkpoints.
+        replays: Number of replays trained on so far.
+        token: Suffix of the name. An earlier checkpoint after as many replays has another one, so
+            that its folder stays whole until the new folder is.
     """
     return directory / f"replay-{replays:09d}-{token}"
 

@@ -19,8 +19,8 @@ class GradientBucket:
     """One flat block, and a view of it for each of its parameters.
 
     Args:
-        parameters: of one device and one dtype.
-        num_heads: numbers at the front of the block.
+        parameters: Parameters of one device and one dtype.
+        num_heads: Number of scalars at the front of the block.
     """
 
     def __init__(self, parameters: Sequence[Tensor], num_heads: int) -> None:
@@ -66,8 +66,8 @@ class GradientBuckets:
     """The buckets of a list of parameters, the same on every rank.
 
     Args:
-        parameters: in the same order on every rank.
-        bucket_bytes: a bucket is closed when it holds so much.
+        parameters: Parameters in the same order on every rank.
+        bucket_bytes: Size at which a bucket is full and the next one begins.
     """
 
     def __init__(self, parameters: Sequence[Tensor], bucket_bytes: int = _BUCKET_BYTES) -> None:

@@ -19,18 +19,18 @@ Backend = Literal["gloo", "nccl"]
 
 _FAILED = "failed"
 _ROLL_CALL_S = 2.0
-"""How long the others may take to say that they are there, once something is wrong."""
+"""Time in which the other ranks must answer after a collective failed."""
 
 
 class ProcessGroup:
     """The ranks of one launch. A collective that fails ends the group: nothing of it is used again.
 
     Args:
-        store: where the ranks find each other, kept by rank 0.
-        rank: of this process.
-        size: number of ranks.
-        backend: `gloo`, or `nccl` for what is on a GPU; None takes nccl where there is one.
-        timeout_s: how long a collective waits for the slowest rank.
+        store: Store in which the ranks find each other, kept by rank 0.
+        rank: Number of this process, from 0.
+        size: Number of ranks.
+        backend: `gloo`, or `nccl` for tensors on a GPU; None takes nccl where there is one.
+        timeout_s: Longest time that a collective waits for the slowest rank.
 
     Raises:
         WorkerLostError: not all ranks came within `timeout_s`.
@@ -131,7 +131,7 @@ def torch_backend(backend: Backend | None) -> str:
     """Return how torch calls a backend; small numbers travel by gloo in any case.
 
     Raises:
-        ConfigError: there is no such backend.
+        ConfigError: the backend is unknown.
     """
     if backend not in (None, "gloo", "nccl"):
         raise ConfigError(f"backend: expected 'gloo' or 'nccl', got {backend!r}")

@@ -26,14 +26,14 @@ _GET_ADDRESS = 0x8915
 
 
 class RankWorker:
-    """What a `RemoteTrainer` asks of one rank.
+    """Runs the trainer of one rank for a `RemoteTrainer`.
 
     Args:
-        factory: makes the trainer.
-        rank: of this process.
-        size: number of ranks.
-        backend: of torch.distributed.
-        timeout_s: how long a rank waits for another.
+        factory: Function that makes the trainer.
+        rank: Number of this process, from 0.
+        size: Number of ranks.
+        backend: Transport of torch.distributed.
+        timeout_s: Longest time that a rank waits for another.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The trainers that step together, one a process: what a training loop asks of the others.
+"""Trainers that step together, one in each process, and what they ask of each other.
 
     factory ── Ranks.current() ──► Trainer.ranks ──► agree, average, sum, gather, normalize
 
@@ -30,15 +30,15 @@ from bray_trainer.distributed.rank_messages import (
 )
 
 TIMEOUT_S = 300.0
-"""How long one rank waits for another before it is given up: longer than a checkpoint takes."""
+"""Longest time that one rank waits for another: longer than a checkpoint takes."""
 
 
 class Ranks:
     """One of `size` trainers that take the same steps.
 
     Args:
-        rank: number of this one, from 0.
-        size: how many there are.
+        rank: Number of this trainer, from 0.
+        size: Number of trainers.
     """
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
@@ -71,12 +71,12 @@ class Ranks:
         """Join the others in a process group; all ranks call it.
 
         Args:
-            store: a `torch.distributed.Store` that rank 0's process keeps.
-            backend: `gloo`, or `nccl` for what is on a GPU; None takes nccl where there is one.
-            timeout_s: how long a rank waits for another.
+            store: A `torch.distributed.Store` that rank 0's process keeps.
+            backend: `gloo`, or `nccl` for tensors on a GPU; None takes nccl where there is one.
+            timeout_s: Longest time that a rank waits for another.
 
         Raises:
-            WorkerLostError: not all came in time.
+            WorkerLostError: not all ranks came in time.
         """
         self._group = ProcessGroup(
             store, self.rank, self.size, backend=backend, timeout_s=timeout_s
@@ -118,7 +118,7 @@ class Ranks:
         """Return the value of each rank, in their order.
 
         Args:
-            value: tensors, numbers, strings, and dicts, lists and tuples of them.
+            value: Tensors, numbers, strings, and dicts, lists and tuples of them.
         """
         if self.size == 1:
             return [value]
@@ -168,8 +168,8 @@ class Ranks:
         whoever looks at its norm, decides the same everywhere.
 
         Args:
-            parameters: the same on each rank, in the same order.
-            weight: samples of this rank's batches; 0 where it had none.
+            parameters: Parameters, the same on each rank and in the same order.
+            weight: Number of samples in this rank's batches; 0 where it had none.
 
         Raises:
             SpecError: a gradient is sparse.
@@ -186,7 +186,7 @@ class Ranks:
         """Overwrite tensors, such as those of a module's `state_dict`, with those of rank 0.
 
         Raises:
-            SpecError: they are others there.
+            SpecError: a rank has tensors of other names, shapes or dtypes.
         """
         if self.size == 1:
             return
@@ -208,9 +208,9 @@ class Ranks:
         rank has more batches than another.
 
         Args:
-            values: `[…]`, of any length on each rank.
-            mask: of the same shape; where it is False a value does not count, and becomes 0.
-            eps: added to the deviation.
+            values: Numbers `[…]`, of any length on each rank.
+            mask: Flags of the same shape; where False, a value does not count and becomes 0.
+            eps: Small number added to the deviation.
         """
         valid = values if mask is None else values[mask]
         if self.size == 1 and valid.numel() > 1:
@@ -252,7 +252,7 @@ class Ranks:
 
     @staticmethod
     def current() -> Ranks:
-        """Return those of this process's trainer: what its factory shards data by."""
+        """Return the ranks of this process's trainer: a factory shards its data by them."""
         return _assigned or Ranks()
 
     @classmethod
@@ -264,12 +264,12 @@ class Ranks:
         Where there are GPUs, the device `cuda` is then that of `LOCAL_RANK`.
 
         Args:
-            backend: as in `connect`.
-            timeout_s: as in `connect`.
+            backend: Transport, see `connect`.
+            timeout_s: Longest time that a rank waits for another.
 
         Raises:
             ConfigError: this process was not started by torchrun.
-            WorkerLostError: not all came in time.
+            WorkerLostError: not all ranks came in time.
         """
         missing = [n for n in ("RANK", "WORLD_SIZE", "MASTER_ADDR") if n not in os.environ]
         if missing:

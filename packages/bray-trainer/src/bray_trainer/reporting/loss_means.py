@@ -27,7 +27,7 @@ class LossMeans:
             weight: Weight of the values in the mean.
 
         Raises:
-            SpecError: a term is no scalar.
+            SpecError: a term is not a scalar.
         """
         for name, term in terms.items():
             value = torch.as_tensor(term).detach()
@@ -53,7 +53,7 @@ class LossMeans:
         """Return the mean of each term in the replay of that number.
 
         Raises:
-            BrayError: one is not finite; names all of them.
+            BrayError: a mean is not finite; the message names all of them.
         """
         means = {
             name: float(total) / (self._weights[name] or 1.0) for name, total in self._sums.items()
