@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bray_buffer import Buffer, BufferConfig, Mixture, ReplayBuffer, ReplayConfig
-from bray_buffer.ring import Ring
+from bray_buffer.queue.segment_ring import SegmentRing
 from bray_core import nested
 from bray_core.errors import (
     BrayError,
@@ -270,7 +270,7 @@ def test_neither_torch_nor_ray_is_needed() -> None:
 
 
 def test_a_queue_that_is_emptied_takes_memory_only_for_what_was_there_together() -> None:
-    ring = Ring(Layout({"x": ArraySpec(np.dtype(np.uint8), (4,))}), 100)
+    ring = SegmentRing(Layout({"x": ArraySpec(np.dtype(np.uint8), (4,))}), 100)
     places = set()
     for first in range(0, 150, 3):
         for value in range(first, first + 3):

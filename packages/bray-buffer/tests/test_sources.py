@@ -266,7 +266,7 @@ async def test_waiting_closing_and_coroutines():
         buffer.pop(0)
     begun.wait(30)
     popping = asyncio.create_task(buffer.pop_async())
-    while not buffer._gate.num_waiting:  # noqa: ASYNC110  nothing tells of a waiter
+    while not buffer._lock.num_waiting:  # noqa: ASYNC110  nothing tells of a waiter
         await asyncio.sleep(0)
     go_on.set()
     assert (await popping).tree["x"].tolist() == [0, 1]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from bray_buffer import BufferConfig, ReplayConfig, storage
-from bray_buffer.shared.link import SharedLink
+from bray_buffer.remote.connections import SharedMemoryConnection
+from bray_buffer.shared.buffer_worker import BufferWorker
 from bray_buffer.shared.slot_pool import deadline_after
-from bray_buffer.shared.socket_carrier import Sender
-from bray_buffer.shared.worker import BufferWorker
+from bray_buffer.shared.socket_carrier import SegmentSender
 from bray_core import nested
 from bray_core.errors import ClosedError, SpecError
 from bray_core.layout import Packed
@@ -39,7 +39,7 @@ def link():
     made = []
 
     def link(worker, index=0):
-        made.append(SharedLink(worker.describe_buffer(), index))
+        made.append(SharedMemoryConnection(worker.describe_buffer(), index))
         return made[-1]
 
     yield link
@@ -169,7 +169,7 @@ def test_what_a_buffer_raises_reaches_a_consumer_once(make, link, block, monkeyp
 )
 def test_producers_of_other_nodes_come_by_a_socket(make, link, block, layout, numbers, config):
     worker = make(config)
-    sender = Sender(worker.listen(), worker.describe_buffer().token)
+    sender = SegmentSender(worker.listen(), worker.describe_buffer().token)
     assert worker.listen() == worker.listen()
     try:
         sender.send(block(0, 1), 0.0)
@@ -183,7 +183,7 @@ def test_producers_of_other_nodes_come_by_a_socket(make, link, block, layout, nu
 
 def test_what_finds_no_room_by_a_socket_is_counted(make, block):
     worker = make(BufferConfig(batch_size=1, capacity=2, when_full="block"))
-    sender = Sender(worker.listen(), worker.describe_buffer().token)
+    sender = SegmentSender(worker.listen(), worker.describe_buffer().token)
     try:
         sender.send(block(0, 1, 2), 0.0)
         assert sender.settle(0) == 2
@@ -218,7 +218,7 @@ def test_content_is_saved_and_loaded(make, link, block, layout, numbers, tmp_pat
 
 WORKER = """
 import sys, pickle
-from bray_buffer.shared.worker import BufferWorker
+from bray_buffer.shared.buffer_worker import BufferWorker
 layout, config, token = pickle.loads(bytes.fromhex(sys.stdin.readline()))
 worker = BufferWorker(layout, config, token, 0, "127.0.0.1")
 print("up", flush=True)
@@ -247,7 +247,7 @@ def test_a_worker_that_replaces_a_dead_one_takes_over(
         process.stdin.flush()
         assert process.stdout.readline() == "up\n"
         description = BufferWorker.describe_buffer(_Like(layout, config, token))
-        consumer = SharedLink(description, 0)
+        consumer = SharedMemoryConnection(description, 0)
         push(consumer, block(0, 1, 2), wait_s=SOON_S)
         consumer.flush()
         process.kill()
@@ -265,10 +265,10 @@ class _Like:
     """What `describe_buffer` reads."""
 
     def __init__(self, layout, config, token):
-        from bray_buffer.shared.terms import Terms
+        from bray_buffer.shared.sharing_rules import SharingRules
 
         self.layout = self.batch_layout = layout
-        self._terms = Terms.of(config)
+        self._rules = SharingRules.of(config)
         self._token = token
 
 

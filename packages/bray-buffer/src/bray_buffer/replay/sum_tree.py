@@ -45,7 +45,7 @@ class SumTree:
     one order: it never drifts, however often values change.
 
     Args:
-        capacity: items.
+        capacity: Number of items.
 
     Examples:
         >>> tree = SumTree(4)

@@ -44,11 +44,12 @@ class SlotTable:
     """The table over a given piece of memory.
 
     Args:
-        memory: `nbytes(…)` bytes; zeros are an empty table.
-        slots: their number.
-        rows: of a slot.
-        max_queued: slots that may be open or closed at a time.
-        batch_steps: steps at which a slot is closed before its rows are used up; 0 for never.
+        memory: Memory of `nbytes(…)` bytes; zeros are an empty table.
+        slots: Number of slots.
+        rows: Rows of a slot.
+        max_queued: Number of slots that may be open or closed at a time.
+        batch_steps: Number of steps at which a slot is closed before its rows are used up; 0 never
+            closes one.
     """
 
     def __init__(
@@ -82,11 +83,11 @@ class SlotTable:
         return self._words[_WORDS[name]]
 
     def set_word(self, name: str, value: int) -> None:
-        """Store one."""
+        """Store a word of the table's head."""
         self._words[_WORDS[name]] = value
 
     def add(self, name: str, count: int) -> None:
-        """Add to one."""
+        """Add to a word of the table's head."""
         self._words[_WORDS[name]] += count
 
     # Producers.
@@ -97,10 +98,10 @@ class SlotTable:
         """Claim up to `count` rows of the oldest slot that has room; None if there is none.
 
         Args:
-            member: who claims.
-            count: rows wanted; fewer are given where the slot ends.
-            steps: of each row, with `batch_steps`.
-            seal: whether the slot is closed with these rows.
+            member: Number of the process that claims.
+            count: Number of rows wanted; fewer are given where the slot ends.
+            steps: Steps of each row, with `batch_steps`.
+            seal: Whether the slot is closed with these rows.
         """
         slot = self._open_slot()
         if slot is None:
@@ -231,8 +232,8 @@ class SlotTable:
         """Lend the oldest ready slot; return it with the number of its rows, or None.
 
         Args:
-            member: who takes it.
-            partial: whether an open slot may be closed for it, however few rows it has.
+            member: Number of the process that takes it.
+            partial: Whether an open slot may be closed for it, however few rows it has.
         """
         slot = self._oldest_ready()
         if slot is None and partial:
