@@ -328,7 +328,7 @@ def test_another_order_is_refused():
     with pytest.raises(SpecError, match=r"expected shard=\[1, 2\], got \[0, 1\]"):
         make(samples, shuffle=True).shard(1, 2).load_state_dict(state)
     for cursor in (None, {"epoch": 1}, {**state["cursor"], "row": -1}):
-        with pytest.raises(SpecError, match="source: expected a cursor"):
+        with pytest.raises(SpecError, match="source: expected a position"):
             make(samples, shuffle=True).load_state_dict({**state, "cursor": cursor})
 
 

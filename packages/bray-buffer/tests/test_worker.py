@@ -306,7 +306,7 @@ def test_who_takes_over_counts_nothing_again(make, link, block, config, recorded
     worker._record()
     assert recorded()["buffer/lost_segments"] == 3
     worker._stopped.set()  # as if it had died
-    worker._keeper.join()
+    worker._cleaner.join()
     after = make(config, token)
     after._record()
     assert "buffer/lost_segments" not in recorded()

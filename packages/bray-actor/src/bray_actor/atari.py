@@ -24,7 +24,7 @@ def make_atari(environment: str, num_envs: int, *, num_threads: int = 1) -> Any:
     observation is the last four of these, grey, 84 × 84, uint8 `[4, 84, 84]`. An episode is a
     whole game, begun with up to 30 idle frames and, where the game has it, a press of fire; no
     action is repeated by chance (Mnih et al. 2015, "Human-level control through deep reinforcement
-    learning", Methods). Rewards are the game's own: `AtariSignal` clips them.
+    learning", Methods). Rewards are the game's own: `AtariRewardTransform` clips them.
 
     Args:
         environment: an id such as `ALE/Pong-v5`, or its short name `Pong`.
@@ -53,7 +53,7 @@ def make_atari(environment: str, num_envs: int, *, num_threads: int = 1) -> Any:
     )
 
 
-class AtariSignal:
+class AtariRewardTransform:
     """What training sees of a game: rewards of -1, 0 and 1, and the end of a life as an end.
 
     Scores are counted by the game's own rewards all the same, and the game goes on. (ALE's own

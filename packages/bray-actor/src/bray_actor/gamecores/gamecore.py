@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from bray_actor.atari import is_atari, make_atari
+from bray_actor.gamecores.actor_client import connect, exchange_bodies
 from bray_actor.gamecores.environments import (
     Environments,
     SingleEnvironments,
@@ -28,7 +29,6 @@ from bray_actor.gamecores.environments import (
     VectorEnvironments,
     make_vector,
 )
-from bray_actor.gamecores.exchange import connect, exchange_bodies
 from bray_actor.spaces import resolve
 from bray_core import codec
 from bray_core.errors import BrayError, ConfigError, ServiceError

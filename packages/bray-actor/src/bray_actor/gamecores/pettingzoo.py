@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bray_actor.gamecores.exchange import connect, exchange_bodies
+from bray_actor.gamecores.actor_client import connect, exchange_bodies
 from bray_actor.spaces import check_spaces, to_action, to_arrays
 from bray_core import codec
 from bray_core.errors import ConfigError

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bray_actor.runners.teams import Mask, Sight, TeamStep
+from bray_actor.runners.teams import Mask, TeamObservation, TeamStep
 from bray_actor.spaces import import_gymnasium
 from bray_core.errors import ConfigError
 
@@ -50,9 +50,9 @@ class ParallelTeams:
             observation, _ = self._envs[team].reset(seed=None if seed is None else seed + team)
             self._see(team, observation)
 
-    def look(self) -> Sight:
+    def look(self) -> TeamObservation:
         """Return what there is to see."""
-        return Sight(self._seen.copy(), self._state.copy())
+        return TeamObservation(self._seen.copy(), self._state.copy())
 
     def step(self, action: npt.NDArray[Any]) -> TeamStep:
         """Take actions `[N, M]`.

@@ -18,10 +18,10 @@ from bray_actor.policy.batch_decoder import (
     BatchMultiCategorical,
 )
 from bray_actor.policy.promise import Promise
+from bray_actor.runners.reward_transform import RewardTransform
 from bray_actor.runners.segment_columns import StackedFrames, WholeObservations
-from bray_actor.runners.stepping import stepping_of
+from bray_actor.runners.stepping import make_stepper
 from bray_actor.segment import can_hold, extra_names, stack_of, state_size_of
-from bray_actor.signal import Signal
 from bray_actor.spaces import import_gymnasium, spec_of, to_arrays
 from bray_core import metrics, nested
 from bray_core.errors import ConfigError, SpecError
@@ -51,7 +51,7 @@ class Runner:
     buffer that blocks lets the runner wait.
 
     Of environments that step in threads or processes of their own (ALE's, Gymnasium's
-    `AsyncVectorEnv`) two runners can take turns: see `Interleaved`.
+    `AsyncVectorEnv`) two runners can take turns: see `AlternatingRunners`.
 
     Args:
         environment: a `gymnasium.vector.VectorEnv` of N environments.
@@ -59,8 +59,8 @@ class Runner:
         buffer: of the segments; T and extra leaves are read from its layout, the latter filled
             with the outputs of their names.
         seed: of the environments and the draws.
-        signal: what training sees of rewards and ends where that differs from what the
-            environment says, such as an `AtariSignal`. Returns of episodes are the environment's.
+        reward_transform: Changes the rewards and ends that training sees, such as an
+            `AtariRewardTransform`. Returns of episodes are the environment's.
 
     Raises:
         ConfigError: a space that has no fixed arrays or no decoder, or that the layout does not
@@ -74,7 +74,7 @@ class Runner:
         buffer: BufferProtocol,
         *,
         seed: int = 0,
-        signal: Signal | None = None,
+        reward_transform: RewardTransform | None = None,
     ) -> None:
         self._env = environment
         self._model = model
@@ -89,10 +89,10 @@ class Runner:
         self._check_layout()
         self._mode = autoreset_mode(environment)
         observation, info = environment.reset(seed=seed)
-        self._signal = signal
-        if signal is not None:
-            signal.begin(info)
-        self._stepping = stepping_of(environment)
+        self._reward_transform = reward_transform
+        if reward_transform is not None:
+            reward_transform.begin(info)
+        self._stepping = make_stepper(environment)
         self._observation = to_arrays(self._space, observation)
         self._rows: _Rows = np.arange(n)
         self._acting = self._rows
@@ -205,8 +205,8 @@ class Runner:
         self._check_observation(following)
         ended = terminated | truncated
         self._returns[acting] += reward[acting]
-        if self._signal is not None:
-            reward, lost = self._signal(reward, ended, info)
+        if self._reward_transform is not None:
+            reward, lost = self._reward_transform(reward, ended, info)
             terminated = terminated | lost
         self._finish_steps(acting, reward, terminated, truncated)
         if len(acting) < len(ended):  # what only begins has not ended

@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 
 
-class Sight(NamedTuple):
+class TeamObservation(NamedTuple):
     """What there is to see."""
 
     agents: Floats
@@ -67,7 +67,7 @@ class Teams(Protocol):
         """Begin an episode of those teams that `which [N]` says; a seed begins all draws anew."""
         ...
 
-    def look(self) -> Sight:
+    def look(self) -> TeamObservation:
         """Return what there is to see now; after an episode's last step, how it ended."""
         ...
 

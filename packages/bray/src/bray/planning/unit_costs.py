@@ -23,8 +23,8 @@ from bray.registry import load
 from bray.run import Run
 from bray.templates.template import GoalPart, Template, Wire
 from bray_buffer import BufferConfig
-from bray_buffer.shared.socket_carrier import SegmentSender
 from bray_buffer.shared.buffer_worker import BufferWorker
+from bray_buffer.shared.socket_carrier import SegmentSender
 from bray_core import metrics
 from bray_core import runtime as core_runtime
 from bray_core.errors import ConfigError

@@ -12,9 +12,14 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from bray_actor import Interleaved, Runner, segment_spec
-from bray_actor.atari import AtariSignal, make_atari
-from bray_actor.runners.stepping import PendingStep, Processes, Threads, stepping_of
+from bray_actor import AlternatingRunners, Runner, segment_spec
+from bray_actor.atari import AtariRewardTransform, make_atari
+from bray_actor.runners.stepping import (
+    AsyncVectorStepper,
+    AtariThreadStepper,
+    CallerThreadStepper,
+    make_stepper,
+)
 from bray_actor.spaces import spec_of
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout, Packed
@@ -102,8 +107,8 @@ def half(environment: Any, seed: int, model: Any = None) -> tuple[Runner, Kept]:
     is_game = environment.single_observation_space.shape == (4, 84, 84)
     buffer: Any = Kept(environment, stack=is_game)
     model = model or Draws(int(environment.single_action_space.n))
-    signal = AtariSignal() if is_game else None
-    return Runner(environment, model, buffer, seed=seed, signal=signal), buffer
+    signal = AtariRewardTransform() if is_game else None
+    return Runner(environment, model, buffer, seed=seed, reward_transform=signal), buffer
 
 
 @pytest.fixture
@@ -127,7 +132,7 @@ async def test_halves_make_what_each_makes_alone(way: str) -> None:
         wanted.append(buffer.rows)
         returns += runner.take_returns()
     made = [half(WAYS[way](), seed) for seed in (1, 2)]
-    both = Interleaved([runner for runner, _ in made])
+    both = AlternatingRunners([runner for runner, _ in made])
     assert both.num_envs == 6
     recorded = 0
     for steps in (1, 24, 15):
@@ -164,7 +169,7 @@ async def test_one_half_steps_while_the_model_decides_for_the_other(closing: lis
     mode = AutoresetMode.DISABLED
     patient = AsyncVectorEnv([Patient], autoreset_mode=mode, context="fork")
     closing += [patient, other := SyncVectorEnv([Drift], autoreset_mode=mode)]
-    both = Interleaved([half(patient, 1)[0], half(other, 2, Telling(3))[0]])
+    both = AlternatingRunners([half(patient, 1)[0], half(other, 2, Telling(3))[0]])
     assert await both.run(20) == 40
     assert not asked.acquire(block=False)
 
@@ -175,7 +180,7 @@ async def test_a_model_that_fails_for_one_half(way: str) -> None:
     broken: Any = Draws(4 if way == "threads" else 3)
     broken.fails_at = 9
     made = [half(WAYS[way](), 1), half(WAYS[way](), 2, broken)]
-    both = Interleaved([runner for runner, _ in made])
+    both = AlternatingRunners([runner for runner, _ in made])
     with pytest.raises(RuntimeError, match="the model broke"):
         await both.run(20)
     await both.run(20)
@@ -199,8 +204,8 @@ async def test_an_environment_that_fails_in_one_half(first: bool, closing: list[
     halves = [broken[0], whole[0]] if first else [whole[0], broken[0]]
     closing += halves
     with pytest.raises(ValueError, match="the simulator broke"):
-        await Interleaved(halves).run(20)
-    assert await Interleaved([whole[0]]).run(5) == 15, "the other goes on"
+        await AlternatingRunners(halves).run(20)
+    assert await AlternatingRunners([whole[0]]).run(5) == 15, "the other goes on"
 
 
 async def test_a_step_is_finished_once(closing: list[Any]) -> None:
@@ -215,11 +220,11 @@ async def test_a_step_is_finished_once(closing: list[Any]) -> None:
 
 async def test_what_makes_no_sense_is_refused(closing: list[Any]) -> None:
     with pytest.raises(ConfigError, match="runners: expected one or more, got none"):
-        Interleaved([])
+        AlternatingRunners([])
     runner, _ = half(WAYS["one after the other"](), 1)
     closing.append(runner)
     with pytest.raises(ConfigError, match="steps: expected 1 or more, got 0"):
-        await Interleaved([runner]).run(0)
+        await AlternatingRunners([runner]).run(0)
 
 
 def test_how_an_environment_steps(closing: list[Any]) -> None:
@@ -229,11 +234,14 @@ def test_how_an_environment_steps(closing: list[Any]) -> None:
 
     modes = AutoresetMode.SAME_STEP
     for kind, environment in [
-        (Threads, WAYS["threads"]()),
-        (Processes, WAYS["processes"]()),
-        (PendingStep, WAYS["one after the other"]()),
-        (PendingStep, Changed([Drift], autoreset_mode=modes)),
-        (PendingStep, gymnasium.wrappers.vector.NormalizeReward(WAYS["one after the other"]())),
+        (AtariThreadStepper, WAYS["threads"]()),
+        (AsyncVectorStepper, WAYS["processes"]()),
+        (CallerThreadStepper, WAYS["one after the other"]()),
+        (CallerThreadStepper, Changed([Drift], autoreset_mode=modes)),
+        (
+            CallerThreadStepper,
+            gymnasium.wrappers.vector.NormalizeReward(WAYS["one after the other"]()),
+        ),
     ]:
         closing.append(environment)
-        assert type(stepping_of(environment)) is kind
+        assert type(make_stepper(environment)) is kind

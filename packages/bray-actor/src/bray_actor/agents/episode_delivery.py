@@ -7,13 +7,13 @@ import logging
 from collections import deque
 from typing import Any
 
-from bray_actor.agent import Agent
+from bray_actor.agents.agent import Agent
 from bray_core import metrics
 
 logger = logging.getLogger(__name__)
 
 
-class EpisodeHandover:
+class EpisodeDelivery:
     """Calls an agent's `on_episode` with one part after the other, in a task of its own.
 
     Args:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bray_actor.state import State
+from bray_actor.agents.tick_state import TickState
 
 
 class Agent:
     """Answers its part of every tick. Subclass it and write `on_tick`."""
 
-    async def on_tick(self, state: State) -> Any:
+    async def on_tick(self, state: TickState) -> Any:
         """Return this agent's result; others get it by `await state.wait(name)`."""
         raise TypeError(f"{type(self).__name__}.on_tick: not written: override it")
 

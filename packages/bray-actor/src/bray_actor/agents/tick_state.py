@@ -12,7 +12,7 @@ class WaitCycleError(BrayError):
     """Agents wait for each other's results in a circle; the message names them."""
 
 
-class State:
+class TickState:
     """Named values of one tick, and a way to wait for each other's.
 
     `observation` is the decoded body of the tick. Each agent sees a view of its own (`of`), so
@@ -24,9 +24,9 @@ class State:
         self._shared = _Shared(timeout_s)
         self._agent = "session"
 
-    def of(self, agent: str) -> State:
+    def of(self, agent: str) -> TickState:
         """Return the same state as `agent` sees it: what it sets is known to be its own."""
-        view = State.__new__(State)
+        view = TickState.__new__(TickState)
         view.observation = self.observation
         view._shared = self._shared
         view._agent = agent

@@ -10,7 +10,7 @@ from bray_core import metrics
 from bray_core.errors import ConfigError
 
 
-class Interleaved:
+class AlternatingRunners:
     """Several runners of one process, driven as one, of environments that step beside it.
 
     With two, "double-buffered sampling" (Petrenko et al. 2020, "Sample Factory", §3.2): cores that

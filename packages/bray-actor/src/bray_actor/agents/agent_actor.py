@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from bray_actor.actor import Actor
-from bray_actor.agent import Agent
-from bray_actor.handover import EpisodeHandover
-from bray_actor.state import State
+from bray_actor.agents.agent import Agent
+from bray_actor.agents.episode_delivery import EpisodeDelivery
+from bray_actor.agents.tick_state import TickState
 from bray_core import async_codec, codec
 from bray_core.errors import BrayError, CodecError, ConfigError, ServiceError, SpecError
 from bray_server.limits.bounded_log import BoundedLog
@@ -64,7 +64,7 @@ class AgentActor(Actor):
         self._episodes: dict[str, list[Any]] = {name: [] for name in agents}
         self._ticks = 0  # since the last cut
         self._handovers = {
-            name: EpisodeHandover(name, agent, max_waiting) for name, agent in agents.items()
+            name: EpisodeDelivery(name, agent, max_waiting) for name, agent in agents.items()
         }
 
     def parse(self, body: bytes) -> Any:
@@ -76,7 +76,7 @@ class AgentActor(Actor):
         """
         return codec.decode(body)
 
-    def reply(self, state: State, results: dict[str, Any]) -> bytes:
+    def reply(self, state: TickState, results: dict[str, Any]) -> bytes:
         """Return the reply's body from the agents' results."""
         return codec.encode(results)
 
@@ -87,7 +87,7 @@ class AgentActor(Actor):
             AgentError: one or more failed; names each with its error.
             ServiceError: `bad_request`: the body cannot be parsed.
         """
-        state = State(await self._parsed(body), self._timeout_s)
+        state = TickState(await self._parsed(body), self._timeout_s)
         outcomes = await asyncio.gather(
             *(self._run(name, agent, state) for name, agent in self._agents.items()),
             return_exceptions=True,
@@ -115,7 +115,7 @@ class AgentActor(Actor):
         except (CodecError, SpecError) as error:
             raise ServiceError("bad_request", str(error)) from error
 
-    async def _run(self, name: str, agent: Agent, state: State) -> Any:
+    async def _run(self, name: str, agent: Agent, state: TickState) -> Any:
         view = state.of(name)
         try:
             result = await agent.on_tick(view)

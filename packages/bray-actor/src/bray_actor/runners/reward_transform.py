@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 
-class Signal(Protocol):
-    """Of N environments; `bray_actor.atari.AtariSignal` is one."""
+class RewardTransform(Protocol):
+    """Of N environments; `bray_actor.atari.AtariRewardTransform` is one."""
 
     def begin(self, info: Mapping[str, Any]) -> None:
         """Take the info of the first reset."""
