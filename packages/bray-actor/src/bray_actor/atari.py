@@ -27,12 +27,12 @@ def make_atari(environment: str, num_envs: int, *, num_threads: int = 1) -> Any:
     learning", Methods). Rewards are the game's own: `AtariRewardTransform` clips them.
 
     Args:
-        environment: an id such as `ALE/Pong-v5`, or its short name `Pong`.
-        num_envs: games side by side.
-        num_threads: that step them; no more than there are games.
+        environment: Id such as `ALE/Pong-v5`, or its short name `Pong`.
+        num_envs: Number of games side by side.
+        num_threads: Number of threads that step them; at most one a game.
 
     Raises:
-        ConfigError: no such game, or a number below 1.
+        ConfigError: the game is unknown, or a number is below 1.
         MissingExtraError: gymnasium or ale-py is not installed.
     """
     for name, value in (("num_envs", num_envs), ("num_threads", num_threads)):
@@ -74,9 +74,9 @@ class AtariRewardTransform:
         """Return the rewards for training `[N]`, and whose life has ended `[N]`.
 
         Args:
-            reward: of the game, `[N]`.
-            ended: whose game has ended, `[N]`: they may have begun the next.
-            info: of the step; has `lives [N]`.
+            reward: Rewards of the games, `[N]`.
+            ended: Which games have ended, `[N]`; they may have begun the next.
+            info: Information of the step; has `lives [N]`.
         """
         lives = np.array(info["lives"])
         lost = (lives < self._lives) & ~ended

@@ -22,6 +22,6 @@ class Agent:
         all ticks of the worker: give heavy computation to `asyncio.to_thread`.
 
         Args:
-            episode: what `on_tick` returned, one element a tick; None where it failed.
-            done: whether the session has ended.
+            episode: Results of `on_tick`, one a tick; None where it failed.
+            done: Whether the session has ended.
         """

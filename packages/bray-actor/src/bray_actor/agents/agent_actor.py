@@ -33,13 +33,14 @@ class AgentActor(Actor):
     kept in their episodes, and the tick is answered with an error that names each that failed.
 
     Args:
-        agents: by name; results bear these names.
-        episode_length: ticks after which a part of the episode is handed to `on_episode`; 0
-            hands over whole episodes.
-        timeout_s: how long `state.wait` waits by default.
-        max_waiting: parts of an agent's episode that may wait until its `on_episode` has taken
-            those before. Beyond it the oldest that waits is dropped, logged, and counted in the
-            metric `actor/parts_dropped`: a slow `on_episode` delays no tick and fills no memory.
+        agents: Agents by name; results bear these names.
+        episode_length: Number of ticks after which a part of the episode is handed to
+            `on_episode`; 0 hands over whole episodes.
+        timeout_s: Time that `state.wait` waits by default.
+        max_waiting: Number of parts of an agent's episode that may wait until its `on_episode` has
+            taken those before. Beyond it the oldest that waits is dropped, logged, and counted in
+            the metric `actor/parts_dropped`: a slow `on_episode` delays no tick and fills no
+            memory.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class AgentActor(Actor):
         """Run all agents.
 
         Raises:
-            AgentError: one or more failed; names each with its error.
+            AgentError: one or more agents failed; the message names each with its error.
             ServiceError: `bad_request`: the body cannot be parsed.
         """
         state = TickState(await self._parsed(body), self._timeout_s)

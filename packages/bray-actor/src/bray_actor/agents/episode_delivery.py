@@ -1,4 +1,4 @@
-"""Episodes on their way to one agent, beside the ticks."""
+"""Delivers parts of episodes to one agent, beside the ticks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class EpisodeDelivery:
     """Calls an agent's `on_episode` with one part after the other, in a task of its own.
 
     Args:
-        name: of the agent.
-        agent: that takes them.
-        max_waiting: parts that may wait; beyond it the oldest is dropped.
+        name: Name of the agent.
+        agent: Agent that takes the episodes.
+        max_waiting: Number of parts that may wait; beyond it the oldest is dropped.
     """
 
     def __init__(self, name: str, agent: Agent, max_waiting: int) -> None:
@@ -31,7 +31,7 @@ class EpisodeDelivery:
         self._dropped = 0
 
     def put(self, episode: list[Any], done: bool) -> None:
-        """Hand over one part; never waits."""
+        """Queue one part; never waits."""
         if len(self._waiting) == self._max_waiting:
             self._waiting.popleft()
             self._dropped += 1

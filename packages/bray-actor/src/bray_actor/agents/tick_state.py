@@ -1,4 +1,4 @@
-"""What the agents of one session share during a tick."""
+"""Values that the agents of one session share during a tick."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TickState:
         """Return a value that was set.
 
         Raises:
-            NotFoundError: it was not.
+            NotFoundError: the value was not set.
         """
         if name not in self._shared.values:
             raise NotFoundError(
@@ -76,13 +76,13 @@ class TickState:
         """Wait until a value is set and return it.
 
         An agent's result bears the agent's name: `AgentActor` sets it when `on_tick` returns. A
-        cycle is found at once if it goes by such names; one that goes by other names, set by whom
-        nobody can tell, ends at the deadline, which names all that wait.
+        cycle is found at once if it goes by such names; one that goes by other names ends at the
+        deadline, whose message names all that wait.
 
         Raises:
-            DeadlineError: it was not set in time; says who waited for what.
+            DeadlineError: the value was not set in time; the message says who waited for what.
             NotFoundError: the agent of that name failed.
-            WaitCycleError: whoever would set it waits, in the end, for this agent.
+            WaitCycleError: the agent that would set it waits, in the end, for this one.
         """
         shared = self._shared
         if name in shared.values:

@@ -1,4 +1,4 @@
-"""What gamecores call with: any actors, at an address or in this process."""
+"""Clients that gamecores call actors with: at an address, or in this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def connect(
 
     Raises:
         ServiceError: nothing listens at the address.
-        ConfigError: an option that there is only for an address.
+        ConfigError: an option is given that only an address takes.
     """
     if isinstance(actors, str):
         return Client(actors, token, timeout_s, delta=delta)

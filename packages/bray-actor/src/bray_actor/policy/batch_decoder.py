@@ -30,7 +30,8 @@ class BatchDecoder(Protocol):
         """Return actions `[N, …]` and the logarithms of their probabilities (densities) `[N]`.
 
         Raises:
-            SpecError: an output is missing, has another shape, or is not finite; names it.
+            SpecError: an output is missing, has another shape, or is not finite; the message
+                names it.
         """
         ...
 

@@ -145,7 +145,7 @@ def heads_of(outputs: Nested, number: int) -> Sequence[Any]:
     """Return the logits of so many heads.
 
     Raises:
-        SpecError: they are no list, or of another length.
+        SpecError: the outputs are not a list, or its length differs.
     """
     logits = outputs.get("logits") if isinstance(outputs, dict) else None
     if not isinstance(logits, list | tuple) or len(logits) != number:
@@ -174,13 +174,13 @@ def check_outputs(
     """Check that a policy's outputs can be decoded, before or at the first use.
 
     Args:
-        outputs: one row of outputs, or the `ArraySpec` of each.
+        outputs: One row of outputs, or the `ArraySpec` of each.
         num_actions: A of a discrete action space; None takes what the model has.
         state_size: S of a recurrent policy, which must return `state [S]`; 0 is none.
-        needs_value: whether the outputs must hold `value []` too, as for recording.
+        needs_value: Whether the outputs must hold `value []` too, which recording needs.
 
     Raises:
-        SpecError: names the leaf, expected and got.
+        SpecError: a leaf does not fit; the message names it.
     """
     if not isinstance(outputs, dict) or not {"logits", "mean"} & set(outputs):
         names = sorted(outputs) if isinstance(outputs, dict) else type(outputs).__name__
@@ -204,7 +204,8 @@ def decoder_for(outputs: Nested) -> Decoder:
     """Return the decoder that a policy's outputs call for, by their names and sizes.
 
     Raises:
-        SpecError: neither `logits [A]`, nor a list of them, nor `mean [D]` and `log_std [D]`.
+        SpecError: there are neither `logits [A]`, nor a list of them, nor `mean [D]` and
+            `log_std [D]`.
     """
     check_outputs(outputs)
     if isinstance(outputs.get("logits"), list | tuple):

@@ -18,10 +18,10 @@ class AlternatingRunners:
     processes of their own, as ALE's vector environment has; with others it is merely right.
 
     Args:
-        runners: of one model; each pushes to its own buffer, or all to one.
+        runners: Runners of one model; each pushes to its own buffer, or all to one.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there are no runners.
     """
 
     def __init__(self, runners: Sequence[Runner]) -> None:
@@ -31,7 +31,7 @@ class AlternatingRunners:
 
     @property
     def num_envs(self) -> int:
-        """Of all together."""
+        """Number of environments of all runners together."""
         return sum(runner.num_envs for runner in self._runners)
 
     async def run(self, steps: int) -> int:

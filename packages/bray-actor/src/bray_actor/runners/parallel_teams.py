@@ -20,11 +20,11 @@ class ParallelTeams:
     where it has a `state_space`, else all that its agents see. Observations are flattened.
 
     Args:
-        make: makes one environment.
+        make: Function that makes one environment.
         num_teams: N.
 
     Raises:
-        ConfigError: agents that differ in their spaces, or spaces other than Box and Discrete.
+        ConfigError: agents differ in their spaces, or a space is neither Box nor Discrete.
     """
 
     def __init__(self, make: Callable[[], Any], num_teams: int) -> None:
@@ -58,7 +58,7 @@ class ParallelTeams:
         """Take actions `[N, M]`.
 
         Raises:
-            ConfigError: an environment whose agents do not all end together.
+            ConfigError: the agents of an environment do not all end together.
         """
         n = self.num_teams
         done = TeamStep(np.zeros(n, np.float32), np.zeros(n, bool), np.zeros(n, bool))

@@ -1,4 +1,4 @@
-"""What training sees of a step, where that differs from what the environment says."""
+"""The protocol of what changes rewards and ends before training sees them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 
 class RewardTransform(Protocol):
-    """Of N environments; `bray_actor.atari.AtariRewardTransform` is one."""
+    """Changes the rewards and ends of N environments, as `AtariRewardTransform` does."""
 
     def begin(self, info: Mapping[str, Any]) -> None:
         """Take the info of the first reset."""
@@ -22,8 +22,8 @@ class RewardTransform(Protocol):
         """Return the rewards to train on `[N]`, and for whom training sees an end `[N]`.
 
         Args:
-            reward: the environment's, `[N]`.
-            ended: whose episode has ended, `[N]`.
-            info: of the step.
+            reward: Rewards of the environments, `[N]`.
+            ended: Which episodes have ended, `[N]`.
+            info: Information of the step.
         """
         ...

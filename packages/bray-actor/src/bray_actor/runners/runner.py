@@ -30,7 +30,7 @@ from bray_core.nested import ArraySpec, Nested
 from bray_core.protocols import Answer, BufferProtocol, ModelProtocol
 
 _PUSH_TIMEOUT_S = 900.0
-"""How long the runner stands still while the buffer is full: as long as a trainer may evaluate."""
+"""Longest wait for a full buffer: as long as a trainer may evaluate."""
 _KEPT_RETURNS = 10_000
 
 _Rows = npt.NDArray[np.int64]
@@ -54,17 +54,17 @@ class Runner:
     `AsyncVectorEnv`) two runners can take turns: see `AlternatingRunners`.
 
     Args:
-        environment: a `gymnasium.vector.VectorEnv` of N environments.
-        model: the policy.
-        buffer: of the segments; T and extra leaves are read from its layout, the latter filled
-            with the outputs of their names.
-        seed: of the environments and the draws.
+        environment: A `gymnasium.vector.VectorEnv` of N environments.
+        model: Model of the policy.
+        buffer: Buffer of the segments; T and extra leaves are read from its layout, the latter
+            filled with the outputs of their names.
+        seed: Seed of the environments and the draws.
         reward_transform: Changes the rewards and ends that training sees, such as an
             `AtariRewardTransform`. Returns of episodes are the environment's.
 
     Raises:
-        ConfigError: a space that has no fixed arrays or no decoder, or that the layout does not
-            fit; names it.
+        ConfigError: a space has no fixed arrays or no decoder, or the layout does not fit it; the
+            message names it.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Runner:
         self._held: tuple[_Rows, npt.NDArray[np.bool_]] | None = None
         """Completed segments of the next run, and whose episode had ended."""
         self._outputs: Nested = None
-        """Of the step that is under way."""
+        """Outputs of the model for the step that is under way."""
         self._ended: deque[float] = deque(maxlen=_KEPT_RETURNS)
 
     def _check_layout(self) -> None:
@@ -137,7 +137,7 @@ class Runner:
 
     @property
     def num_envs(self) -> int:
-        """N."""
+        """Number of environments, N."""
         return len(self._rows)
 
     async def run(self, steps: int) -> int:
@@ -149,7 +149,8 @@ class Runner:
 
         Raises:
             ConfigError: steps is below 1.
-            SpecError: the environment or the model returned what does not fit; names it.
+            SpecError: the environment or the model returned arrays that do not fit; the message
+                names them.
             DeadlineError: the environment's processes or the buffer took too long.
         """
         self.owe(steps)
@@ -258,7 +259,7 @@ class Runner:
         """Wait until the model has a newer version than the one that acted last.
 
         Raises:
-            DeadlineError: it had none within `timeout_s`.
+            DeadlineError: the model had none within `timeout_s`.
         """
         await self._model.wait_version(self._version + 1, timeout_s)
 

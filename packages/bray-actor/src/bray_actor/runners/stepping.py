@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from bray_core.errors import DeadlineError, WorkerLostError
 
 STEP_TIMEOUT_S = 900.0
-"""How long a step of environments in other processes may take."""
+"""Longest time of a step of environments in other processes."""
 
 
 class SplitStepper(Protocol):
@@ -30,7 +30,7 @@ class SplitStepper(Protocol):
 
 
 class CallerThreadStepper:
-    """Of an environment that steps in the caller's thread: all is done at the end."""
+    """Steps an environment in the caller's thread, when the step is finished."""
 
     def __init__(self, environment: Any) -> None:
         self._env = environment
@@ -41,7 +41,7 @@ class CallerThreadStepper:
         self._actions = actions
 
     def finish(self) -> Any:
-        """Step."""
+        """Step the environment."""
         return self._env.step(self._actions)
 
     def close(self) -> None:
@@ -50,7 +50,7 @@ class CallerThreadStepper:
 
 
 class AtariThreadStepper:
-    """Of ALE's, which steps in threads of its own."""
+    """Steps ALE's vector environment, which has threads of its own."""
 
     def __init__(self, environment: Any) -> None:
         self._env = environment

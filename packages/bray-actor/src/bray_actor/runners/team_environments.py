@@ -32,7 +32,7 @@ class TeamEnvironment:
     Its observation is `{"agents": [M, D], "state": [S]}`, its action MultiDiscrete `[M]`.
 
     Args:
-        teams: that are stepped.
+        teams: Teams that are stepped.
     """
 
     def __init__(self, teams: Teams) -> None:
