@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bray_actor.runners.segment_columns import check_stack
 from bray_core import nested
 from bray_core.errors import ConfigError, SpecError
 from bray_core.layout import Layout, Packed
@@ -221,8 +220,8 @@ class SegmentWriter:
             state: State of a recurrent policy before it acted; the segment's first is kept.
 
         Raises:
-            SpecError: an array does not fit (the message names the leaf), the segment is full, or the
-                step before is not finished.
+            SpecError: an array does not fit (the message names the leaf), the segment is
+                full, or the step before is not finished.
         """
         if self._has_open_step or self.is_full:
             raise SpecError("begin_step: finish the step and cut the full segment first")
@@ -338,3 +337,20 @@ def _is_kept(leaf: Any, dtype: np.dtype[Any]) -> bool:
             return isinstance(leaf, int | float)
         return isinstance(leaf, int) and dtype.kind in "iub"
     return bool(given == dtype or np.can_cast(given, dtype, "same_kind"))
+
+
+def check_stack(before: npt.NDArray[Any], now: npt.NDArray[Any]) -> None:
+    """Refuse an observation that is no stack of frames.
+
+    Args:
+        before: The newest frames of the observation before.
+        now: The oldest frames of this one.
+
+    Raises:
+        SpecError: the frames differ.
+    """
+    if not np.array_equal(before, now, equal_nan=now.dtype.kind == "f"):
+        raise SpecError(
+            "observation: expected stacked frames, each step's moved on by one, as stack=True "
+            "says; got others: leave stack at False"
+        )

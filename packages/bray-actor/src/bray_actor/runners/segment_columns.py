@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bray_actor.segment import check_stack
 from bray_core import nested
-from bray_core.errors import SpecError
 from bray_core.nested import Nested
 
 _Rows = npt.NDArray[np.int64]
@@ -64,20 +64,3 @@ class StackedFrames:
     def finish(self, rows: _Rows, at: _Rows, observation: Nested) -> None:
         """Write what followed the last step, see `WholeObservations.finish`."""
         self._frames[rows, at + self._stack - 1] = observation[:, -1]
-
-
-def check_stack(before: npt.NDArray[Any], now: npt.NDArray[Any]) -> None:
-    """Refuse an observation that is no stack of frames.
-
-    Args:
-        before: The newest frames of the observation before.
-        now: The oldest frames of this one.
-
-    Raises:
-        SpecError: the frames differ.
-    """
-    if not np.array_equal(before, now, equal_nan=now.dtype.kind == "f"):
-        raise SpecError(
-            "observation: expected stacked frames, each step's moved on by one, as stack=True "
-            "says; got others: leave stack at False"
-        )
