@@ -70,7 +70,7 @@ def test_a_queue_needs_no_worker_in_between(make, link, block, layout, numbers):
     assert worker.pop(0.0) == "0 of 2 segments are there"
 
 
-def test_a_replay_is_fed_and_emptied_by_its_pump(make, link, block, layout, numbers):
+def test_a_replay_is_fed_and_emptied_by_its_thread(make, link, block, layout, numbers):
     worker = make(ReplayConfig(capacity=8, batch_size=4, min_size=3))
     producer, consumer = link(worker), link(worker)
     push(producer, block(0, 1), wait_s=SOON_S)
@@ -124,7 +124,7 @@ def test_producers_are_ahead_of_the_rate_by_margins_not_by_all_the_memory(make, 
     producer = link(make(config))
     accepted = push(producer, block(*range(300)), wait_s=1.0)
     drawn = 4 * config.batch_size  # ready, and one on its way
-    assert 4 + 12 <= accepted <= 4 + 12 + drawn + 12 + 4  # waiting, and in the pump's hands
+    assert 4 + 12 <= accepted <= 4 + 12 + drawn + 12 + 4  # waiting, and in the transfer thread's hands
 
 
 def test_a_masked_queue_is_masked_by_its_worker(make, link, layout, segment):

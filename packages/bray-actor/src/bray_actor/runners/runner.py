@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections import deque
 from typing import Any
 
 import numpy as np
@@ -18,23 +16,16 @@ from bray_actor.policy.batch_decoder import (
     BatchMultiCategorical,
 )
 from bray_actor.policy.promise import Promise
+from bray_actor.runners.open_segments import PUSH_TIMEOUT_S, Column, OpenSegments, Rows
 from bray_actor.runners.reward_transform import RewardTransform
-from bray_actor.runners.segment_columns import StackedFrames, WholeObservations
 from bray_actor.runners.stepping import make_stepper
-from bray_actor.segment import can_hold, extra_names, stack_of, state_size_of
+from bray_actor.segment import can_hold, stack_of, state_size_of
 from bray_actor.spaces import import_gymnasium, spec_of, to_arrays
 from bray_core import metrics, nested
 from bray_core.errors import ConfigError, SpecError
-from bray_core.layout import Layout, Packed
+from bray_core.layout import Layout
 from bray_core.nested import ArraySpec, Nested
 from bray_core.protocols import Answer, BufferProtocol, ModelProtocol
-
-_PUSH_TIMEOUT_S = 900.0
-"""Longest wait for a full buffer: as long as a trainer may evaluate."""
-_KEPT_RETURNS = 10_000
-
-_Rows = npt.NDArray[np.int64]
-_Column = npt.NDArray[Any]
 
 
 class Runner:
@@ -78,9 +69,7 @@ class Runner:
     ) -> None:
         self._env = environment
         self._model = model
-        self._buffer = buffer
         self._layout: Layout = buffer.layout
-        self._length: int = self._layout.spec["reward"].shape[0]
         self._random = np.random.default_rng(seed)
         n: int = environment.num_envs
         self._space = environment.single_observation_space
@@ -94,29 +83,20 @@ class Runner:
             reward_transform.begin(info)
         self._stepping = make_stepper(environment)
         self._observation = to_arrays(self._space, observation)
-        self._rows: _Rows = np.arange(n)
+        self._rows: Rows = np.arange(n)
         self._acting = self._rows
         """Those that act in this step: of the others it only begins an episode."""
         self._promise = Promise(n)
         self._shapes = {path: leaf.shape for path, leaf in nested.items(self._expected(n))}
         self._check_observation(self._observation)
-        self._at = np.zeros(n, np.int64)
-        self._returns = np.zeros(n)
-        self._lengths = np.zeros(n, np.int64)
-        self._blocks = self._layout.empty(n)
-        views = self._layout.views(self._blocks)
-        self._views = views
-        stack = stack_of(self._layout)
-        self._seen = StackedFrames(views, stack) if stack else WholeObservations(views)
-        self._extra = [(name, _columns(views[name])) for name in extra_names(self._layout)]
+        self._segments = OpenSegments(buffer, n)
         self._version = model.version
         self._stepping_s = 0.0
         self._is_stepping = False
-        self._held: tuple[_Rows, npt.NDArray[np.bool_]] | None = None
+        self._held: tuple[Rows, npt.NDArray[np.bool_]] | None = None
         """Completed segments of the next run, and whose episode had ended."""
         self._outputs: Nested = None
         """Outputs of the model for the step that is under way."""
-        self._ended: deque[float] = deque(maxlen=_KEPT_RETURNS)
 
     def _check_layout(self) -> None:
         spec, wanted = self._layout.spec, spec_of(self._space)
@@ -182,7 +162,15 @@ class Runner:
         self._version, self._outputs = answer.version, answer.outputs
         if len(late := self._promise.take(self._acting)):
             self._begin_late(late)
-        self._begin_steps(self._acting, action, log_prob, answer.outputs, answer.version)
+        self._segments.begin_steps(
+            self._acting,
+            self._observation,
+            self._state,
+            action,
+            log_prob,
+            answer.outputs,
+            answer.version,
+        )
         low_high = self._low_high
         taken = action + self._first if low_high is None else np.clip(action, *low_high)
         started = time.perf_counter()
@@ -205,11 +193,11 @@ class Runner:
         following = to_arrays(self._space, observation)
         self._check_observation(following)
         ended = terminated | truncated
-        self._returns[acting] += reward[acting]
+        self._segments.add_returns(acting, reward)
         if self._reward_transform is not None:
             reward, lost = self._reward_transform(reward, ended, info)
             terminated = terminated | lost
-        self._finish_steps(acting, reward, terminated, truncated)
+        self._segments.finish_steps(acting, reward, terminated, truncated)
         if len(acting) < len(ended):  # what only begins has not ended
             ended = ended & np.isin(self._rows, acting)
         self._cut(acting, following, terminated, ended, info)
@@ -239,7 +227,7 @@ class Runner:
                     f"environment: {name}: expected {self._shapes[path]}, got {leaf.shape}"
                 )
 
-    def _column(self, name: str, value: Any, kinds: str) -> _Column:
+    def _column(self, name: str, value: Any, kinds: str) -> Column:
         """Return what the environment said of each, as an array `[N]`."""
         column = np.asarray(value)
         if column.shape != self._rows.shape or column.dtype.kind not in kinds:
@@ -255,7 +243,7 @@ class Runner:
         waited, self._stepping_s = self._stepping_s, 0.0
         return waited
 
-    async def next_version(self, timeout_s: float = _PUSH_TIMEOUT_S) -> None:
+    async def next_version(self, timeout_s: float = PUSH_TIMEOUT_S) -> None:
         """Wait until the model has a newer version than the one that acted last.
 
         Raises:
@@ -272,84 +260,42 @@ class Runner:
 
         What a run has recorded beyond its steps stays for the next one.
         """
-        is_under_way = self._at > 0
+        is_under_way = self._segments.steps > 0
         is_under_way[self._promise.late] = False
         under_way = self._rows[is_under_way]
         if len(under_way):
-            self._finish_seen(under_way, self._observation)
-            self._push(under_way, np.zeros(len(self._rows), bool))
+            self._segments.write_final(under_way, self._observation)
+            self._segments.push(under_way, np.zeros(len(self._rows), bool))
 
     def take_returns(self) -> list[float]:
         """Return the sums of rewards of the episodes that ended since the last call (the newest
         10,000)."""
-        ended = list(self._ended)
-        self._ended.clear()
-        return ended
+        return self._segments.take_returns()
 
     async def _infer(self) -> Answer:
         if self._state.shape[1]:
             return await self._model.infer(self._observation, self._state, batch=True)
         return await self._model.infer(self._observation, batch=True)
 
-    def _remember(self, outputs: Nested, acting: _Rows, ended: npt.NDArray[np.bool_]) -> None:
+    def _remember(self, outputs: Nested, acting: Rows, ended: npt.NDArray[np.bool_]) -> None:
         """Take the next state of a recurrent policy; zeros where an episode begins."""
         if not self._state.shape[1]:
             return
         goes_on = acting[~ended[acting]]
-        state = self._fitting("state", outputs.get("state"), self._state[:, None])
+        state = self._segments.checked("state", outputs.get("state"), self._state[:, None])
         self._state = np.zeros_like(self._state)
         self._state[goes_on] = state[goes_on]
 
-    def _begin_steps(
-        self, acting: _Rows, action: _Column, log_prob: _Column, outputs: Nested, version: int
-    ) -> None:
-        at, views = self._at[acting], self._views
-        where = (acting, at)
-        self._seen.begin(acting, at, self._observation)
-        views["action"][where] = action[acting]
-        views["log_prob"][where] = log_prob[acting]
-        views["value"][where] = self._output(outputs, "value", views["value"])[acting]
-        views["policy_version"][where] = version
-        if self._state.shape[1]:
-            first = acting[at == 0]
-            views["initial_state"][first] = self._state[first]
-        for name, columns in self._extra:
-            leaves = nested.flatten(outputs.get(name))
-            for path, column in columns:
-                whole = f"{name}/{path}" if path else name
-                leaf = self._fitting(whole, leaves.get(path), column)
-                column[where] = leaf[acting]
-
-    def _output(self, outputs: Nested, name: str, column: _Column) -> _Column:
-        return self._fitting(name, outputs.get(name), column)
-
-    def _fitting(self, name: str, leaf: Any, column: _Column) -> _Column:
-        wanted = (self.num_envs, *column.shape[2:])
-        if np.shape(leaf) != wanted or not hasattr(leaf, "dtype"):
-            got = "nothing" if leaf is None else np.shape(leaf)
-            raise SpecError(f"model output {name}: expected {column.dtype} {wanted}, got {got}")
-        return leaf  # type: ignore[no-any-return]
-
-    def _finish_steps(
-        self, acting: _Rows, reward: _Column, terminated: _Column, truncated: _Column
-    ) -> None:
-        where = (acting, self._at[acting])
-        self._views["reward"][where] = reward[acting]
-        self._views["terminated"][where] = terminated[acting]
-        self._views["truncated"][where] = truncated[acting]
-        self._at[acting] += 1
-        self._lengths[acting] += 1
-
     def _cut(
         self,
-        acting: _Rows,
+        acting: Rows,
         observation: Nested,
-        terminated: _Column,
-        ended: _Column,
+        terminated: Column,
+        ended: Column,
         info: dict[str, Any],
     ) -> None:
         """Push the segments that are full or whose episode ended."""
-        full = acting[(self._at[acting] == self._length) | (terminated | ended)[acting]]
+        full = self._segments.complete(acting, terminated | ended)
         if not len(full):
             return
         self._write_final(full[~terminated[full]], observation, ended, info)
@@ -358,64 +304,35 @@ class Runner:
             self._held = full[is_late], ended
             full = full[~is_late]
         if len(full):
-            self._push(full, ended)
+            self._segments.push(full, ended)
 
-    def _begin_late(self, late: _Rows) -> None:
+    def _begin_late(self, late: Rows) -> None:
         """Cut the segments of those whose step counts for the next run: that has their step."""
-        goes_on = late[self._at[late] > 0]
+        goes_on = late[self._segments.steps[late] > 0]
         if len(goes_on):
-            self._finish_seen(goes_on, self._observation)
-            self._push(goes_on, np.zeros(self.num_envs, bool))
+            self._segments.write_final(goes_on, self._observation)
+            self._segments.push(goes_on, np.zeros(self.num_envs, bool))
 
     def _push_held(self) -> None:
         """Push what the last step of the run before completed beyond its steps."""
         if self._held is not None:
             held, self._held = self._held, None
             if len(held[0]):
-                self._push(*held)
-
-    def _push(self, full: _Rows, ended: npt.NDArray[np.bool_]) -> None:
-        views = self._views
-        views["length"][full] = self._at[full]
-        views["episode_return"][full] = np.where(ended[full], self._returns[full], math.nan)
-        views["episode_length"][full] = np.where(ended[full], self._lengths[full], 0)
-        segments = Packed(self._layout, self._blocks[full])
-        self._buffer.push(segments, wait=True, timeout_s=_PUSH_TIMEOUT_S)
-        self._record(full[ended[full]])
-        self._at[full] = 0
-        self._blocks[full] = 0
+                self._segments.push(*held)
 
     def _write_final(
-        self, goes_on: _Rows, observation: Nested, ended: _Column, info: dict[str, Any]
+        self, goes_on: Rows, observation: Nested, ended: Column, info: dict[str, Any]
     ) -> None:
         """Write what followed the last step, where something did."""
-        self._finish_seen(goes_on, observation)
+        self._segments.write_final(goes_on, observation)
         if self._mode != "SameStep":
             return
         for row in goes_on[ended[goes_on]]:  # the observation is of the next episode already
             final = to_arrays(self._space, final_observation(info, row))
-            at = self._at[row, None]
-            self._seen.finish(self._rows[row, None], at, nested.map(lambda leaf: leaf[None], final))
-
-    def _finish_seen(self, rows: _Rows, observation: Nested) -> None:
-        seen = nested.map(lambda leaf: leaf[rows], observation)
-        self._seen.finish(rows, self._at[rows], seen)
-
-    def _record(self, ended: _Rows) -> None:
-        for episode_return, length in zip(self._returns[ended], self._lengths[ended], strict=True):
-            metrics.record("actor/episode_return", float(episode_return))
-            metrics.record("actor/episode_length", float(length))
-        metrics.record("actor/episodes", len(ended), kind="count")
-        self._ended += self._returns[ended].tolist()
-        self._returns[ended] = 0.0
-        self._lengths[ended] = 0
+            self._segments.write_final_of(row, final)
 
 
-def _columns(tree: Nested) -> list[tuple[str, _Column]]:
-    return list(nested.flatten(tree).items())
-
-
-def _decoder_of(environment: Any) -> tuple[BatchDecoder, tuple[_Column, _Column] | None, Any]:
+def _decoder_of(environment: Any) -> tuple[BatchDecoder, tuple[Column, Column] | None, Any]:
     """Return what draws the actions, the bounds of a Box, and the first action's number."""
     spaces = import_gymnasium().spaces
     space, n = environment.single_action_space, environment.num_envs

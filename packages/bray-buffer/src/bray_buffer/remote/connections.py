@@ -31,7 +31,7 @@ _GRACE_S = 5.0
 _UPDATE_TIMEOUT_S = 5.0
 
 
-class WorkerConnection(Protocol):
+class BufferConnection(Protocol):
     """Connection to one worker, for producers and consumers."""
 
     def push(self, count: int, write: Write, steps: Sequence[int] | None, wait_s: float) -> int:

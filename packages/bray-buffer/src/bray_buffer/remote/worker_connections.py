@@ -13,7 +13,7 @@ from bray_buffer.remote.connections import (
     RayCallConnection,
     SharedMemoryConnection,
     SocketConnection,
-    WorkerConnection,
+    BufferConnection,
 )
 from bray_buffer.shared.sharing_rules import BufferDescription
 from bray_core.errors import BrayError, ClosedError, NotFoundError, WorkerLostError
@@ -37,10 +37,10 @@ class WorkerConnections:
         self._connecting = threading.Lock()
         self._turn = itertools.count()
         self._failures: dict[int, int] = {}
-        self.opened: dict[int, WorkerConnection] = {}
+        self.opened: dict[int, BufferConnection] = {}
         """Connections by worker, as far as they are open."""
 
-    def get(self, worker: int) -> WorkerConnection:
+    def get(self, worker: int) -> BufferConnection:
         """Return the connection to a worker, which is opened if there is none."""
         connection = self.opened.get(worker)
         if connection is None:
@@ -50,11 +50,11 @@ class WorkerConnections:
                     connection = self.opened[worker] = self._connect(worker)
         return connection
 
-    def get_all(self) -> list[WorkerConnection]:
+    def get_all(self) -> list[BufferConnection]:
         """Return the connections to all workers."""
         return [self.get(worker) for worker in range(self._pool.size)]
 
-    def _connect(self, worker: int) -> WorkerConnection:
+    def _connect(self, worker: int) -> BufferConnection:
         self.check_open()
         if worker in self._pool.near():
             with contextlib.suppress(NotFoundError):  # such as in a container of its own
@@ -119,7 +119,7 @@ class WorkerConnections:
         except ClosedError:
             raise self.closed_error() from None
 
-    def _raise_failure(self, worker: int, connection: WorkerConnection) -> None:
+    def _raise_failure(self, worker: int, connection: BufferConnection) -> None:
         if not isinstance(connection, SharedMemoryConnection):
             return
         if self._description.rules.is_direct:  # nothing runs in the worker that could fail
