@@ -124,7 +124,9 @@ def test_producers_are_ahead_of_the_rate_by_margins_not_by_all_the_memory(make, 
     producer = link(make(config))
     accepted = push(producer, block(*range(300)), wait_s=1.0)
     drawn = 4 * config.batch_size  # ready, and one on its way
-    assert 4 + 12 <= accepted <= 4 + 12 + drawn + 12 + 4  # waiting, and in the transfer thread's hands
+    assert (
+        4 + 12 <= accepted <= 4 + 12 + drawn + 12 + 4
+    )  # waiting, and in the transfer thread's hands
 
 
 def test_a_masked_queue_is_masked_by_its_worker(make, link, layout, segment):

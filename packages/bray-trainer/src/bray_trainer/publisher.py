@@ -202,6 +202,7 @@ class _Snapshot:
         for name, module in modules.items():
             live = module.state_dict()
             copies = self._copies.get(name, {})
+            # The same memory each time, unless the module has changed.
             if [*map(_kind, copies.values())] != [*map(_kind, live.values())]:
                 copies = self._copies[name] = {k: torch.empty_like(t) for k, t in live.items()}
             with torch.no_grad():

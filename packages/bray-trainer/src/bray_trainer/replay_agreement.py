@@ -68,6 +68,7 @@ class ReplayAgreement:
             self._publisher.check()
             left_s = started + self._timeout_s - time.monotonic()
             state = self._state(min(_SLICE_S, max(0.0, left_s)))
+            # The smallest of the negative versions is the newest that any rank knows.
             agreed, version = self._ranks.smallest(state, -self._publisher.version)
             self._publisher.follow(-version)
             if agreed == _READY:

@@ -112,6 +112,7 @@ class Stepper:
         if self._ranks.size == 1 or len(self.optimizers) == 1:
             return names
         bits = sum(1 << known.index(name) for name in names)
+        # A rank without batches says more than any: it leaves the choice to the others.
         least, most = self._ranks.smallest(*((bits, -bits) if found else (1 << len(known), 0)))
         if least != -most:
             raise SpecError(
@@ -133,9 +134,11 @@ class Stepper:
             value, parts = self._loss(batch, steps)
         losses = self._checked(value)
         for index, (name, loss) in enumerate(losses.items()):
+            # A product with 1 would still cost a kernel.
             scaled = loss if share == 1 else loss * share
             if self.scaler is not None:
                 scaled = self.scaler.scale(scaled)
+            # Losses of one batch share a graph, which the last of them frees.
             torch.autograd.backward(
                 scaled,
                 retain_graph=index < len(losses) - 1,

@@ -157,10 +157,12 @@ class OpenSegments:
         views["length"][rows] = self.steps[rows]
         views["episode_return"][rows] = np.where(ended[rows], self._returns[rows], math.nan)
         views["episode_length"][rows] = np.where(ended[rows], self._episode_lengths[rows], 0)
+        # A fancy index copies: the rows can be overwritten at once.
         segments = Packed(self._layout, self._blocks[rows])
         self._buffer.push(segments, wait=True, timeout_s=PUSH_TIMEOUT_S)
         self._record(rows[ended[rows]])
         self.steps[rows] = 0
+        # Padding of the next segments is zeros.
         self._blocks[rows] = 0
 
     def _record(self, ended: Rows) -> None:

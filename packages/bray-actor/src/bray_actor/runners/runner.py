@@ -203,6 +203,7 @@ class Runner:
         self._cut(acting, following, terminated, ended, info)
         self._remember(self._outputs, acting, ended)
         if self._mode == "NextStep":
+            # The next step of an environment that ended only resets it.
             self._acting = np.nonzero(~ended)[0] if ended.any() else self._rows
         elif self._mode == "Disabled" and ended.any():
             observation, _ = self._env.reset(options={"reset_mask": ended})

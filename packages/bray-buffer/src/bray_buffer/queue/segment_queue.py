@@ -54,6 +54,7 @@ class SegmentQueue:
             return self._append(block)
         if self._config.when_full != "drop_oldest":
             return self._append(block[:room])
+        # A push larger than the queue replaces it, piece by piece.
         for start in range(0, len(block), capacity):
             piece = block[start : start + capacity]
             overwritten = max(0, self.ring.size + len(piece) - capacity)

@@ -79,6 +79,7 @@ def snapshot(ring: SegmentRing, lock: AbstractContextManager[object]) -> Iterato
         rows = max(1, _SNAPSHOT_BYTES // ring.row_bytes)
     while at < end:
         with lock:
+            # What was dropped since the last copy is skipped.
             at = max(at, ring.first)
             block = ring.at(np.arange(at, min(end, at + rows)) - ring.first)
         at += len(block)

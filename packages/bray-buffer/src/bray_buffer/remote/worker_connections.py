@@ -10,10 +10,10 @@ import threading
 import ray.exceptions
 
 from bray_buffer.remote.connections import (
+    BufferConnection,
     RayCallConnection,
     SharedMemoryConnection,
     SocketConnection,
-    BufferConnection,
 )
 from bray_buffer.shared.sharing_rules import BufferDescription
 from bray_core.errors import BrayError, ClosedError, NotFoundError, WorkerLostError

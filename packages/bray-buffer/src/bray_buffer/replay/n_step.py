@@ -35,6 +35,7 @@ def n_step(
     returns = reward.copy()
     alive = goes_on.copy()  # whether none of the steps so far terminated
     discounts: Floats = np.multiply(alive, gamma)
+    # Step by step ahead for all t at once; near the end fewer steps are left.
     for ahead in range(1, min(n, steps)):
         left = steps - ahead
         returns[:left] += gamma**ahead * np.where(alive[:left], reward[ahead:], 0.0)

@@ -179,6 +179,7 @@ class ReplayBuffer(IterableBuffer):
             raise ConfigError("out: expected none, for the transform makes rows of its own")
         block = self._core.memory(out)
         with self._lock.mutex:  # the quick way
+            # One try under the lock, without the deadline that `wait_for` would work out.
             done = None if self._lock.is_closed else self._take(block)
         if done is None:
             done = self._lock.wait_for(partial(self._take, block), timeout_s)

@@ -87,6 +87,7 @@ class SequenceStore:
         """Add one segment of `read`, and return how many steps were overwritten."""
         count, paths = segment.length, self._leaves.step_paths
         parts = _parts(segment.steps[paths.index("terminated")][:count])
+        # A part shorter than L is drawn too, from its first step, with padding.
         starts = [max(1, stop - begin - self._length + 1) for begin, stop in parts]
         dropped = 0
         for gone in self.ring.drop_for(count):
@@ -148,6 +149,7 @@ class SequenceStore:
         before, left = self._before[slots], self._left[slots]
         mask = (self._offsets >= -before[:, None]) & (self._offsets < left[:, None])
         steps = (slots[:, None] + self._offsets) % self.capacity
+        # Padding is taken from the row of zeros at 2 · capacity.
         places = np.where(mask, steps, 2 * self.capacity)
         next_steps = (slots + self._length) % self.capacity
         return places, mask, np.where(left > self._length, next_steps, self._after[slots])

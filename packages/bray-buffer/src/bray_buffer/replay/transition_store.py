@@ -84,6 +84,7 @@ class TransitionStore:
 
     def _lay_rows(self) -> None:
         spec = self._row_spec()
+        # A row of a batch is two stored rows side by side: of the step, and of the one n later.
         row = Layout(spec)
         self._rows = reserve_rows(2 * self.capacity, row.nbytes)
         columns = zip(row.fields, row.columns(self._rows), strict=True)
@@ -177,6 +178,7 @@ class TransitionStore:
         count = segment.length
         terminated = segment.steps[self._terminated]
         if self._n == 1:  # the quick way
+            # Flags choose from (gamma, 0): one copy instead of a product.
             made: tuple[Leaf, ...] = (self._discounts.take(terminated, mode="clip"),)
         else:
             reward = segment.steps[self._reward][:count]
@@ -208,6 +210,7 @@ class TransitionStore:
         """Fill a batch, except for the weights; slots may be one round too high."""
         places = self._places.take(slots, axis=0, mode="wrap")
         if self._rows is not None:
+            # Both halves of each row in one copy.
             pairs = out.reshape(len(out), 2, -1)
             self._rows.take(places, axis=0, out=pairs, mode="clip")
             return

@@ -178,6 +178,7 @@ class BufferWorker:
             read_into(block)
             return self.push(block, wait_s)
         answer = self._push(count, lambda rows, _: read_into(rows), None, wait_s)
+        # Rows without room are read all the same: the next push follows them in the stream.
         for _ in range(count - answer[0]):
             read_into(np.empty((1, self.layout.nbytes), np.uint8))
         return answer

@@ -173,6 +173,7 @@ class SlotPool:
             try:
                 rows = self._blocks[claim.slot][claim.first : claim.first + claim.count]
                 write(rows, done)
+            # Ctrl-C too: rows that stay claimed would hold up their batch.
             except BaseException:
                 with self._file.locked():
                     self._table.abandon(claim)
@@ -223,6 +224,7 @@ class SlotPool:
         """
 
         def attempt() -> tuple[int, int, bool] | None:
+            # A look without the lock, for most tries find nothing.
             if not partial and not self._table.has_ready():
                 return None
             with self._file.locked():
@@ -255,6 +257,7 @@ class SlotPool:
             (count, self.shape.row_nbytes),
             self._file,
         )
+        # Not at exit: whoever ends is found dead, and its slots are freed by others.
         weakref.finalize(lease, _release, self._table, slot, os.getpid()).atexit = False
         block: Block = np.asarray(lease)
         return block

@@ -94,6 +94,7 @@ class TransferThread:
         accepted = self._buffer.push(segments)
         if accepted < len(segments.block):
             self._left = Packed(segments.layout, segments.block[accepted:])
+        # If this process dies, its successor counts these as lost.
         self._inbox.set_word("held", int(self._buffer.stats()["queued"]))
         return bool(accepted > 0)
 

@@ -144,6 +144,7 @@ class BatchAssembler:
         number = self._after.window
         window = self._gather(self._window_size if self._window_size > 1 else 0)
         if self._window_size > 1:
+            # Seed, epoch and number alone decide: a position can be gone on from without a state.
             random = np.random.default_rng([self._config.seed, self._next.epoch, number, 1])
             window = window[random.permutation(len(window))]
         self._window = window

@@ -48,6 +48,7 @@ def read_units(
     blocks, errors = _read(source, layout, units)
     if errors and len(units) > 1:
         blocks, errors = [], []
+        # Unit by unit now, to name the broken one and keep the others.
         for unit in units:
             good, bad = _read(source, layout, [unit])
             blocks += good

@@ -120,6 +120,7 @@ class SourceBuffer(IterableBuffer):
         """
         if not 0 <= rank < size:
             raise ConfigError(f"rank: expected 0 to {size - 1} of size={size}, got {rank}")
+        # A new buffer rather than a copy: the shares have executors of their own.
         share = SourceBuffer(
             self._source, self._config, layout=self._layout, transform=self._function
         )

@@ -58,6 +58,7 @@ def save(directory: Path, replays: int, state: Mapping[str, Any], keep: int) -> 
         torch.save({"format": FORMAT, **state}, file)
         file.flush()
         os.fsync(file.fileno())
+    # Renamed only when it is on disk: a checkpoint is whole or absent.
     partial.replace(path)
     for old in _newest_first(directory)[keep:]:
         old.unlink(missing_ok=True)

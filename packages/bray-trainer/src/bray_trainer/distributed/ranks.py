@@ -234,6 +234,7 @@ class Ranks:
         wide = values.double()
         count = torch.tensor(float(wide.numel()), dtype=torch.float64, device=wide.device)
         mean = wide.mean() if wide.numel() else torch.zeros_like(count)
+        # One exchange for all three; a sum of squares alone would lose digits.
         own = torch.stack([count, mean, (wide - mean).square().sum()])
         rows = torch.stack(self._joined().all_gather(own)) if self.size > 1 else own[None]
         counts, means, squares = rows.unbind(1)

@@ -73,6 +73,7 @@ class LoopTimer:
         self._finished = now
 
     def _add_events(self, phase: str, start: torch.cuda.Event, end: torch.cuda.Event) -> None:
+        # An event that is yet to come is left for the next replay: nothing waits.
         if end.query():  # type: ignore[no-untyped-call]
             self.add(phase, start.elapsed_time(end) / 1000)
         else:
