@@ -15,9 +15,9 @@ class StepBudget:
     any more are refunded, so that the trainer never waits for them.
 
     Args:
-        steps: admitted per version.
-        model: whose `version` counts.
-        timeout_s: how long to wait for the next version at most.
+        steps: Number of steps admitted per version.
+        model: Model whose `version` counts.
+        timeout_s: Longest wait for the next version.
     """
 
     def __init__(self, steps: int, model: ModelProtocol, timeout_s: float = 600.0) -> None:
@@ -55,7 +55,7 @@ class StepBudget:
         """Wait until `try_acquire` may succeed: a new version came, or steps were refunded.
 
         Raises:
-            DeadlineError: no new version in time.
+            DeadlineError: no new version came in time.
         """
         if self._changed is None or self._changed.is_set():
             self._changed = asyncio.Event()

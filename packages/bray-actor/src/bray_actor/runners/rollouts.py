@@ -26,7 +26,7 @@ class Rollouts:
     `bray_actor.remote.RemoteRollouts` has several in workers on Ray, which step by themselves.
 
     Args:
-        runner: of the environments.
+        runner: Runner of the environments.
     """
 
     def __init__(self, runner: AnyRunner) -> None:
@@ -41,7 +41,7 @@ class Rollouts:
 
         Raises:
             ConfigError: steps is below 1.
-            Exception: what environment, model or buffer failed with.
+            Exception: the error of environment, model or buffer.
         """
         self._frames += self._loop.run(collect(self._runner, steps))
 

@@ -15,9 +15,9 @@ from bray_actor.policy.batch_decoder import (
     BatchDiagonalGaussian,
     BatchMultiCategorical,
 )
-from bray_actor.policy.promise import Promise
 from bray_actor.runners.open_segments import PUSH_TIMEOUT_S, Column, OpenSegments, Rows
 from bray_actor.runners.reward_transform import RewardTransform
+from bray_actor.runners.step_quota import StepQuota
 from bray_actor.runners.stepping import make_stepper
 from bray_actor.segment import can_hold, stack_of, state_size_of
 from bray_actor.spaces import import_gymnasium, spec_of, to_arrays
@@ -86,7 +86,7 @@ class Runner:
         self._rows: Rows = np.arange(n)
         self._acting = self._rows
         """Those that act in this step: of the others it only begins an episode."""
-        self._promise = Promise(n)
+        self._quota = StepQuota(n)
         self._shapes = {path: leaf.shape for path, leaf in nested.items(self._expected(n))}
         self._check_observation(self._observation)
         self._segments = OpenSegments(buffer, n)
@@ -147,12 +147,12 @@ class Runner:
         """Let `owes` be True until so many steps of each environment are under way."""
         if steps < 1:
             raise ConfigError(f"steps: expected 1 or more, got {steps}")
-        self._promise.make(steps)
+        self._quota.begin(steps)
 
     @property
     def owes(self) -> bool:
         """Whether `act` is to be called again for what `owe` asked."""
-        return self._promise.is_open
+        return self._quota.is_open
 
     async def act(self) -> None:
         """Begin a step: let the model decide, and hand its actions to the environments."""
@@ -160,7 +160,7 @@ class Runner:
         answer = await self._infer()
         action, log_prob = self._decoder.sample(answer.outputs, self._random)
         self._version, self._outputs = answer.version, answer.outputs
-        if len(late := self._promise.take(self._acting)):
+        if len(late := self._quota.take(self._acting)):
             self._begin_late(late)
         self._segments.begin_steps(
             self._acting,
@@ -209,7 +209,7 @@ class Runner:
             observation, _ = self._env.reset(options={"reset_mask": ended})
             following = to_arrays(self._space, observation)
         self._observation = following
-        return self._promise.count(len(acting))
+        return self._quota.count(len(acting))
 
     def _expected(self, *lead: int) -> Nested:
         """Return the spec of an observation of all, with `lead` before each shape."""
@@ -262,7 +262,7 @@ class Runner:
         What a run has recorded beyond its steps stays for the next one.
         """
         is_under_way = self._segments.steps > 0
-        is_under_way[self._promise.late] = False
+        is_under_way[self._quota.late] = False
         under_way = self._rows[is_under_way]
         if len(under_way):
             self._segments.write_final(under_way, self._observation)
@@ -300,8 +300,8 @@ class Runner:
         if not len(full):
             return
         self._write_final(full[~terminated[full]], observation, ended, info)
-        if len(self._promise.late):
-            is_late = np.isin(full, self._promise.late)
+        if len(self._quota.late):
+            is_late = np.isin(full, self._quota.late)
             self._held = full[is_late], ended
             full = full[~is_late]
         if len(full):

@@ -1,4 +1,4 @@
-"""How many steps a run still has to record, and which come too late to count for it."""
+"""The number of steps that a run still records; steps beyond it count for the next run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _Rows = npt.NDArray[np.int64]
 _NONE: _Rows = np.zeros(0, np.int64)
 
 
-class Promise:
+class StepQuota:
     """Counts the steps of a run, so that it records as many as it was asked for and no others.
 
     Where environments begin episodes by steps of their own, not all of them act in each step. The
@@ -17,7 +17,7 @@ class Promise:
     the next run.
 
     Args:
-        num_envs: environments that step together.
+        num_envs: Number of environments that step together.
     """
 
     def __init__(self, num_envs: int) -> None:
@@ -27,7 +27,7 @@ class Promise:
         self.late = _NONE
         """Environments whose newest step counts for the next run."""
 
-    def make(self, steps: int) -> None:
+    def begin(self, steps: int) -> None:
         """Begin a run of so many steps of each environment; late steps of the one before count."""
         self._left = steps * self._num_envs - self._carried
 
