@@ -43,17 +43,17 @@ class LaneBarrier:
     logged.
 
     Args:
-        model: Model that answers; its batches should hold as many rows as there are lanes.
-        lanes: Names of the lanes, in the order of their rows.
-        steps: Number of steps answered per version of the model; None sets no bound.
-        plays_on: Whether a lane begins another episode after each. If so, it is waited for
+        model: what answers; its batches should hold as many rows as there are lanes.
+        lanes: names of the lanes, in the order of their rows.
+        steps: answered per version of the model; None sets no bound.
+        plays_on: whether a lane begins another episode after each. If so, it is waited for
             between its episodes and from the beginning; if not, only while a session is open.
-        late_s: Seconds that a batch waits for a lane that has played before.
-        first_s: Seconds that it waits for a lane that has never sent anything.
-        timeout_s: Longest wait of ticks for the next version.
+        late_s: how long a batch waits for a lane that has played before, in seconds.
+        first_s: how long it waits for one that has never sent anything.
+        timeout_s: how long ticks wait for the next version.
 
     Raises:
-        ConfigError: there is no lane, one is named twice, or steps are below 1.
+        ConfigError: no lane, one named twice, or fewer than one step.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class LaneBarrier:
         """Return the seat of a new session, which takes the place of the lane's last one.
 
         Args:
-            session: Name of the session, `lane/…`.
-            on_held: Function that is called with the observation of a tick that has to wait for another version of
+            session: its name, `lane/…`.
+            on_held: called with the observation of a tick that has to wait for another version of
                 the model, so that what was recorded under this one can be handed over.
 
         Raises:

@@ -61,13 +61,13 @@ class PolicyActor(Actor):
     metric `actor/steps_lost`, and refunded to the budget.
 
     Args:
-        session: Id of the session; it seeds the draws.
-        model: Model of the policy.
-        config: Settings: how to act.
-        buffer: Buffer of finished segments; None records nothing.
-        budget: Budget of steps per policy version; None lets every tick through.
-        lanes: Barrier that answers the ticks of a fixed set of sessions together, so that a run
-            repeats; it has a budget of its own. None asks the model for each tick by itself.
+        session: its id; seeds the draws.
+        model: the policy.
+        config: how to act.
+        buffer: where finished segments go; None records nothing.
+        budget: steps per policy version; None lets every tick through.
+        lanes: answers the ticks of a fixed set of sessions together, so that a run repeats; it
+            has a budget of its own. None asks the model for each tick by itself.
 
     Raises:
         ConfigError: both a budget and lanes are given.

@@ -15,9 +15,9 @@ class StepBudget:
     any more are refunded, so that the trainer never waits for them.
 
     Args:
-        steps: Number of steps admitted per version.
-        model: Model whose `version` counts.
-        timeout_s: Longest wait for the next version.
+        steps: admitted per version.
+        model: whose `version` counts.
+        timeout_s: how long to wait for the next version at most.
     """
 
     def __init__(self, steps: int, model: ModelProtocol, timeout_s: float = 600.0) -> None:
