@@ -215,6 +215,10 @@ class TestReplay:
     def test_nonsense_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="min_size: 5 exceeds capacity=4"):
             ReplayConfig(capacity=4, batch_size=1, min_size=5)
+        with pytest.raises(ConfigError, match="seed: expected 0 or more, got -1"):
+            ReplayConfig(capacity=4, batch_size=2, seed=-1)
+        with pytest.raises(ConfigError, match="samples_per_insert: expected more than 0, got 0"):
+            ReplayConfig(capacity=4, batch_size=2, samples_per_insert=0.0, error_margin=8.0)
         with pytest.raises(ConfigError, match="batch_size: expected 1 or more, got 0"):
             ReplayConfig(capacity=4, batch_size=0)
 
