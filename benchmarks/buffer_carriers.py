@@ -70,10 +70,10 @@ class Producer:
         if path != "shared":
             buffer._pool.near = lambda: []  # type: ignore[method-assign]
         if path == "ray":
-            from bray_buffer.shared.link import CallLink
+            from bray_buffer.remote.connections import RayCallConnection
 
-            buffer._links[0] = CallLink(buffer._pool, 0, buffer.layout)
-        buffer._link(0)
+            buffer._connections.opened[0] = RayCallConnection(buffer._pool, 0, buffer.layout)
+        buffer._connections.get(0)
         self._buffer = buffer
 
     def push(self, seconds: float) -> int:

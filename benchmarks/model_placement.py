@@ -25,7 +25,8 @@ import numpy as np
 import torch
 import uvloop
 
-from bray_core.remote.pool import WorkerPool, init_ray, shutdown_ray
+from bray_core.remote.cluster import init_ray, shutdown_ray
+from bray_core.remote.pool import WorkerPool
 from bray_model import ModelConfig
 from bray_model.remote import RemoteModel
 

@@ -35,7 +35,7 @@ from bray.training.actor_critic import ActorCriticTrainer
 from bray.training.compute import chosen, described
 from bray.training.on_policy import segment_layout
 from bray.training.players import Players
-from bray_actor import Interleaved, Rollouts, Runner, segment_spec
+from bray_actor import AlternatingRunners, Rollouts, Runner, segment_spec
 from bray_actor.segment import unstacked
 from bray_buffer import Buffer, BufferConfig
 from bray_core import codec, nested
@@ -195,8 +195,8 @@ def test_what_is_padding_or_after_a_termination_counts_nothing(
 
 def test_halves_of_an_even_number_and_their_model() -> None:
     spaces = Spaces.of(PONG)
-    for num_envs, kind, batch in ((4, Interleaved, 2), (3, Runner, 3), (1, Runner, 1)):
-        settings = impala.IMPALA.of("CartPole-v1", num_envs=num_envs, hidden=(16,)).config
+    for num_envs, kind, batch in ((4, AlternatingRunners, 2), (3, Runner, 3), (1, Runner, 1)):
+        settings = impala.IMPALA.of("CartPole-v1", num_envs=num_envs, hidden=(16,)).parts
         players = Players(spaces, settings, is_local=False)
         config = players.model_config()
         assert (config.max_batch_size, config.pad_to) == (batch, (batch,))

@@ -15,8 +15,8 @@ from bray.algorithms import a2c, appo, impala, ppo
 from bray.policies.networks import make_policy
 from bray.sources.environments import Spaces
 from bray_trainer import Trainer
-from bray_trainer.figures import LossTerms
-from bray_trainer.ranks import Ranks
+from bray_trainer.distributed.ranks import Ranks
+from bray_trainer.reporting.loss_means import LossMeans
 from bray_trainer.sequences import Batch
 
 T = 6
@@ -113,7 +113,7 @@ class NoModel:
 
 def gradient(trainer: Trainer, batches: list[Batch]) -> tuple[Tensor, dict[str, float]]:
     """Return the gradient that the optimiser steps along, and the means that are reported."""
-    terms = LossTerms()
+    terms = LossMeans()
     trainer._stepper.step(batches, 0, terms)
     found = [p.grad.ravel() for p in trainer.module.parameters() if p.grad is not None]
     return torch.cat(found), terms.means(0)

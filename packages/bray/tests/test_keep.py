@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from bray_model.versions.versions import VersionStore
 
 import bray
 from bray.algorithms import ppo
@@ -16,8 +17,7 @@ from bray.retention import Best, Keep, prune, surplus
 from bray_core.errors import CodecError, ConfigError
 from bray_core.trials.trial import Trial, clone
 from bray_model import Retention
-from bray_model.versions.version_store import VersionStore
-from bray_trainer import checkpoint
+from bray_trainer.checkpoints import checkpoint
 
 EXAMPLE = np.zeros((1, 4), np.float32)
 

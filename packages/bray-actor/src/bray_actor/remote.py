@@ -34,19 +34,19 @@ class RemoteActor(RemoteServer):
     """A pool of workers that answer gamecores on one port; see `bray_server.remote.RemoteServer`.
 
     Args:
-        name: of the pool.
-        actor: a class whose instances answer one session each, made with its id; or a function
+        name: Name of the worker pool.
+        actor: A class whose instances answer one session each, made with its id; or a function
             that is called once in each worker and returns what makes a session's actor from its
             id, so that model replicas and buffer handles are made there.
-        num_workers: how many.
-        sessions_per_worker: beyond it a worker answers `too_many_sessions`; None takes that of
-            `limits`.
-        port: of the binary protocol; 0 takes any free one.
-        http_port: likewise for HTTP; None offers none.
-        host: as for `bray_server.Server`.
-        limits: likewise.
-        tokens: likewise.
-        tls: likewise.
+        num_workers: Number of workers.
+        sessions_per_worker: Number of sessions beyond which a worker answers
+            `too_many_sessions`; None takes that of `limits`.
+        port: Port of the binary protocol; 0 takes any free one.
+        http_port: Port of HTTP; 0 takes any free one, None offers no HTTP.
+        host: Address to listen at, see `bray_server.Server`.
+        limits: Limits of sessions, sizes and times.
+        tokens: Tokens that callers may show.
+        tls: Certificate and key; None speaks without TLS.
     """
 
     def __init__(
@@ -167,11 +167,11 @@ class RemoteRollouts:
     workers of a cluster are shared out over its nodes by their CPUs.
 
     Args:
-        name: of the pool.
-        make: makes the runner of a worker from the worker's number.
-        num_workers: how many.
-        steps: of all environments of a worker, between two cuts of its segments.
-        lockstep: whether a worker waits after these for the next policy version.
+        name: Name of the worker pool.
+        make: Function that makes the runner of a worker, given the worker's number.
+        num_workers: Number of workers.
+        steps: Number of steps of each environment between two cuts of its segments.
+        lockstep: Whether a worker waits after these for the next policy version.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class RemoteRollouts:
         A worker that stands still keeps nobody waiting: its part comes when it answers again.
 
         Raises:
-            Exception: what environment, model or buffer of one failed with.
+            Exception: the error of a worker's environment, model or buffer.
             WorkerLostError: a worker died too often, of these or of any other pool that this
                 process made; quotes its last words.
         """

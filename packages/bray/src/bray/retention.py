@@ -144,7 +144,7 @@ def offer_best(run: Run, model: Any, version: int, evaluation_return: float, fra
 
 def surplus(trial: Path, keep: Keep) -> list[Path]:
     """Return the files and folders of a trial beyond what is to be kept."""
-    from bray_trainer import checkpoint
+    from bray_trainer.checkpoints import checkpoint
 
     episodes = sorted((trial / "episodes").glob("*.episode"))
     return [

@@ -21,7 +21,7 @@ from bray_core.trials.experiment import Experiment
 
 if TYPE_CHECKING:
     from bray.retention import Keep
-    from bray_actor import GamecoreFleet, Interleaved, Runner
+    from bray_actor import AlternatingRunners, GamecoreFleet, Runner
     from bray_buffer import BufferConfig, ReplayConfig
     from bray_model import ModelConfig
     from bray_model.distributed.blueprint import Placement
@@ -260,7 +260,7 @@ class Run:
     def rollouts(
         self,
         name: str,
-        make: Callable[[int], Runner | Interleaved],
+        make: Callable[[int], Runner | AlternatingRunners],
         *,
         steps: int,
         lockstep: bool = False,

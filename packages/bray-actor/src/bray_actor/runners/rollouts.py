@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple, TypeAlias
 
-from bray_actor.runners.interleaved import Interleaved
+from bray_actor.runners.alternating_runners import AlternatingRunners
 from bray_actor.runners.runner import Runner
 
-AnyRunner: TypeAlias = Runner | Interleaved
+AnyRunner: TypeAlias = Runner | AlternatingRunners
 
 
 class Played(NamedTuple):
@@ -21,12 +21,12 @@ class Played(NamedTuple):
 
 
 class Rollouts:
-    """Steps a `Runner`, or several `Interleaved` ones, in the caller's thread.
+    """Steps a `Runner`, or several `AlternatingRunners` ones, in the caller's thread.
 
     `bray_actor.remote.RemoteRollouts` has several in workers on Ray, which step by themselves.
 
     Args:
-        runner: of the environments.
+        runner: Runner of the environments.
     """
 
     def __init__(self, runner: AnyRunner) -> None:
@@ -41,7 +41,7 @@ class Rollouts:
 
         Raises:
             ConfigError: steps is below 1.
-            Exception: what environment, model or buffer failed with.
+            Exception: the error of environment, model or buffer.
         """
         self._frames += self._loop.run(collect(self._runner, steps))
 

@@ -7,7 +7,7 @@ import threading
 from bray_core.errors import ClosedError
 from bray_model.distributed.blueprint import ModelBlueprint
 from bray_model.distributed.client_model import BatchingClientModel, ClientModel
-from bray_model.distributed.load_balancer import LoadBalancer
+from bray_model.distributed.load_balancer import InferenceLoadBalancer
 from bray_model.distributed.replica import ModelReplica
 from bray_model.distributed.row_messages import encode_order
 from bray_model.distributed.store_link import StoreLink
@@ -33,7 +33,7 @@ class ModelAttachment:
         self._link = link
         self._lock = threading.RLock()
         self._replica: ModelReplica | None = None
-        self._workers: LoadBalancer | None = None
+        self._workers: InferenceLoadBalancer | None = None
         self._stand_ins: dict[str | None, ClientModel] = {}
         self._closed = False
         if model is not None:
@@ -78,13 +78,13 @@ class ModelAttachment:
                 self._stand_ins[clone] = kind(self.blueprint, self.workers(), clone, frozen)
             return self._stand_ins[clone]
 
-    def workers(self) -> LoadBalancer:
+    def workers(self) -> InferenceLoadBalancer:
         """Return this process's way to the inference workers."""
         with self._lock:
             self._check_open()
             if self._workers is None:
                 blueprint = self.blueprint
-                self._workers = LoadBalancer(
+                self._workers = InferenceLoadBalancer(
                     blueprint.name,
                     blueprint.num_workers,
                     self._link.worker,

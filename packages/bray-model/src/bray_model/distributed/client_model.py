@@ -15,7 +15,7 @@ from bray_core.protocols import Answer
 from bray_model.batching.batcher import LoopBatchers
 from bray_model.batching.executor import BatchRequest, run_or_split
 from bray_model.distributed.blueprint import ModelBlueprint
-from bray_model.distributed.load_balancer import LoadBalancer
+from bray_model.distributed.load_balancer import InferenceLoadBalancer
 from bray_model.distributed.row_messages import (
     encode_order,
     encode_request,
@@ -41,7 +41,7 @@ class ClientModel:
     def __init__(
         self,
         blueprint: ModelBlueprint,
-        workers: LoadBalancer,
+        workers: InferenceLoadBalancer,
         clone: str | None,
         frozen: int | None,
     ) -> None:
@@ -135,7 +135,7 @@ class BatchingClientModel(ClientModel):
     def __init__(
         self,
         blueprint: ModelBlueprint,
-        workers: LoadBalancer,
+        workers: InferenceLoadBalancer,
         clone: str | None,
         frozen: int | None,
     ) -> None:

@@ -30,7 +30,7 @@ Locate = Callable[[int], str]
 """Return the address of a worker; blocks while a worker that died is being replaced."""
 
 
-class LoadBalancer:
+class InferenceLoadBalancer:
     """Sends each request to the less loaded of two workers, over one connection to each.
 
     A request whose worker dies is sent once more, to another worker or to the one that takes its

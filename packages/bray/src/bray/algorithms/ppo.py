@@ -39,6 +39,7 @@ from bray_core.settings.ranges import (
     check_fields,
 )
 from bray_trainer import Trainer, TrainerConfig
+from bray_trainer.frame_stacks import as_tensors
 from bray_trainer.sequences import (
     IS_CURRENT,
     Batch,
@@ -50,7 +51,6 @@ from bray_trainer.sequences import (
     unroll,
     valid_steps,
 )
-from bray_trainer.stacks import tensors
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,7 +166,7 @@ class PPOTrainer(KeepsGenerator, Trainer):
             outputs = select_steps(unroll(self.module, batch)[0], valid_steps(batch))
             batch = _flat(batch)
         else:
-            outputs = self.module(tensors(batch["observation"]))
+            outputs = self.module(as_tensors(batch["observation"]))
         log_prob, entropy = distribution.log_prob_and_entropy(outputs, batch["action"])
         return ppo.loss(
             self.gap.see(log_prob, batch),

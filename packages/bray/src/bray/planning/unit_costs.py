@@ -23,8 +23,8 @@ from bray.planning.capacity import Costs
 from bray.run import Run
 from bray.templates.template import Template
 from bray_buffer import BufferConfig
-from bray_buffer.shared.socket_carrier import Sender
-from bray_buffer.shared.worker import BufferWorker
+from bray_buffer.shared.buffer_worker import BufferWorker
+from bray_buffer.shared.socket_carrier import SegmentSender
 from bray_core import metrics
 from bray_core import runtime as core_runtime
 from bray_core.errors import ConfigError
@@ -338,7 +338,7 @@ def receiving_us(layout: Layout, config: Any, segments: int) -> float:
     pushes = max(4, min(_MAX_PUSHES, _RECEIVED_BYTES // rows.nbytes))
     worker = BufferWorker(layout, config, _TOKEN, 0, "127.0.0.1")
     try:
-        sender = Sender(worker.listen(), _TOKEN)
+        sender = SegmentSender(worker.listen(), _TOKEN)
         _send(sender, rows, 2)  # the memory is touched for the first time
         before = time.process_time() - time.thread_time()
         _send(sender, rows, pushes)
@@ -349,7 +349,7 @@ def receiving_us(layout: Layout, config: Any, segments: int) -> float:
     return 1e6 * spent_s / (pushes * segments)
 
 
-def _send(sender: Sender, rows: Block, pushes: int) -> None:
+def _send(sender: SegmentSender, rows: Block, pushes: int) -> None:
     for _ in range(pushes):
         sender.send(rows, None)
         sender.settle(0)

@@ -6,8 +6,8 @@ from typing import Any
 
 from bray.sources.environments import Spaces, make_environments
 from bray.training.algorithm import Parts
-from bray_actor import Interleaved, Runner
-from bray_actor.atari import AtariSignal, is_atari
+from bray_actor import AlternatingRunners, Runner
+from bray_actor.atari import AtariRewardTransform, is_atari
 from bray_model import ModelConfig
 from bray_model.config import Device, Precision
 
@@ -41,7 +41,7 @@ class Players:
         n, precision = self._num_envs, self._precision
         return ModelConfig(max_batch_size=n, pad_to=(n,), precision=precision, device=self._device)
 
-    def runner(self, model: Any, buffer: Any, seed: int) -> Runner | Interleaved:
+    def runner(self, model: Any, buffer: Any, seed: int) -> Runner | AlternatingRunners:
         """Make the runner, in the worker's process.
 
         Args:
@@ -50,9 +50,9 @@ class Players:
             seed: of environments and draws.
         """
         halves = [self._half(model, buffer, seed + 500 * i) for i in range(self._halves)]
-        return halves[0] if len(halves) == 1 else Interleaved(halves)
+        return halves[0] if len(halves) == 1 else AlternatingRunners(halves)
 
     def _half(self, model: Any, buffer: Any, seed: int) -> Runner:
         environments = make_environments(self._environment, self._num_envs, self._threads)
-        signal = AtariSignal() if self._is_atari else None
-        return Runner(environments, model, buffer, seed=seed, signal=signal)
+        transform = AtariRewardTransform() if self._is_atari else None
+        return Runner(environments, model, buffer, seed=seed, reward_transform=transform)
