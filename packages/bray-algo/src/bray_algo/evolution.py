@@ -18,10 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_floats, check_numbers, check_rank, check_shape
 from bray_algo.precision import wide
-from bray_algo.scalars import check_count, check_not_negative, check_positive
-from bray_algo.validation import check_finite
+from bray_algo.validation.scalars import check_count, check_not_negative, check_positive
+from bray_algo.validation.tensors import (
+    check_floats,
+    check_numbers,
+    check_rank,
+    check_shape,
+)
+from bray_algo.validation.values import check_finite
 
 Key = Sequence[int]
 """What noise is drawn by, such as (seed, generation): whole numbers from 0, of any size."""

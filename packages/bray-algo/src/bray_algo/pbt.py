@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from bray_algo.scalars import check_fraction, check_number
+from bray_algo.validation.scalars import check_fraction, check_number
 
 Hyperparameters = Mapping[str, float]
 

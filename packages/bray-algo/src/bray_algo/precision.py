@@ -23,3 +23,16 @@ def alike(*tensors: Tensor) -> tuple[Tensor, ...]:
     kinds = [tensor.dtype for tensor in tensors]
     kind = reduce(torch.promote_types, kinds, torch.float32)
     return tuple(tensor.to(kind) for tensor in tensors)
+
+
+MAX_LOG_RATIO = 20.0
+"""Logarithm at which a ratio of probabilities stops growing: e^20 = 4.9e8.
+
+That is far beyond any clip, and products of two are finite in float32 (e^89 is not), so that a
+weight of an unclipped V-trace times 0 is 0. There is no gradient beyond it.
+"""
+
+
+def probability_ratio(log_ratio: Tensor) -> Tensor:
+    """Return π/μ from log π − log μ, `[…]`, at most e^20 and never infinite; float32 at least."""
+    return wide(log_ratio).clamp(max=MAX_LOG_RATIO).exp()

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Literal
 
-from bray_algo.scalars import check_not_negative, check_number, check_positive
+from bray_algo.validation.scalars import check_not_negative, check_number, check_positive
 
 
 def linear(step: float, *, start: float, end: float, num_steps: float, begin: float = 0) -> float:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from bray_algo.columns import check_floats, check_numbers, check_shape
 from bray_algo.precision import wide
-from bray_algo.validation import check_within
+from bray_algo.validation.tensors import check_floats, check_numbers, check_shape
+from bray_algo.validation.values import check_within
 
 _LOWEST, _HIGHEST = 1e-3, 1e6
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_action, check_flags, check_floats, check_shape
 from bray_algo.precision import wide
-from bray_algo.validation import check_logits, is_validated
+from bray_algo.validation.switch import is_validated
+from bray_algo.validation.tensors import check_flags, check_floats, check_shape
+from bray_algo.validation.values import check_action, check_logits
 
 _LEAST_LOG_P = -1e9
 """Log probability of what has no chance: finite, so that sums and gradients stay so."""

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from bray_algo.columns import check_floats, check_numbers, check_shape
 from bray_algo.distributions import categorical
 from bray_algo.precision import wide
-from bray_algo.scalars import check_count
-from bray_algo.validation import check_bounds, check_finite, check_index
+from bray_algo.validation.scalars import check_count
+from bray_algo.validation.tensors import check_floats, check_numbers, check_shape
+from bray_algo.validation.values import check_bounds, check_finite, check_index
 
 Bound = float | Tensor
 

@@ -12,9 +12,9 @@ import math
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_floats, check_numbers, check_shape
 from bray_algo.precision import alike, wide
-from bray_algo.validation import check_finite
+from bray_algo.validation.tensors import check_floats, check_numbers, check_shape
+from bray_algo.validation.values import check_finite
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _MAX_LOG_STD = 20.0

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_flags, check_floats, check_shape
 from bray_algo.distributions import categorical
-from bray_algo.validation import check_tensor
+from bray_algo.validation.tensors import check_flags, check_floats, check_shape, check_tensor
 
 
 def split(logits: Tensor, num_actions: Sequence[int]) -> list[Tensor]:

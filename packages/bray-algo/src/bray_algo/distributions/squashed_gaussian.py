@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from bray_algo.columns import check_floats, check_shape
 from bray_algo.distributions import gaussian
 from bray_algo.precision import alike, wide
-from bray_algo.validation import check_finite
+from bray_algo.validation.tensors import check_floats, check_shape
+from bray_algo.validation.values import check_finite
 
 _NUM_NODES = 48
 _HERMITE = tuple(map(torch.from_numpy, np.polynomial.hermite_e.hermegauss(_NUM_NODES)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from bray_algo.games import rows
+from bray_algo.games.single_board import winning_lines
 
 States = npt.NDArray[np.int8]
 """Boards `[N, H, W]`: 1 the mover's stones, −1 the other's, 0 empty, as those of one `Game`."""
@@ -36,7 +36,7 @@ class Boards:
         self.num_actions = width if falls else height * width
         self.max_moves = height * width
         self.observation_size = 2 * height * width
-        self._lines = rows.winning_lines(height, width, length)
+        self._lines = winning_lines(height, width, length)
 
     def initial(self, number: int) -> States:
         """Return N empty boards."""

@@ -8,8 +8,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bray_algo.games.batch_game import BatchGame, States
-from bray_algo.games.row_game import RowGame
+from bray_algo.games.bitboards import RowGame
+from bray_algo.games.rules import BatchGame, States
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bray_algo.games.batch_game import BatchGame, States
+from bray_algo.games.rules import BatchGame, States
 
 Player: TypeAlias = Callable[[States], npt.NDArray[np.int64]]
 """States `[K, S]` that go on → a legal action of each, `[K]`."""

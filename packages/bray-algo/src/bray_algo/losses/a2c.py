@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_columns, check_flags, keep, mean
 from bray_algo.losses import ppo
-from bray_algo.validation import check_finite
+from bray_algo.losses.reductions import LossTerms, masked, masked_mean
+from bray_algo.validation.tensors import check_columns, check_flags
+from bray_algo.validation.values import check_finite
 
 
 def loss(
@@ -19,7 +20,7 @@ def loss(
     value_coefficient: float = 0.5,
     entropy_coefficient: float = 0.01,
     valid: Tensor | None = None,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the advantage actor-critic loss.
 
     Mnih et al. 2016, "Asynchronous methods for deep reinforcement learning", §4 and Algorithm S3;
@@ -35,11 +36,11 @@ def loss(
     check_columns(log_prob, entropy=entropy, value=value, advantage=advantage, target=target)
     check_flags("valid", valid, log_prob.shape)
     check_finite(valid, log_prob=log_prob, entropy=entropy, advantage=advantage)
-    log_prob, advantage = keep(valid, log_prob, advantage.detach())
+    log_prob, advantage = masked(valid, log_prob, advantage.detach())
     return ppo.actor_critic(
-        -mean(log_prob * advantage, valid),
+        -masked_mean(log_prob * advantage, valid),
         ppo.value_error(value, target, valid=valid),
-        mean(entropy, valid),
+        masked_mean(entropy, valid),
         value_coefficient,
         entropy_coefficient,
     )

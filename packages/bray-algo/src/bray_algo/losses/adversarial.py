@@ -12,12 +12,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bray_algo.columns import Terms, check_floats, check_numbers, check_rank, check_shape
+from bray_algo.losses.reductions import LossTerms
 from bray_algo.precision import alike, wide
-from bray_algo.validation import check_finite
+from bray_algo.validation.tensors import (
+    check_floats,
+    check_numbers,
+    check_rank,
+    check_shape,
+)
+from bray_algo.validation.values import check_finite
 
 
-def discriminator_loss(expert_logit: Tensor, policy_logit: Tensor) -> tuple[Tensor, Terms]:
+def discriminator_loss(expert_logit: Tensor, policy_logit: Tensor) -> tuple[Tensor, LossTerms]:
     """Return −E_expert[log D] − E_policy[log(1 − D)].
 
     Ho and Ermon 2016, "Generative adversarial imitation learning", equation 17; for AIRL pass the

@@ -7,14 +7,15 @@ import math
 import torch
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_columns, check_numbers, mean, standardised
 from bray_algo.losses import ppo
-from bray_algo.losses.vtrace_actor_critic import lag_terms
+from bray_algo.losses.impala import lag_terms
+from bray_algo.losses.reductions import LossTerms, masked_mean, standardised
 from bray_algo.precision import alike
 from bray_algo.returns import segments
 from bray_algo.returns.advantages import vtrace
-from bray_algo.scalars import check_limit
-from bray_algo.validation import check_finite
+from bray_algo.validation.scalars import check_limit
+from bray_algo.validation.tensors import check_columns, check_numbers
+from bray_algo.validation.values import check_finite
 
 
 def loss(
@@ -37,7 +38,7 @@ def loss(
     value_coefficient: float = 0.5,
     entropy_coefficient: float = 0.01,
     normalize_advantage: bool = False,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the asynchronous PPO loss, the mean over valid steps.
 
     Two forms of one idea:
@@ -102,7 +103,7 @@ def loss(
     return ppo.actor_critic(
         policy_loss,
         ppo.value_error(value, targets.target, valid=valid),
-        mean(entropy, valid),
+        masked_mean(entropy, valid),
         value_coefficient,
         entropy_coefficient,
         {**terms, "behaviour_kl": lag["approx_kl"], "rho_clip_fraction": weights},

@@ -11,11 +11,12 @@ import math
 import torch
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_floats, check_rank, check_shape, weighted_mean
 from bray_algo.losses.dqn import chosen, greedy
+from bray_algo.losses.reductions import LossTerms, weighted_mean
 from bray_algo.precision import alike, wide
 from bray_algo.returns.targets import check_legal
-from bray_algo.validation import check_finite
+from bray_algo.validation.tensors import check_floats, check_rank, check_shape
+from bray_algo.validation.values import check_finite
 
 
 def atoms(low: float, high: float, num_atoms: int = 51) -> Tensor:
@@ -114,7 +115,7 @@ def target(
 
 def loss(
     logits: Tensor, action: Tensor, target: Tensor, *, weight: Tensor | None = None
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the cross-entropy −Σ m log p of the actions taken, a weighted mean.
 
     Bellemare et al. 2017, Algorithm 1.

@@ -9,28 +9,31 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo.columns import (
-    Terms,
-    check_action,
+from bray_algo.losses.dqn import huber_error
+from bray_algo.losses.reductions import (
+    LossTerms,
+    masked,
+    masked_mean,
+    weighted_mean,
+)
+from bray_algo.precision import wide
+from bray_algo.validation.scalars import check_positive
+from bray_algo.validation.switch import is_validated
+from bray_algo.validation.tensors import (
     check_columns,
     check_flags,
     check_floats,
     check_numbers,
     check_rank,
     check_shape,
-    keep,
-    mean,
-    weighted_mean,
+    check_tensor,
 )
-from bray_algo.losses.dqn import huber_error
-from bray_algo.precision import wide
-from bray_algo.scalars import check_positive
-from bray_algo.validation import check_finite, check_tensor, is_validated
+from bray_algo.validation.values import check_action, check_finite
 
 
 def likelihood_loss(
     log_prob: Tensor, *, weight: Tensor | None = None, valid: Tensor | None = None
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the mean of −w log π(a|s) over demonstrated actions.
 
     Pomerleau 1989, "ALVINN"; with `advantage_weight` it is advantage-weighted regression, with
@@ -51,8 +54,11 @@ def likelihood_loss(
     check_flags("valid", valid, log_prob.shape)
     check_finite(valid, log_prob=log_prob, weight=weight)
     weight = torch.ones_like(log_prob) if weight is None else weight
-    log_prob, weight = keep(valid, log_prob, weight.detach())
-    terms = {"log_prob": mean(log_prob.detach(), valid), "weight": mean(weight, valid)}
+    log_prob, weight = masked(valid, log_prob, weight.detach())
+    terms = {
+        "log_prob": masked_mean(log_prob.detach(), valid),
+        "weight": masked_mean(weight, valid),
+    }
     return weighted_mean(-log_prob, weight, valid), terms
 
 
@@ -62,7 +68,7 @@ def regression_loss(
     *,
     weight: Tensor | None = None,
     huber: float | None = None,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the mean over N of w Σ_d (a_d − a*_d)², or of twice the Huber loss.
 
     Args:
@@ -86,7 +92,7 @@ def regression_loss(
 
 def smoothed_loss(
     log_probs: Tensor, action: Tensor, legal: Tensor, *, smoothing: float = 0.05
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the cross-entropy with softened labels: 1 − ε on a*, ε shared by all legal actions.
 
     Szegedy et al. 2016, "Rethinking the inception architecture", §7. A cloned policy that stays

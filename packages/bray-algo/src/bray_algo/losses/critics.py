@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_numbers, check_rank, check_shape, weighted_mean
+from bray_algo.losses.reductions import LossTerms, weighted_mean
 from bray_algo.precision import wide
-from bray_algo.validation import check_finite
+from bray_algo.validation.tensors import check_numbers, check_rank, check_shape
+from bray_algo.validation.values import check_finite
 
 
-def critic_loss(q: Tensor, target: Tensor, *, weight: Tensor | None = None) -> tuple[Tensor, Terms]:
+def critic_loss(
+    q: Tensor, target: Tensor, *, weight: Tensor | None = None
+) -> tuple[Tensor, LossTerms]:
     """Return Σ over the critics of the mean squared error (y − Q_k)².
 
     Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods",

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_floats, check_rank, check_shape
 from bray_algo.distributions import categorical
 from bray_algo.losses import a2c, cloning, ppo
 from bray_algo.losses.ppo import clipped_surrogate, value_error
-from bray_algo.validation import check_logits
+from bray_algo.losses.reductions import LossTerms
+from bray_algo.validation.tensors import check_floats, check_rank, check_shape
+from bray_algo.validation.values import check_logits
 
 __all__ = [
-    "Terms",
+    "LossTerms",
     "behaviour_cloning_loss",
     "clipped_surrogate",
     "policy_gradient_loss",
@@ -38,7 +39,7 @@ def ppo_loss(
     entropy_coefficient: float = 0.0,
     value_clip: float | None = None,
     old_value: Tensor | None = None,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return PPO's clipped loss for discrete actions.
 
     Schulman et al. 2017, "Proximal policy optimization algorithms", equations 7 and 9.
@@ -90,7 +91,7 @@ def policy_gradient_loss(
     *,
     value_coefficient: float = 0.5,
     entropy_coefficient: float = 0.01,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the actor-critic loss of A2C, and with V-trace's advantage and target of IMPALA.
 
     Mnih et al. 2016, Algorithm S3; Espeholt et al. 2018, §4.2. Arguments as in `ppo_loss`.
@@ -106,7 +107,7 @@ def policy_gradient_loss(
     )
 
 
-def behaviour_cloning_loss(logits: Tensor, action: Tensor) -> tuple[Tensor, Terms]:
+def behaviour_cloning_loss(logits: Tensor, action: Tensor) -> tuple[Tensor, LossTerms]:
     """Return −log π of demonstrated actions, and the `accuracy` of the most likely action.
 
     Pomerleau 1989, "ALVINN".

@@ -16,20 +16,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
-from bray_algo.columns import (
-    Terms,
-    check_action,
+from bray_algo.losses.reductions import LossTerms, weighted_mean
+from bray_algo.precision import wide
+from bray_algo.returns.targets import bootstrap, check_legal
+from bray_algo.validation.scalars import check_fraction, check_positive
+from bray_algo.validation.tensors import (
     check_flags,
     check_floats,
     check_numbers,
     check_rank,
     check_shape,
-    weighted_mean,
 )
-from bray_algo.precision import wide
-from bray_algo.returns.targets import bootstrap, check_legal
-from bray_algo.scalars import check_fraction, check_positive
-from bray_algo.validation import check_finite, check_within
+from bray_algo.validation.values import check_action, check_finite, check_within
 
 
 def duelling(value: Tensor, advantage: Tensor) -> Tensor:
@@ -147,7 +145,7 @@ def loss(
     *,
     weight: Tensor | None = None,
     huber: float | None = 1.0,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the weighted mean of the Huber loss of the errors y − Q(s, a).
 
     Mnih et al. 2015, Algorithm 1 and Methods (errors clipped to ±1 are a Huber loss); weights of

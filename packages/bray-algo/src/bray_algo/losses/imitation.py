@@ -9,10 +9,11 @@ from typing import Literal
 
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_flags, check_floats, check_shape, keep, mean
 from bray_algo.distributions import categorical
-from bray_algo.scalars import check_not_negative
-from bray_algo.validation import check_finite, check_logits
+from bray_algo.losses.reductions import LossTerms, masked, masked_mean
+from bray_algo.validation.scalars import check_not_negative
+from bray_algo.validation.tensors import check_flags, check_floats, check_shape
+from bray_algo.validation.values import check_finite, check_logits
 
 
 def teacher_loss(
@@ -21,7 +22,7 @@ def teacher_loss(
     *,
     direction: Literal["teacher_student", "student_teacher"] = "teacher_student",
     valid: Tensor | None = None,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the mean KL between a categorical policy and its teacher, in nats.
 
     `teacher_student`, KL(teacher ‖ π), covers all that the teacher does: Schmitt et al. 2018,
@@ -54,19 +55,21 @@ def teacher_loss(
         )
     check_logits(valid, logits=logits, teacher_logits=teacher_logits)
     row = None if valid is None else valid.unsqueeze(-1)
-    logits, teacher_logits = keep(row, logits, teacher_logits.detach())
+    logits, teacher_logits = masked(row, logits, teacher_logits.detach())
     pair = (teacher_logits, logits) if direction == "teacher_student" else (logits, teacher_logits)
     same = categorical.mode(logits) == categorical.mode(teacher_logits)
-    return mean(categorical.kl(*pair), valid), {"agreement": mean(same.to(logits.dtype), valid)}
+    return masked_mean(categorical.kl(*pair), valid), {
+        "agreement": masked_mean(same.to(logits.dtype), valid)
+    }
 
 
 def mixed_loss(
-    reinforcement: tuple[Tensor, Terms],
-    imitation: tuple[Tensor, Terms],
+    reinforcement: tuple[Tensor, LossTerms],
+    imitation: tuple[Tensor, LossTerms],
     *,
     imitation_weight: float,
     reinforcement_weight: float = 1.0,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return w_RL L_RL + w_IL L_IL of two losses with their terms.
 
     Rajeswaran et al. 2018, "Learning complex dexterous manipulation with deep reinforcement

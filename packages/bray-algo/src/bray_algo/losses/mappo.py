@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bray_algo.columns import (
-    Terms,
+from bray_algo.losses import ppo
+from bray_algo.losses.reductions import LossTerms, masked_mean
+from bray_algo.validation.tensors import (
     check_columns,
     check_flags,
     check_numbers,
     check_rank,
     check_shape,
-    mean,
 )
-from bray_algo.losses import ppo
-from bray_algo.validation import check_finite
+from bray_algo.validation.values import check_finite
 
 
 def loss(
@@ -31,7 +30,7 @@ def loss(
     entropy_coefficient: float = 0.01,
     value_clip: float | None = None,
     old_value: Tensor | None = None,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return multi-agent PPO's loss: N states, M agents that share a policy or have their own.
 
     Yu et al. 2022, "The surprising effectiveness of PPO in cooperative multi-agent games",
@@ -78,5 +77,10 @@ def loss(
         value, target, value_clip=value_clip, old_value=old_value, valid=states
     )
     return ppo.actor_critic(
-        policy_loss, value_loss, mean(entropy, alive), value_coefficient, entropy_coefficient, terms
+        policy_loss,
+        value_loss,
+        masked_mean(entropy, alive),
+        value_coefficient,
+        entropy_coefficient,
+        terms,
     )

@@ -10,10 +10,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_columns, check_flags, keep, mean
-from bray_algo.ratios import MAX_LOG_RATIO
-from bray_algo.scalars import check_limit, check_not_negative, check_positive
-from bray_algo.validation import check_finite
+from bray_algo.losses.reductions import LossTerms, masked, masked_mean
+from bray_algo.precision import MAX_LOG_RATIO
+from bray_algo.validation.scalars import check_limit, check_not_negative, check_positive
+from bray_algo.validation.tensors import check_columns, check_flags
+from bray_algo.validation.values import check_finite
 
 
 def loss(
@@ -31,7 +32,7 @@ def loss(
     value_clip: float | None = None,
     old_value: Tensor | None = None,
     valid: Tensor | None = None,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return PPO's clipped loss.
 
     Schulman et al. 2017, "Proximal policy optimization algorithms", equations 7 and 9.
@@ -67,7 +68,12 @@ def loss(
     )
     value_loss = value_error(value, target, value_clip=value_clip, old_value=old_value, valid=valid)
     return actor_critic(
-        policy_loss, value_loss, mean(entropy, valid), value_coefficient, entropy_coefficient, terms
+        policy_loss,
+        value_loss,
+        masked_mean(entropy, valid),
+        value_coefficient,
+        entropy_coefficient,
+        terms,
     )
 
 
@@ -77,8 +83,8 @@ def actor_critic(
     entropy: Tensor,
     value_coefficient: float,
     entropy_coefficient: float,
-    terms: Terms | None = None,
-) -> tuple[Tensor, Terms]:
+    terms: LossTerms | None = None,
+) -> tuple[Tensor, LossTerms]:
     """Return policy_loss + c₁ value_loss − c₂ entropy of three scalars, and their terms.
 
     Raises:
@@ -99,7 +105,7 @@ def clipped_surrogate(
     clip: float = 0.2,
     dual_clip: float | None = None,
     valid: Tensor | None = None,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return −L^CLIP, and its terms `approx_kl` and `clip_fraction`.
 
     Schulman et al. 2017, equation 7. With `dual_clip` c > 1, where the advantage is negative the
@@ -122,8 +128,11 @@ def clipped_surrogate(
         bound = torch.maximum(objective, dual_clip * advantage)
         objective = torch.where(advantage < 0, bound, objective)
     clipped = ((ratio.detach() - 1).abs() > clip).to(ratio.dtype)
-    terms = {"approx_kl": _approx_kl(log_ratio, valid), "clip_fraction": mean(clipped, valid)}
-    return -mean(objective, valid), terms
+    terms = {
+        "approx_kl": _approx_kl(log_ratio, valid),
+        "clip_fraction": masked_mean(clipped, valid),
+    }
+    return -masked_mean(objective, valid), terms
 
 
 def kl_penalised_surrogate(
@@ -134,7 +143,7 @@ def kl_penalised_surrogate(
     *,
     kl_coefficient: float,
     valid: Tensor | None = None,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return −L^KLPEN, and its terms `approx_kl` and `kl`; β comes from `next_kl_coefficient`.
 
     Schulman et al. 2017, equation 8.
@@ -152,8 +161,8 @@ def kl_penalised_surrogate(
     check_finite(valid, log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage, kl=kl)
     check_not_negative("kl_coefficient", kl_coefficient)
     log_ratio, advantage = _log_ratio(log_prob, old_log_prob, advantage, valid)
-    mean_kl = mean(kl, valid)
-    policy_loss = -mean(log_ratio.exp() * advantage, valid) + kl_coefficient * mean_kl
+    mean_kl = masked_mean(kl, valid)
+    policy_loss = -masked_mean(log_ratio.exp() * advantage, valid) + kl_coefficient * mean_kl
     return policy_loss, {"approx_kl": _approx_kl(log_ratio, valid), "kl": mean_kl.detach()}
 
 
@@ -209,14 +218,14 @@ def value_error(
     if (value_clip is None) != (old_value is None):
         given = "value_clip" if old_value is None else "old_value"
         raise ValueError(f"expected value_clip and old_value, got {given} alone: give both or none")
-    value, target = keep(valid, value, target.detach())
+    value, target = masked(valid, value, target.detach())
     error = (value - target).square()
     if value_clip is not None and old_value is not None:
         check_limit("value_clip", value_clip)
-        (old_value,) = keep(valid, old_value.detach())
+        (old_value,) = masked(valid, old_value.detach())
         held = old_value + (value - old_value).clamp(-value_clip, value_clip)
         error = torch.maximum(error, (held - target).square())
-    return mean(error, valid)
+    return masked_mean(error, valid)
 
 
 def _log_ratio(
@@ -224,10 +233,10 @@ def _log_ratio(
 ) -> tuple[Tensor, Tensor]:
     """Return log π − log π_old, bounded above, and the advantage, a constant."""
     columns = (log_prob, old_log_prob.detach(), advantage.detach())
-    log_prob, old_log_prob, advantage = keep(valid, *columns)
+    log_prob, old_log_prob, advantage = masked(valid, *columns)
     return (log_prob - old_log_prob).clamp(max=MAX_LOG_RATIO), advantage
 
 
 def _approx_kl(log_ratio: Tensor, valid: Tensor | None) -> Tensor:
     log_ratio = log_ratio.detach()
-    return mean(log_ratio.exp() - 1 - log_ratio, valid)
+    return masked_mean(log_ratio.exp() - 1 - log_ratio, valid)

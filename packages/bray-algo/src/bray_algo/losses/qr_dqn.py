@@ -9,12 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_floats, check_rank, check_shape, weighted_mean
 from bray_algo.losses.dqn import chosen, greedy, huber_error
+from bray_algo.losses.reductions import LossTerms, weighted_mean
 from bray_algo.precision import wide
 from bray_algo.returns.targets import bootstrap, check_legal
-from bray_algo.scalars import check_count
-from bray_algo.validation import check_finite
+from bray_algo.validation.scalars import check_count
+from bray_algo.validation.tensors import check_floats, check_rank, check_shape
+from bray_algo.validation.values import check_finite
 
 
 def midpoints(num_quantiles: int) -> Tensor:
@@ -74,7 +75,7 @@ def loss(
     *,
     weight: Tensor | None = None,
     huber: float = 1.0,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the quantile Huber loss of the actions taken, a weighted mean.
 
     Dabney et al. 2018, equation 10 and Algorithm 1: Σᵢ meanⱼ |τ̂ᵢ − 1{u < 0}| L_κ(u),

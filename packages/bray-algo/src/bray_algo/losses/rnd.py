@@ -12,11 +12,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from bray_algo.columns import Terms, check_flags, check_numbers, check_rank, check_shape, mean
+from bray_algo.losses.reductions import LossTerms, masked_mean
 from bray_algo.networks.normalisation import RunningNorm
 from bray_algo.precision import wide
-from bray_algo.scalars import check_fraction
-from bray_algo.validation import check_finite, check_integers, check_tensor
+from bray_algo.validation.scalars import check_fraction
+from bray_algo.validation.tensors import (
+    check_flags,
+    check_integers,
+    check_numbers,
+    check_rank,
+    check_shape,
+    check_tensor,
+)
+from bray_algo.validation.values import check_finite
 
 
 class RandomNetworkDistillation(nn.Module):
@@ -121,7 +129,7 @@ def discounted_sums(
     return sums, last
 
 
-def loss(error: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Terms]:
+def loss(error: Tensor, keep: Tensor | None = None) -> tuple[Tensor, LossTerms]:
     """Return the mean error of the predictor, over the rows to `keep`.
 
     Burda et al. 2019, Algorithm 1. With many environments the paper trains on a random quarter of
@@ -141,4 +149,4 @@ def loss(error: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Terms]:
     check_numbers("error", error)
     check_flags("keep", keep, error.shape)
     check_finite(error=error)
-    return mean(error, keep), {"error": wide(error).detach().mean()}
+    return masked_mean(error, keep), {"error": wide(error).detach().mean()}

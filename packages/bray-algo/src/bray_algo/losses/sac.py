@@ -12,12 +12,13 @@ import math
 
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_numbers, check_rank, check_shape
 from bray_algo.losses import critics
+from bray_algo.losses.reductions import LossTerms
 from bray_algo.precision import wide
 from bray_algo.returns.targets import bootstrap
-from bray_algo.scalars import check_not_negative, check_number
-from bray_algo.validation import check_finite, check_within
+from bray_algo.validation.scalars import check_not_negative, check_number
+from bray_algo.validation.tensors import check_numbers, check_rank, check_shape
+from bray_algo.validation.values import check_finite, check_within
 
 
 def target(
@@ -51,7 +52,9 @@ def target(
     return bootstrap(reward, discount, wide(critics.lowest(next_q)) + entropy)
 
 
-def critic_loss(q: Tensor, target: Tensor, *, weight: Tensor | None = None) -> tuple[Tensor, Terms]:
+def critic_loss(
+    q: Tensor, target: Tensor, *, weight: Tensor | None = None
+) -> tuple[Tensor, LossTerms]:
     """Return J_Q, Σ over the critics of the mean of ½ (Q_k − y)² (equation 5).
 
     Arguments and terms as in `critics.critic_loss`.
@@ -60,7 +63,7 @@ def critic_loss(q: Tensor, target: Tensor, *, weight: Tensor | None = None) -> t
     return 0.5 * loss, terms
 
 
-def actor_loss(q: Tensor, log_prob: Tensor, *, alpha: Tensor | float) -> tuple[Tensor, Terms]:
+def actor_loss(q: Tensor, log_prob: Tensor, *, alpha: Tensor | float) -> tuple[Tensor, LossTerms]:
     """Return J_π, the mean of α log π(a|s) − min_k Q_k(s, a) (equations 7 and 9).
 
     Args:
@@ -82,7 +85,7 @@ def actor_loss(q: Tensor, log_prob: Tensor, *, alpha: Tensor | float) -> tuple[T
 
 def temperature_loss(
     log_alpha: Tensor, log_prob: Tensor, *, target_entropy: float
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return J(α), the mean of −α (log π(a|s) + H̄) (equation 18), for a learned log α.
 
     It raises α where the policy's entropy is below the target, and lowers it above.

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_rank, check_shape
 from bray_algo.distributions import categorical
 from bray_algo.losses import critics, dqn, sac
+from bray_algo.losses.reductions import LossTerms
 from bray_algo.precision import wide
 from bray_algo.returns.targets import bootstrap
-from bray_algo.validation import check_finite, check_logits
+from bray_algo.validation.tensors import check_rank, check_shape
+from bray_algo.validation.values import check_finite, check_logits
 
 
 def chosen(q: Tensor, action: Tensor) -> Tensor:
@@ -49,7 +50,7 @@ def target(
     return bootstrap(reward, discount, soft_q)
 
 
-def actor_loss(q: Tensor, logits: Tensor, *, alpha: Tensor | float) -> tuple[Tensor, Terms]:
+def actor_loss(q: Tensor, logits: Tensor, *, alpha: Tensor | float) -> tuple[Tensor, LossTerms]:
     """Return J_π, the mean of Σ_a π(a|s) (α log π(a|s) − min_k Q_k(s, a)) (equation 12).
 
     Args:
@@ -71,7 +72,7 @@ def actor_loss(q: Tensor, logits: Tensor, *, alpha: Tensor | float) -> tuple[Ten
 
 def temperature_loss(
     log_alpha: Tensor, logits: Tensor, *, target_entropy: float
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return J(α), the mean of Σ_a π(a|s) (−α (log π(a|s) + H̄)) (equation 11).
 
     Args:

@@ -9,12 +9,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_floats, check_rank, check_shape
 from bray_algo.losses import critics
+from bray_algo.losses.reductions import LossTerms
 from bray_algo.precision import wide
 from bray_algo.returns.targets import bootstrap
-from bray_algo.scalars import check_count, check_limit, check_not_negative, check_positive
-from bray_algo.validation import check_bounds, check_finite
+from bray_algo.validation.scalars import (
+    check_count,
+    check_limit,
+    check_not_negative,
+    check_positive,
+)
+from bray_algo.validation.tensors import check_floats, check_rank, check_shape
+from bray_algo.validation.values import check_bounds, check_finite
 
 
 def smoothed(
@@ -73,7 +79,7 @@ def target(next_q: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
     return bootstrap(reward, discount, critics.lowest(next_q))
 
 
-def actor_loss(q: Tensor) -> tuple[Tensor, Terms]:
+def actor_loss(q: Tensor) -> tuple[Tensor, LossTerms]:
     """Return the mean of −Q_1(s, π(s)) (Algorithm 1, the deterministic policy gradient).
 
     Args:

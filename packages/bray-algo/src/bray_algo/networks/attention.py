@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from bray_algo.validation import check_tensor
+from bray_algo.validation.tensors import check_tensor
 
 
 class Attention(nn.Module):

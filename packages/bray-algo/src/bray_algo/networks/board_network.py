@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from bray_algo.networks.feedforward import orthogonal_
+from bray_algo.networks.initialisation import orthogonal_
 
 
 class BoardNetwork(nn.Module):

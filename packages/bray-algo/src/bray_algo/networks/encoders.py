@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from bray_algo.scalars import check_positive
-from bray_algo.validation import check_tensor, is_validated
+from bray_algo.validation.scalars import check_positive
+from bray_algo.validation.switch import is_validated
+from bray_algo.validation.tensors import check_tensor
 
 
 def one_hot(index: Tensor, num_classes: int) -> Tensor:

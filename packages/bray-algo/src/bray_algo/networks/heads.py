@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from bray_algo.distributions import categorical
 from bray_algo.networks.attention import check_present
-from bray_algo.networks.feedforward import mlp
+from bray_algo.networks.mlp import mlp
 
 
 class PointerHead(nn.Module):

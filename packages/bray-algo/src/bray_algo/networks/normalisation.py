@@ -12,10 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bray_algo.columns import check_flags
 from bray_algo.precision import wide
-from bray_algo.scalars import check_limit, check_positive
-from bray_algo.validation import check_tensor, is_validated
+from bray_algo.validation.scalars import check_limit, check_positive
+from bray_algo.validation.switch import is_validated
+from bray_algo.validation.tensors import check_flags, check_tensor
 
 
 class Moments(NamedTuple):

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.nn.utils.rnn import PackedSequence
 
-from bray_algo.columns import check_flags, check_shape
-from bray_algo.validation import is_validated
+from bray_algo.validation.switch import is_validated
+from bray_algo.validation.tensors import check_flags, check_shape
 
 
 class Recurrent(nn.Module):

@@ -19,13 +19,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_numbers, check_shape
-from bray_algo.precision import alike, wide
-from bray_algo.ratios import ratio
+from bray_algo.precision import alike, probability_ratio, wide
 from bray_algo.returns import segments
 from bray_algo.returns.recurrence import discounted_sum
-from bray_algo.scalars import check_count, check_fraction, check_limit
-from bray_algo.validation import check_finite, is_suspect
+from bray_algo.validation.scalars import check_count, check_fraction, check_limit
+from bray_algo.validation.tensors import check_numbers, check_shape
+from bray_algo.validation.values import check_finite, is_suspect
 
 
 def gae(
@@ -181,7 +180,7 @@ def vtrace(
     check_limit("rho_bar", rho_bar)
     check_limit("c_bar", c_bar)
     log_ratio, reward, value, final_value = alike(log_ratio, reward, value, final_value)
-    weight = ratio(segments.blank(log_ratio, padding))
+    weight = probability_ratio(segments.blank(log_ratio, padding))
     rho, trace = weight.clamp(max=rho_bar), weight.clamp(max=c_bar)
     ends = (final_value, terminated, length)
     discount, gain = segments.discount(gamma, terminated, reward.dtype), reward - value

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_rank, check_shape
+from bray_algo.validation.tensors import check_rank, check_shape
 
 _SHORT = 16
 """Up to here a row after the other is as quick."""

@@ -8,8 +8,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_flags, check_numbers, check_rank, check_shape
-from bray_algo.validation import check_finite, check_integers, is_readable, is_suspect
+from bray_algo.validation.switch import is_readable
+from bray_algo.validation.tensors import (
+    check_flags,
+    check_integers,
+    check_numbers,
+    check_rank,
+    check_shape,
+)
+from bray_algo.validation.values import check_finite, is_suspect
 
 
 def padding(

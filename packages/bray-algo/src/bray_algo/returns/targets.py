@@ -12,10 +12,11 @@ import math
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_flags, check_numbers, check_shape
 from bray_algo.precision import alike
-from bray_algo.scalars import check_fraction, check_not_negative
-from bray_algo.validation import check_finite, check_tensor, check_within, is_validated
+from bray_algo.validation.scalars import check_fraction, check_not_negative
+from bray_algo.validation.switch import is_validated
+from bray_algo.validation.tensors import check_flags, check_numbers, check_shape, check_tensor
+from bray_algo.validation.values import check_finite, check_within
 
 
 def discount(gamma: float, terminated: Tensor, steps: Tensor | int = 1) -> Tensor:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bray_algo.columns import check_numbers
 from bray_algo.precision import wide
-from bray_algo.scalars import check_not_negative
+from bray_algo.validation.scalars import check_not_negative
+from bray_algo.validation.tensors import check_numbers
 
 
 def rescale(value: Tensor, epsilon: float = 1e-3) -> Tensor:

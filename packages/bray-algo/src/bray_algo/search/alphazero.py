@@ -7,7 +7,6 @@ positions.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,15 +15,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bray_algo.columns import Terms, check_floats, check_numbers, check_rank, check_shape
-from bray_algo.distributions import categorical
-from bray_algo.games.batch_game import BatchGame
-from bray_algo.league.intervals import Floats
-from bray_algo.losses.ppo import value_error
-from bray_algo.precision import wide
-from bray_algo.scalars import check_count, check_not_negative
-from bray_algo.search.mcts import Evaluate, Ints, SearchConfig, search
-from bray_algo.validation import check_finite, check_logits, check_within
+from bray_algo.games.rules import BatchGame
+from bray_algo.search.mcts import Evaluate, Floats, Ints, SearchConfig, search
+from bray_algo.validation.scalars import check_count, check_not_negative
 
 
 class SearchEpisode(NamedTuple):
@@ -115,53 +108,6 @@ class SelfPlay:
             self._policies[rows, at],
             (sign * outcome[game]).astype(np.float32),
         )
-
-
-def alphazero_loss(
-    logits: Tensor,
-    value: Tensor,
-    policy: Tensor,
-    outcome: Tensor,
-    *,
-    value_coefficient: float = 1.0,
-) -> tuple[Tensor, Terms]:
-    """Return (z − v)² − πᵀ log p, the paper's equation 1; its ‖θ‖² is the optimiser's decay.
-
-    Args:
-        logits: of the network, `[N, A]`; of illegal actions −inf or any number, as π is 0 there.
-        value: v of the network, −1 to 1, `[N]`.
-        policy: π of the search, `[N, A]`, a constant.
-        outcome: z, `[N]`, a constant.
-        value_coefficient: of the squared error.
-
-    Returns:
-        The loss, and `policy_loss` (the cross entropy), `value_loss`, `entropy` of π and `kl` of
-        the network's policy from π, `policy_loss − entropy`.
-
-    Raises:
-        ValueError: shapes do not agree.
-    """
-    check_rank("logits", logits, "N, A")
-    check_floats("logits", logits)
-    check_shape("policy", policy, logits.shape)
-    check_shape("value", value, logits.shape[:1])
-    check_logits(logits=logits)
-    check_numbers("outcome", outcome)
-    check_finite(policy=policy, outcome=outcome)
-    check_numbers("policy", policy)
-    check_within(0.0, math.inf, policy=policy)
-    check_not_negative("value_coefficient", value_coefficient)
-    policy = wide(policy).detach()
-    policy_loss = -(policy * categorical.log_probs(logits)).sum(-1).mean()
-    value_loss = value_error(value, outcome)
-    entropy = torch.special.entr(policy).sum(-1).mean()
-    terms = {
-        "policy_loss": policy_loss.detach(),
-        "value_loss": value_loss.detach(),
-        "entropy": entropy,
-        "kl": policy_loss.detach() - entropy,
-    }
-    return policy_loss + value_coefficient * value_loss, terms
 
 
 def evaluator(network: nn.Module | Callable[[Tensor], dict[str, Tensor]]) -> Evaluate:

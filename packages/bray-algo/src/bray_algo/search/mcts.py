@@ -17,10 +17,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bray_algo.games.batch_game import BatchGame, States
-from bray_algo.league.intervals import Floats
-from bray_algo.scalars import check_count, check_fraction, check_not_negative, check_positive
+from bray_algo.games.rules import BatchGame, States
+from bray_algo.validation.scalars import (
+    check_count,
+    check_fraction,
+    check_not_negative,
+    check_positive,
+)
 
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 Evaluate: TypeAlias = Callable[[npt.NDArray[Any]], tuple[npt.ArrayLike, npt.ArrayLike]]

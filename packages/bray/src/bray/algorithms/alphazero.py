@@ -34,6 +34,7 @@ from bray.templates.template import GoalPart
 from bray.training import learning
 from bray.training.generator import KeepsGenerator
 from bray_algo.games import RowGame
+from bray_algo.losses.alphazero import loss as alphazero_loss
 from bray_algo.search import alphazero
 from bray_algo.search.mcts import SearchConfig
 from bray_buffer import ReplayConfig
@@ -149,9 +150,7 @@ class AlphaZeroTrainer(KeepsGenerator, Trainer):
     def loss(self, batch: dict[str, Tensor], step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the paper's loss."""
         out = self.module(batch["observation"])
-        return alphazero.alphazero_loss(
-            out["logits"], out["value"], batch["policy"], batch["outcome"]
-        )
+        return alphazero_loss(out["logits"], out["value"], batch["policy"], batch["outcome"])
 
 
 def train(

@@ -18,7 +18,7 @@ from bray.templates.template import GoalPart
 from bray.training.actor_critic import ActorCriticConfig, ActorCriticTrainer
 from bray.training.learning import Outcome
 from bray.training.on_policy import Flow, learn
-from bray_algo.losses import vtrace_actor_critic
+from bray_algo.losses import impala
 from bray_trainer.sequences import Batch
 
 
@@ -55,7 +55,7 @@ class IMPALATrainer(ActorCriticTrainer):
     def loss(self, batch: Batch, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the actor-critic loss with V-trace's targets and advantages."""
         current = self.columns(batch)
-        return vtrace_actor_critic.loss(
+        return impala.loss(
             current.log_prob,
             current.entropy,
             current.value,

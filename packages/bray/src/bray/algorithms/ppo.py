@@ -30,9 +30,9 @@ from bray.training.minibatches import minibatches
 from bray.training.on_policy import Flow, learn
 from bray.training.play_gap import PlayGap
 from bray_algo import gae, schedules
-from bray_algo.columns import standardised
 from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import ppo
+from bray_algo.losses.reductions import standardised
 from bray_core import metrics
 from bray_core.layout import Packed
 from bray_core.protocols import BufferProtocol, ModelProtocol

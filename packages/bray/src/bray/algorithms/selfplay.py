@@ -32,10 +32,10 @@ from bray.run import Run
 from bray.templates.template import GoalPart
 from bray.training import learning
 from bray.training.lockstep import next_versions, training
-from bray_algo.columns import standardised
 from bray_algo.distributions import categorical
 from bray_algo.games import Boards
 from bray_algo.losses import ppo
+from bray_algo.losses.reductions import standardised
 from bray_buffer import BufferConfig
 from bray_core.cli import check_interrupted
 from bray_core.errors import ConfigError

@@ -25,7 +25,7 @@ from bray.training.learning import Outcome
 from bray.training.off_policy import OffPolicyConfig, learn
 from bray_algo import mlp
 from bray_algo.losses import critics, td3
-from bray_algo.polyak import polyak_
+from bray_algo.networks.polyak import polyak_
 from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
 from bray_trainer import Trainer, TrainerConfig, to_torch

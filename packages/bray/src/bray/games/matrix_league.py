@@ -15,10 +15,9 @@ from bray.games import league_pictures
 from bray.games.frozen import freeze, frozen
 from bray.games.matrix_game import play, scores
 from bray_algo.distributions import categorical
+from bray_algo.league.alphastar import League, LeagueRules, Role
 from bray_algo.league.equilibrium import nash
 from bray_algo.league.intervals import Floats
-from bray_algo.league.league import League
-from bray_algo.league.league_rules import LeagueRules, Role
 from bray_algo.league.payoff import PayoffTable
 from bray_core.files.saved_format import check_format
 from bray_core.trials.experiment import write_atomic

@@ -11,8 +11,8 @@ from bray.games.match import PolicyPlayer, play
 from bray.games.version_pool import VersionPool
 from bray_algo.games import Boards
 from bray_algo.league.champion import Champion
+from bray_algo.league.matchmaking import past_weights, pfsp_weights
 from bray_algo.league.payoff import PayoffTable
-from bray_algo.league.selfplay import past_weights, pfsp_weights
 from bray_core.errors import ConfigError
 
 Opposition = Literal["past", "pfsp", "champion"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from bray_algo.games.batch_game import States
+from bray_algo.games.rules import States
 
 Ints = npt.NDArray[np.int64]
 

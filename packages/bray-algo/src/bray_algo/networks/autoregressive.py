@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from bray_algo.columns import check_floats, check_shape
 from bray_algo.distributions import categorical, multi_categorical
-from bray_algo.networks.feedforward import mlp
-from bray_algo.validation import check_index
+from bray_algo.networks.mlp import mlp
+from bray_algo.validation.tensors import check_floats, check_shape
+from bray_algo.validation.values import check_index
 
 Legal = Sequence[Tensor | None]
 """For each part: bool `[B, A_k]`, bool `[B, A_1, A_k]` where it depends on the first, or None."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_columns, check_numbers, mean
 from bray_algo.losses import a2c
-from bray_algo.precision import alike
-from bray_algo.ratios import ratio
+from bray_algo.losses.reductions import LossTerms, masked_mean
+from bray_algo.precision import alike, probability_ratio
 from bray_algo.returns import segments
 from bray_algo.returns.advantages import vtrace
+from bray_algo.validation.tensors import check_columns, check_numbers
 
 
 def loss(
@@ -27,7 +27,7 @@ def loss(
     c_bar: float = 1.0,
     value_coefficient: float = 0.5,
     entropy_coefficient: float = 0.01,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the V-trace actor-critic loss, the mean over valid steps.
 
     Espeholt et al. 2018, "IMPALA", §4.2 (there a sum over steps).
@@ -73,11 +73,11 @@ def loss(
     return total, {**terms, **lag_terms(log_ratio, rho_bar, valid)}
 
 
-def lag_terms(log_ratio: Tensor, rho_bar: float, valid: Tensor | None) -> Terms:
+def lag_terms(log_ratio: Tensor, rho_bar: float, valid: Tensor | None) -> LossTerms:
     """Return how far π is from μ: `approx_kl` and `rho_clip_fraction`, of log π − log μ."""
-    weight = ratio(log_ratio)
+    weight = probability_ratio(log_ratio)
     clipped = (weight > rho_bar).to(weight.dtype)
     return {
-        "approx_kl": mean(weight - 1 - log_ratio, valid),
-        "rho_clip_fraction": mean(clipped, valid),
+        "approx_kl": masked_mean(weight - 1 - log_ratio, valid),
+        "rho_clip_fraction": masked_mean(clipped, valid),
     }

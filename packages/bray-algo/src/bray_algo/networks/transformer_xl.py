@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from bray_algo.columns import check_shape
 from bray_algo.networks.encoders import sinusoidal
 from bray_algo.networks.recurrent import checked_begins
+from bray_algo.validation.tensors import check_shape
 
 
 class Memory(NamedTuple):
