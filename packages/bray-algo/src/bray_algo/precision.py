@@ -1,8 +1,9 @@
 """The precision of results: probabilities, losses and returns are float32 at least.
 
 float16 ends at 65,504, where a ratio of probabilities overflows, and bfloat16 has three digits, in
-which γ = 0.999 is 1. So what comes in half precision (or as integers) is computed and returned in
-float32, and its gradient goes back in its own type. Actions keep the type of what they come from.
+which γ = 0.999 is 1. Hence what comes in half precision (or as integers) is computed and returned
+in float32, and its gradient goes back in its own type. Actions keep the type of what they come
+from.
 """
 
 from __future__ import annotations

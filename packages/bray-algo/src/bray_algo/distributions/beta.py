@@ -40,7 +40,7 @@ def log_prob(alpha: Tensor, beta: Tensor, action: Tensor) -> Tensor:
     Actions at 0 and 1 count as the first numbers inside: the density is finite there.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file. Or an action is NaN, below 0 or
+        ValueError: shapes do not agree, as in all of this file, or an action is NaN, below 0 or
             above 1.
     """
     a, b = _held(alpha, beta)
@@ -90,7 +90,8 @@ def sample(alpha: Tensor, beta: Tensor, generator: torch.Generator | None = None
 def mode(alpha: Tensor, beta: Tensor) -> Tensor:
     """Return the most likely actions `[…, D]`: (α − 1) / (α + β − 2) where both are above 1.
 
-    An end where only one is; and the mean where neither is, as both ends are likely there.
+    Where only one is above 1 that is an end; where neither is, both ends are likely, and the mean
+    is returned.
     """
     _check(alpha, beta)
     peaked = (alpha > 1.0) & (beta > 1.0)

@@ -62,7 +62,7 @@ def log_prob(logits: Tensor, action: Tensor, low: Bound = -1.0, high: Bound = 1.
     """Return log p of the grid points next to actions `[…, D]`, summed over D.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file.
+        ValueError: shapes do not agree; every function of this file refuses that.
     """
     check_floats("logits", logits)
     check_shape("action", action, logits.shape[:-1])

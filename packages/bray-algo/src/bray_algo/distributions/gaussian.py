@@ -24,7 +24,7 @@ def log_prob(mean: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
     """Return the log density of actions `[…, D]`, summed over D.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file. Or an action is not finite.
+        ValueError: shapes do not agree, as in all of this file, or an action is not finite.
     """
     check_floats("mean", mean)
     check_numbers("action", action)

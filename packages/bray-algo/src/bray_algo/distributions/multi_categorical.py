@@ -1,7 +1,7 @@
 """The product of K independent categoricals, as functions of K logits `[…, A_k]`.
 
 Actions are integers `[…, K]`, one column for each part. Some games have parts that mean nothing
-beside others (a direction when the unit stands still): `active`, bool `[…, K]`, leaves them out of
+beside others (a direction when the unit stands still). `active`, bool `[…, K]`, leaves these out of
 log probabilities, entropy and divergence, so that nothing is learned from noise.
 """
 
@@ -45,7 +45,7 @@ def log_prob(logits: Sequence[Tensor], action: Tensor, active: Tensor | None = N
     """Return log p of actions (integers `[…, K]`): Σ_k log p_k, `[…]`.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file.
+        ValueError: shapes do not agree; every function of this file refuses that.
     """
     _check_columns("action", action, logits)
     parts = [categorical.log_prob(part, action[..., k]) for k, part in enumerate(logits)]

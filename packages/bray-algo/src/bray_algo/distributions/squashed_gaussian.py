@@ -24,7 +24,7 @@ _NUM_NODES = 48
 _HERMITE = tuple(map(torch.from_numpy, np.polynomial.hermite_e.hermegauss(_NUM_NODES)))
 _LEGENDRE = tuple(map(torch.from_numpy, np.polynomial.legendre.leggauss(_NUM_NODES)))
 _REACH = 10.0
-"""Beyond this, softplus(−2u) is below 3e-9."""
+"""Greatest node of the Legendre quadrature: beyond it softplus(−2u) is below 3e-9."""
 
 
 def sample(mean: Tensor, log_std: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -49,7 +49,7 @@ def log_prob(mean: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
     Actions at or beyond ±1 count as the last number before: the density is finite there.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file. Or an action is not finite.
+        ValueError: shapes do not agree, as in all of this file, or an action is not finite.
     """
     check_floats("mean", mean)
     check_floats("action", action)
@@ -107,7 +107,7 @@ def _narrow_slope(mean: Tensor, std: Tensor) -> Tensor:
 
 
 def _wide_slope(mean: Tensor, std: Tensor) -> Tensor:
-    """Return the same for std ≥ 1, where the nodes above would lie too far apart."""
+    """Return E log(1 − tanh² u) for std ≥ 1, where Hermite's nodes would lie too far apart."""
     nodes, weights = (column.to(mean) for column in _LEGENDRE)
     at, weights = (nodes + 1.0) * (_REACH / 2.0), weights * (_REACH / 2.0)
     centre, spread = mean.unsqueeze(-1), std.unsqueeze(-1)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from bray_algo.games.single_board import winning_lines
 
 States = npt.NDArray[np.int8]
-"""Boards `[N, H, W]`: 1 the mover's stones, −1 the other's, 0 empty, as those of one `Game`."""
+"""Boards `[N, H, W]`: 1 the mover's stones, −1 the other's, 0 empty, as in `single_board`."""
 
 
 class Boards:
@@ -18,10 +18,10 @@ class Boards:
     values as there.
 
     Args:
-        height: rows H.
-        width: columns W.
-        length: stones in a row that win.
-        falls: whether an action is a column in which the stone falls, else a cell.
+        height: Number H of rows.
+        width: Number W of columns.
+        length: Stones in a row that win.
+        falls: Whether an action is a column in which the stone falls; else it is a cell.
 
     Examples:
         >>> game = Boards(3, 3, 3)
@@ -52,7 +52,7 @@ class Boards:
         """Return the boards after one action each, `[N]`, seen by the other player.
 
         Raises:
-            ValueError: an action is not legal; names the game.
+            ValueError: an action is not legal; the message names the game.
         """
         games = np.arange(len(states))
         inside = (actions >= 0) & (actions < self.num_actions)

@@ -28,10 +28,11 @@ def action_values(
     draw.
 
     Args:
-        game: the rules.
-        states: not ended ones, `[N, S]`.
-        depth: moves to look ahead, 1 or more; `game.max_moves` is perfect play.
-        heuristic: of the positions at that depth.
+        game: Rules of the game.
+        states: States that go on, `[N, S]`.
+        depth: Moves to look ahead, 1 or more; each costs up to A times as much, and
+            `game.max_moves` is perfect play.
+        heuristic: Worth of positions at that depth; None counts them as drawn.
 
     Raises:
         ValueError: a game has ended, or the depth is less than 1.

@@ -17,7 +17,15 @@ Player: TypeAlias = Callable[[States], npt.NDArray[np.int64]]
 def play_match(
     game: BatchGame, player: Player, opponent: Player, num_games: int
 ) -> npt.NDArray[np.float64]:
-    """Return how the games ended for `player`, `[num_games]`; it begins every second one.
+    """Return how the games ended for `player`, `[num_games]`: 1 won, 0 drawn, −1 lost.
+
+    All games are played side by side, and `player` begins every second one.
+
+    Args:
+        game: Rules of the game.
+        player: Player whose outcomes are returned.
+        opponent: Player whom it meets.
+        num_games: Number of games, 1 or more; even is fair.
 
     Raises:
         ValueError: no game.

@@ -23,9 +23,22 @@ def loss(
 ) -> tuple[Tensor, LossTerms]:
     """Return the advantage actor-critic loss.
 
-    Mnih et al. 2016, "Asynchronous methods for deep reinforcement learning", §4 and Algorithm S3;
-    A2C waits for its actors where A3C does not: the loss is one. The target is `n_step`'s return,
-    the advantage that less the value. Arguments as in `ppo.loss`.
+    It raises the log probability of each action by its advantage, and regresses the value to the
+    return: −mean(log π A) + c₁ mean((V − R)²) − c₂ mean(H). Mnih et al. 2016, "Asynchronous methods
+    for deep reinforcement learning", §4 and Algorithm S3. A2C waits for its actors where A3C does
+    not; the loss is one. A batch may be used once: nothing holds the policy near the old one.
+
+    Args:
+        log_prob: Log probability of the actions taken, under the current policy, `[N]`.
+        entropy: Entropy of the current policy in nats, `[N]`.
+        value: Prediction of the current value function, `[N]`.
+        advantage: Return less the value when the action was taken, `[N]`, a constant.
+        target: Return that the value is regressed to (`n_step`), `[N]`, a constant.
+        value_coefficient: Weight of the value's mean squared error, usually 0.25 to 1; see
+            `ppo.loss`.
+        entropy_coefficient: Weight of the entropy bonus, usually 0 to 0.02. Too large keeps the
+            policy random; too small lets it settle before it has explored.
+        valid: Samples that count, bool `[N]`; None is all.
 
     Returns:
         The loss, and `policy_loss`, `value_loss` and `entropy`.

@@ -1,7 +1,8 @@
 """Behaviour cloning of any action, and of the better part of the demonstrations.
 
-`losses.behaviour_cloning_loss` is for one categorical action; these take any distribution by its
-log probabilities `[N]`, or a deterministic policy by its actions `[N, D]`.
+`bray_algo.behaviour_cloning_loss` is for one categorical action; these take any distribution by its
+log probabilities `[N]`, or a deterministic policy by its actions `[N, D]`. A cloned policy knows
+the states of its demonstrations alone: small errors take it where nobody showed it what to do.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ def likelihood_loss(
     `advantage_filter` only what gained counts.
 
     Args:
-        log_prob: of the demonstrated actions, `[N]`, from any distribution.
-        weight: of each demonstration, `[N]`, a constant; None is 1.
-        valid: which samples count, bool `[N]`; None is all.
+        log_prob: Log probability of the demonstrated actions, `[N]`, from any distribution.
+        weight: Weight of each demonstration, `[N]`, a constant; None is 1 for all.
+        valid: Samples that count, bool `[N]`; None is all.
 
     Returns:
         The loss, and `log_prob`, its unweighted mean, and `weight`, the mean of the weights.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file.
+        ValueError: shapes do not agree; every function of this file refuses that.
     """
     check_columns(log_prob, weight=weight)
     check_flags("valid", valid, log_prob.shape)
@@ -72,10 +73,11 @@ def regression_loss(
     """Return the mean over N of w Σ_d (a_d − a*_d)², or of twice the Huber loss.
 
     Args:
-        action: of a deterministic policy, or the mean of one, `[N, D]`.
-        demonstrated: a*, `[N, D]`, a constant.
-        weight: of each demonstration, `[N]`, a constant; None is 1.
-        huber: where the loss goes from square to linear: outliers pull less. None: nowhere.
+        action: Action of a deterministic policy, or mean of a stochastic one, `[N, D]`.
+        demonstrated: Demonstrated action a*, `[N, D]`, a constant.
+        weight: Weight of each demonstration, `[N]`, a constant; None is 1 for all.
+        huber: Size of an error from which on the loss is linear, so that outliers pull less, in
+            units of the action; None is square everywhere.
 
     Returns:
         The loss, and `absolute_error`, the mean of |a_d − a*_d|.
@@ -99,10 +101,10 @@ def smoothed_loss(
     open to other actions can still be improved by reinforcement.
 
     Args:
-        log_probs: of every action, `[N, A]` (`categorical.log_probs`).
-        action: demonstrated, integers `[N]`.
-        legal: bool `[N, A]`; a demonstrated action must be legal.
-        smoothing: ε, 0 to below 1.
+        log_probs: Log probability of every action, `[N, A]` (`categorical.log_probs`).
+        action: Demonstrated actions, integers `[N]`.
+        legal: Legal actions, bool `[N, A]`; a demonstrated action must be one.
+        smoothing: ε, 0 to below 1; usually 0.01 to 0.1. Too large forgets the demonstrator.
 
     Returns:
         The loss, and `accuracy` of the most likely action.
@@ -132,9 +134,10 @@ def advantage_weight(advantage: Tensor, *, temperature: float, maximum: float = 
     weighted imitation learning" (MARWIL).
 
     Args:
-        advantage: A of the demonstrated actions, `[N]`.
-        temperature: β; the smaller, the pickier.
-        maximum: w_max.
+        advantage: Advantage A of the demonstrated actions, `[N]`.
+        temperature: β in units of the advantage, usually 0.05 to 1 where advantages have deviation
+            1. Small ones learn from the few best actions alone; large ones clone everything alike.
+        maximum: Greatest weight w_max, usually 20; it keeps one sample from ruling a batch.
 
     Raises:
         ValueError: a number is not positive.
@@ -155,8 +158,8 @@ def advantage_filter(advantage: Tensor) -> Tensor:
     policy overtakes its demonstrator.
 
     Args:
-        advantage: demonstrated return less V, or Q of the demonstrated action less Q of the
-            policy's, `[N]`.
+        advantage: Demonstrated return less V, or Q of the demonstrated action less Q of the
+            policy's own, `[N]`.
     """
     check_numbers("advantage", advantage)
     return (advantage > 0).to(wide(advantage).dtype)

@@ -27,15 +27,16 @@ def teacher_loss(
 
     `teacher_student`, KL(teacher ‖ π), covers all that the teacher does: Schmitt et al. 2018,
     "Kickstarting deep reinforcement learning" (a cross entropy there: less the teacher's entropy,
-    the gradient is the same). `student_teacher`, KL(π ‖ teacher), keeps to what
-    the teacher might do: Rusu et al. 2016, "Policy distillation". For another distribution take
-    the mean of its own `kl`.
+    the gradient is the same). `student_teacher`, KL(π ‖ teacher), keeps to what the teacher might
+    do: Rusu et al. 2016, "Policy distillation". For another distribution take the mean of its own
+    `kl`.
 
     Args:
-        logits: of the policy, `[…, A]`.
-        teacher_logits: the same of the teacher, a constant.
-        direction: which of the two comes first in KL.
-        valid: which rows count, bool `[…]`; None is all.
+        logits: Logits of the policy, `[…, A]`.
+        teacher_logits: Logits of the teacher, `[…, A]`, a constant.
+        direction: Order of the two in KL: `teacher_student` for a student that shall do all that
+            the teacher does, `student_teacher` for one that may keep to a part of it.
+        valid: Rows that count, bool `[…]`; None is all.
 
     Returns:
         The loss, and `agreement`, the share of rows in which both have the same mode.
@@ -78,7 +79,14 @@ def mixed_loss(
         weight = schedules.linear(step, start=1.0, end=0.0, num_steps=10_000)
         loss, terms = mixed_loss(ppo_loss(…), cloning.likelihood_loss(…), imitation_weight=weight)
 
-    A weight of zero drops its loss, not finite ones too, from the sum.
+    A weight of zero drops its loss from the sum, also one that is not finite.
+
+    Args:
+        reinforcement: Loss of reinforcement learning and its terms.
+        imitation: Loss of imitation and its terms, under other names.
+        imitation_weight: w_IL, usually falling from 1 to 0 or 0.05. Staying too high keeps the
+            policy from becoming better than its teacher; falling too fast forgets what was shown.
+        reinforcement_weight: w_RL, usually 1; 0 is imitation alone.
 
     Returns:
         The loss, and the terms of both with `reinforcement_loss`, `imitation_loss` and

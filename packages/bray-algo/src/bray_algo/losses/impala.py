@@ -1,4 +1,4 @@
-"""IMPALA: an actor-critic that learns from the trajectories of older policies."""
+"""IMPALA: an actor-critic that learns from the trajectories of older policies, by V-trace."""
 
 from __future__ import annotations
 
@@ -30,17 +30,26 @@ def loss(
 ) -> tuple[Tensor, LossTerms]:
     """Return the V-trace actor-critic loss, the mean over valid steps.
 
-    Espeholt et al. 2018, "IMPALA", §4.2 (there a sum over steps).
+    Espeholt et al. 2018, "IMPALA", §4.2 (there a sum over steps): A2C's loss on V-trace's targets,
+    which weigh what an older policy μ did by how likely π would have done it.
 
     Args:
-        log_prob: of the actions taken, under the current policy π, `[T, B]`.
-        entropy: of π, `[T, B]`.
-        value: of the current value function, `[T, B]`.
-        behaviour_log_prob: of those actions when they were taken, under μ, `[T, B]`.
-        reward: and `final_value`, `terminated`, `length`, `gamma`, `rho_bar`, `c_bar` as in
-            `vtrace`; values after the end by the current value function.
-        value_coefficient: of the mean squared error to V-trace's targets.
-        entropy_coefficient: of the mean entropy.
+        log_prob: Log probability of the actions taken, under the current policy π, `[T, B]`.
+        entropy: Entropy of π in nats, `[T, B]`.
+        value: Prediction of the current value function, `[T, B]`.
+        behaviour_log_prob: Log probability of those actions when they were taken, under μ, `[T,
+            B]`.
+        reward: Reward of each step, `[T, B]`.
+        final_value: Value after the last valid step, by the current value function, `[B]`.
+        terminated: Steps that ended their episode for good, bool `[T, B]`.
+        length: Number of valid steps of each segment, `[B]`, 1 to T.
+        gamma: Discount γ, 0 to 1; usually 0.99. See `returns.advantages.gae`.
+        rho_bar: Clip ρ̄ of the weights π/μ, usually 1; see `returns.advantages.vtrace`.
+        c_bar: Clip c̄ of the traces, usually 1.
+        value_coefficient: Weight of the value's mean squared error, usually 0.25 to 1; see
+            `ppo.loss`.
+        entropy_coefficient: Weight of the entropy bonus, usually 0 to 0.02. Too large keeps the
+            policy random; too small lets it settle before it has explored.
 
     Returns:
         The loss, and `policy_loss`, `value_loss`, `entropy`, `approx_kl` (Schulman's k3 estimate
@@ -74,7 +83,7 @@ def loss(
 
 
 def lag_terms(log_ratio: Tensor, rho_bar: float, valid: Tensor | None) -> LossTerms:
-    """Return how far π is from μ: `approx_kl` and `rho_clip_fraction`, of log π − log μ."""
+    """Return how far π is from μ, `approx_kl` and `rho_clip_fraction`, given log π − log μ."""
     weight = probability_ratio(log_ratio)
     clipped = (weight > rho_bar).to(weight.dtype)
     return {

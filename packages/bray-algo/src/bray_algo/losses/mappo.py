@@ -38,22 +38,26 @@ def loss(
     Independent PPO is the same with a value of each agent's own observation.
 
     Args:
-        log_prob: of each agent's action, `[N, M]`.
-        entropy: of each agent's policy, `[N, M]`.
-        value: of the state `[N]`, or one for each agent `[N, M]`.
-        old_log_prob: of those actions when they were taken, `[N, M]`.
-        advantage: of the team `[N]`, which every agent gets, or of each agent `[N, M]`.
-        target: what the value is regressed to, in the value's shape.
-        alive: which agents acted, bool `[N, M]`; None is all. Others count nowhere; nor does a
-            state of none.
-        clip: as in `ppo.loss`; so are the coefficients, `value_clip` and `old_value` (in the
-            value's shape).
+        log_prob: Log probability of each agent's action, `[N, M]`.
+        entropy: Entropy of each agent's policy in nats, `[N, M]`.
+        value: Value of the state `[N]`, or one for each agent `[N, M]`.
+        old_log_prob: Log probability of those actions when they were taken, `[N, M]`.
+        advantage: Advantage of the team `[N]`, which every agent gets, or of each agent `[N, M]`.
+        target: Return that the value is regressed to, in the value's shape.
+        alive: Agents that acted, bool `[N, M]`; None is all. Others count nowhere, nor does a state
+            in which nobody acted.
+        clip: ε of `ppo.loss`, usually 0.05 to 0.2: with many agents the joint policy moves further
+            than each of them, and too large a clip breaks their cooperation.
+        value_coefficient: Weight of the value's mean squared error, usually 0.5 to 1.
+        entropy_coefficient: Weight of the entropy bonus, usually 0 to 0.02; see `ppo.loss`.
+        value_clip: Clip of the value as in `ppo.loss`; None is no clip.
+        old_value: Prediction when the actions were taken, in the value's shape; with `value_clip`.
 
     Returns:
         The loss and its terms, as `ppo.loss`; means over the agents that acted.
 
     Raises:
-        ValueError: shapes do not agree, or as `ppo.loss`.
+        ValueError: shapes do not agree, or `ppo.loss` would refuse an argument.
     """
     check_rank("log_prob", log_prob, "N, M")
     check_numbers("value", value)

@@ -1,8 +1,9 @@
 """PPO for any action distribution: log probabilities and entropies come in as tensors.
 
-Columns are `[N]`, or all of one other shape. `bray_algo.ppo_loss` is `loss` for one categorical
-action; `clipped_surrogate`, `kl_penalised_surrogate` and `value_error` are its parts. In all of
-them, `valid` says which samples count (bool, None: all).
+PPO takes several gradient steps on one batch, and stops the gradient of an action once its
+probability has moved far enough. Columns are `[N]`, or all of one other shape.
+`bray_algo.ppo_loss` is `loss` for one categorical action; `clipped_surrogate`,
+`kl_penalised_surrogate` and `value_error` are its parts.
 """
 
 from __future__ import annotations
@@ -38,19 +39,28 @@ def loss(
     Schulman et al. 2017, "Proximal policy optimization algorithms", equations 7 and 9.
 
     Args:
-        log_prob: of the actions taken, under the current policy, `[N]`; of several heads the sum.
-        entropy: of the current policy, `[N]`.
-        value: of the current value function, `[N]`.
-        old_log_prob: of those actions when they were taken, `[N]`.
-        advantage: `[N]`, a constant; normalise it before, if you want to.
-        target: what the value is regressed to, `[N]`, a constant.
-        clip: ε.
-        dual_clip: c > 1 of `clipped_surrogate`; None is none.
-        value_coefficient: c₁, of the mean squared error.
-        entropy_coefficient: c₂.
-        value_clip: how far the value may gain by leaving `old_value`; None is no clip.
-        old_value: of the value function when the actions were taken, `[N]`; with `value_clip`.
-        valid: which samples count.
+        log_prob: Log probability of the actions taken, under the current policy, `[N]`; with
+            several heads their sum.
+        entropy: Entropy of the current policy in nats, `[N]`.
+        value: Prediction of the current value function, `[N]`.
+        old_log_prob: Log probability of those actions when they were taken, `[N]`.
+        advantage: How much better each action was than the policy's average, such as `gae` gives
+            it, `[N]`, a constant. Usually normalised before (`reductions.standardised`).
+        target: Return that the value is regressed to, `[N]`, a constant.
+        clip: ε, how far π/π_old may leave 1 before its gradient stops; usually 0.1 to 0.3. Too
+            large lets one batch ruin the policy; too small learns slowly.
+        dual_clip: Bound c > 1 of `clipped_surrogate` where advantages are negative, usually 3;
+            None is no bound.
+        value_coefficient: Weight c₁ of the value's mean squared error, usually 0.5 to 1. Where
+            policy and value share a network, too large drowns the policy's gradient, and too small
+            leaves advantages noisy.
+        entropy_coefficient: Weight c₂ of the entropy bonus, usually 0 to 0.02. Too large keeps the
+            policy random; too small lets it settle before it has explored.
+        value_clip: Distance from `old_value` beyond which a value gains nothing more by moving, in
+            units of the return; None is no clip. Small ones slow the value function down.
+        old_value: Prediction of the value function when the actions were taken, `[N]`; given
+            together with `value_clip`.
+        valid: Samples that count, bool `[N]`; None is all.
 
     Returns:
         The loss, and `policy_loss`, `value_loss`, `entropy`, `approx_kl` (Schulman's k3 estimate
@@ -108,9 +118,10 @@ def clipped_surrogate(
 ) -> tuple[Tensor, LossTerms]:
     """Return −L^CLIP, and its terms `approx_kl` and `clip_fraction`.
 
-    Schulman et al. 2017, equation 7. With `dual_clip` c > 1, where the advantage is negative the
-    objective is not less than c times it, however great the ratio: Ye et al. 2020, "Mastering
-    complex control in MOBA games with deep reinforcement learning", "Dual-clip PPO" (c = 3).
+    Schulman et al. 2017, equation 7: the mean of min(r A, clip(r, 1 − ε, 1 + ε) A), r = π/π_old.
+    With `dual_clip` c > 1 the objective of a negative advantage A is not less than c A, however
+    great the ratio: Ye et al. 2020, "Mastering complex control in MOBA games with deep
+    reinforcement learning", "Dual-clip PPO" (c = 3). Arguments as in `loss`.
 
     Raises:
         ValueError: shapes do not agree, or a clip is out of its range.
@@ -127,6 +138,7 @@ def clipped_surrogate(
     if dual_clip is not None:
         bound = torch.maximum(objective, dual_clip * advantage)
         objective = torch.where(advantage < 0, bound, objective)
+    # Counted on both sides, also where the clip does not bind because the advantage pulls back.
     clipped = ((ratio.detach() - 1).abs() > clip).to(ratio.dtype)
     terms = {
         "approx_kl": _approx_kl(log_ratio, valid),
@@ -149,9 +161,13 @@ def kl_penalised_surrogate(
     Schulman et al. 2017, equation 8.
 
     Args:
-        log_prob: as in `loss`; so are `old_log_prob`, `advantage` and `valid`.
+        log_prob: Log probability of the actions taken, under the current policy, `[N]`.
+        old_log_prob: Log probability of those actions when they were taken, `[N]`.
+        advantage: Advantage of each action, `[N]`, a constant.
         kl: KL(old ‖ new) of the whole distributions, `[N]`, as `categorical.kl` gives it.
-        kl_coefficient: β.
+        kl_coefficient: Weight β of the penalty; the paper begins at 1. Too large stops learning,
+            too small allows steps that ruin the policy: `next_kl_coefficient` finds it.
+        valid: Samples that count, bool `[N]`; None is all.
 
     Raises:
         ValueError: shapes do not agree, or β is negative.
@@ -176,8 +192,16 @@ def next_kl_coefficient(
 ) -> float:
     """Return the β of the next policy update, from the KL that this one's gave.
 
-    Schulman et al. 2017, §4: half where KL < target / 1.5, twice where KL > 1.5 target; here held
-    from `minimum` to `maximum`, so that it can come back.
+    Schulman et al. 2017, §4: β halves where KL < target / 1.5 and doubles where KL > 1.5 target.
+    Here it is held between `minimum` and `maximum`, so that it can come back.
+
+    Args:
+        kl_coefficient: β of this update.
+        kl: Mean KL(old ‖ new) after it, in nats.
+        target_kl: KL that an update shall make, usually 0.003 to 0.03. Larger ones learn faster,
+            until steps ruin the policy.
+        minimum: Least β.
+        maximum: Greatest β.
 
     Raises:
         ValueError: the KL is NaN, β negative, or the target not positive.
@@ -206,11 +230,12 @@ def value_error(
 ) -> Tensor:
     """Return the mean squared error of values `[N]`, clipped around `old_value [N]` if given.
 
-    Clipped: the greater error of V and of V held within `value_clip` of `old_value`; Engstrom et
-    al. 2020, "Implementation matters in deep policy gradients", §3.
+    With a clip it is the greater of two errors: of V, and of V held within `value_clip` of
+    `old_value` (Engstrom et al. 2020, "Implementation matters in deep policy gradients", §3).
+    Arguments as in `loss`.
 
     Raises:
-        ValueError: as in `loss`.
+        ValueError: `loss` would refuse an argument.
     """
     check_columns(value, target=target, old_value=old_value)
     check_flags("valid", valid, value.shape)
@@ -238,5 +263,6 @@ def _log_ratio(
 
 
 def _approx_kl(log_ratio: Tensor, valid: Tensor | None) -> Tensor:
+    # k3 of Schulman 2020, "Approximating KL divergence": unbiased, and never below 0.
     log_ratio = log_ratio.detach()
     return masked_mean(log_ratio.exp() - 1 - log_ratio, valid)

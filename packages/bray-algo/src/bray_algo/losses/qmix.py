@@ -19,7 +19,7 @@ def chosen(q: Tensor, action: Tensor) -> Tensor:
     """Return the agents' values `[M, N]` of their actions `[M, N]`, from values `[M, N, A]`.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file.
+        ValueError: shapes do not agree; every function of this file refuses that.
     """
     check_rank("q", q, "M, N, A")
     check_action("action", action, q.shape[:2], q.shape[2])
@@ -44,9 +44,9 @@ def joint_loss(
     the target agents give `next_joint_q`, at the online agents' `greedy` actions (double).
 
     Args:
-        joint_q: of the mixer, at the actions taken, `[M]`.
+        joint_q: Joint value by the mixer of the actions taken, `[M]`.
         target: y, `[M]`, a constant.
-        valid: which samples count, bool `[M]`; None: all. The others may hold anything.
+        valid: Samples that count, bool `[M]`; None is all. The others may hold anything.
 
     Returns:
         The loss, and `td_error` (mean of absolute values) and `q`.

@@ -1,6 +1,6 @@
 """Curiosity by random network distillation (RND): what is new is hard to predict.
 
-Burda et al. 2019, "Exploration by random network distillation". Use: take observations in by
+Burda et al. 2019, "Exploration by random network distillation". To use it, take observations in by
 `observations.update`, take the `bonus` of each step's next observation, add it to the reward (or
 give it its own value head, with its own γ), and train the predictor by `loss`.
 """
@@ -31,10 +31,11 @@ class RandomNetworkDistillation(nn.Module):
     """A fixed random network, a predictor of its features, and the statistics that scale both.
 
     Args:
-        target: maps observations `[N, …]` to features `[N, F]`; frozen here.
-        predictor: likewise, with other weights.
-        observation_shape: of one observation.
-        clip: bound of normalised observations, in standard deviations (§2.4).
+        target: Network that maps observations `[N, …]` to features `[N, F]`; frozen here.
+        predictor: Network of the same inputs and outputs with other weights, which learns.
+        observation_shape: Shape of one observation.
+        clip: Bound of normalised observations, in standard deviations; usually 5 (§2.4). Without
+            one a rare reading gives a bonus of its own; a small one hides what is new.
 
     Examples:
         >>> make = lambda: nn.Linear(4, 8)
@@ -77,14 +78,14 @@ class RandomNetworkDistillation(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Return the bonus `[T, B]` of time-major segments, and what to `carry` on, `[B]`.
 
-        The error over the running standard deviation of its discounted sums (§2.4), which take in
-        these segments first, but not in `eval()`. Padding gives 0.
+        The bonus is the error over the running standard deviation of its discounted sums (§2.4),
+        which take in these segments first, but not in `eval()`. Padding gives 0.
 
         Args:
-            next_observation: `[T, B, …]`.
-            length: valid steps, `[B]`.
-            gamma: discount of the sums, which know no end of an episode (§2.3).
-            carry: the result of the segments that these go on from; None begins at 0.
+            next_observation: Observation after each step, `[T, B, …]`.
+            length: Number of valid steps of each segment, `[B]`.
+            gamma: Discount of the sums, which know no end of an episode (§2.3); usually 0.99.
+            carry: `carry` of the segments that these go on from, `[B]`; None begins at 0.
 
         Raises:
             ValueError: shapes do not agree.
@@ -136,8 +137,9 @@ def loss(error: Tensor, keep: Tensor | None = None) -> tuple[Tensor, LossTerms]:
     the rows, so that the predictor does not learn faster than the policy explores (§3.4).
 
     Args:
-        error: of `RandomNetworkDistillation`, `[N]`, with gradient.
-        keep: which rows count, bool `[N]`; None: all. No row gives 0.
+        error: Error that `RandomNetworkDistillation` gives, `[N]`, with gradient.
+        keep: Rows that count, bool `[N]`; None is all. No row gives 0. The fewer count, the longer
+            what is new stays so.
 
     Returns:
         The loss, and `error`, the mean of all rows.

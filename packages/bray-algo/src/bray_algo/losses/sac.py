@@ -34,15 +34,15 @@ def target(
     Equations 2, 3 and 5, with the lowest of the critics (Algorithm 1).
 
     Args:
-        next_q: of the target critics at the next observation, `[K, N]`, of an action drawn there
+        next_q: Values by the target critics, `[K, N]`, of an action drawn at the next observation
             from the current policy.
-        next_log_prob: log π of that action, `[N]`.
-        reward: r, or the discounted sum of n rewards, `[N]`.
-        discount: γⁿ, or 0 where the episode terminated, `[N]`.
-        alpha: temperature α, one number.
+        next_log_prob: Log probability log π of that action, `[N]`.
+        reward: Reward r, or the discounted sum of n rewards, `[N]`.
+        discount: γⁿ, or 0 where the episode terminated, `[N]`: see `targets.discount`.
+        alpha: Temperature α, 0 or more, one number, a constant: see `temperature_loss`.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file.
+        ValueError: shapes do not agree; every function of this file refuses that.
     """
     check_rank("next_q", next_q, "K, N")
     check_shape("next_log_prob", next_log_prob, next_q.shape[1:])
@@ -67,10 +67,11 @@ def actor_loss(q: Tensor, log_prob: Tensor, *, alpha: Tensor | float) -> tuple[T
     """Return J_π, the mean of α log π(a|s) − min_k Q_k(s, a) (equations 7 and 9).
 
     Args:
-        q: of actions drawn with gradient from the current policy, `[K, N]`. Freeze the critics'
-            parameters, or drop the gradient that they get.
-        log_prob: log π of those actions, `[N]`.
-        alpha: temperature α, a constant.
+        q: Values of actions drawn with gradient from the current policy, `[K, N]`. Freeze the
+            critics' parameters, or drop the gradient that they get.
+        log_prob: Log probability log π of those actions, `[N]`.
+        alpha: Temperature α, the worth of a nat of entropy in units of reward. Too large keeps the
+            policy random, too small lets it settle before it has explored; usually it is learned.
 
     Returns:
         The loss, and `entropy` (mean of −log π) and `q`.
@@ -91,9 +92,11 @@ def temperature_loss(
     It raises α where the policy's entropy is below the target, and lowers it above.
 
     Args:
-        log_alpha: the parameter, a scalar.
-        log_prob: of actions drawn from the current policy, `[N]`, a constant.
-        target_entropy: H̄ in nats; −(number of action dimensions) is the paper's.
+        log_alpha: Parameter log α, a scalar; usually begins at 0.
+        log_prob: Log probability of actions drawn from the current policy, `[N]`, a constant.
+        target_entropy: Entropy H̄ to be kept, in nats; the paper's is −(number of action
+            dimensions), for actions within ±1. Higher ones keep the policy noisy, lower ones let
+            it stop exploring.
 
     Returns:
         The loss, and `alpha`.
@@ -110,7 +113,7 @@ def temperature_loss(
 
 
 def constant(alpha: Tensor | float) -> Tensor | float:
-    """Return the temperature without gradient.
+    """Return the temperature α without gradient.
 
     Raises:
         ValueError: it is negative, not finite, or not one number.

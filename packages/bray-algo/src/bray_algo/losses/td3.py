@@ -35,12 +35,13 @@ def smoothed(
     """Return target actions with clipped noise, `[N, D]`, without gradient (equations 14, 15).
 
     Args:
-        action: of the target policy at the next observation, `[N, D]`.
-        low: least action, one number or `[D]`.
-        high: greatest action, likewise.
-        noise: standard deviation, in halves of the range from low to high.
-        noise_clip: how far the noise may go, likewise.
-        generator: source of the noise.
+        action: Action of the target policy at the next observation, `[N, D]`.
+        low: Least action, one number or `[D]`.
+        high: Greatest action, one number or `[D]`.
+        noise: Standard deviation of the noise, in halves of the range from low to high; usually
+            0.2. It keeps the actor from narrow peaks of the critic; too large blurs what matters.
+        noise_clip: Greatest size of the noise, in the same unit; usually 0.5.
+        generator: Source of the noise; None is torch's own.
 
     Raises:
         ValueError: shapes do not agree, a noise is not positive, or low is not below high.
@@ -66,9 +67,10 @@ def target(next_q: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
     """Return r + d min_k Q'_k(s', ã), `[N]`, without gradient (equation 10).
 
     Args:
-        next_q: of the target critics at the next observation and the `smoothed` action, `[K, N]`.
-        reward: r, or the discounted sum of n rewards, `[N]`.
-        discount: γⁿ, or 0 where the episode terminated, `[N]`.
+        next_q: Values by the target critics of the next observation and the `smoothed` action,
+            `[K, N]`.
+        reward: Reward r, or the discounted sum of n rewards, `[N]`.
+        discount: γⁿ, or 0 where the episode terminated, `[N]`: see `targets.discount`.
 
     Raises:
         ValueError: shapes do not agree.
@@ -83,7 +85,7 @@ def actor_loss(q: Tensor) -> tuple[Tensor, LossTerms]:
     """Return the mean of −Q_1(s, π(s)) (Algorithm 1, the deterministic policy gradient).
 
     Args:
-        q: of the first critic at the current policy's own actions, `[N]`. Freeze the critic's
+        q: Value by the first critic of the current policy's own actions, `[N]`. Freeze the critic's
             parameters, or drop the gradient that they get.
 
     Raises:
@@ -97,6 +99,11 @@ def actor_loss(q: Tensor) -> tuple[Tensor, LossTerms]:
 
 def is_actor_step(step: int, delay: int = 2) -> bool:
     """Return whether the actor and the targets learn in this step (0, 1, …): each `delay`-th.
+
+    Args:
+        step: Number of the critics' step, from 0.
+        delay: Steps of the critics for each step of the actor, usually 2; more let the critics
+            settle first, and the actor learns more slowly.
 
     Raises:
         ValueError: the delay is not positive, or the step negative.

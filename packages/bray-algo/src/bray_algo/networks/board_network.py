@@ -1,4 +1,4 @@
-"""A small policy-value network of boards on which rows count."""
+"""A small policy-value network for boards on which rows count."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class BoardNetwork(nn.Module):
     as quick as two to three layers of 3 × 3.
 
     Args:
-        shape: H, W of the board.
-        num_actions: A.
-        planes: C of the observations.
-        window: side of the convolution, at most the smaller of H and W.
-        channels: of the convolution.
-        hidden: units of the fully connected layers, one or more.
+        shape: Height H and width W of the board.
+        num_actions: Number A of actions.
+        planes: Number C of planes of an observation.
+        window: Side of the convolution, at most the smaller of H and W.
+        channels: Channels of the convolution.
+        hidden: Units of the fully connected layers, one or more.
 
     Raises:
         ValueError: a number is not positive, or the window exceeds the board.

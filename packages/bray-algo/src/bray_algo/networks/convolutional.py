@@ -16,8 +16,8 @@ class NatureEncoder(nn.Sequential):
     """The convolutional trunk of Mnih et al. 2015 (Nature 518): from frames to features.
 
     Args:
-        channels: stacked frames C of the observations.
-        hidden: features H; the paper has 512.
+        channels: Number C of stacked frames in an observation, usually 4.
+        hidden: Number H of features; the paper has 512.
 
     Raises:
         ValueError: a number is not positive.
@@ -58,8 +58,8 @@ class NatureCNN(nn.Module):
     """`NatureEncoder` with policy and value heads.
 
     Args:
-        num_actions: A.
-        channels: stacked frames C of the observations.
+        num_actions: Number A of actions.
+        channels: Number C of stacked frames in an observation, usually 4.
 
     Raises:
         ValueError: a number is not positive.
@@ -82,7 +82,7 @@ class NatureCNN(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """x + conv(relu(conv(relu(x)))), shapes unchanged."""
+    """Residual block x + conv(relu(conv(relu(x)))), which keeps the shape."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class ResidualBlock(nn.Module):
         self.second = orthogonal_(nn.Conv2d(channels, channels, 3, padding=1), math.sqrt(2))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map `[B, C, H, W]` to the same."""
+        """Map `[B, C, H, W]` to the same shape."""
         update: Tensor = self.second(relu(self.first(relu(x))))
         return x + update
 
@@ -102,11 +102,12 @@ class ImpalaResNet(nn.Module):
     ReLU, one linear layer, ReLU.
 
     Args:
-        channels: C of the observations.
-        height: H, pixels.
-        width: W, pixels.
-        depths: channels of each section, each of which halves H and W.
-        num_features: units of the last layer.
+        channels: Number C of channels of an observation.
+        height: Height H in pixels.
+        width: Width W in pixels.
+        depths: Channels of each section, each of which halves H and W. Twice as many see more and
+            cost about four times as much.
+        num_features: Number F of features, the units of the last layer.
 
     Raises:
         ValueError: a number is not positive.

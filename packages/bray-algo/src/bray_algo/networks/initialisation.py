@@ -43,12 +43,13 @@ def initialise_(module: nn.Module, name: Initialisation, gain: float = 1.0) -> n
     """Initialise every linear and convolutional layer inside a module; biases become zero.
 
     Args:
-        module: one layer or anything that holds some.
+        module: Layer, or module that holds some.
         name: `orthogonal` (Saxe et al. 2014), `xavier_*` (Glorot & Bengio 2010: variance
             2 / (fan in + fan out)), `kaiming_*` (He et al. 2015, for ReLU: 2 / fan in),
             `lecun_normal` (LeCun et al. 1998: 1 / fan in) or `zeros`.
-        gain: what the weights are multiplied by: √2 before a ReLU with `orthogonal`, 0.01 for a
-            policy's last layer. `kaiming_*` have their √2 already.
+        gain: Factor on the weights: √2 before a ReLU with `orthogonal`, 0.01 for a policy's last
+            layer. `kaiming_*` have their √2 already. Far too large saturates a network, far too
+            small gives it no gradient.
 
     Raises:
         ValueError: an unknown name, a module without such a layer, or a gain that is not finite.

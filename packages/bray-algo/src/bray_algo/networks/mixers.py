@@ -1,6 +1,6 @@
-"""Mixers of agents' values into one joint value: VDN and QMIX, with their loss.
+"""Mixers of agents' values into one joint value: VDN and QMIX. Their loss is `losses.qmix`.
 
-Shapes: M samples, N agents, A actions, S state features. Both keep the joint value increasing in
+Shapes: M samples, N agents, S state features. Both keep the joint value increasing in
 each agent's own, so that each agent's own greedy action is a part of the joint one.
 """
 
@@ -31,9 +31,9 @@ class QMix(nn.Module):
     reinforcement learning", §4 and figure 2.
 
     Args:
-        num_agents: N.
-        state_size: S.
-        hidden: units of the mixing layer.
+        num_agents: Number N of agents.
+        state_size: Number S of features of the state.
+        hidden: Units of the mixing layer, usually 32.
 
     Raises:
         ValueError: a size is not positive.

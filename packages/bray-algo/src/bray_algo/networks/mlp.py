@@ -19,9 +19,10 @@ def mlp(
     """Return a multi-layer perceptron with activations between the layers, none after the last.
 
     Args:
-        sizes: features of the input, the hidden layers and the output.
-        activation: makes one activation, such as `nn.Tanh` or `nn.ReLU`.
-        output_gain: of the last layer's orthogonal initialisation; the others have √2.
+        sizes: Features of the input, of each hidden layer and of the output.
+        activation: Makes one activation, such as `nn.Tanh` or `nn.ReLU`.
+        output_gain: Gain of the last layer's orthogonal initialisation; the others have √2. A
+            policy's is usually 0.01, so that it begins nearly uniform; a value's 1.
 
     Raises:
         ValueError: fewer than two sizes, or one that is not positive.
@@ -42,9 +43,9 @@ class PolicyValueMLP(nn.Module):
     """Two perceptrons side by side: a categorical policy and a value function.
 
     Args:
-        observation_size: D.
-        num_actions: A.
-        hidden: units of each hidden layer, the same in both.
+        observation_size: Number D of features of an observation.
+        num_actions: Number A of actions.
+        hidden: Units of each hidden layer, the same in both; two of 64 to 256 are usual.
 
     Examples:
         >>> outputs = PolicyValueMLP(4, 2)(torch.zeros(3, 4))

@@ -19,9 +19,10 @@ class NoisyLinear(nn.Module):
     loss, for the online and the target network apart (Fortunato et al. 2018, §3.1).
 
     Args:
-        in_features: D.
-        out_features: units of the output.
-        sigma: σ₀, the noise's first scale, over √D; 0.5 in the paper.
+        in_features: Number D of input features.
+        out_features: Units of the output.
+        sigma: First scale σ₀ of the noise, which is σ₀ / √D; usually 0.1 to 0.5. Too large hides
+            what was learned for long, too small hardly explores.
 
     Raises:
         ValueError: a size or σ₀ is not positive.

@@ -43,13 +43,15 @@ def gae(
     estimation", equation 16: A_t = Σ (γλ)^l δ_{t+l}, δ_t = r_t + γ V_{t+1} − V_t.
 
     Args:
-        reward: r_t, `[T, B]`.
-        value: V_t, `[T, B]`.
-        final_value: V after the last valid step, `[B]`; not read where that step terminated.
-        terminated: whether the step ended the episode for good, bool `[T, B]`.
-        length: valid steps, `[B]`, 1 to T.
-        gamma: discount γ, 0 to 1.
-        lambda_: λ, 0 to 1.
+        reward: Reward r_t, `[T, B]`.
+        value: Value V_t of the observation before each step, `[T, B]`.
+        final_value: Value after the last valid step, `[B]`; not read where that step terminated.
+        terminated: Steps that ended their episode for good, bool `[T, B]`.
+        length: Number of valid steps of each segment, `[B]`, 1 to T.
+        gamma: Discount γ, 0 to 1; usually 0.95 to 0.999. A reward k steps on counts γ^k: too small
+            does not see far enough, too near 1 drowns in the noise of what comes long after.
+        lambda_: Trace λ, 0 to 1; usually 0.9 to 0.97. At 0 advantages rest on the value function's
+            errors, at 1 on the noise of whole returns.
 
     Raises:
         ValueError: shapes do not agree, or a number is out of its range or not finite.
@@ -78,7 +80,7 @@ def td_lambda(
 
     Sutton & Barto 2018, "Reinforcement learning: an introduction", equation 12.3, which is
     G_t = r_t + γ ((1 − λ) V_{t+1} + λ G_{t+1}). They are GAE's advantages plus the values.
-    Arguments and errors as in `gae`.
+    Arguments and errors are those of `gae`.
     """
     columns = (reward, value, final_value, terminated, length)
     advantage = gae(*columns, gamma=gamma, lambda_=lambda_)
@@ -95,12 +97,13 @@ def n_step(
     gamma: float,
     num_steps: int | None = None,
 ) -> Tensor:
-    """Return R_t = r_t + γ r_{t+1} + … + γ^n V_{t+n}, `[T, B]`.
+    """Return n-step returns R_t = r_t + γ r_{t+1} + … + γ^n V_{t+n}, `[T, B]`.
 
-    Without `num_steps` to the segment's end, bootstrapped there: Mnih et al. 2016, "Asynchronous
-    methods for deep reinforcement learning", Algorithm S3. With it, n = `num_steps`, fewer where
-    the segment ends before: Sutton & Barto 2018, equation 7.1. Other arguments and errors as in
-    `gae`.
+    Without `num_steps` they go to the segment's end and are bootstrapped there: Mnih et al. 2016,
+    "Asynchronous methods for deep reinforcement learning", Algorithm S3. With it, n = `num_steps`,
+    fewer where the segment ends before: Sutton & Barto 2018, equation 7.1. A small n rests on the
+    value function's errors, a large one on the noise of many rewards. Other arguments and errors
+    are those of `gae`.
     """
     columns = (reward, value, final_value, terminated, length)
     if num_steps is None:
@@ -168,11 +171,22 @@ def vtrace(
     Espeholt et al. 2018, "IMPALA", equation 1 and remark 1, §4.2.
 
     Args:
-        log_ratio: log π(a|x) − log μ(a|x) of the actions taken, `[T, B]`.
-        rho_bar: clip ρ̄ of the weights in δ; `math.inf` is none (but see `ratios.MAX_LOG_RATIO`).
-        c_bar: clip c̄ of the traces; above 1 their product may grow over all bounds.
+        log_ratio: log π(a|x) − log μ(a|x) of the actions taken, `[T, B]`, where μ acted and π is
+            the current policy.
+        reward: Reward of each step, `[T, B]`.
+        value: Value of the observation before each step, `[T, B]`.
+        final_value: Value after the last valid step, `[B]`; not read where that step terminated.
+        terminated: Steps that ended their episode for good, bool `[T, B]`.
+        length: Number of valid steps of each segment, `[B]`, 1 to T.
+        gamma: Discount γ, 0 to 1, as in `gae`.
+        rho_bar: Clip ρ̄ of the weights π/μ in δ, usually 1. It fixes whose values are learned: at
+            `math.inf` (none; but see `precision.MAX_LOG_RATIO`) those of π, near 0 those of μ; the
+            larger, the noisier.
+        c_bar: Clip c̄ of the traces, usually 1. It changes the speed alone, not what is learned;
+            above 1 the product of traces may grow over all bounds.
 
-    Other arguments and errors as in `gae`.
+    Raises:
+        ValueError: shapes do not agree, or a number is out of its range or not finite.
     """
     padding = segments.padding(reward, final_value, terminated, length, value=value)
     _check_log_ratio(log_ratio, padding, reward)
@@ -211,11 +225,18 @@ def retrace(
 
     Args:
         log_ratio: log π(a|x) − log μ(a|x) of the actions taken, `[T, B]`.
+        reward: Reward of each step, `[T, B]`.
         action_value: Q(x_t, a_t), `[T, B]`.
-        value: E_π Q(x_t, ·), `[T, B]`.
-        final_value: the same after the last valid step, `[B]`; not read where it terminated.
+        value: Expectation E_π Q(x_t, ·), `[T, B]`.
+        final_value: Expectation E_π Q after the last valid step, `[B]`; not read where that step
+            terminated.
+        terminated: Steps that ended their episode for good, bool `[T, B]`.
+        length: Number of valid steps of each segment, `[B]`, 1 to T.
+        gamma: Discount γ, 0 to 1, as in `gae`.
+        lambda_: Trace λ, 0 to 1; usually 0.9 to 1. Larger ones look further and are noisier.
 
-    Other arguments and errors as in `gae`.
+    Raises:
+        ValueError: shapes do not agree, or a number is out of its range or not finite.
     """
     columns = {"action_value": action_value, "value": value}
     padding = segments.padding(reward, final_value, terminated, length, **columns)

@@ -10,7 +10,7 @@ from torch import Tensor
 from bray_algo.validation.tensors import check_rank, check_shape
 
 _SHORT = 16
-"""Up to here a row after the other is as quick."""
+"""Number of steps up to which one row after the other is as quick."""
 
 
 def discounted_sum(delta: Tensor, carry: Tensor) -> Tensor:
@@ -22,8 +22,8 @@ def discounted_sum(delta: Tensor, carry: Tensor) -> Tensor:
     no error beyond that of the plain loop, because a product of carries enters once.
 
     Args:
-        delta: `[T, B]`.
-        carry: `[T, B]`; finite.
+        delta: What each step adds, `[T, B]`.
+        carry: Factor on the sum after each step, `[T, B]`, finite.
 
     Raises:
         ValueError: shapes do not agree, or there is no step.
@@ -51,7 +51,7 @@ def _by_row(delta: Tensor, carry: Tensor, entering: Tensor) -> Tensor:
 
 
 def _by_block(delta: Tensor, carry: Tensor, entering: Tensor, width: int) -> Tensor:
-    """Return the same over a whole number of blocks."""
+    """Return the recurrence over a whole number of blocks, going on with `entering [B]`."""
     blocks = (len(delta) // width, width, delta.shape[1])
     rows, factors = delta.reshape(blocks).unbind(1), carry.reshape(blocks).unbind(1)  # [T / W, B]
     sums, products = [rows[-1]], [factors[-1]]

@@ -2,7 +2,8 @@
 
 Pohlen et al. 2018, "Observe and look further: achieving consistent performance on Atari",
 proposition A.2: the network learns h(Q), and targets are h(r + d h⁻¹(Q')). As h grows strictly, it
-composes with any target: `rescale(dqn.target(unrescale(next_q), reward, discount))`.
+composes with any target: `rescale(dqn.target(unrescale(next_q), reward, discount))`. ε keeps the
+inverse from growing without bound; 1e-3 to 1e-2 is usual, and 0 only takes the square root.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""AlphaZero: games of a search against itself, and the loss that learns from them.
+"""AlphaZero's self-play: games of a search against itself.
 
 Silver et al. 2018, "A general reinforcement learning algorithm that masters chess, shogi, and Go
-through self-play". Shapes: N games, T moves of a game, K positions, A actions; in the loss N
-positions.
+through self-play". `losses.alphazero` learns from them. Shapes: N games, T moves of a game, K
+positions, A actions.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class SearchEpisode(NamedTuple):
     """Positions of games that ended, game by game, each told by the player to move."""
 
     observation: npt.NDArray[Any]
-    """`[K, …]`."""
+    """What the player to move saw, `[K, …]`."""
     policy: npt.NDArray[np.float32]
-    """π, the visits of the search as probabilities, `[K, A]`."""
+    """Visits π of the search as probabilities, `[K, A]`."""
     outcome: npt.NDArray[np.float32]
-    """z, how the game ended for the player who moved, −1 to 1, `[K]`."""
+    """How the game ended for the player who moved, z, −1 to 1, `[K]`."""
 
 
 class SelfPlay:
@@ -37,11 +37,12 @@ class SelfPlay:
     They never end all at once: a finished game makes room for a new one.
 
     Args:
-        game: the rules.
-        num_games: N, 1 or more.
-        config: of the search, with noise.
-        rng: of noise and moves.
-        num_random_moves: the first moves of a game are drawn from π, later ones are its mode.
+        game: Rules of the game.
+        num_games: Number N of games side by side, 1 or more; each forward has so many rows.
+        config: Numbers of the search, with noise.
+        rng: Source of noise and moves.
+        num_random_moves: Number of first moves of a game that are drawn from π; later ones are its
+            mode. Too few, and all games are alike; too many, and outcomes say little.
 
     Raises:
         ValueError: no game.
@@ -72,7 +73,7 @@ class SelfPlay:
         """Play a move in every game; return the positions `[K, …]` of those that ended by it.
 
         Raises:
-            ValueError: as in `search`.
+            ValueError: `search` refuses what the game or `evaluate` returned.
         """
         visits = search(self.game, self._states, evaluate, self._config, self._rng)
         policy = visits / visits.sum(1, keepdims=True)
