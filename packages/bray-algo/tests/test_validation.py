@@ -61,7 +61,7 @@ def test_padding_and_values_after_an_end_may_hold_anything(case: str, bad: float
     function(**arguments)
 
 
-@pytest.mark.parametrize("case", ["ppo", "a2c", "likelihood", "mixers", "teacher"])
+@pytest.mark.parametrize("case", ["ppo", "a2c", "likelihood", "qmix", "teacher"])
 def test_samples_that_are_not_valid_may_hold_anything(case: str) -> None:
     function, arguments = CASES[case]
     rubbish = {k: v.clone() if isinstance(v, Tensor) else v for k, v in arguments.items()}

@@ -39,6 +39,7 @@ class QMix(nn.Module):
         ValueError: a size is not positive.
 
     Examples:
+        >>> import torch
         >>> QMix(3, 5)(torch.zeros(2, 3), torch.zeros(2, 5)).shape
         torch.Size([2])
     """

@@ -48,6 +48,7 @@ class PolicyValueMLP(nn.Module):
         hidden: Units of each hidden layer, the same in both; two of 64 to 256 are usual.
 
     Examples:
+        >>> import torch
         >>> outputs = PolicyValueMLP(4, 2)(torch.zeros(3, 4))
         >>> outputs["logits"].shape, outputs["value"].shape
         (torch.Size([3, 2]), torch.Size([3]))

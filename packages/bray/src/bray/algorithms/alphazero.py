@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from bray.checks import layers, positive
-from bray.games.benchmark_opponents import MeasuredOpponent, Yardstick, yardstick
+from bray.games.benchmark_opponents import BenchmarkOpponent, BenchmarkResult, benchmark_opponent
 from bray.games.self_player import SelfPlayer, network, position_layout, turned
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
@@ -112,7 +112,7 @@ DEFAULTS = {
 class AlphaZeroOutcome(Outcome):
     """How a run ended; its return is `measured.share`."""
 
-    measured: MeasuredOpponent
+    measured: BenchmarkResult
 
 
 class AlphaZeroTrainer(KeepsGenerator, Trainer):
@@ -166,14 +166,14 @@ def train(
         seed: of network, noise, moves and draws.
     """
     config = config or DEFAULTS.get(task, Config())
-    return AlphaZero(run, yardstick(task), config, seed).until(goal)
+    return AlphaZero(run, benchmark_opponent(task), config, seed).until(goal)
 
 
 class AlphaZero:
     """The components of one launch."""
 
-    def __init__(self, run: Run, measure: Yardstick, config: Config, seed: int) -> None:
-        self._run, self._yardstick, self._config, self._seed = run, measure, config, seed
+    def __init__(self, run: Run, measure: BenchmarkOpponent, config: Config, seed: int) -> None:
+        self._run, self._opponent, self._config, self._seed = run, measure, config, seed
         game = measure.game
         self._module = network(game, config.hidden, seed)
         batching = ModelConfig(max_batch_size=config.num_games)
@@ -231,7 +231,7 @@ class AlphaZero:
         """Return what the version now reaches."""
         version, weights = self.model.weights()
         self._module.load_state_dict({k: torch.tensor(v) for k, v in weights.items()})
-        found = self._yardstick.measure(
+        found = self._opponent.measure(
             alphazero.evaluator(self._module),
             goal.evaluation_episodes,
             num_simulations=self._config.play_simulations,

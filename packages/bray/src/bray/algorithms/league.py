@@ -163,7 +163,6 @@ def train(
     game = antisymmetric(named_game(task))
     league = Rounds(run, game, config or Config(), seed)
     outcome = asyncio.run(league.play(goal))
-    league.state.draw(run.experiment.path / "win_rates.png")
     run.report(outcome.figures(), lambda: None)  # its trainer saved when it stopped
     return conclude(run.experiment.path, outcome)
 

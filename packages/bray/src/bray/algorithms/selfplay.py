@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 
 from bray.checks import even, fraction, layers, not_negative, positive
-from bray.games.learner import Learner, layout, moves_of, network
 from bray.games.match import PolicyPlayer, openings, play
-from bray.games.opponents import LATEST, Opponents, Opposition
+from bray.games.opponents import LATEST, OpponentChoice, Opponents
+from bray.games.recording_player import RecordingPlayer, layout, moves_of, network
 from bray.games.tic_tac_toe_report import TIC_TAC_TOE as _GAME
 from bray.games.tic_tac_toe_report import TicTacToeReport, against_perfect, report
-from bray.games.tournament import complete
+from bray.games.tournament import play_tournament
 from bray.games.version_pool import VersionPool
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 class Config:
     """Settings of self-play."""
 
-    opponents: Opposition = "pfsp"
+    opponents: OpponentChoice = "pfsp"
     """Whom to play beside the latest: see `Opponents`."""
     latest: float = 0.5
     """Share of games against the policy as it is now, 0 to 1."""
@@ -211,7 +211,7 @@ class SelfPlayRun:
         """Play a batch of games of the current version, and return the learner's moves."""
         number = self.config.games_per_round
         drawn = self.opponents.draw(number, self.config.versions_per_round)
-        learner = Learner(self.game, self.model, self.generator, number)
+        learner = RecordingPlayer(self.game, self.model, self.generator, number)
         players: dict[str, Any] = {"learner": learner}
         for name in sorted(set(drawn)):
             model = self.model if name == LATEST else self.pool[name]
@@ -231,7 +231,7 @@ def train(
 ) -> SelfPlayOutcome:
     """Train until the goal is reached or its frames are used up.
 
-    Then every two versions of the pool play, and their results are drawn into the trial's folder.
+    Then every two versions of the pool play, for the ratings that `bray view` shows.
 
     Args:
         run: of `bray.init`; an existing trial goes on: weights, counters, pool.
@@ -254,9 +254,7 @@ async def _train(player: SelfPlayRun, goal: Goal, seed: int) -> SelfPlayOutcome:
     rounds = await player.learn(goal)
     seconds = time.monotonic() - started
     found = await report(player.model, goal.evaluation_episodes, seed=1_000_000)
-    await complete(pool, _GAME, player.config.rating_games, seed=seed)
-    if len(pool):
-        pool.draw(pool.path.parent)
+    await play_tournament(pool, _GAME, player.config.rating_games, seed=seed)
     return SelfPlayOutcome(
         reached=goal.is_reached(found.against_perfect.not_lost),
         evaluation_return=found.against_perfect.not_lost,
