@@ -122,6 +122,7 @@ def gradient(key: Key, weight: Tensor, *, size: int, sigma: float) -> Tensor:
     if len(weight) % 2:
         raise ValueError(f"weight: expected an even number, of pairs, got {len(weight)}")
     total = torch.zeros(size, dtype=weight.dtype)
+    # Both of a pair have the same noise with opposite signs, so only their difference counts.
     for pair, difference in enumerate((weight[::2] - weight[1::2]).tolist()):
         total += difference * perturbation(key, pair, size)
     return total / (len(weight) * sigma)
@@ -199,6 +200,7 @@ class EvolutionStrategy:
             ValueError: not one fitness for each candidate.
         """
         check_shape("fitness", fitness, (self.population,))
+        # Ranks, not fitness: one lucky candidate must not rule the step, nor the scale of rewards.
         weight = centred_ranks(fitness.detach().cpu())
         climb = gradient(self.key, weight, size=len(self.parameters), sigma=self.sigma)
         climb = climb.to(self.parameters) - self.weight_decay * self.parameters

@@ -88,6 +88,7 @@ def exploit_truncation(
     known = _scores(scores)
     if not 0.0 < fraction <= 0.5:
         raise ValueError(f"fraction: expected above 0 to 0.5, got {fraction}")
+    # Half at most: nobody may be among the best and the worst.
     count = min(max(1, int(len(known) * fraction)), len(known) // 2)
     order = np.argsort(known, kind="stable")
     sources = list(range(len(known)))
@@ -108,6 +109,7 @@ def exploit_tournament(scores: npt.ArrayLike, rng: np.random.Generator) -> list[
     sources = list(range(len(known)))
     for member in range(len(known) if len(known) > 1 else 0):
         other = int(rng.integers(len(known) - 1))
+        # Skips the member itself, so that all others are as likely.
         other += other >= member
         if known[other] > known[member]:
             sources[member] = other

@@ -30,6 +30,7 @@ def parameters(raw: Tensor) -> tuple[Tensor, Tensor]:
     check_floats("raw", raw)
     if raw.ndim < 1 or raw.shape[-1] % 2 or not raw.shape[-1]:
         raise ValueError(f"raw: expected [..., 2D], got shape {tuple(raw.shape)}")
+    # Above 1 both: below, the density is infinite at the ends and a policy runs into them.
     alpha, beta = (1.0 + softplus(wide(raw))).chunk(2, -1)
     return alpha, beta
 

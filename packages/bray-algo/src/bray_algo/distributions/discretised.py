@@ -28,6 +28,7 @@ def ordinal(raw: Tensor) -> Tensor:
     check_floats("raw", raw)
     raw = wide(raw)
     upward, downward = logsigmoid(raw), logsigmoid(-raw)
+    # Sum over j > i: the sum from the end, without the own term.
     after = downward.flip(-1).cumsum(-1).flip(-1) - downward
     return upward.cumsum(-1) + after
 

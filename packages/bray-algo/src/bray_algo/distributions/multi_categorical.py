@@ -62,6 +62,7 @@ def kl(
 ) -> Tensor:
     """Return KL(p ‖ q) = Σ_k KL(p_k ‖ q_k), `[…]`, in nats."""
     _check_parts("logits_q", logits_q, logits_p)
+    # Independent parts: log probabilities, entropies and divergences are sums.
     pairs = zip(logits_p, logits_q, strict=True)
     return _sum([categorical.kl(p, q) for p, q in pairs], logits_p, active)
 

@@ -55,6 +55,7 @@ def log_prob(mean: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
     check_floats("action", action)
     check_shape("action", action, mean.shape)
     check_finite(action=action)
+    # atanh(±1) is infinite: the last number before stands for it.
     inside = 1.0 - torch.finfo(action.dtype).eps
     return _log_density(mean, log_std, torch.atanh(wide(action).clamp(-inside, inside)))
 

@@ -79,6 +79,7 @@ class RowGame:
         for direction in self._directions:
             runs = stones
             for k in range(1, self.length):
+                # A bit survives if each of its neighbours in this direction holds a stone, too.
                 runs = runs & (stones >> (k * direction))
             found |= runs != 0
         return found

@@ -72,6 +72,7 @@ class Boards:
     def outcome(self, states: States) -> npt.NDArray[np.float64]:
         """Return the value of each game for its mover, `[N]`: −1 lost, 0 drawn, NaN: it goes on."""
         flat = states.reshape(len(states), -1)
+        # A line of −1 alone is the other's, who moved last: only that one can have won.
         lowest = flat[:, self._lines].sum(2, dtype=np.int8).min(1)
         value = np.where((flat == 0).any(1), np.nan, 0.0)
         return np.where(lowest == -self._lines.shape[1], -1.0, value)

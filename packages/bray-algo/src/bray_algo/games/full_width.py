@@ -41,6 +41,7 @@ def action_values(
         raise ValueError(f"depth: expected 1 or more, got {depth}")
     if not np.isnan(game.outcome(states)).all():
         raise ValueError("states: expected games that go on, got an ended one")
+    # Games side by side often share positions; each is searched once.
     unique, index = np.unique(states, axis=0, return_inverse=True)
     return _action_values(game, unique, 1, depth, heuristic)[index.ravel()]
 

@@ -36,6 +36,7 @@ def play_match(
     is_ours = np.arange(num_games) % 2 == 0
     result = np.full(num_games, np.nan)
     while len(live := np.flatnonzero(np.isnan(result))):
+        # All games in which the same player is to move are asked at once.
         for side, moves in ((live[is_ours[live]], player), (live[~is_ours[live]], opponent)):
             if len(side):
                 states[side] = game.step(states[side], moves(states[side]))

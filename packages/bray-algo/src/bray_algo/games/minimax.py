@@ -45,6 +45,7 @@ def minimax(
     best, choice = 0.0, -1
     for horizon in [math.inf] if depth is None else range(1, depth + 1):
         best, deeper = _best(game, state, actions.tolist(), horizon)
+        # Where all is lost, the deepest search that saw a way on keeps its choice: lose late.
         if best > -1 or choice < 0:
             choice = deeper
         if abs(best) >= 1:

@@ -177,6 +177,7 @@ class League:
         self.payoff.add(name)
         self.frozen[name] = learner
         self._steps[learner] = 0
+        # A main exploiter is thrown away once frozen: its task is to find the next weakness.
         chance = {"main": 0.0, "main_exploiter": 1.0}.get(role, self.rules.league_exploiter_reset)
         reset = bool(self._rng.random() < chance)
         if reset:

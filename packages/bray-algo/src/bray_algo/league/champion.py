@@ -97,6 +97,7 @@ class Champion:
             threshold=self.threshold,
             confidence=self.confidence,
             max_games=self.max_games,
+            # Rounded up: the last look may come early.
             num_looks=-(-self.max_games // self.look_every),
         )
 
@@ -137,6 +138,7 @@ def promotion_verdict(
     check_limit("max_games", max_games)
     if not 0.5 < confidence < 1:
         raise ValueError(f"confidence: expected above 0.5, below 1, got {confidence}")
+    # One-sided at either bound, shared out over all looks (Bonferroni).
     two_sided = 1 - 2 * (1 - confidence) / num_looks
     lower, upper = wilson_interval(score, games, two_sided)
     if lower > threshold:

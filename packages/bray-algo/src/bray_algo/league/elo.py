@@ -119,6 +119,7 @@ def fit_elo(
         theta = _climb(theta, step, lambda at: _value(at, score, precision))
         if np.abs(step).max() < 1e-9:
             break
+    # Only differences are known, so the covariance is that of θ less its mean.
     centre = np.eye(len(theta)) - 1 / len(theta)
     covariance = centre @ np.linalg.inv(curvature) @ centre * _SCALE**2
     sigma = np.sqrt(np.diagonal(covariance).clip(min=0))
@@ -145,6 +146,7 @@ def _derivatives(
     """Return the gradient `[N]` and minus the Hessian `[N, N]` of the log posterior."""
     chance = 1 / (1 + np.exp(-np.clip(theta[:, None] - theta, -500, 500)))
     gradient = (score - games * chance).sum(1) - precision * theta
+    # Games that were never in doubt say little: p (1 − p) is near 0.
     weight = games * chance * (1 - chance)
     return gradient, np.diag(weight.sum(1) + precision) - weight
 

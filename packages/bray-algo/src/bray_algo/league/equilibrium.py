@@ -41,6 +41,7 @@ def nash(payoff: npt.ArrayLike) -> Equilibrium:
     rows, columns = payoff.shape
     low, scale = payoff.min(), max(float(np.ptp(payoff)), 1e-12)
     tableau = np.zeros((rows + 1, columns + rows + 1))
+    # Payoffs from 1 to 2: the programme needs a positive value, and scale does not change mixtures.
     tableau[:rows, :columns] = (payoff - low) / scale + 1
     tableau[:rows, columns:-1] = np.eye(rows)
     tableau[:rows, -1] = 1
@@ -49,6 +50,7 @@ def nash(payoff: npt.ArrayLike) -> Equilibrium:
     solution = np.zeros(columns + rows)
     solution[basis] = tableau[:rows, -1]
     row, column = tableau[-1, columns:-1].clip(min=0), solution[:columns].clip(min=0)
+    # The programme's variables are the mixture over the value: scaling makes them probabilities.
     row, column = row / row.sum(), column / column.sum()
     return Equilibrium(row, column, float(row @ payoff @ column))
 

@@ -100,6 +100,7 @@ def difficulty_weights(
     check_fraction("exploration", exploration)
     check_not_negative("width", width)
     distance = np.abs(rates - wanted)
+    # Relative to the nearest: far from all of them, every weight would underflow to 0.
     beyond = (distance**2 - distance.min() ** 2) / max(2 * width**2, 1e-12)
     near = _normalised(np.exp(-beyond))
     return (1 - exploration) * near + exploration / len(rates)

@@ -95,6 +95,7 @@ class PayoffTable:
         self._index[name] = len(self._index)
         room = len(self._played)
         if len(self) > room:
+            # Room doubles, so that adding N players costs N² in all and not N³.
             self._counts = np.pad(self._counts, ((0, 0), (0, room), (0, room)))
             self._played = np.pad(self._played, ((0, room), (0, room)))
 
@@ -131,6 +132,7 @@ class PayoffTable:
             self._counts[:, i, j] *= self.decay
             self._counts[:, j, i] *= self.decay
         self._counts[outcome, i, j] += 1
+        # A win of one is a loss of the other: 2 − 0; a draw stays one: 2 − 1.
         self._counts[2 - outcome, j, i] += 1
         self._played[i, j] += 1
         self._played[j, i] += 1

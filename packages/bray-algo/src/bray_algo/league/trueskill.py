@@ -93,6 +93,7 @@ def update(
     check_not_negative("tau", tau)
     _check_ratings(one, other)
     sign = -1.0 if score == 0.0 else 1.0
+    # Skills may have changed since the last game.
     variances = one.sigma**2 + tau**2, other.sigma**2 + tau**2
     c = math.sqrt(2 * beta**2 + sum(variances))
     gap = sign * (one.mu - other.mu) / c

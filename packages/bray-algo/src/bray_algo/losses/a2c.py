@@ -49,6 +49,7 @@ def loss(
     check_columns(log_prob, entropy=entropy, value=value, advantage=advantage, target=target)
     check_flags("valid", valid, log_prob.shape)
     check_finite(valid, log_prob=log_prob, entropy=entropy, advantage=advantage)
+    # Detached: the policy's loss must not teach the value to flatter it.
     log_prob, advantage = masked(valid, log_prob, advantage.detach())
     return ppo.actor_critic(
         -masked_mean(log_prob * advantage, valid),

@@ -45,6 +45,7 @@ def discriminator_loss(expert_logit: Tensor, policy_logit: Tensor) -> tuple[Tens
     check_numbers("expert_logit", expert_logit)
     check_numbers("policy_logit", policy_logit)
     expert_logit, policy_logit = wide(expert_logit), wide(policy_logit)
+    # softplus(−x) is −log σ(x), without the overflow of the exponential.
     loss = F.softplus(-expert_logit).mean() + F.softplus(policy_logit).mean()
     with torch.no_grad():
         terms = {
@@ -66,6 +67,7 @@ def gradient_penalty(discriminator: nn.Module, inputs: Tensor) -> Tensor:
         inputs: Inputs at which the slope is measured, `[N, …]`, floats.
     """
     check_floats("inputs", inputs)
+    # The slope at the inputs is wanted, so they need a gradient of their own.
     inputs = inputs.detach().requires_grad_()
     logit = discriminator(inputs)
     (gradient,) = torch.autograd.grad(logit.sum(), inputs, create_graph=True)
@@ -109,6 +111,7 @@ def airl_logit(advantage: Tensor, log_prob: Tensor) -> Tensor:
     """
     check_numbers("advantage", advantage)
     check_shape("log_prob", log_prob, advantage.shape)
+    # D = e^f / (e^f + π) has the log odds f − log π.
     return wide(advantage) - wide(log_prob).detach()
 
 

@@ -59,6 +59,7 @@ def loss(
     policy = wide(policy).detach()
     policy_loss = -(policy * categorical.log_probs(logits)).sum(-1).mean()
     value_loss = value_error(value, outcome)
+    # Subtracted in `kl`: what cross entropy is left when the network equals the search.
     entropy = torch.special.entr(policy).sum(-1).mean()
     terms = {
         "policy_loss": policy_loss.detach(),

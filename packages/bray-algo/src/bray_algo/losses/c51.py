@@ -74,6 +74,7 @@ def project(probability: Tensor, reward: Tensor, discount: Tensor, support: Tens
     check_finite(reward=reward, discount=discount)
     check_finite(~over, probability=probability)
     probability, reward, discount, support = alike(probability, reward, discount, support)
+    # After termination any distribution does: 0 times each atom is the same place.
     probability = probability.masked_fill(over, 1 / len(support))
     place = _place(reward[:, None] + discount[:, None] * support, support)
     # The lower neighbour stops before the last atom: then both exist, and no mass gets lost there.
@@ -170,4 +171,5 @@ def _chosen_log_p(logits: Tensor, action: Tensor, target: Tensor) -> Tensor:
 @torch.no_grad()
 def _kl(target: Tensor, log_p: Tensor) -> Tensor:
     target = wide(target)
+    # Rounding may leave −1e-8, which is no priority.
     return (torch.xlogy(target, target) - target * log_p).sum(-1).clamp(min=0)

@@ -88,6 +88,7 @@ def regression_loss(
     check_shape("demonstrated", demonstrated, action.shape)
     check_finite(action=action, demonstrated=demonstrated)
     error = wide(action) - wide(demonstrated).detach()
+    # Twice the Huber loss, so that small errors count the same with and without it.
     rows = error.square() if huber is None else 2 * huber_error(error, huber)
     return weighted_mean(rows.sum(-1), weight), {"absolute_error": error.detach().abs().mean()}
 
@@ -121,6 +122,7 @@ def smoothed_loss(
         raise ValueError("legal: expected each demonstrated action to be legal, got one that isn't")
     check_finite(legal, log_probs=log_probs)
     log_probs = wide(log_probs)
+    # Illegal actions are left out: a share of their −1e9 would drown all else.
     shared = log_probs.masked_fill(~legal, 0.0).sum(-1) / legal.sum(-1)
     rows = -(1 - smoothing) * log_probs.gather(1, index).squeeze(1) - smoothing * shared
     accuracy = (log_probs.argmax(-1) == action).to(rows.dtype).mean()
@@ -147,6 +149,7 @@ def advantage_weight(advantage: Tensor, *, temperature: float, maximum: float = 
     check_numbers("advantage", advantage)
     advantage = wide(advantage)
     limit = torch.tensor(maximum, dtype=advantage.dtype, device=advantage.device)
+    # The bound is taken in the exponent: e^(A / β) may overflow before it is clipped.
     return torch.minimum(advantage.detach() / temperature, limit.log()).exp()
 
 

@@ -131,6 +131,7 @@ def target(
     if next_online_q is not None:
         check_shape("next_online_q", next_online_q, next_q.shape)
     chooser = next_q if next_online_q is None else next_online_q
+    # One network says which action, the other what it is worth: their errors differ.
     return bootstrap(reward, discount, chosen(next_q, greedy(chooser, next_legal)), name="next_q")
 
 
@@ -173,6 +174,7 @@ def loss(
     check_numbers("target", target)
     check_shape("target", target, taken.shape)
     check_finite(q=taken, target=target)
+    # The target has no gradient: the value is to follow what came, not the reverse.
     error = target.detach() - taken
     rows = 0.5 * error.square() if huber is None else huber_error(error, huber)
     with torch.no_grad():

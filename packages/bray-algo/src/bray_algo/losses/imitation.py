@@ -55,6 +55,7 @@ def teacher_loss(
             f"direction: expected teacher_student or student_teacher, got {direction!r}"
         )
     check_logits(valid, logits=logits, teacher_logits=teacher_logits)
+    # One flag for each row of logits, spread over its actions.
     row = None if valid is None else valid.unsqueeze(-1)
     logits, teacher_logits = masked(row, logits, teacher_logits.detach())
     pair = (teacher_logits, logits) if direction == "teacher_student" else (logits, teacher_logits)

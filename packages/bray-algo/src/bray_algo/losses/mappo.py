@@ -73,6 +73,7 @@ def loss(
         states = alive
     if advantage.ndim == 1:
         check_shape("advantage", advantage, log_prob.shape[:1])
+        # A team's advantage is each agent's: nobody knows who earned it.
         advantage = advantage[:, None].expand_as(log_prob)
     policy_loss, terms = ppo.clipped_surrogate(
         log_prob, old_log_prob, advantage, clip=clip, valid=alive

@@ -134,8 +134,11 @@ def clipped_surrogate(
         raise ValueError(f"dual_clip: expected more than 1, got {dual_clip}")
     log_ratio, advantage = _log_ratio(log_prob, old_log_prob, advantage, valid)
     ratio = log_ratio.exp()
+    # The lower of both, so that a step is never rewarded for leaving the clip, only for coming
+    # back.
     objective = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
     if dual_clip is not None:
+        # Without this bound a negative advantage times a great ratio pushes without limit.
         bound = torch.maximum(objective, dual_clip * advantage)
         objective = torch.where(advantage < 0, bound, objective)
     # Counted on both sides, also where the clip does not bind because the advantage pulls back.
@@ -249,6 +252,7 @@ def value_error(
         check_limit("value_clip", value_clip)
         (old_value,) = masked(valid, old_value.detach())
         held = old_value + (value - old_value).clamp(-value_clip, value_clip)
+        # The greater of both: beyond the clip, moving on towards the target gains nothing.
         error = torch.maximum(error, (held - target).square())
     return masked_mean(error, valid)
 

@@ -23,6 +23,7 @@ def chosen(q: Tensor, action: Tensor) -> Tensor:
     """
     check_rank("q", q, "M, N, A")
     check_action("action", action, q.shape[:2], q.shape[2])
+    # Every agent of every sample is a row of its own.
     return dqn.chosen(q.flatten(0, 1), action.flatten()).reshape(action.shape)
 
 

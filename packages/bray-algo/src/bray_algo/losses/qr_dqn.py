@@ -115,5 +115,6 @@ def _rows(quantiles: Tensor, action: Tensor, target: Tensor, huber: float) -> tu
     check_finite(quantiles=theta, target=target)
     error = target.detach()[:, None, :] - theta[:, :, None]  # [N, K, K']
     level = midpoints(theta.shape[1]).to(theta)[:, None]
+    # The asymmetry makes quantiles: errors upwards weigh τ, those downwards 1 − τ.
     pull = (level - (error.detach() < 0).to(theta.dtype)).abs()
     return (pull * huber_error(error, huber)).mean(2).sum(1), theta

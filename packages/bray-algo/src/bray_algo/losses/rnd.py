@@ -95,6 +95,7 @@ class RandomNetworkDistillation(nn.Module):
         steps = next_observation.shape[:2]
         check_shape("length", length, steps[1:])
         valid = torch.arange(steps[0], device=length.device)[:, None] < length
+        # Zeros for padding before the networks see it: NaN would spread over the batch.
         safe = next_observation.masked_fill(
             ~valid.reshape(*steps, *[1] * (next_observation.ndim - 2)), 0
         )
@@ -102,6 +103,8 @@ class RandomNetworkDistillation(nn.Module):
         sums, carry = discounted_sums(error, length, gamma=gamma, carry=carry)
         if self.training:
             self.sums.update(sums, valid)
+        # Only the deviation is divided out: with the mean taken off, what is known would be
+        # punished.
         std = (self.sums.variance + self.sums.epsilon).sqrt()
         return wide(error) / std.to(sums.dtype), carry
 

@@ -48,6 +48,7 @@ def target(
     check_shape("next_log_prob", next_log_prob, next_q.shape[1:])
     check_shape("discount", discount, next_log_prob.shape)
     check_finite(discount != 0, next_q=next_q, next_log_prob=next_log_prob)
+    # The worth of being random there, which makes the value "soft".
     entropy = -constant(alpha) * wide(next_log_prob)
     return bootstrap(reward, discount, wide(critics.lowest(next_q)) + entropy)
 
@@ -79,6 +80,7 @@ def actor_loss(q: Tensor, log_prob: Tensor, *, alpha: Tensor | float) -> tuple[T
     check_rank("q", q, "K, N")
     check_shape("log_prob", log_prob, q.shape[1:])
     check_finite(q=q, log_prob=log_prob)
+    # The lowest critic, as the actor would seek out where one of them errs upwards.
     low, log_prob = wide(critics.lowest(q)), wide(log_prob)
     loss = (constant(alpha) * log_prob - low).mean()
     return loss, {"entropy": -log_prob.detach().mean(), "q": low.detach().mean()}

@@ -69,6 +69,7 @@ def actor_loss(q: Tensor, logits: Tensor, *, alpha: Tensor | float) -> tuple[Ten
         "entropy": entropy.detach().mean(),
         "q": (soft_q - sac.constant(alpha) * entropy).detach().mean(),
     }
+    # Maximising E_π[min Q] + α H is minimising equation 12.
     return -soft_q.mean(), terms
 
 

@@ -59,6 +59,7 @@ def smoothed(
                 f"got {tuple(bound.shape)}"
             )
     drawn = torch.randn(action.shape, generator=generator, dtype=action.dtype, device=action.device)
+    # Half the range is the unit, so that the same noise fits any bounds.
     drawn = (drawn * noise).clamp(-noise_clip, noise_clip) * (high - low) / 2
     return torch.minimum(torch.maximum(action.detach() + drawn, low), high)
 
@@ -110,4 +111,5 @@ def is_actor_step(step: int, delay: int = 2) -> bool:
     """
     check_not_negative("step", step)
     check_count("delay", delay)
+    # The last of each `delay` steps, so that the critics learn before the actor does.
     return step % delay == delay - 1

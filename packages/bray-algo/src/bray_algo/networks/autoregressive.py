@@ -106,6 +106,7 @@ class AutoRegressiveHead(nn.Module):
             actions.append(chosen)
             every.append(logits)
             if k < len(self.choices):
+                # Later parts know what was chosen before by what is added to the features.
                 state = state + self.choices[k](chosen.long())
         return torch.stack(actions, -1), every
 

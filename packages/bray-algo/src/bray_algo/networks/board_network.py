@@ -70,5 +70,6 @@ class BoardNetwork(nn.Module):
     def forward(self, observation: Tensor) -> dict[str, Tensor]:
         """Map planes `[B, C, H, W]` to `logits [B, A]` and `value [B]`, −1 to 1."""
         features = self.trunk(observation)
+        # Outcomes lie within −1 and 1, and so does the value.
         value = torch.tanh(self.value(features)).squeeze(-1)
         return {"logits": self.policy(features), "value": value}

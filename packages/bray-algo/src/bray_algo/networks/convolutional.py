@@ -143,6 +143,7 @@ class ImpalaResNet(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """Map frames `[B, C, H, W]`, uint8 of 0 to 255 or floats as they are, to `[B, F]`."""
+        # Bytes are pixels; floats are taken as scaled already.
         if observation.dtype == torch.uint8:
             observation = observation.to(torch.float32) / 255.0
         features: Tensor = self.trunk(observation)

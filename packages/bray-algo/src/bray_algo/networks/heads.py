@@ -53,6 +53,7 @@ class PointerHead(nn.Module):
         check_present(present, entities)
         keys = self.key(entities.masked_fill(~present.unsqueeze(-1), 0.0))
         query = self.query(features).unsqueeze(-1)
+        # Scaled by √size, so that the first softmax is not all or nothing.
         logits = (keys @ query).squeeze(-1) / keys.shape[-1] ** 0.5
         return categorical.mask(logits, present)
 
@@ -98,5 +99,6 @@ class DuellingHead(nn.Module):
         """Map features `[B, F]` to values `[B, A]`, with atoms to `[B, A, Z]`."""
         advantage = self.advantage(features).unflatten(-1, (-1, self.num_atoms))
         value = self.value(features).unsqueeze(-2)
+        # Without the mean taken off, value and advantage could trade any constant.
         q: Tensor = value + advantage - advantage.mean(-2, keepdim=True)
         return q.squeeze(-1) if self.num_atoms == 1 else q

@@ -62,6 +62,7 @@ class QMix(nn.Module):
         check_rank("q", q, "M, N")
         check_shape("q", q, (len(q), self.num_agents))
         check_shape("state", state, (len(q), self.state_size))
+        # No weight below 0: the joint value grows with each agent's, so each may choose for itself.
         weight_1 = self.weight_1(state).abs().reshape(-1, self.num_agents, self.hidden)
         mixed = F.elu((q.unsqueeze(1) @ weight_1).squeeze(1) + self.bias_1(state))
         weight_2: Tensor = self.weight_2(state).abs()

@@ -33,6 +33,7 @@ def mlp(
     for index in range(len(sizes) - 1):
         is_last = index == len(sizes) - 2
         layer = nn.Linear(sizes[index], sizes[index + 1])
+        # √2 makes up for the half of its inputs that a ReLU drops; tanh bears it, too.
         layers.append(orthogonal_(layer, output_gain if is_last else math.sqrt(2)))
         if not is_last:
             layers.append(activation())

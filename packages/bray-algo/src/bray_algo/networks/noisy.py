@@ -63,6 +63,7 @@ class NoisyLinear(nn.Module):
         """Map features `[…, D]` to `[…, out_features]`."""
         if not self.training:
             return F.linear(features, self.weight, self.bias)
+        # Factorised noise: D + outputs numbers to draw in place of D × outputs.
         weight_noise = torch.outer(self.output_noise, self.input_noise)
         weight = self.weight + self.weight_sigma * weight_noise
         return F.linear(features, weight, self.bias + self.bias_sigma * self.output_noise)

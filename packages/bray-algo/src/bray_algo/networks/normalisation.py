@@ -69,6 +69,7 @@ def merge(a: Moments, b: Moments) -> Moments:
     count = a.num_rows + b.num_rows
     share = b.num_rows / count.clamp(min=1).double()
     distance = b.mean - a.mean
+    # What the two means lie apart is variance, too (Chan et al. 1979).
     between = distance.square() * share * (1.0 - share)
     within = a.variance * (1.0 - share) + b.variance * share
     return Moments(count, a.mean + distance * share, within + between)
@@ -155,6 +156,7 @@ class RunningNorm(nn.Module):
         """
         self._check(x)
         kind = x.dtype if x.dtype.is_floating_point else torch.float32
+        # Float64 until the mean is off: great numbers close together stay apart.
         normed = (x.double() - self.mean) * torch.rsqrt(self.variance + self.epsilon)
         return normed.clamp(-self.clip, self.clip).to(kind)
 

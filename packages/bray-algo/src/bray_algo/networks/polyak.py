@@ -30,6 +30,7 @@ def polyak_(target: nn.Module, source: nn.Module, tau: float) -> None:
         torch._foreach_copy_(followers, leaders)
     elif followers:
         torch._foreach_lerp_(followers, leaders, tau)
+    # What is not saved, such as noise, is the target's own.
     for follower, leader in zip(*_pairs(_saved(target), _saved(source)), strict=True):
         follower.copy_(leader)
 

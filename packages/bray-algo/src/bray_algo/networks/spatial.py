@@ -46,6 +46,7 @@ def scatter(
     values = entities.masked_fill(~on_map.unsqueeze(-1), 0.0)
     total = _add(values, cell, height * width)
     if reduce == "mean":
+        # The same sum of ones is the number of entities on each cell.
         total = total / _add(torch.ones_like(values[..., :1]), cell, height * width).clamp(min=1.0)
     return total.transpose(1, 2).reshape(-1, entities.shape[-1], height, width)
 

@@ -138,6 +138,7 @@ class _Layer(nn.Module):
 
     def forward(self, x: Tensor, both: Tensor, visible: Tensor, distance: Tensor) -> Tensor:
         attended = self.attention(self.attention_norm(both), visible, distance)
+        # Without this ReLU two linear layers would follow each other (Parisotto et al. 2020, §3.1).
         x = self.attention_gate(x, relu(attended))
         output: Tensor = self.mlp_gate(x, relu(self.mlp(self.mlp_norm(x))))
         return output
@@ -157,6 +158,7 @@ class GRUGate(nn.Module):
         """Return (1 − z) x + z h."""
         reset_y, update_y, content_y = self.from_y(y).chunk(3, -1)
         reset_x, update_x = self.from_x(x).chunk(2, -1)
+        # The bias is taken off, so that z begins near 0 and the gate near x.
         update = torch.sigmoid(update_y + update_x - self.bias)
         content = torch.tanh(content_y + self.from_reset(torch.sigmoid(reset_y + reset_x) * x))
         return (1.0 - update) * x + update * content

@@ -63,6 +63,7 @@ def gae(
     discount = segments.discount(gamma, terminated, reward.dtype)
     following = segments.following(value, final_value, terminated, length)
     delta = torch.addcmul(reward - value, discount, following)
+    # Padding comes last and adds 0, so that nothing of it is carried into valid steps.
     return discounted_sum(segments.blank(delta, padding), discount * lambda_)
 
 
@@ -113,6 +114,7 @@ def n_step(
     check_count("num_steps", num_steps)
     reward, value, final_value = alike(reward, value, final_value)
     returns, discount = value, segments.discount(gamma, terminated, reward.dtype)
+    # Each round puts one reward before what there is: after n of them it is the n-step return.
     for _ in range(min(num_steps, len(reward))):
         following = segments.following(returns, final_value, terminated, length)
         returns = torch.addcmul(reward, discount, following)
@@ -201,6 +203,7 @@ def vtrace(
     delta = rho * torch.addcmul(gain, discount, segments.following(value, *ends))
     correction = discounted_sum(segments.blank(delta, padding), discount * trace)
     target = segments.blank(value + correction, padding)
+    # Remark 1: v_{s+1} in the place of V_{s+1}, as the targets know more than the value does.
     advantage = rho * torch.addcmul(gain, discount, segments.following(target, *ends))
     return VTrace(target, segments.blank(advantage, padding))
 
@@ -248,7 +251,9 @@ def retrace(
     discount = segments.discount(gamma, terminated, reward.dtype)
     following = segments.following(value, final_value, terminated, length)
     delta = torch.addcmul(reward - action_value, discount, following)
+    # min(1, π/μ), taken in the logarithm, where it cannot overflow.
     trace = lambda_ * segments.blank(log_ratio, padding).clamp(max=0.0).exp()
+    # A step's own trace weighs what comes before it, so it enters one step later.
     carry = discount * segments.later(trace)
     correction = discounted_sum(segments.blank(delta, padding), carry)
     return correction + segments.blank(action_value, padding)

@@ -58,6 +58,7 @@ def _by_block(delta: Tensor, carry: Tensor, entering: Tensor, width: int) -> Ten
     for row, factor in zip(reversed(rows[:-1]), reversed(factors[:-1]), strict=True):
         sums.append(torch.addcmul(row, factor, sums[-1]))
         products.append(factor * products[-1])
+    # From block to block the carries of a whole block are one factor.
     first = _by_row(sums[-1], products[-1], entering)  # of each block, [T / W, B]
     entering = torch.cat([first[1:], entering[None]])
     within, product = torch.stack(sums[::-1], 1), torch.stack(products[::-1], 1)

@@ -74,6 +74,7 @@ def following(value: Tensor, final_value: Tensor, terminated: Tensor, length: Te
     last = length[None].long() - 1
     final = final_value[None].masked_fill(terminated.gather(0, last), 0.0)
     shifted = torch.cat([value[1:], final])
+    # The row after each segment's end holds padding: the final value takes its place.
     return shifted.scatter_(0, last, final.to(shifted.dtype))
 
 

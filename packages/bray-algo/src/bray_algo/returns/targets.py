@@ -66,6 +66,7 @@ def bootstrap(
     check_finite(reward=reward, discount=discount)
     check_finite(discount != 0, **{name: next_value})
     reward, discount, next_value = alike(reward, discount, next_value)
+    # Filled, not multiplied: 0 times an infinite value is NaN.
     following = (discount * next_value).masked_fill(discount == 0, 0.0)
     return (reward + following).detach()
 

@@ -92,6 +92,7 @@ class SelfPlay:
 
     def _drawn(self, policy: Floats) -> Ints:
         """Return an action of each game, `[N]`."""
+        # Inverse of the cumulative distribution; float32 probabilities do not add up to 1 exactly.
         points = self._rng.random((len(policy), 1)) * policy.sum(1, keepdims=True)
         drawn = (policy.cumsum(1) > points).argmax(1)
         is_random = self._moves < self._num_random_moves
@@ -103,6 +104,7 @@ class SelfPlay:
         played = np.arange(self.game.max_moves) < self._moves[ended, None]  # [K games, T]
         game, at = np.nonzero(played)
         rows = ended[game]
+        # The players take turns, so the end's value changes its sign with each move back.
         sign = (-1.0) ** (self._moves[rows] - at)
         return SearchEpisode(
             self.game.observation(self._seen[rows, at]),

@@ -180,6 +180,7 @@ def _simulate(
 def _choose(trees: SearchTrees, nodes: Ints, config: SearchConfig) -> Ints:
     """Return argmax Q(s,a) + c(s) P(s,a) √N(s) / (1 + N(s,a)) of each node, `[K]`."""
     visits = trees.visits[nodes]
+    # Plus one: its own expansion counts as a visit, and the root's first choice follows the prior.
     total = 1 + visits.sum(1, keepdims=True)
     c = np.log((total + 1 + config.c_base) / config.c_base) + config.c_init
     score = trees.value_sum[nodes] / np.maximum(visits, 1)
@@ -192,6 +193,7 @@ def _noisy(
     prior: Floats, legal: npt.NDArray[np.bool_], config: SearchConfig, rng: np.random.Generator
 ) -> Floats:
     """Return (1 − ε) p + ε η, η ~ Dirichlet(α) over the legal actions."""
+    # A Dirichlet draw is gamma draws over their sum; tiny ones must not all be 0.
     gamma = np.maximum(rng.standard_gamma(config.noise_alpha, prior.shape), 1e-30) * legal
     noise = gamma / gamma.sum(1, keepdims=True)
     return np.asarray((1 - config.noise_fraction) * prior + config.noise_fraction * noise)
