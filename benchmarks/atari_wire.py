@@ -304,7 +304,7 @@ def main() -> None:
     parser.add_argument("--env", default="Pong")
     parser.add_argument("--gamecores", type=int, default=8, help="processes; games of the Runner")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of the Runner")
-    parser.add_argument("--network", default="bray_algo.networks.feedforward:NatureCNN")
+    parser.add_argument("--network", default="bray_algo.networks.convolutional:NatureCNN")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")

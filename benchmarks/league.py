@@ -28,9 +28,9 @@ import torch
 
 import bray
 from bray.algorithms.selfplay import Config, SelfPlayRun
-from bray.games.learner import network
+from bray.games.recording_player import network
 from bray.games.tic_tac_toe_report import TIC_TAC_TOE
-from bray.games.tournament import complete
+from bray.games.tournament import play_tournament
 from bray.games.version_pool import VersionPool
 from bray.training.lockstep import training
 from bray_model import ModelConfig
@@ -89,7 +89,7 @@ def play_all(project: Path, options: argparse.Namespace) -> np.ndarray[Any, Any]
         warm = timed(lambda: [pool[name].version for name in names])[1]
         print(f"find {len(names)} clones: {warm * 1e3:.0f} ms")
         matches, seconds = timed(
-            lambda: asyncio.run(complete(pool, TIC_TAC_TOE, options.games, seed=1))
+            lambda: asyncio.run(play_tournament(pool, TIC_TAC_TOE, options.games, seed=1))
         )
         print(f"{len(names)} versions, {matches:,} matches in {seconds:.1f} s: "
               f"{matches / seconds:,.0f} matches/s")  # fmt: skip

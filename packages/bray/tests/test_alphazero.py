@@ -14,7 +14,7 @@ import torch
 
 import bray
 from bray.algorithms import alphazero
-from bray.games.benchmark_opponents import YARDSTICKS, yardstick
+from bray.games.benchmark_opponents import BENCHMARK_OPPONENTS, benchmark_opponent
 from bray.games.self_player import SelfPlayer, evaluator, network, position_layout
 from bray.goal import Goal
 from bray_algo.games import CONNECT_FOUR, TIC_TAC_TOE
@@ -47,7 +47,7 @@ def goal(frames: int, games: int = 50) -> Goal:
 
 @pytest.mark.isa
 def test_it_learns(tmp_path: Path) -> None:
-    measure = yardstick("tic-tac-toe")
+    measure = benchmark_opponent("tic-tac-toe")
     module = network(TIC_TAC_TOE, TINY.hidden, seed=3)
     before = measure.measure(network_evaluator(module), 50, num_simulations=16, seed=0)
     with bray.init(tmp_path, "one") as run:
@@ -69,7 +69,7 @@ def test_the_same_seed_is_the_same_run(tmp_path: Path) -> None:
     found = []
     for trial in ("one", "two"):
         with bray.init(tmp_path, trial) as run:
-            learning = alphazero.AlphaZero(run, yardstick("tic-tac-toe"), TINY, 3)
+            learning = alphazero.AlphaZero(run, benchmark_opponent("tic-tac-toe"), TINY, 3)
             for _ in range(4):
                 learning.play_and_train()
             found.append(learning.model.weights())
@@ -146,20 +146,22 @@ def test_a_player_pushes_ended_games() -> None:
         assert name in buffer.pop().tree  # type: ignore[operator]
 
 
-def test_yardsticks() -> None:
+def test_benchmark_opponents() -> None:
     def knows_nothing(observation: Any) -> tuple[Any, Any]:
         return np.zeros((len(observation), 7)), np.zeros(len(observation))
 
-    measure = yardstick("connect-four")
+    measure = benchmark_opponent("connect-four")
     assert measure.game is CONNECT_FOUR
     found = measure.measure(knows_nothing, 10, num_simulations=8, seed=0)
     assert found.wins + found.draws + found.losses == 10
     assert found.share == found.wins / 10
     assert found == measure.measure(knows_nothing, 10, num_simulations=8, seed=0)
-    strong = YARDSTICKS["connect-four-rows"].measure(knows_nothing, 6, num_simulations=8, seed=0)
+    strong = BENCHMARK_OPPONENTS["connect-four-rows"].measure(
+        knows_nothing, 6, num_simulations=8, seed=0
+    )
     assert strong.losses >= 5
     with pytest.raises(ConfigError, match=r"task: expected one of tic-tac-toe, .*'chess'"):
-        yardstick("chess")
+        benchmark_opponent("chess")
 
 
 def test_nonsense_is_refused(tmp_path: Path) -> None:

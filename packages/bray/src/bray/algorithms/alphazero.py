@@ -26,13 +26,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from bray.games.benchmark_opponents import MeasuredOpponent, yardstick
+from bray.games.benchmark_opponents import BenchmarkResult, benchmark_opponent
 from bray.games.self_player import SelfPlayer, network, position_layout, turned
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
 from bray.training.algorithm import Algorithm, NoSettings, Parts
 from bray.training.generator import KeepsGenerator
 from bray_algo.games import RowGame
+from bray_algo.losses.alphazero import loss as alphazero_loss
 from bray_algo.search import alphazero
 from bray_algo.search.mcts import SearchConfig
 from bray_buffer import ReplayConfig
@@ -119,7 +120,7 @@ class AlphaZeroConfig:
 class AlphaZeroOutcome(Outcome):
     """How a run ended; its return is `measured.share`."""
 
-    measured: MeasuredOpponent
+    measured: BenchmarkResult
 
 
 class AlphaZeroTrainer(KeepsGenerator, Trainer):
@@ -157,9 +158,7 @@ class AlphaZeroTrainer(KeepsGenerator, Trainer):
     def loss(self, batch: dict[str, Tensor], step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the paper's loss."""
         out = self.module(batch["observation"])
-        return alphazero.alphazero_loss(
-            out["logits"], out["value"], batch["policy"], batch["outcome"]
-        )
+        return alphazero_loss(out["logits"], out["value"], batch["policy"], batch["outcome"])
 
 
 def replay_config(parts: Parts, seed: int, *, keeps_proportion: bool) -> ReplayConfig:
@@ -180,8 +179,8 @@ class SearchRun:
 
     def __init__(self, run: Run, parts: Parts, seed: int) -> None:
         config: AlphaZeroConfig = parts.trainer
-        measure = yardstick(parts.source.environment)
-        self._run, self._yardstick, self._config, self._seed = run, measure, config, seed
+        measure = benchmark_opponent(parts.source.environment)
+        self._run, self._opponent, self._config, self._seed = run, measure, config, seed
         self._agent, self._samples_per_position = parts.agent, parts.buffer.samples_per_position
         game = measure.game
         self._module = network(game, parts.model.hidden, seed)
@@ -242,7 +241,7 @@ class SearchRun:
         """Return what the version now reaches."""
         version, weights = self.model.weights()
         self._module.load_state_dict({k: torch.tensor(v) for k, v in weights.items()})
-        found = self._yardstick.measure(
+        found = self._opponent.measure(
             alphazero.evaluator(self._module),
             goal.evaluation_episodes,
             num_simulations=self._agent.play_simulations,

@@ -20,7 +20,7 @@ from bray.training.algorithm import Parts
 from bray.training.off_policy import NStepConfig, OffPolicy, OffPolicyConfig, ReplaySettings
 from bray_algo import mlp, schedules
 from bray_algo.losses import dqn
-from bray_algo.polyak import polyak_
+from bray_algo.networks.polyak import polyak_
 from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import Fraction, PositiveFloat, PositiveInt

@@ -17,7 +17,7 @@ from bray.sources import atari
 from bray.training.actor_critic import ActorCriticConfig, ActorCriticTrainer
 from bray.training.on_policy import OnPolicy
 from bray_actor.spaces import ATARI
-from bray_algo.losses import vtrace_actor_critic
+from bray_algo.losses import impala
 from bray_core.settings.ranges import NonNegativeInt, PositiveFloat, PositiveInt, Range
 from bray_trainer.sequences import Batch
 
@@ -50,7 +50,7 @@ class IMPALATrainer(ActorCriticTrainer):
     def loss(self, batch: Batch, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the actor-critic loss with V-trace's targets and advantages."""
         current = self.columns(batch)
-        return vtrace_actor_critic.loss(
+        return impala.loss(
             current.log_prob,
             current.entropy,
             current.value,

@@ -28,9 +28,9 @@ from bray.run import Run
 from bray.training.algorithm import Algorithm, NoSettings, Parts
 from bray.training.lockstep import next_versions, training
 from bray_algo.distributions import categorical
+from bray_algo.league.alphastar import LeagueRules, Role
 from bray_algo.league.equilibrium import exploitability
 from bray_algo.league.intervals import Floats
-from bray_algo.league.league_rules import LeagueRules, Role
 from bray_algo.losses import a2c
 from bray_buffer import BufferConfig
 from bray_core.cli import check_interrupted
@@ -273,6 +273,5 @@ class MatrixGameLeague(Algorithm[LeagueConfig]):
         game = antisymmetric(named_game(self.parts.source.environment))
         league = Rounds(run, game, self.parts, seed)
         outcome = asyncio.run(league.play(goal))
-        league.state.draw(run.experiment.path / "win_rates.png")
         run.report(outcome.figures(), lambda: None)  # its trainer saved when it stopped
         return conclude(run.experiment.path, outcome)

@@ -29,9 +29,9 @@ from bray.training.team_learning import learn
 from bray_actor.runners.team_environments import AgentEnvironment
 from bray_actor.runners.teams import Teams
 from bray_algo import gae, mlp
-from bray_algo.columns import standardised
 from bray_algo.distributions import categorical
 from bray_algo.losses import mappo
+from bray_algo.losses.reductions import standardised
 from bray_algo.networks.normalisation import RunningNorm
 from bray_buffer import BufferConfig
 from bray_core.layout import Packed

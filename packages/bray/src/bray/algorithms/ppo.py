@@ -24,9 +24,9 @@ from bray.training.on_policy import OnPolicy
 from bray.training.play_gap import PlayGap
 from bray_actor.spaces import ATARI
 from bray_algo import gae, schedules
-from bray_algo.columns import standardised
 from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import ppo
+from bray_algo.losses.reductions import standardised
 from bray_core import metrics
 from bray_core.layout import Packed
 from bray_core.protocols import BufferProtocol, ModelProtocol

@@ -29,9 +29,9 @@ from bray.training.team_learning import learn
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_actor.runners.teams import Teams
 from bray_algo import mlp, schedules
-from bray_algo.losses import dqn
+from bray_algo.losses import dqn, qmix
 from bray_algo.networks import mixers
-from bray_algo.polyak import polyak_
+from bray_algo.networks.polyak import polyak_
 from bray_algo.returns import targets
 from bray_buffer import ReplayConfig
 from bray_core.layout import Packed
@@ -189,15 +189,15 @@ class QMixTrainer(Trainer):
         """Return the squared error of the mixed value towards double Q-learning's target."""
         policy, mixer = self.module["policy"], self.module["mixer"]
         now, following = batch["observation"], batch["next_observation"]
-        mixed = mixer(mixers.chosen(policy(now)["q"], batch["action"]), now["state"])
+        mixed = mixer(qmix.chosen(policy(now)["q"], batch["action"]), now["state"])
         with torch.no_grad():
-            best = mixers.greedy(policy(following)["q"])
-            next_q = mixers.chosen(self.target["policy"](following)["q"], best)
+            best = qmix.greedy(policy(following)["q"])
+            next_q = qmix.chosen(self.target["policy"](following)["q"], best)
             next_mixed = self.target["mixer"](next_q, following["state"])
             reward = batch["reward"][:, None].expand_as(mixed)
             discount = batch["discount"][:, None].expand_as(mixed)
             target = targets.bootstrap(reward, discount, next_mixed)
-        return mixers.joint_loss(mixed.flatten(), target.flatten())
+        return qmix.joint_loss(mixed.flatten(), target.flatten())
 
     def state_dict(self) -> dict[str, Any]:
         """Return the target networks."""

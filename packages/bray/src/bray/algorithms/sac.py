@@ -23,7 +23,7 @@ from bray.training.off_policy import OffPolicy, OffPolicyConfig
 from bray_algo import mlp
 from bray_algo.distributions import squashed_gaussian
 from bray_algo.losses import sac
-from bray_algo.polyak import polyak_
+from bray_algo.networks.polyak import polyak_
 from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import PositiveFloat, PositiveInt, Range

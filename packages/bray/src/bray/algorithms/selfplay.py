@@ -20,21 +20,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bray.games.learner import Learner, layout, moves_of, network
 from bray.games.match import PolicyPlayer, openings, play
-from bray.games.opponents import LATEST, Opponents, Opposition
+from bray.games.opponents import LATEST, OpponentChoice, Opponents
+from bray.games.recording_player import RecordingPlayer, layout, moves_of, network
 from bray.games.tic_tac_toe_report import TIC_TAC_TOE as _GAME
 from bray.games.tic_tac_toe_report import TicTacToeReport, against_perfect, report
-from bray.games.tournament import complete
+from bray.games.tournament import play_tournament
 from bray.games.version_pool import VersionPool
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
 from bray.training.algorithm import Algorithm, NoSettings, Parts
 from bray.training.lockstep import next_versions, training
-from bray_algo.columns import standardised
 from bray_algo.distributions import categorical
 from bray_algo.games import Boards
 from bray_algo.losses import ppo
+from bray_algo.losses.reductions import standardised
 from bray_buffer import BufferConfig
 from bray_core.cli import check_interrupted
 from bray_core.errors import ConfigError
@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 class SelfPlayAgentConfig:
     """Whom the learner plays."""
 
-    opponents: Opposition = "pfsp"
+    opponents: OpponentChoice = "pfsp"
     """Whom to play beside the latest: see `Opponents`."""
     latest: Fraction = 0.5
     """Share of games against the policy as it is now. 1 is naive self-play, which can go round in
@@ -228,7 +228,7 @@ class SelfPlayRun:
         """Play a batch of games of the current version, and return the learner's moves."""
         number = self.parts.source.games_per_round
         drawn = self.opponents.draw(number, self.config.versions_per_round)
-        learner = Learner(self.game, self.model, self.generator, number)
+        learner = RecordingPlayer(self.game, self.model, self.generator, number)
         players: dict[str, Any] = {"learner": learner}
         for name in sorted(set(drawn)):
             model = self.model if name == LATEST else self.pool[name]
@@ -248,9 +248,7 @@ async def _train(player: SelfPlayRun, goal: Goal, seed: int) -> SelfPlayOutcome:
     rounds = await player.learn(goal)
     seconds = time.monotonic() - started
     found = await report(player.model, goal.evaluation_episodes, seed=1_000_000)
-    await complete(pool, _GAME, player.config.rating_games, seed=seed)
-    if len(pool):
-        pool.draw(pool.path.parent)
+    await play_tournament(pool, _GAME, player.config.rating_games, seed=seed)
     return SelfPlayOutcome(
         reached=goal.is_reached(found.against_perfect.not_lost),
         evaluation_return=found.against_perfect.not_lost,

@@ -21,7 +21,7 @@ from bray.training.algorithm import Parts, Takes
 from bray.training.off_policy import NStepConfig, OffPolicy, OffPolicyConfig
 from bray_algo import mlp
 from bray_algo.losses import critics, td3
-from bray_algo.polyak import polyak_
+from bray_algo.networks.polyak import polyak_
 from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import PositiveFloat, PositiveInt, Range

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from bray.sources.environments import Spaces
 from bray_algo import mlp
 from bray_algo.distributions import categorical, multi_categorical
-from bray_algo.networks.feedforward import NatureEncoder, orthogonal_
+from bray_algo.networks.convolutional import NatureEncoder
+from bray_algo.networks.initialisation import orthogonal_
 from bray_algo.networks.recurrent import Recurrent
 from bray_core import nested
 from bray_core.errors import ConfigError

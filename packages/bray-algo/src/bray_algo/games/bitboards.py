@@ -1,11 +1,11 @@
-"""Games of so many in a row on bitboards, many boards at a time."""
+"""Games of so many in a row on bitboards (a board is two integers), many boards at a time."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from bray_algo.games.batch_game import States
+from bray_algo.games.rules import States
 
 Ints = npt.NDArray[np.int64]
 
@@ -18,10 +18,11 @@ class RowGame:
     end into the next (J. Tromp's "Fhourstones").
 
     Args:
-        height: H; row 0 is on top.
-        width: W, (H + 1) · W at most 63.
-        length: of a winning row.
-        falls: stones fall, and the action is the column; else it is the cell row · W + column.
+        height: Number H of rows; row 0 is on top.
+        width: Number W of columns, (H + 1) · W at most 63.
+        length: Stones in a row that win.
+        falls: Whether stones fall, and the action is the column; else it is the cell
+            row · W + column.
 
     Raises:
         ValueError: the board does not fit 63 bits, or a number is not positive.
@@ -78,6 +79,7 @@ class RowGame:
         for direction in self._directions:
             runs = stones
             for k in range(1, self.length):
+                # A bit survives if each of its neighbours in this direction holds a stone, too.
                 runs = runs & (stones >> (k * direction))
             found |= runs != 0
         return found

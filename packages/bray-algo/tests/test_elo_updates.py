@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bray_algo import elo_update, pfsp_weights
-from bray_algo.league.league import elo_expected
+from bray_algo.league.elo import elo_expected
 
 
 def test_elo_is_zero_sum_and_moves_towards_the_result() -> None:

@@ -1,4 +1,6 @@
-"""An action of several parts, each given those before: p(a) = Π_k p(a_k | features, a_1 … a_{k−1}).
+"""Auto-regressive actions: several parts, each given those before.
+
+The distribution is p(a) = Π_k p(a_k | features, a_1 … a_{k−1}).
 
 Vinyals et al. 2019, "Grandmaster level in StarCraft II", Methods (action type, then its arguments).
 Once the action is known, its K logits are those of a product of categoricals along its path:
@@ -18,22 +20,23 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from bray_algo.columns import check_floats, check_shape
 from bray_algo.distributions import categorical, multi_categorical
-from bray_algo.networks.feedforward import mlp
-from bray_algo.validation import check_index
+from bray_algo.networks.mlp import mlp
+from bray_algo.validation.tensors import check_floats, check_shape
+from bray_algo.validation.values import check_index
 
 Legal = Sequence[Tensor | None]
-"""For each part: bool `[B, A_k]`, bool `[B, A_1, A_k]` where it depends on the first, or None."""
+"""Mask of each part: bool `[B, A_k]`, bool `[B, A_1, A_k]` where it depends on the first, or
+None."""
 
 
 class AutoRegressiveHead(nn.Module):
     """Chooses K parts one after the other; each choice is embedded and added to the features.
 
     Args:
-        num_features: D.
-        num_actions: A_1 … A_K.
-        hidden: units of each part's perceptron.
+        num_features: Number D of features.
+        num_actions: Numbers A_1 … A_K of choices of each part.
+        hidden: Units of each part's perceptron.
 
     Raises:
         ValueError: no part, or a number that is not positive.
@@ -103,12 +106,13 @@ class AutoRegressiveHead(nn.Module):
             actions.append(chosen)
             every.append(logits)
             if k < len(self.choices):
+                # Later parts know what was chosen before by what is added to the features.
                 state = state + self.choices[k](chosen.long())
         return torch.stack(actions, -1), every
 
 
 def _given_first(allowed: Tensor, actions: Sequence[Tensor]) -> Tensor:
-    """Return the mask `[B, A_k]`, of `[B, A_1, A_k]` the rows of the first part's choice."""
+    """Return the mask `[B, A_k]`; from `[B, A_1, A_k]` it takes the rows of the first choice."""
     if allowed.ndim != 3:
         return allowed
     if not actions:

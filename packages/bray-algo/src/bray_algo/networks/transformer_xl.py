@@ -14,17 +14,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from bray_algo.columns import check_shape
 from bray_algo.networks.encoders import sinusoidal
 from bray_algo.networks.recurrent import checked_begins
+from bray_algo.validation.tensors import check_shape
 
 
 class Memory(NamedTuple):
-    """What was before a segment.
+    """What a `GatedTransformerXL` remembers of the steps before a segment.
 
     Attributes:
-        steps: inputs of each layer at the last M steps, the latest last, `[B, L, M, D]`.
-        valid: which of them are of the episode that goes on, bool `[B, M]`.
+        steps: Inputs of each layer at the last M steps, the latest last, `[B, L, M, D]`.
+        valid: Steps that are of the episode that goes on, bool `[B, M]`.
     """
 
     steps: Tensor
@@ -35,12 +35,14 @@ class GatedTransformerXL(nn.Module):
     """A stack of gated layers with a memory.
 
     Args:
-        input_size: features of a step.
-        size: D, of the outputs.
-        num_layers: L.
-        num_heads: divides D.
-        memory_length: M, steps. The whole stack looks back L times as far.
-        gate_bias: b_g of equation 8; positive lets a layer begin as nearly the identity.
+        input_size: Features of a step.
+        size: Features D of each output, even.
+        num_layers: Number L of layers.
+        num_heads: Number of heads, which divides D.
+        memory_length: Steps M that a layer looks back; the whole stack looks back L times as far.
+            Cost and memory grow with it.
+        gate_bias: b_g of equation 8, usually 2. A positive one lets a layer begin as nearly the
+            identity, without which training is unsteady.
 
     Raises:
         ValueError: a number is not positive, or the heads do not divide the size.
@@ -90,10 +92,10 @@ class GatedTransformerXL(nn.Module):
         """Return outputs `[T, B, D]` and the memory after the last step, which has no gradient.
 
         Args:
-            x: `[T, B, …]`.
-            memory: before the first step.
-            begins: where an episode's first step is, bool `[T, B]`; None is nowhere.
-            length: valid steps of each column, `[B]`, 1 to T; None is T. Beyond, outputs are zero,
+            x: Inputs, `[T, B, …]`.
+            memory: Memory before the first step.
+            begins: First steps of episodes, bool `[T, B]`; None: no episode begins inside.
+            length: Valid steps of each column, `[B]`, 1 to T; None is T. Beyond, outputs are zero,
                 and `x` may hold anything.
 
         Raises:
@@ -136,6 +138,7 @@ class _Layer(nn.Module):
 
     def forward(self, x: Tensor, both: Tensor, visible: Tensor, distance: Tensor) -> Tensor:
         attended = self.attention(self.attention_norm(both), visible, distance)
+        # Without this ReLU two linear layers would follow each other (Parisotto et al. 2020, §3.1).
         x = self.attention_gate(x, relu(attended))
         output: Tensor = self.mlp_gate(x, relu(self.mlp(self.mlp_norm(x))))
         return output
@@ -155,13 +158,14 @@ class GRUGate(nn.Module):
         """Return (1 − z) x + z h."""
         reset_y, update_y, content_y = self.from_y(y).chunk(3, -1)
         reset_x, update_x = self.from_x(x).chunk(2, -1)
+        # The bias is taken off, so that z begins near 0 and the gate near x.
         update = torch.sigmoid(update_y + update_x - self.bias)
         content = torch.tanh(content_y + self.from_reset(torch.sigmoid(reset_y + reset_x) * x))
         return (1.0 - update) * x + update * content
 
 
 class RelativeAttention(nn.Module):
-    """Attention by content and by distance (Dai et al. 2019, §3.3): of T queries to M + T keys."""
+    """Attention of T queries to M + T keys by content and distance (Dai et al. 2019, §3.3)."""
 
     def __init__(self, size: int, num_heads: int, memory_length: int) -> None:
         super().__init__()
@@ -185,9 +189,9 @@ class RelativeAttention(nn.Module):
         """Return `[B, T, D]` for memory and segment `[B, M + T, D]`.
 
         Args:
-            both: normalised, the last T are the queries.
-            visible: which keys a query may see, bool `[B, T, M + T]`.
-            distance: of keys before queries, `[T, M + T]`.
+            both: Normalised inputs; the last T are the queries.
+            visible: Keys that a query may see, bool `[B, T, M + T]`.
+            distance: Steps from each key to each query, `[T, M + T]`.
         """
         query = self.query(both[:, self.memory_length :]).unflatten(-1, self.shape)
         key, value = (part(both).unflatten(-1, self.shape) for part in (self.key, self.value))
@@ -203,11 +207,11 @@ class RelativeAttention(nn.Module):
 
 
 def _sight(episode: Tensor, episodes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what steps see and how far it is: bool `[B, T, M + T]` and integers `[T, M + T]`.
+    """Return which keys steps see, bool `[B, T, M + T]`, and how far they are, `[T, M + T]`.
 
     Args:
-        episode: number of each step's episode, `[B, T]`.
-        episodes: those of memory and steps, `[B, M + T]`.
+        episode: Number of each step's episode, `[B, T]`.
+        episodes: Numbers of the episodes of memory and steps, `[B, M + T]`.
     """
     num_steps, num_keys = episode.shape[1], episodes.shape[1]
     steps = torch.arange(num_steps, device=episode.device)[:, None]
@@ -217,5 +221,5 @@ def _sight(episode: Tensor, episodes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _rows(both: Tensor, index: Tensor) -> Tensor:
-    """Return rows `[B, M]` of `[B, N, D]`, as `[B, M, D]`."""
+    """Return the rows of `both [B, N, D]` at an index `[B, M]`, `[B, M, D]`."""
     return both.gather(1, index.unsqueeze(-1).expand(-1, -1, both.shape[-1]))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from bray_algo.networks.impala import ImpalaResNet, ResidualBlock
+from bray_algo.networks.convolutional import ImpalaResNet, ResidualBlock
 
 
 def test_it_has_the_parameters_of_the_figure() -> None:

@@ -11,7 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from bray_algo.networks.memory import GatedTransformerXL, GRUGate, Memory, RelativeAttention
+from bray_algo.networks.transformer_xl import (
+    GatedTransformerXL,
+    GRUGate,
+    Memory,
+    RelativeAttention,
+)
 
 D, HEADS = 4, 2
 

@@ -1,4 +1,4 @@
-"""Soft updates of a target network."""
+"""Target networks: soft updates by Polyak averaging."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ def polyak_(target: nn.Module, source: nn.Module, tau: float) -> None:
     (such as the noise of `NoisyLinear`) are left alone.
 
     Args:
-        target: the network that follows.
-        source: the network that learns, with the same parameters and buffers by name.
-        tau: τ, above 0 to 1; 0.005 is usual, 1 copies.
+        target: Network that follows.
+        source: Network that learns, with the same parameters and buffers by name.
+        tau: Share τ of the way, above 0 to 1; usually 0.001 to 0.02, and 1 copies. Too large lets
+            values chase themselves and diverge; too small learns from old values.
 
     Raises:
         ValueError: τ is out of range, or the networks' names or shapes differ.
@@ -29,6 +30,7 @@ def polyak_(target: nn.Module, source: nn.Module, tau: float) -> None:
         torch._foreach_copy_(followers, leaders)
     elif followers:
         torch._foreach_lerp_(followers, leaders, tau)
+    # What is not saved, such as noise, is the target's own.
     for follower, leader in zip(*_pairs(_saved(target), _saved(source)), strict=True):
         follower.copy_(leader)
 

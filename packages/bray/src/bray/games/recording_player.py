@@ -1,4 +1,4 @@
-"""The learner of a self-play game: a policy that writes its moves down for training."""
+"""The learning side of a self-play game: a policy player that records its moves for training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bray_core import nested
 from bray_core.layout import Layout, Packed
 
 MOVE = ("observation", "legal", "action", "log_prob", "value")
-"""Leaves of a segment with a time dimension, in the order of `arena.Decision`."""
+"""Leaves of a segment with a time dimension, in the order of `match.MoveDecision`."""
 
 
 def layout(game: Boards) -> Layout:
@@ -41,8 +41,15 @@ def network(game: Boards, hidden: Sequence[int], seed: int) -> PolicyValueMLP:
         return PolicyValueMLP(game.observation_size, game.num_actions, hidden=hidden)
 
 
-class Learner(PolicyPlayer):
-    """The current policy, which writes its moves down: one segment a game."""
+class RecordingPlayer(PolicyPlayer):
+    """The current policy, which records its moves: one segment a game.
+
+    Args:
+        game: Rules of the game.
+        model: Model of the current policy.
+        generator: Source of its actions.
+        number: Number of games side by side.
+    """
 
     def __init__(self, game: Boards, model: Any, generator: torch.Generator, number: int) -> None:
         super().__init__(game, model, generator)
@@ -51,7 +58,7 @@ class Learner(PolicyPlayer):
         self._columns["length"][:] = 0
 
     async def act(self, games: Ints, states: States) -> Ints:
-        """Return the actions, and keep what they were decided from."""
+        """Return the actions, and record what they were decided from."""
         decision = await self.decide(states)
         for name, column in zip(MOVE, decision, strict=True):
             self._columns[name][games, self._columns["length"][games]] = column
@@ -60,7 +67,7 @@ class Learner(PolicyPlayer):
 
     @property
     def moves(self) -> Ints:
-        """How many it has made in each game, `[N]`."""
+        """Number of moves that it has made in each game, `[N]`."""
         moves: Ints = self._columns["length"]
         return moves
 
@@ -73,11 +80,11 @@ class Learner(PolicyPlayer):
 def moves_of(games: Mapping[str, Tensor], gae_lambda: float) -> dict[str, Tensor]:
     """Return the moves of N games, one below the other, with their advantages.
 
-    Only a game's end is rewarded, by its result, without a discount.
+    Only the end of a game is rewarded, by its result, and nothing is discounted.
 
     Args:
-        games: the leaves of `layout`, `[N, T, …]`.
-        gae_lambda: λ.
+        games: Leaves of `layout`, `[N, T, …]`.
+        gae_lambda: λ of GAE, 0 to 1; see `bray_algo.gae`.
 
     Returns:
         The leaves of `MOVE` and `advantage`, `[moves, …]`.

@@ -1,4 +1,4 @@
-"""Whom to play in self-play: probabilities of opponents, and the gate that a new best must pass."""
+"""Whom to play in self-play: the probability of each opponent, from win rates or by age."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from bray_algo.league.intervals import Floats, wilson_interval
-from bray_algo.scalars import check_count, check_fraction, check_limit, check_not_negative
-
-Verdict = Literal["promote", "reject", "play"]
+from bray_algo.league.intervals import Floats
+from bray_algo.validation.scalars import (
+    check_count,
+    check_fraction,
+    check_not_negative,
+)
 
 
 def pfsp_weights(
@@ -25,9 +27,10 @@ def pfsp_weights(
     league exploiters draw by min(½, 1 − x). All equal where every weight is zero.
 
     Args:
-        win_rates: our chance to beat each opponent, `[N]`, 0 to 1.
-        kind: `hard`, `var`, or `linear` for the last one.
-        power: p of f_hard, 0 and above; larger ones favour the hardest.
+        win_rates: Our chance to beat each opponent, `[N]`, 0 to 1.
+        kind: `hard` for f_hard, `var` for f_var, `linear` for min(½, 1 − x).
+        power: p of f_hard, usually 1 to 3; 0 plays all alike, and the larger, the more games go to
+            the few hardest opponents, while what was learned against the others may be forgotten.
 
     Raises:
         ValueError: no opponents, a rate out of range, an unknown kind, or a negative power.
@@ -51,9 +54,11 @@ def past_weights(num_versions: int, *, latest: float = 0.0, window: float = 1.0)
     has it all. OpenAI Five has `latest=0.8` (OpenAI 2019, appendix N).
 
     Args:
-        num_versions: N, 1 or more.
-        latest: probability of the latest, 0 to 1; 1 is naive self-play.
-        window: the share of past versions to draw from, above 0 to 1, rounded up.
+        num_versions: Number N of versions, 1 or more.
+        latest: Probability of the latest, 0 to 1; usually 0.5 to 0.8. At 1 (naive self-play) a
+            policy may chase its own tail; near 0 it learns slowly, from opponents that it beats.
+        window: Share of the past versions to draw from, above 0 to 1, rounded up. A small one
+            forgets how to beat the old ones; 1 spends games on those long beaten.
 
     Raises:
         ValueError: a number is out of its range.
@@ -69,21 +74,23 @@ def past_weights(num_versions: int, *, latest: float = 0.0, window: float = 1.0)
     return weights
 
 
-def wanted_weights(
+def difficulty_weights(
     win_rates: npt.ArrayLike, wanted: float, *, width: float = 0.05, exploration: float = 0.1
 ) -> Floats:
     """Return the probability of each opponent when a player shall win a wanted share of games.
 
-    Difficulty: those whose predicted win rate is near the wanted one, by a Gaussian of `width`
-    around it, relative to the nearest, so that far from all the nearest is still drawn; and with
-    the probability `exploration` any one, so that predictions are put to the test.
+    This sets a difficulty. Opponents whose predicted win rate is near the wanted one are drawn, by
+    a Gaussian of `width` around it, relative to the nearest: so where all are far, the nearest is
+    still drawn. With the probability `exploration` any one is, which puts predictions to the test.
 
     Args:
-        win_rates: the player's predicted chance to beat each opponent, `[N]`, 0 to 1: from a
-            payoff table, or of ratings (`trueskill.chances`, `elo.elo_expected`).
-        wanted: win rate, 0 to 1.
-        width: how far from it is near; 0 draws the nearest alone.
-        exploration: probability of a uniform draw, 0 to 1.
+        win_rates: Predicted chance of the player to beat each opponent, `[N]`, 0 to 1, from a
+            payoff table or from ratings (`trueskill.chances`, `elo.elo_expected`).
+        wanted: Win rate that the player shall have, 0 to 1.
+        width: Distance from the wanted win rate that still counts as near, usually 0.02 to 0.1; 0
+            draws the nearest alone, and a wide one misses the wanted rate.
+        exploration: Probability of a uniform draw, 0 to 1; usually 0.05 to 0.2. At 0 a wrong
+            prediction may never be corrected.
 
     Raises:
         ValueError: no opponents, or a number is out of its range.
@@ -93,48 +100,10 @@ def wanted_weights(
     check_fraction("exploration", exploration)
     check_not_negative("width", width)
     distance = np.abs(rates - wanted)
+    # Relative to the nearest: far from all of them, every weight would underflow to 0.
     beyond = (distance**2 - distance.min() ** 2) / max(2 * width**2, 1e-12)
     near = _normalised(np.exp(-beyond))
     return (1 - exploration) * near + exploration / len(rates)
-
-
-def gate(
-    score: float,
-    games: float,
-    *,
-    threshold: float = 0.5,
-    confidence: float = 0.95,
-    max_games: float = 400,
-    num_looks: int = 1,
-) -> Verdict:
-    """Return whether a challenger takes the champion's place.
-
-    `promote` once its win rate lies above the threshold with this confidence (Wilson's lower
-    bound), `reject` once it lies below it or after `max_games`, `play` until then. AlphaGo Zero
-    (Silver et al. 2017, Methods, "Evaluator") has 55 % of 400 games without a bound.
-
-    Args:
-        score: the challenger's wins plus half the draws against the champion.
-        games: of the two.
-        threshold: win rate to be above, 0 to 1.
-        confidence: one-sided, of either verdict.
-        max_games: rejected when undecided after so many.
-        num_looks: how often the gate is asked while the games go on. Each look is one more chance
-            to pass by luck; Bonferroni's correction keeps the confidence for all of them together.
-
-    Raises:
-        ValueError: a number is out of its range.
-    """
-    check_fraction("threshold", threshold)
-    check_count("num_looks", num_looks)
-    check_limit("max_games", max_games)
-    if not 0.5 < confidence < 1:
-        raise ValueError(f"confidence: expected above 0.5, below 1, got {confidence}")
-    two_sided = 1 - 2 * (1 - confidence) / num_looks
-    lower, upper = wilson_interval(score, games, two_sided)
-    if lower > threshold:
-        return "promote"
-    return "reject" if upper < threshold or games >= max_games else "play"
 
 
 def _rates(win_rates: npt.ArrayLike) -> Floats:

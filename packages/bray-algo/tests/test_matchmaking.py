@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo.league.champion import Champion
+from bray_algo.league.champion import Champion, promotion_verdict
 from bray_algo.league.elo import elo_expected
-from bray_algo.league.selfplay import gate, past_weights, pfsp_weights, wanted_weights
-from bray_algo.league.trueskill import Rating, chances, update
+from bray_algo.league.matchmaking import difficulty_weights, past_weights, pfsp_weights
+from bray_algo.league.trueskill import TrueSkillRating, chances, update
 
 RATES = st.lists(st.floats(0, 1), min_size=1, max_size=20)
 
@@ -43,7 +43,7 @@ def test_past_versions() -> None:
 def test_wanted_weights_are_probabilities(
     rates: list[float], wanted: float, width: float, exploration: float
 ) -> None:
-    weights = wanted_weights(rates, wanted, width=width, exploration=exploration)
+    weights = difficulty_weights(rates, wanted, width=width, exploration=exploration)
     assert weights.sum() == pytest.approx(1)
     assert weights.min() >= exploration / len(rates) - 1e-12
     gaps = np.abs(np.array(rates) - wanted)
@@ -51,20 +51,20 @@ def test_wanted_weights_are_probabilities(
 
 
 def test_the_nearest_is_drawn_however_far() -> None:
-    assert wanted_weights([0.1, 0.2], 0.9, width=0, exploration=0).tolist() == [0, 1]
-    assert wanted_weights([0.0, 0.001], 1.0, width=1e-3, exploration=0)[1] > 0.99
-    assert wanted_weights([0.4, 0.6], 0.5, width=0.0, exploration=0).tolist() == [0.5, 0.5]
+    assert difficulty_weights([0.1, 0.2], 0.9, width=0, exploration=0).tolist() == [0, 1]
+    assert difficulty_weights([0.0, 0.001], 1.0, width=1e-3, exploration=0)[1] > 0.99
+    assert difficulty_weights([0.4, 0.6], 0.5, width=0.0, exploration=0).tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("wanted", [0.35, 0.5, 0.7])
 def test_a_player_of_unknown_skill_wins_as_often_as_wanted(wanted: float) -> None:
     """Thirty opponents of known skill, one player to be found out: what a product does."""
     rng = np.random.default_rng(0)
-    pool = [Rating(mu, 1.0) for mu in np.linspace(5, 45, 30)]
-    player, skill, wins = Rating(), 31.0, []
+    pool = [TrueSkillRating(mu, 1.0) for mu in np.linspace(5, 45, 30)]
+    player, skill, wins = TrueSkillRating(), 31.0, []
     for _ in range(1000):
         rates = [chances(player, each, draw_probability=0).score for each in pool]
-        weights = wanted_weights(rates, wanted, width=0.03, exploration=0.05)
+        weights = difficulty_weights(rates, wanted, width=0.03, exploration=0.05)
         chosen = pool[rng.choice(len(pool), p=weights)]
         gap = skill - chosen.mu + rng.normal(0, math.sqrt(2) * 25 / 6)
         wins.append(float(gap > 0))
@@ -74,16 +74,16 @@ def test_a_player_of_unknown_skill_wins_as_often_as_wanted(wanted: float) -> Non
 
 
 def test_the_gate_asks_for_a_bound() -> None:
-    assert gate(30, 40) == "promote"
-    assert gate(22, 40) == "play"  # 55 %, but by luck perhaps
-    assert gate(10, 40) == "reject"
-    assert gate(220, 400) == "promote"
-    assert gate(203, 400) == "reject"  # undecided to the end
-    assert gate(0, 0) == "play"
-    assert gate(240, 400, threshold=0.55) == "promote"
-    assert gate(230, 400, threshold=0.55) == "reject"
-    assert gate(27, 40, num_looks=20) == "play"  # one look would have passed it
-    assert gate(27, 40) == "promote"
+    assert promotion_verdict(30, 40) == "promote"
+    assert promotion_verdict(22, 40) == "play"  # 55 %, but by luck perhaps
+    assert promotion_verdict(10, 40) == "reject"
+    assert promotion_verdict(220, 400) == "promote"
+    assert promotion_verdict(203, 400) == "reject"  # undecided to the end
+    assert promotion_verdict(0, 0) == "play"
+    assert promotion_verdict(240, 400, threshold=0.55) == "promote"
+    assert promotion_verdict(230, 400, threshold=0.55) == "reject"
+    assert promotion_verdict(27, 40, num_looks=20) == "play"  # one look would have passed it
+    assert promotion_verdict(27, 40) == "promote"
 
 
 @pytest.mark.parametrize(("chance", "least", "most"), [(0.5, 0.0, 0.05), (0.65, 0.9, 1.0)])
@@ -119,7 +119,7 @@ def test_a_champion_goes_on_where_it_was_saved() -> None:
 def test_elo_predicts_for_the_difficulty_too() -> None:
     ratings = [1000.0, 1400, 1800]
     rates = [elo_expected(1400, rating) for rating in ratings]
-    assert wanted_weights(rates, 0.1, exploration=0).argmax() == 2
+    assert difficulty_weights(rates, 0.1, exploration=0).argmax() == 2
 
 
 @pytest.mark.parametrize(
@@ -129,14 +129,17 @@ def test_elo_predicts_for_the_difficulty_too() -> None:
         (lambda: past_weights(0), "num_versions: expected 1 or more, got 0"),
         (lambda: past_weights(2, latest=2), "latest: expected 0 to 1, got 2"),
         (lambda: past_weights(2, window=0), "window: expected above 0 to 1, got 0"),
-        (lambda: wanted_weights([], 0.5), "win_rates"),
-        (lambda: wanted_weights([0.5], 2), "wanted: expected 0 to 1, got 2"),
-        (lambda: wanted_weights([0.5], 0.5, width=-1), "width: expected 0 or more, got -1"),
-        (lambda: wanted_weights([0.5], 0.5, exploration=2), "exploration: expected 0 to 1"),
-        (lambda: gate(1, 2, threshold=2), "threshold: expected 0 to 1, got 2"),
-        (lambda: gate(1, 2, num_looks=0), "num_looks: expected 1 or more, got 0"),
-        (lambda: gate(1, 2, confidence=0.5), "confidence: expected above 0.5, below 1"),
-        (lambda: gate(3, 2), "score: expected 0 to the finite number of games"),
+        (lambda: difficulty_weights([], 0.5), "win_rates"),
+        (lambda: difficulty_weights([0.5], 2), "wanted: expected 0 to 1, got 2"),
+        (lambda: difficulty_weights([0.5], 0.5, width=-1), "width: expected 0 or more, got -1"),
+        (lambda: difficulty_weights([0.5], 0.5, exploration=2), "exploration: expected 0 to 1"),
+        (lambda: promotion_verdict(1, 2, threshold=2), "threshold: expected 0 to 1, got 2"),
+        (lambda: promotion_verdict(1, 2, num_looks=0), "num_looks: expected 1 or more, got 0"),
+        (
+            lambda: promotion_verdict(1, 2, confidence=0.5),
+            "confidence: expected above 0.5, below 1",
+        ),
+        (lambda: promotion_verdict(3, 2), "score: expected 0 to the finite number of games"),
         (lambda: Champion(best="a", look_every=0), "look_every: expected 1 to max_games=400"),
         (lambda: Champion(best="a", confidence=1), "confidence: expected above 0.5"),
         (lambda: Champion(best="a").challenge("a"), "name: expected another than the best"),

@@ -1,4 +1,4 @@
-"""Games side by side: whose move, who won, who is asked together; and the yardsticks."""
+"""Games side by side: whose move, who won, who is asked together; and the report."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from bray.games.learner import MOVE, Learner
 from bray.games.match import PolicyPlayer, openings, play
+from bray.games.recording_player import MOVE, RecordingPlayer
 from bray.games.tic_tac_toe_report import (
     PerfectPlayer,
     RandomPlayer,
@@ -142,7 +142,7 @@ def test_actions_are_legal_and_drawn_or_the_most_likely() -> None:
 
 def test_a_learner_writes_its_own_moves_down() -> None:
     model: Any = Network(list(range(9)))
-    learner = Learner(GAME, model, torch.Generator().manual_seed(0), 2)
+    learner = RecordingPlayer(GAME, model, torch.Generator().manual_seed(0), 2)
     players: Any = {"learner": learner, "first": First()}
     pairs = [("learner", "first"), ("first", "learner")]
     scores = asyncio.run(play(GAME, players, pairs))
