@@ -19,7 +19,7 @@ import numpy as np
 from bray.cli.launch import Launch
 from bray.cli.train import run_template
 from bray.registry import load
-from bray.retention import Keep
+from bray.retention import RetentionPolicy
 from bray.sources import demonstrations
 from bray.templates.template import GoalPart, Template
 from bray_core.config import with_overrides
@@ -93,7 +93,7 @@ def make(name: str) -> None:
         settings=config,
         seed=1,
         goal=goal,
-        keep=Keep(checkpoints=1, versions=2),
+        keep=RetentionPolicy(checkpoints=1, versions=2),
     )
     run_template(template, Launch(project=Path(), trial=name))
 

@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from bray.retention import RetentionPolicy
 from bray_core import protocols
 from bray_core import runtime as core_runtime
 from bray_core.errors import ClosedError
@@ -20,7 +21,6 @@ from bray_core.restart_limit import RestartLimit
 from bray_core.trials.experiment import Experiment
 
 if TYPE_CHECKING:
-    from bray.retention import Keep
     from bray_actor import GamecoreFleet, Interleaved, Runner
     from bray_buffer import BufferConfig, ReplayConfig
     from bray_model import ModelConfig
@@ -70,9 +70,9 @@ class Run:
         'demo'
     """
 
-    def __init__(self, launched: core_runtime.Runtime, keep: Keep | None = None) -> None:
+    def __init__(self, launched: core_runtime.Runtime, keep: RetentionPolicy | None = None) -> None:
         self._runtime = launched
-        self.keeps = keep
+        self.retention = keep
         """How much stays on disk; None leaves it to each model and trainer."""
         self.models: dict[str, Any] = {}
         """Those that `model` made, by name."""
@@ -83,7 +83,7 @@ class Run:
             self._open.callback(self._prune, keep)
         self._listeners: list[Listener] = []
 
-    def _prune(self, keep: Keep) -> None:
+    def _prune(self, keep: RetentionPolicy) -> None:
         if self.experiment.is_settled:  # a failed start leaves the trial as it was
             keep.apply(self.experiment.path)
 
@@ -110,7 +110,7 @@ class Run:
         """
         directory = self.experiment.models / name
         self._draw(name, module, example_inputs)
-        config = self.keeps.of_model(config) if self.keeps else config
+        config = self.retention.model_config(config) if self.retention else config
         if self.is_local:
             from bray_model import Model
 
@@ -198,7 +198,7 @@ class Run:
             num_workers: ranks that train together on Ray; a local run has one.
             num_gpus: GPUs that each rank's process claims from Ray, and then sees alone.
         """
-        factory = self.keeps.of_trainer(factory) if self.keeps else factory
+        factory = self.retention.trainer_factory(factory) if self.retention else factory
         if self.is_local:
             made = factory()
         else:
@@ -378,7 +378,7 @@ def init(
     runtime: Literal["local", "ray"] = "local",
     address: str | None = None,
     config: Mapping[str, Any] | None = None,
-    keep: Keep | None = None,
+    keep: RetentionPolicy | None = None,
     restarts: RestartLimit | None = None,
 ) -> Run:
     """Open a trial and start the runtime.

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from bray.best import offer_best
 from bray.checks import fraction, layers, not_negative, positive
 from bray.policies.networks import example_inputs, make_policy
-from bray.retention import offer_best
 from bray.run import Run
 from bray.sources import demonstrations
 from bray.sources.environments import Spaces

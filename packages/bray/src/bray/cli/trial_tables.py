@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bray.retention import Best
+from bray.best import BestVersion
 from bray_core.errors import CodecError
 from bray_core.files.json_file import finite
 from bray_core.metrics.recent_return import EPISODES, recent_return
@@ -129,7 +129,7 @@ def contents(trial: Trial) -> Table:
     try:
         for name, value in figures(trial).items():
             _add(table, name, _value(value))
-        best = Best.read(trial.path)
+        best = BestVersion.read(trial.path)
         if best is not None:
             mean = f"{best.evaluation_return:.6g}"
             _add(table, "best", f"version {best.version}: mean return {mean}")

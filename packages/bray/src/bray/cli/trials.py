@@ -173,7 +173,7 @@ def _prune_one(trial: Trial, keep: Any) -> None:
 
 def _keep(options: argparse.Namespace, trial: Trial) -> Any:
     """Return the trial's own retention with what the command line says."""
-    from bray.retention import Keep
+    from bray.retention import RetentionPolicy
     from bray_core.config import from_mapping
 
     settings = trial.config().get("keep") or {}
@@ -181,7 +181,7 @@ def _keep(options: argparse.Namespace, trial: Trial) -> Any:
         number = getattr(options, name)
         if number is not None:
             settings[name] = number
-    return from_mapping(settings, Keep, str(trial.path))
+    return from_mapping(settings, RetentionPolicy, str(trial.path))
 
 
 def _print(what: Any) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from bray.checks import positive
-from bray.retention import Keep
+from bray.retention import RetentionPolicy
 from bray_core.config import load_text, load_yaml, to_mapping
 from bray_core.errors import ConfigError
 from bray_core.settings.choice import closest
@@ -99,7 +99,7 @@ class Template:
     wire: Wire = field(default_factory=Wire)
     render: RenderPart = field(default_factory=RenderPart)
     goal: GoalPart = field(default_factory=GoalPart)
-    keep: Keep = field(default_factory=Keep)
+    keep: RetentionPolicy = field(default_factory=RetentionPolicy)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as the YAML file holds it, all settings written out."""

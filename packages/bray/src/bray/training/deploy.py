@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bray.retention import Best
+from bray.best import BestVersion
 from bray.run import Run
 from bray_model import ExportReport
 
@@ -29,7 +29,7 @@ def export_best(run: Run, recipe: str) -> ExportReport | None:
     if name is None:
         return None
     model = run.models[name]
-    best = Best.read(run.experiment.path)
+    best = BestVersion.read(run.experiment.path)
     version = model.version if best is None else best.version
     folder = run.experiment.models / name / "onnx" / str(version)
     actor = _actor(model) if answers_gamecores(recipe) else None

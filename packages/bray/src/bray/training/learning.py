@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bray.retention import offer_best
+from bray.best import offer_best
 from bray.run import Run
 from bray.templates.template import GoalPart
 from bray.training.progress import display

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from bray.retention import offer_best
+from bray.best import offer_best
 from bray.run import ActorFactory, Run
 from bray.sources.environments import Spaces
 from bray.templates.template import Template
