@@ -71,7 +71,7 @@ def open_pool(run: bray.Run, options: argparse.Namespace) -> tuple[Any, VersionP
         folder = run.experiment.models / "policy"
         model = RemoteModel("policy", module, example, config=config, directory=folder,
                             placement="workers", num_workers=options.workers)  # fmt: skip
-        run.keep(model)
+        run.close_with(model)
     return model, VersionPool(model, run.experiment.path / "league.json")
 
 

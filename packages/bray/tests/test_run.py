@@ -93,12 +93,12 @@ def test_what_ends_a_run_is_not_hidden_by_what_fails_then(tmp_path: Path) -> Non
             raise RuntimeError("cannot be closed")
 
     failed = bray.init(tmp_path, "trial")
-    failed.keep(Component())
+    failed.close_with(Component())
     why = ValueError("why it ends")
     failed.close(why)
     assert "RuntimeError: cannot be closed" in why.__notes__[0]
     finished = bray.init(tmp_path, "trial")
-    finished.keep(Component())
+    finished.close_with(Component())
     with pytest.raises(RuntimeError, match="cannot be closed"):
         finished.close()
 

@@ -13,6 +13,7 @@ from bray.run import Run
 from bray_core.errors import CodecError, FormatError
 from bray_core.files.json_file import read_object
 from bray_core.files.saved_format import check_format
+from bray_core.protocols import ModelProtocol
 from bray_core.trials.experiment import write_atomic
 
 _FILE = "best.json"
@@ -20,10 +21,10 @@ _FORMAT = 1
 """Format number of `best.json`; format 0 is the same without the number."""
 
 
-class VersionPins(Protocol):
-    """What a model has that can pin its versions, such as `Model` and `RemoteModel`."""
+class PinsVersions(Protocol):
+    """A model that can pin its versions: `Model` and `RemoteModel`."""
 
-    def pin(self, version: int, pinned: bool = True) -> object:
+    def pin(self, version: int, *, pinned: bool = True) -> None:
         """Keep a version on disk whatever the retention says, or no longer."""
         ...
 
@@ -58,7 +59,7 @@ class BestVersion:
         except ValueError as error:
             raise CodecError(f"{path}: not a best version: {error}: delete it") from error
 
-    def offer(self, trial: Path, model: VersionPins) -> bool:
+    def offer(self, trial: Path, model: PinsVersions) -> bool:
         """Pin this version in place of the best one so far, if it is better; return whether.
 
         Args:
@@ -77,8 +78,19 @@ class BestVersion:
         return True
 
 
+def saved_version(model: ModelProtocol) -> int:
+    """Write a model's current version to disk and return its number.
+
+    Args:
+        model: made by `Run.model`, so that it has a folder.
+    """
+    path = model.checkpoint()
+    assert path is not None, "a model of a run has a folder"
+    return int(path.stem)
+
+
 def offer_best(
-    run: Run, model: VersionPins, version: int, evaluation_return: float, frames: int
+    run: Run, model: PinsVersions, version: int, evaluation_return: float, frames: int
 ) -> None:
     """Pin a version if no evaluation of the trial was better, unless the run keeps no best one.
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from bray.best import offer_best
+from bray.best import offer_best, saved_version
 from bray.checks import fraction, layers, not_negative, positive
 from bray.goal import Goal, Outcome, conclude
 from bray.policies.networks import example_inputs, make_policy
@@ -134,7 +134,7 @@ def train(
             while not trainer.wait(_POLL_S):
                 check_interrupted()
             figures = trainer.progress()
-            version = int(model.checkpoint().stem)
+            version = saved_version(model)
             returns = evaluate_latest(model, module, example, task, goal, seed=seed)
             mean, steps = float(np.mean(returns)), figures["steps"]
             offer_best(run, model, version, mean, frames=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from functools import partial
 from typing import Any
 
@@ -13,10 +14,13 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_leaves
 
 from bray_core import nested
+from bray_core.metrics.sinks import Sinks
 from bray_core.metrics.tensorboard import Node
 from bray_core.nested import Nested
 
 _MAX_NODES = 2000
+
+logger = logging.getLogger(__name__)
 
 
 def graph(name: str, module: nn.Module, example_inputs: Nested) -> list[Node]:
@@ -46,6 +50,23 @@ def graph(name: str, module: nn.Module, example_inputs: Nested) -> list[Node]:
     with torch.no_grad(), torch.random.fork_rng(devices=[]), trace:
         copied(*tensors)
     return trace.nodes
+
+
+def draw_graph(sinks: Sinks, name: str, module: nn.Module, example_inputs: Nested) -> None:
+    """Let TensorBoard show what a model computes; a network that cannot be drawn is logged.
+
+    Args:
+        sinks: where the launch's metrics are written.
+        name: name of the model.
+        module: the network.
+        example_inputs: nested arrays with a batch dimension; a tuple of several arguments.
+    """
+    try:
+        nodes = graph(name, module, example_inputs)
+    except Exception as error:  # noqa: BLE001  the model itself will say what is wrong with it
+        logger.info("model %s: its graph cannot be drawn: %s", name, error)
+    else:
+        sinks.graph(nodes)
 
 
 class _Trace(TorchFunctionMode):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bray.best import offer_best
+from bray.best import offer_best, saved_version
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
 from bray.training.progress import display
@@ -150,7 +150,7 @@ class Learning:
 
     def _outcome(self) -> Outcome:
         self._evaluated_at = self._frames
-        version = int(self._model.checkpoint().stem)
+        version = saved_version(self._model)
         mean = float(np.mean(self._evaluate()))
         offer_best(self._run, self._model, version, mean, self._frames)
         self._view.say(f"evaluation at {self._frames:,} frames: mean return {mean:.2f}")

@@ -10,9 +10,10 @@ from functools import partial
 import numpy as np
 import torch
 
-from bray.best import offer_best
+from bray.best import offer_best, saved_version
+from bray.components import ActorFactory
 from bray.goal import Outcome, conclude
-from bray.run import ActorFactory, Run
+from bray.run import Run
 from bray.sources.environments import Spaces
 from bray.templates.template import Template
 from bray.training import wire
@@ -116,7 +117,7 @@ class Loop:
         while True:
             self._train_until_pause(started, frames_before)
             progress = self._trainer.progress()
-            version = int(self._model.checkpoint().stem)
+            version = saved_version(self._model)
             returns = self._evaluate()
             mean = float(np.mean(returns))
             offer_best(self._run, self._model, version, mean, int(progress["frames"]))
