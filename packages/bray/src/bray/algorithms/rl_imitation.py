@@ -18,7 +18,7 @@ from torch import Tensor
 from bray.algorithms import bc, ppo
 from bray.checks import not_negative, positive
 from bray.goal import Goal, Outcome
-from bray.policies.networks import Policy, make_policy
+from bray.policies.networks import VectorPolicy, make_policy
 from bray.run import Run
 from bray.sources import demonstrations
 from bray.sources.environments import Spaces
@@ -139,7 +139,7 @@ def train(
     config = config or Config()
     spaces = Spaces.of(task)
     module = make_policy(spaces, config.hidden, 0, seed)
-    assert isinstance(module, Policy)  # one without memory
+    assert isinstance(module, VectorPolicy)  # one without memory
     cloning = bc.Config(
         demonstrations=config.demonstrations,
         learning_rate=config.learning_rate,

@@ -27,7 +27,7 @@ from bray_core.errors import ConfigError
 from bray_core.nested import ArraySpec, Nested
 
 
-class Actions(nn.Module):
+class ActionHead(nn.Module):
     """Turns a last layer's numbers into an action distribution's parameters.
 
     Discrete actions have `logits [A]`, MultiDiscrete a list of `logits [A_k]`, a Box of one
@@ -77,14 +77,14 @@ class Actions(nn.Module):
             self.log_std.add_(math.log(temperature) / 2)
 
 
-class Policy(nn.Module):
+class VectorPolicy(nn.Module):
     """Two perceptrons side by side: the policy and the value function."""
 
     state_size = 0
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int]) -> None:
         super().__init__()
-        self.actions = Actions(spaces)
+        self.actions = ActionHead(spaces)
         size = _checked_size(spaces, self.actions)
         # A policy that begins nearly uniform explores (Andrychowicz et al. 2021, §3.2).
         self.policy = mlp([size, *hidden, self.actions.num_numbers], output_gain=0.01)
@@ -108,7 +108,7 @@ class ImagePolicy(nn.Module):
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int]) -> None:
         super().__init__()
-        self.actions = Actions(spaces)
+        self.actions = ActionHead(spaces)
         self.encoder = _image_encoder(spaces, hidden)
         self.policy = orthogonal_(nn.Linear(hidden[-1], self.actions.num_numbers), 0.01)
         self.value = orthogonal_(nn.Linear(hidden[-1], 1), 1.0)
@@ -129,7 +129,7 @@ class RecurrentPolicy(nn.Module):
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int], memory_size: int) -> None:
         super().__init__()
-        self.actions = Actions(spaces)
+        self.actions = ActionHead(spaces)
         self.is_image = spaces.is_image
         if self.is_image:
             self.encoder: nn.Sequential = _image_encoder(spaces, hidden)
@@ -169,7 +169,7 @@ class RecurrentPolicy(nn.Module):
         return self.encoder(x), mask
 
 
-AnyPolicy: TypeAlias = Policy | ImagePolicy | RecurrentPolicy
+AnyPolicy: TypeAlias = VectorPolicy | ImagePolicy | RecurrentPolicy
 
 
 def make_policy(spaces: Spaces, hidden: Sequence[int], memory_size: int, seed: int) -> AnyPolicy:
@@ -188,7 +188,7 @@ def make_policy(spaces: Spaces, hidden: Sequence[int], memory_size: int, seed: i
         torch.manual_seed(seed)
         if memory_size:
             return RecurrentPolicy(spaces, hidden, memory_size)
-        return ImagePolicy(spaces, hidden) if spaces.is_image else Policy(spaces, hidden)
+        return ImagePolicy(spaces, hidden) if spaces.is_image else VectorPolicy(spaces, hidden)
 
 
 def example_inputs(spaces: Spaces, state_size: int) -> Nested:
@@ -216,7 +216,7 @@ def _image_encoder(spaces: Spaces, hidden: Sequence[int]) -> NatureEncoder:
     return NatureEncoder(int(shape[0]), hidden[0])
 
 
-def _checked_size(spaces: Spaces, actions: Actions) -> int:
+def _checked_size(spaces: Spaces, actions: ActionHead) -> int:
     """Return D of the observation's vector."""
     spec = spaces.observation
     if isinstance(spec, dict) and set(spec) == {"observation", "action_mask"}:

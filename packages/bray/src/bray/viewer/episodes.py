@@ -1,4 +1,4 @@
-"""Recorded episodes of a trial: pages of them, and one with what its bodies hold."""
+"""The recorded episodes of a trial: pages of summaries, and each step with its content."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
-from bray.viewer.bodies import decoded, reward_of
+from bray.viewer.request_bodies import decode_body, reward_of
 from bray.viewer.trial_file import entries, opener_of
 from bray_actor.recording import (
     SUFFIX,
@@ -23,32 +23,32 @@ from bray_core.errors import NotFoundError
 
 _MAX_SUMMARY_BYTES = 1024 * 1024
 _SUMMARY = {"max_bytes": 4 * 1024 * 1024, "max_requests": 10_000}
-"""Longer episodes are summed up only when they are opened."""
+"""Limits of an episode that the list sums up; a longer one is summed up when it is opened."""
 _MAX_STEPS = 100_000
-"""Longer episodes are not shown."""
+"""Requests of an episode that is shown; a longer one is not."""
 _MAX_KEPT_BYTES = 128 * 1024 * 1024
-"""Size of all episodes that stay open; the one that was opened last stays in any case."""
+"""Size of all episodes that stay in memory; the one opened last stays in any case."""
 _KEPT = 8
-"""Episodes that stay open; of summaries a thousand times as many."""
+"""Number of episodes that stay in memory, and a thousand times as many summaries."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One request of an episode: what a render function is given."""
+class EpisodeStep:
+    """One request of an episode: the argument of a render function."""
 
     index: int
-    """Of the request in the episode."""
+    """Number of the request in the episode, from 0."""
     kind: str
     """`start`, `tick` or `end`."""
     at_s: float
-    """Since the session began."""
+    """Seconds since the session began."""
     body: Any
-    """What the gamecore sent: nested arrays if it is bray's codec, what JSON holds, text, bytes."""
+    """What the gamecore sent: nested arrays of bray's codec, the content of JSON, text or bytes."""
     reply: Any
-    """What it was answered, likewise; None: it failed."""
+    """What the actor answered, in the same forms; None: the request failed."""
 
 
-class StepsOnDemand(Sequence[Step]):
+class StepsOnDemand(Sequence[EpisodeStep]):
     """The steps of an episode; each is decoded when it is asked for."""
 
     def __init__(self, requests: Sequence[RecordedRequest]) -> None:
@@ -60,21 +60,21 @@ class StepsOnDemand(Sequence[Step]):
         return len(self._requests)
 
     @overload
-    def __getitem__(self, index: int) -> Step: ...
+    def __getitem__(self, index: int) -> EpisodeStep: ...
 
     @overload
     def __getitem__(self, index: slice) -> StepsOnDemand: ...
 
-    def __getitem__(self, index: int | slice) -> Step | StepsOnDemand:
+    def __getitem__(self, index: int | slice) -> EpisodeStep | StepsOnDemand:
         if isinstance(index, slice):
             return StepsOnDemand(self._requests[index])
         request = self._requests[index]
-        reply = None if request.reply is None else decoded(request.reply)
+        reply = None if request.reply is None else decode_body(request.reply)
         number = range(len(self._requests))[index]
-        return Step(number, request.kind, request.at_s, decoded(request.body), reply)
+        return EpisodeStep(number, request.kind, request.at_s, decode_body(request.body), reply)
 
     def describe(self) -> dict[str, Any]:
-        """Return kind, time and reward of each step."""
+        """Return the kind, time and reward of each step."""
         return {
             "kinds": [request.kind for request in self._requests],
             "at_s": [round(request.at_s, 4) for request in self._requests],
@@ -82,7 +82,7 @@ class StepsOnDemand(Sequence[Step]):
         }
 
 
-class Episodes:
+class RecordedEpisodes:
     """The episodes of one project's trials. Thread-safe."""
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ class Episodes:
                 raise NotFoundError(f"episode: {path.name} was deleted meanwhile") from error
 
     def describe(self, trial: Path, name: str) -> dict[str, Any]:
-        """Return an episode's summary, and kind, time and reward of each step."""
+        """Return an episode's summary, and the kind, time and reward of each step."""
         steps = self.steps(trial, name)
         return {**self._head(trial, name), **steps.describe()}
 

@@ -1,4 +1,4 @@
-"""`bray.log` from its end: the newest records of a level, however long the file has grown."""
+"""Records of `bray.log` from its end: the newest of a level, however long the file has grown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _NUMBERS = {level.encode(): number for number, level in enumerate(LEVELS)}
 _BLOCK_BYTES = 64 * 1024
 _MAX_SCAN_BYTES = 4 * 1024 * 1024
-"""Looked through for one answer; the next one goes on from there."""
+"""Bytes that one answer looks through; the next answer goes on from there."""
 _MAX_TEXT = 8 * 1024
 _MAX_PAGE_TEXT = 1024 * 1024
 """Characters of all records of one answer."""
@@ -29,10 +29,10 @@ def before(trial: Path, *, level: str, limit: int, end: int | None = None) -> di
     """Return the newest records of a level or above that begin before a byte of the file.
 
     Args:
-        trial: its folder.
-        level: of `LEVELS`.
-        limit: records at most.
-        end: byte; None: the file's end.
+        trial: folder of the trial.
+        level: one of `LEVELS`.
+        limit: greatest number of records.
+        end: byte of the file before which a record begins; None: the file's end.
 
     Returns:
         `{"records": [{at, level, component, name, text}], "start", "end"}`, the oldest first.
@@ -60,9 +60,9 @@ def before(trial: Path, *, level: str, limit: int, end: int | None = None) -> di
 
 
 def after(trial: Path, *, level: str, limit: int, start: int) -> dict[str, Any]:
-    """Return what was written since byte `start`; of much, the newest. As `before`.
+    """Return the newest records that were written since byte `start`, in the form of `before`.
 
-    A file that has become shorter is another one: it is read from its end.
+    A file that has become shorter is another one, and is read from its end.
     """
     try:
         with open_file(trial, trial / FILE) as file:
@@ -89,7 +89,7 @@ def _last_newline(file: BinaryIO) -> int:
 def _records(data: bytes, start: int, level: str) -> Iterator[dict[str, Any]]:
     """Yield the records of a level or above.
 
-    A line without a head belongs to the one before, such as a traceback.
+    A line without a head, such as one of a traceback, belongs to the record before.
     """
     heads = list(_HEAD.finditer(data))
     ends = [*(head.start() for head in heads), len(data)][1:]
@@ -102,7 +102,7 @@ def _records(data: bytes, start: int, level: str) -> Iterator[dict[str, Any]]:
 
 
 def _newest(found: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
-    """Return the newest records that one answer holds, one at least where there is one."""
+    """Return the newest records that fit into one answer: at least one, where there is any."""
     shown: list[dict[str, Any]] = []
     left = _MAX_PAGE_TEXT
     for record in reversed(found[-limit:]):

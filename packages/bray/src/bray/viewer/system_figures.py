@@ -9,21 +9,21 @@ from typing import Any, Literal
 from bray_core.metrics.json_lines import Row
 
 WINDOW_S = 20.0
-"""Over which rates are taken."""
+"""Length of time over which rates are taken."""
 _WAITS = 0.2
-"""Of the trainer's time: from here on playing limits the run."""
+"""Share of its time that the trainer waits, from which playing limits the run."""
 _BUSY = 0.5
-"""Of the model's time: from here on it is named."""
+"""Share of its time that the model computes, from which it is named as the limit."""
 
 _RETURN = "actor/episode_return"
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of a part, or what is written at an arrow."""
+    """One line in the box of a part, or at an arrow between two."""
 
     part: str
-    """A part, or `from-to` of an arrow."""
+    """Name of a part, or `from-to` of an arrow."""
     words: str
     metric: str
     kind: Literal["value", "rate", "total"]
@@ -63,19 +63,19 @@ FIGURES = (
 )
 
 
-def figures(
+def system_figures(
     rows: Sequence[Row], capacity: float | None, mean_return: float | None = None
 ) -> dict[str, Any]:
-    """Return what the picture of the running system shows.
+    """Return the figures in the picture of the running system.
 
     Args:
         rows: the last lines of one launch, the oldest first.
-        capacity: of the buffer, segments; None: unknown.
+        capacity: number of segments that the buffer holds; None: unknown.
         mean_return: mean return of the last episodes, in place of that of the last second.
 
     Returns:
         `{"figures": [{part, words, value, unit}], "shares": {name: 0 to 1}, "limit": {part, words},
-        "at_s"}`: what was never recorded is left out.
+        "at_s"}`. A figure that was never recorded is left out.
     """
     values, rates = _values(rows), _rates(rows)
     if mean_return is not None:
@@ -127,7 +127,7 @@ def _rates(rows: Sequence[Row]) -> dict[str, float]:
 def _shares(
     values: Mapping[str, float], rates: Mapping[str, float], capacity: float | None
 ) -> dict[str, float]:
-    """Return what share of its time a part works, and how full the buffer is, 0 to 1."""
+    """Return the share of its time that each part works, and how full the buffer is, 0 to 1."""
     shares = {
         f"{part} busy": values[f"{part}/utilisation"]
         for part in ("actor", "model", "trainer")
@@ -148,7 +148,7 @@ def _shares(
 def _limit(
     values: Mapping[str, float], rates: Mapping[str, float], shares: Mapping[str, float]
 ) -> dict[str, str | None]:
-    """Say which part the others wait for, from who waits and where the queue stands."""
+    """Say which part limits the run: the one that the others wait for."""
     busy = shares.get("trainer busy")
     if busy is None:
         return {"part": None, "words": "Too few figures yet to say what limits this run."}
@@ -166,7 +166,7 @@ def _limit(
 
 
 def _slow_player(waits: str, shares: Mapping[str, float]) -> dict[str, str | None]:
-    """Say what playing waits for, where the trainer waits for playing."""
+    """Say what slows playing down, where the trainer waits for it."""
     model, actor = shares.get("model busy", 0.0), shares.get("actor busy", 0.0)
     if model >= max(_BUSY, actor):
         words = f"{waits}, and the model computes {model:.0%} of the time: forwards limit."

@@ -1,4 +1,4 @@
-"""Template files of one folder: listed, opened and saved. No other file is ever touched."""
+"""The template files of one folder: listed, opened and saved. No other file is ever touched."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,94}\.yaml")
 _MAX_LISTED = 500
 
 
-class Drafts:
+class TemplateFiles:
     """The YAML files of a folder. Thread-safe.
 
     Args:
-        folder: of the files; those below it are not looked at.
+        folder: folder of the files; folders below it are not looked at.
 
     Raises:
         NotFoundError: there is no such folder.
@@ -45,8 +45,8 @@ class Drafts:
         """Return a file's `{"name", "text", "stamp"}`; the stamp is for `save`.
 
         Raises:
-            ConfigError: it is no name of a YAML file, or the file is no text, or too long.
-            NotFoundError: there is none of that name.
+            ConfigError: the name is none of a YAML file, or the file is no text, or too long.
+            NotFoundError: there is no file of that name.
         """
         path = self.path(name)
         try:
@@ -64,14 +64,14 @@ class Drafts:
         """Write a valid template, whole or not at all; return it as `open` does.
 
         Args:
-            name: of the file.
-            text: its content.
-            stamp: of the file as it was opened; None: there was none.
+            name: name of the file.
+            text: content of the file.
+            stamp: stamp of the file as it was opened; None for a new file.
 
         Raises:
-            ConfigError: it is no name of a YAML file, or the text is too long.
-            SettingsError: the text is no valid template; says all.
-            AlreadyExistsError: the file was changed or made since.
+            ConfigError: the name is none of a YAML file, or the text is too long.
+            SettingsError: the text is no valid template; names every problem.
+            AlreadyExistsError: the file was changed or made since it was opened.
         """
         path, data = self.path(name), text.encode()
         if len(data) > MAX_BYTES:
@@ -91,7 +91,7 @@ class Drafts:
         """Return a file's path.
 
         Raises:
-            ConfigError: it is no name of a YAML file.
+            ConfigError: the name is none of a YAML file.
         """
         if not _NAME.fullmatch(name):
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""A template as text and as settings, in step: what the builder's form and its YAML show."""
+"""A template as YAML text and as settings, for the two sides of the builder: text and form."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from bray_core.errors import ConfigError, SettingsError
 from bray_core.settings.settings_tree import Value, parse, unwrap
 
 SOURCE = "template"
-"""What a problem's place begins with."""
+"""Name of the text in the places of problems."""
 
 
-def look(text: str) -> dict[str, Any]:
-    """Return what a template's text says, and all that is wrong with it.
+def inspect_template(text: str) -> dict[str, Any]:
+    """Return the settings in a template's text, and everything that is wrong with it.
 
     Returns:
         `{"text", "settings", "form", "problems"}`. `settings` is None where the text is no YAML of
-        settings; `form` is recipe and task whose settings it has, None where it has no recipe;
+        settings; `form` is the recipe and task whose settings it has, None where it has no recipe;
         each problem is `{"key", "line", "text"}`.
     """
     problems: list[dict[str, Any]] = []
@@ -43,30 +43,32 @@ def look(text: str) -> dict[str, Any]:
     return {"text": text, "settings": settings, "form": _form(settings), "problems": problems}
 
 
-def written(settings: Mapping[str, Any], before: str) -> str:
+def template_yaml(settings: Mapping[str, Any], before: str) -> str:
     """Return settings as YAML, without those that are the default anyway.
 
     Args:
-        settings: as `look` returns them.
-        before: the text until now, whose first lines of comments stay.
+        settings: the settings that `inspect_template` returns.
+        before: the text until now; its comments before the first setting stay.
     """
     head = re.match(r"(?:#[^\n]*\n|[ \t]*\n)*", before)
     try:
-        body = yaml.dump(thin(settings), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+        body = yaml.dump(
+            without_defaults(settings), Dumper=_Dumper, sort_keys=False, allow_unicode=True
+        )
     except RecursionError:
         raise ConfigError("settings: nested too deeply") from None
     return (head[0] if head else "") + body
 
 
-def thin(settings: Mapping[str, Any]) -> dict[str, Any]:
+def without_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings without those that are the default, in the order of the schema."""
     try:
-        return _thin(settings, chosen_schema(settings))
+        return _without_defaults(settings, chosen_schema(settings))
     except ConfigError:  # no recipe: then there are no defaults
         return dict(settings)
 
 
-def _thin(settings: Mapping[str, Any], schema: type[Any]) -> dict[str, Any]:
+def _without_defaults(settings: Mapping[str, Any], schema: type[Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     hints = typing.get_type_hints(schema)
     for field in fields(schema):
@@ -74,7 +76,7 @@ def _thin(settings: Mapping[str, Any], schema: type[Any]) -> dict[str, Any]:
             continue
         value, hint = settings[field.name], hints[field.name]
         if is_dataclass(hint) and isinstance(value, Mapping | None):
-            if below := _thin(value or {}, typing.cast(type[Any], hint)):
+            if below := _without_defaults(value or {}, typing.cast(type[Any], hint)):
                 kept[field.name] = below
             continue
         value = _number(value) if hint is float else value
@@ -85,7 +87,7 @@ def _thin(settings: Mapping[str, Any], schema: type[Any]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> Any:
-    """Return what YAML 1.1 reads as a string, such as `1e-3`, as the number that is meant."""
+    """Return the number that a text such as `1e-3` means: YAML 1.1 reads it as a string."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
