@@ -139,24 +139,24 @@ def figure(found: dict[str, Any], part: str, words: str) -> float:
 
 
 def test_rates_are_taken_over_the_last_seconds() -> None:
-    found = system_figures.system_figures(
+    found = system_figures.figures(
         [row(0, actor__steps=0), row(100, actor__steps=1000), row(130, actor__steps=1600)], None
     )
     assert figure(found, "gamecore-actor", "ticks") == pytest.approx(20.0)  # 600 in 30 s
     assert found["at_s"] == 130
-    assert system_figures.system_figures([], None)["figures"] == []
+    assert system_figures.figures([], None)["figures"] == []
 
 
 def test_what_was_never_counted_is_not_shown_and_losses_are() -> None:
-    found = system_figures.system_figures([row(0, trainer__restarts=0, gamecore__restarts=2)], None)
+    found = system_figures.figures([row(0, trainer__restarts=0, gamecore__restarts=2)], None)
     assert [f["part"] for f in found["figures"]] == ["gamecore"]
 
 
 def limit(capacity: float | None = None, **values: float) -> tuple[str | None, str]:
     changed = {name: 0.0 for name in values if name.endswith(("steps", "dropped_segments"))}
-    found = system_figures.system_figures(
-        [row(0, **{**values, **changed}), row(10, **values)], capacity
-    )["limit"]
+    found = system_figures.figures([row(0, **{**values, **changed}), row(10, **values)], capacity)[
+        "limit"
+    ]
     return found["part"], found["words"]
 
 
@@ -190,10 +190,10 @@ def test_who_waits_tells_what_limits_the_run() -> None:
 
 
 def test_shares_are_between_nothing_and_all() -> None:
-    found = system_figures.system_figures([row(0, buffer__queued_segments=48.0)], 64.0)
+    found = system_figures.figures([row(0, buffer__queued_segments=48.0)], 64.0)
     assert found["shares"] == {"buffer full": 0.75}
     assert (
-        system_figures.system_figures([row(0, buffer__queued_segments=90.0)], 64.0)["shares"][
+        system_figures.figures([row(0, buffer__queued_segments=90.0)], 64.0)["shares"][
             "buffer full"
         ]
         == 1

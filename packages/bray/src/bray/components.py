@@ -58,7 +58,7 @@ class Components:
 
     Args:
         launched: the trial that is open, and where its components run.
-        retention: how much of the trial stays on disk; None leaves it to each model and trainer.
+        retention: policy of what stays on disk; None leaves it to each model and trainer.
     """
 
     def __init__(self, launched: Runtime, retention: RetentionPolicy | None = None) -> None:

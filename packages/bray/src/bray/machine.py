@@ -1,4 +1,4 @@
-"""What this machine has, for choices that nobody made."""
+"""Properties of this machine, for settings that nobody chose."""
 
 from __future__ import annotations
 

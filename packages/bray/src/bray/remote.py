@@ -32,9 +32,9 @@ class RemoteWorkers:
     again. In a cluster they are shared out over its nodes by their CPUs.
 
     Args:
-        name: of the pool.
-        factory: makes the instance of a worker, in its process.
-        num_workers: how many.
+        name: name of the pool of workers.
+        factory: makes the instance whose methods are called, in the worker's process.
+        num_workers: number of workers.
     """
 
     def __init__(self, name: str, factory: Callable[[], Any], num_workers: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""What a replay holds, on disk: saved when a run is closed, restored by the trial's next one."""
+"""The content of a replay on disk: saved when a run is closed, restored by the trial's next run."""
 
 from __future__ import annotations
 

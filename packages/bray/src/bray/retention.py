@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetentionPolicy:
-    """What stays of a trial; models' pinned versions and frozen players stay in any case.
+    """How much of a trial stays on disk. Pinned versions and frozen players always stay.
 
     Each number trades disk for history. A checkpoint holds the optimizer's state too: about three
     times the size of a version.

@@ -137,8 +137,9 @@ def init(
         address: address of a running Ray cluster; by default one is started on this machine.
         config: written to the trial's `config.yaml` once the launch goes on: with the first replay
             that a trainer is done with, the first `Run.report`, or a `close` without an error.
-        keep: how much of the trial stays on disk; None leaves it to each model and trainer.
-        restarts: how often a worker on Ray may die before the run ends; None takes the default.
+        keep: policy of what stays on disk; None leaves it to each model and trainer.
+        restarts: limit of how often workers on Ray may die before the run ends; None takes the
+            default.
 
     Raises:
         ConfigError: the trial's name or the runtime is not valid.

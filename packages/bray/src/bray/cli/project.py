@@ -1,4 +1,4 @@
-"""`bray new`: a folder with a template, tests of its own, and what it needs to run at once."""
+"""`bray new`: makes a folder with a template and its test, which runs at once."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _SHORT = {
     "selfplay": ("goal.max_frames=512", "trainer.rating_games=2"),
     "alphazero": ("goal.max_frames=1024",),
 }
-"""What makes a run of seconds; for all others see `short`."""
+"""Overrides that make a run of seconds, by recipe; `short` has those of all others."""
 
 
 def short(recipe: str) -> list[str]:
-    """Return overrides with which a recipe runs for seconds and says that all went well."""
+    """Return overrides with which a recipe runs for seconds and then reports success."""
     return [*_ALWAYS, *_SHORT.get(recipe, ("goal.max_frames=2048",))]
 
 
@@ -39,12 +39,12 @@ def make_project(folder: Path, template: str) -> Path:
     """Make a project and return its YAML file.
 
     Args:
-        folder: to make.
-        template: a template's name, or the path of one.
+        folder: folder of the project; must not exist yet.
+        template: name of a template that ships with bray, or path of a YAML file.
 
     Raises:
         ConfigError: the template or the folder's name is not valid.
-        AlreadyExistsError: the folder is there.
+        AlreadyExistsError: the folder exists.
     """
     check_name(folder.name)
     settings = load(template)

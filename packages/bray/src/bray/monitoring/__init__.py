@@ -1,4 +1,4 @@
-"""What Prometheus and Grafana need to watch runs and servers: written by `bray monitoring`."""
+"""Configuration of Prometheus and Grafana for runs and servers: `bray monitoring` writes it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from bray_core.errors import AlreadyExistsError, ConfigError
 
 FILES = ("prometheus.yml", "dashboard.json")
 TARGETS = ("127.0.0.1:9464", "127.0.0.1:7380")
-"""A run of `bray train --metrics-port 9464`, and `bray serve`."""
+"""Addresses of a run of `bray train --metrics-port 9464`, and of `bray serve`."""
 
 _TARGET = re.compile(r"[A-Za-z0-9.:_\[\]-]+:[0-9]{1,5}")
 
 
 def write(folder: Path, targets: Sequence[str] = TARGETS) -> list[Path]:
-    """Write the configuration of Prometheus and the dashboard; return where they are.
+    """Write the configuration of Prometheus and the dashboard of Grafana; return their paths.
 
     Args:
-        folder: made if it is absent.
-        targets: `host:port` of each run and server.
+        folder: folder of the files, made if it is absent.
+        targets: address `host:port` of each run and server.
 
     Raises:
-        ConfigError: a target is none.
+        ConfigError: a target is no `host:port`.
         AlreadyExistsError: one of the files is there already.
     """
     for target in targets:

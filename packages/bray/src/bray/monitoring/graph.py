@@ -1,4 +1,4 @@
-"""What a network computes, as TensorBoard's graph: torch's own calls in one forward, by module."""
+"""A network as TensorBoard's graph: torch's own calls in one forward, grouped by module."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def graph(name: str, module: nn.Module, example_inputs: Nested) -> list[Node]:
     """Run one forward of a copy and return its operations.
 
     Args:
-        name: goes before the name of each node.
-        module: stays as it is, and so do torch's random numbers.
+        name: prefix of each node's name.
+        module: the network; it stays as it is, and so do torch's random numbers.
         example_inputs: nested arrays; a tuple of several arguments.
 
     Raises:
-        Exception: what the forward fails with.
+        Exception: the forward failed.
     """
     copied = copy.deepcopy(module).eval()
     device = next((p.device for p in copied.parameters()), torch.device("cpu"))
@@ -70,7 +70,7 @@ def draw_graph(sinks: Sinks, name: str, module: nn.Module, example_inputs: Neste
 
 
 class _Trace(TorchFunctionMode):
-    """Takes down each call, and which calls made the tensors that it was given."""
+    """Notes each call of torch, and which calls made the tensors that it was given."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -78,18 +78,18 @@ class _Trace(TorchFunctionMode):
         self._scopes = [name]
         self._made: dict[int, str] = {}
         self._kept: list[Tensor] = []
-        """An id is a tensor's own as long as it lives."""
+        """Tensors kept alive, because a dead tensor's id may become another's."""
 
     def enter(self, scope: str, *_: Any) -> None:
         """A module's forward begins."""
         self._scopes.append(scope)
 
     def leave(self, *_: Any) -> None:
-        """It ends."""
+        """A module's forward ends."""
         self._scopes.pop()
 
     def name(self, tensor: Tensor, name: str, operation: str, inputs: tuple[str, ...]) -> None:
-        """Take down what made a tensor."""
+        """Add a node, the operation that made a tensor."""
         self._made[id(tensor)] = name
         self._kept.append(tensor)
         self.nodes.append(Node(name, operation, inputs))

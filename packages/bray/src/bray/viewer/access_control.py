@@ -56,14 +56,14 @@ class AccessControl:
 
     async def ask(self, request: web.Request) -> web.StreamResponse:
         """Show the form that asks for the token."""
-        return self._ask("Whoever started this page has set a token.", 200)
+        return self._ask("This page needs a token: ask who started it.", 200)
 
     async def login(self, request: web.Request) -> web.StreamResponse:
         """Check the token that the form sent, and set the cookie."""
         form = parse_qs((await request.read()).decode(errors="replace"), max_num_fields=_MAX_FIELDS)
         token = form.get("token", [""])[0]
         if not self._tokens.accept(token[:_MAX_TOKEN].encode(errors="replace")):
-            return self._ask("That is not the token.", 401)
+            return self._ask("Wrong token.", 401)
         response = web.Response(status=303, headers={"Location": "/"})
         response.set_cookie(_COOKIE, self._proof, httponly=True, samesite="Strict", path="/")
         return response

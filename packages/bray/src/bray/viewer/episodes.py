@@ -43,9 +43,9 @@ class EpisodeStep:
     at_s: float
     """Seconds since the session began."""
     body: Any
-    """What the gamecore sent: nested arrays of bray's codec, the content of JSON, text or bytes."""
+    """Content of the request: nested arrays of bray's codec, the content of JSON, text or bytes."""
     reply: Any
-    """What the actor answered, in the same forms; None: the request failed."""
+    """Content of the reply, in the same forms; None: the request failed."""
 
 
 class StepsOnDemand(Sequence[EpisodeStep]):

@@ -286,7 +286,7 @@ def _curve(curve: Curve, weight: float, points: int, span: tuple[float, float]) 
 def _loop(trial: Path) -> dict[str, Any]:
     found = tail(trial)
     mean = project.mean_return(trial, project.newest_values(found))
-    return system_figures.system_figures(found, _capacity(trial), mean)
+    return system_figures.figures(found, _capacity(trial), mean)
 
 
 def _capacity(trial: Path) -> float | None:

@@ -43,7 +43,7 @@ def load_render(name: str) -> RenderFunction:
     """Import a render function, `module:function`; modules of the working directory are found.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: the module cannot be imported, or has no such function.
     """
     module, colon, function = name.partition(":")
     if not (module and colon and function):

@@ -39,9 +39,9 @@ FIGURES = (
     Figure("actor", "steps lost", "actor/steps_lost", "total"),
     Figure("actor", "workers lost", "actor/rollouts_lost", "total"),
     Figure("actor", "workers restarted", "worker/restarts", "total"),
-    Figure("model", "rows of a forward", "model/batch_rows", "value"),
-    Figure("model", "a forward", "model/forward_s", "value", "s"),
-    Figure("model", "rows that wait", "model/queued_rows", "value"),
+    Figure("model", "rows in a batch", "model/batch_rows", "value"),
+    Figure("model", "forward pass", "model/forward_s", "value", "s"),
+    Figure("model", "rows waiting", "model/queued_rows", "value"),
     Figure("model", "version", "trainer/policy_version", "value"),
     Figure("buffer", "waiting", "buffer/queued_segments", "value", "segments"),
     Figure("buffer", "stored", "buffer/stored_steps", "value", "steps"),
@@ -55,7 +55,7 @@ FIGURES = (
     Figure("trainer", "uses of a replay", "trainer/reuse", "value"),
     Figure("trainer", "restarts", "trainer/restarts", "total"),
     Figure("gamecore-actor", "ticks", "actor/steps", "rate", "/s"),
-    Figure("actor-model", "forwards", "actor/steps", "rate", "rows/s"),
+    Figure("actor-model", "inference", "actor/steps", "rate", "rows/s"),
     Figure("actor-buffer", "push", "actor/steps", "rate", "steps/s"),
     Figure("buffer-trainer", "pop", "trainer/frames", "rate", "steps/s"),
     Figure("trainer-model", "publish", "trainer/policy_version", "rate", "versions/s"),
@@ -63,7 +63,7 @@ FIGURES = (
 )
 
 
-def system_figures(
+def figures(
     rows: Sequence[Row], capacity: float | None, mean_return: float | None = None
 ) -> dict[str, Any]:
     """Return the figures in the picture of the running system.
@@ -169,10 +169,14 @@ def _slow_player(waits: str, shares: Mapping[str, float]) -> dict[str, str | Non
     """Say what slows playing down, where the trainer waits for it."""
     model, actor = shares.get("model busy", 0.0), shares.get("actor busy", 0.0)
     if model >= max(_BUSY, actor):
-        words = f"{waits}, and the model computes {model:.0%} of the time: forwards limit."
+        words = (
+            f"{waits}, and the model computes {model:.0%} of the time: inference limits this run."
+        )
         return {"part": "model", "words": words}
     if actor >= _BUSY:
-        words = f"{waits}, and runners step environments {actor:.0%} of theirs: these limit."
+        words = (
+            f"{waits}, and runners step environments {actor:.0%} of the time: these limit this run."
+        )
         return {"part": "gamecore", "words": words}
     return {"part": "gamecore", "words": f"{waits}: playing limits this run."}
 
