@@ -93,7 +93,7 @@ def test_from_a_template_to_a_file_that_is_valid(
         "model": {"hidden": [32, 16]},
         "source": {"environment": "CartPole-v1"},
         "trainer": {"learning_rate": 3e-4},
-        "goal": {"max_frames": 500_000},
+        "goal": {"episode_return": 475, "evaluate_at": 400, "max_frames": 500_000},
     }
     assert cli.main(["config", "check", str(folder / "walker.yaml")]) == 0
     assert "ppo on CartPole-v1: valid" in capsys.readouterr().out

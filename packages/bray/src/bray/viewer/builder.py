@@ -6,14 +6,15 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from aiohttp import web
 
 from bray.templates import template
+from bray.viewer.access_control import Handler
 from bray.viewer.http_json import json_reply, posted_object, text_field
 from bray.viewer.started_runs import StartedRuns
-from bray.viewer.template_files import MAX_BYTES, TemplateFiles
+from bray.viewer.template_files import MAX_BYTES, TemplateFiles, TemplateText
+from bray.viewer.template_text import InspectedTemplate, inspect_template, template_yaml
 from bray_core.errors import ConfigError
 from bray_core.files.json_file import is_deeper
 from bray_core.settings.yaml_nodes import MAX_DEPTH
@@ -62,14 +63,14 @@ class BuilderPages:
         }
         return json_reply(request, content)
 
-    def _getting(self, ask: Callable[[Mapping[str, str]], Any]) -> Callable[..., Any]:
+    def _getting(self, ask: Callable[[Mapping[str, str]], object]) -> Handler:
         async def handler(request: web.Request) -> web.Response:
             self._refuse_if_off()
             return json_reply(request, await asyncio.to_thread(ask, request.query))
 
         return handler
 
-    def _posting(self, act: Callable[[Mapping[str, Any]], Any]) -> Callable[..., Any]:
+    def _posting(self, act: Callable[[Mapping[str, object]], object]) -> Handler:
         async def handler(request: web.Request) -> web.Response:
             self._refuse_if_off()
             return json_reply(request, await asyncio.to_thread(act, await posted_object(request)))
@@ -80,41 +81,40 @@ class BuilderPages:
         if self._drafts is None:
             raise web.HTTPForbidden(reason="the builder is off: bray view ... --builder FOLDER")
 
-    def _open(self, query: Mapping[str, str]) -> dict[str, Any]:
+    def _open(self, query: Mapping[str, str]) -> TemplateText:
         assert self._drafts is not None
         if "template" in query:
             return _shipped(query["template"])
         return self._drafts.open(text_field(query, "file"))
 
-    def _save(self, content: Mapping[str, Any]) -> dict[str, Any]:
+    def _save(self, content: Mapping[str, object]) -> TemplateText:
         assert self._drafts is not None
         stamp = None if content.get("stamp") is None else text_field(content, "stamp")
         return self._drafts.save(text_field(content, "file"), text_field(content, "text"), stamp)
 
-    def _start(self, content: Mapping[str, Any]) -> dict[str, Any]:
+    def _start(self, content: Mapping[str, object]) -> dict[str, object]:
         assert self._drafts is not None
         assert self._runs is not None
         opened = self._drafts.open(text_field(content, "file"))
         self._runs.start(opened["name"])
         return {"runs": self._runs.listing()}
 
-    def _stop(self, content: Mapping[str, Any]) -> dict[str, Any]:
+    def _stop(self, content: Mapping[str, object]) -> dict[str, object]:
         assert self._runs is not None
         self._runs.stop(text_field(content, "trial"))
         return {"runs": self._runs.listing()}
 
 
-def _shipped(name: str) -> dict[str, Any]:
+def _shipped(name: str) -> TemplateText:
     """Return a template that ships with bray, written as the form writes it."""
-    from bray.viewer.template_text import inspect_template, template_yaml
-
     if name not in template.names():
         raise ConfigError(f"template: expected one of {', '.join(template.names())}")
     settings = inspect_template(template.path_of(name).read_text())["settings"]
+    assert settings is not None, "templates that ship with bray are valid"
     return {"name": f"{name}.yaml", "text": template_yaml(settings, ""), "stamp": None}
 
 
-def _schema(query: Mapping[str, str]) -> dict[str, Any]:
+def _schema(query: Mapping[str, str]) -> dict[str, object]:
     """Return the JSON Schema of a recipe's templates, and the names of all recipes."""
     from bray.registry import names, tuned_task
     from bray.templates.schema import schema
@@ -125,19 +125,18 @@ def _schema(query: Mapping[str, str]) -> dict[str, Any]:
     return {"recipes": names(), "schema": json_schema(known)}
 
 
-def _check(content: Mapping[str, Any]) -> dict[str, Any]:
+def _check(content: Mapping[str, object]) -> InspectedTemplate:
     """Check a template's text, or settings of the form, which become its text."""
-    from bray.viewer.template_text import inspect_template, template_yaml
-
     text = text_field(content, "text")
     if len(text.encode()) > MAX_BYTES:
         raise ConfigError(f"text: expected {MAX_BYTES} bytes at most")
-    if content.get("settings") is None:
+    settings = content.get("settings")
+    if settings is None:
         return inspect_template(text)
-    if not isinstance(content["settings"], dict):
+    if not isinstance(settings, dict):
         raise ConfigError("settings: expected an object")
-    if is_deeper(content["settings"], MAX_DEPTH):
+    if is_deeper(settings, MAX_DEPTH):
         raise ConfigError(f"settings: nested too deeply, {MAX_DEPTH} levels at most")
-    if len(json.dumps(content["settings"])) > MAX_BYTES:
+    if len(json.dumps(settings)) > MAX_BYTES:
         raise ConfigError(f"settings: expected {MAX_BYTES} bytes at most")
-    return inspect_template(template_yaml(content["settings"], text))
+    return inspect_template(template_yaml(settings, text))

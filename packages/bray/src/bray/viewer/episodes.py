@@ -73,7 +73,7 @@ class StepsOnDemand(Sequence[EpisodeStep]):
         number = range(len(self._requests))[index]
         return EpisodeStep(number, request.kind, request.at_s, decode_body(request.body), reply)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Return the kind, time and reward of each step."""
         return {
             "kinds": [request.kind for request in self._requests],
@@ -90,7 +90,7 @@ class RecordedEpisodes:
         self._reading = threading.Lock()
         self._names: dict[Path, tuple[int, list[str]]] = {}
         self._open: OrderedDict[Path, StepsOnDemand] = OrderedDict()
-        self._heads: OrderedDict[Path, dict[str, Any]] = OrderedDict()
+        self._heads: OrderedDict[Path, dict[str, object]] = OrderedDict()
 
     def names(self, trial: Path) -> list[str]:
         """Return the names of a trial's episodes, the newest first; read again when they change."""
@@ -106,7 +106,7 @@ class RecordedEpisodes:
             self._names[folder] = kept
         return kept[1]
 
-    def page(self, trial: Path, start: int, number: int) -> dict[str, Any]:
+    def page(self, trial: Path, start: int, number: int) -> dict[str, object]:
         """Return `{"total", "episodes": [...]}`, the newest first, `number` of them at most."""
         names = self.names(trial)
         shown = names[max(start, 0) : max(start, 0) + number]
@@ -141,7 +141,7 @@ class RecordedEpisodes:
             except FileNotFoundError as error:
                 raise NotFoundError(f"episode: {path.name} was deleted meanwhile") from error
 
-    def describe(self, trial: Path, name: str) -> dict[str, Any]:
+    def describe(self, trial: Path, name: str) -> dict[str, object]:
         """Return an episode's summary, and the kind, time and reward of each step."""
         steps = self.steps(trial, name)
         return {**self._head(trial, name), **steps.describe()}
@@ -151,7 +151,7 @@ class RecordedEpisodes:
             raise NotFoundError(f"episode: no {name[:100]!r} in trial {trial.name}")
         return trial / "episodes" / f"{name}{SUFFIX}"
 
-    def _head(self, trial: Path, name: str) -> dict[str, Any]:
+    def _head(self, trial: Path, name: str) -> dict[str, object]:
         path = trial / "episodes" / f"{name}{SUFFIX}"
         with self._lock:
             kept = self._heads.get(path)
@@ -159,7 +159,7 @@ class RecordedEpisodes:
             kept = self._look(trial, path)
         return {"name": name, **kept}
 
-    def _look(self, trial: Path, path: Path) -> dict[str, Any]:
+    def _look(self, trial: Path, path: Path) -> dict[str, object]:
         try:
             opener = opener_of(trial)
             with opener(path) as file:
@@ -177,7 +177,7 @@ class RecordedEpisodes:
         except (ValueError, OSError) as error:  # one damaged file must not hide the others
             return self._keep_head(path, {"problem": str(error)})
 
-    def _keep_head(self, path: Path, head: dict[str, Any]) -> dict[str, Any]:
+    def _keep_head(self, path: Path, head: dict[str, object]) -> dict[str, object]:
         with self._lock:
             self._heads[path] = {**self._heads.get(path, {}), **head}
             while len(self._heads) > 1000 * _KEPT:
@@ -185,7 +185,7 @@ class RecordedEpisodes:
         return head
 
 
-def _sum_up(episode: Episode, rewards: Sequence[float | None]) -> dict[str, Any]:
+def _sum_up(episode: Episode, rewards: Sequence[float | None]) -> dict[str, object]:
     known = [reward for reward in rewards if reward is not None]
     return {
         "session": episode.session[:200],

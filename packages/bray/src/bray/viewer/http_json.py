@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -49,7 +48,7 @@ def query_integer(query: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def text_field(content: Mapping[str, Any], name: str) -> str:
+def text_field(content: Mapping[str, object], name: str) -> str:
     """Return a text of a query or of a posted object.
 
     Raises:
@@ -61,7 +60,7 @@ def text_field(content: Mapping[str, Any], name: str) -> str:
     return text
 
 
-async def posted_object(request: web.Request) -> dict[str, Any]:
+async def posted_object(request: web.Request) -> dict[str, object]:
     """Return the JSON object that was posted.
 
     Raises:
@@ -76,7 +75,7 @@ async def posted_object(request: web.Request) -> dict[str, Any]:
     return content
 
 
-def json_reply(request: web.Request, content: Any) -> web.Response:
+def json_reply(request: web.Request, content: object) -> web.Response:
     """Return JSON, or status 304 where the browser has the same content already."""
     body = _encoded(content)
     tag = hashlib.blake2b(body, digest_size=12).hexdigest()
@@ -90,14 +89,14 @@ def json_reply(request: web.Request, content: Any) -> web.Response:
     return response
 
 
-def _encoded(content: Any) -> bytes:
+def _encoded(content: object) -> bytes:
     try:
         return msgspec.json.encode(content)  # what is not finite becomes null
     except (TypeError, ValueError, OverflowError):  # numpy's numbers, endless ones, broken text
         return json.dumps(_plain(content), separators=(",", ":"), allow_nan=False).encode()
 
 
-def _plain(content: Any) -> Any:
+def _plain(content: object) -> object:
     """Return content that JSON can hold: infinity and NaN become null."""
     if isinstance(content, dict):
         return {key: _plain(value) for key, value in content.items()}

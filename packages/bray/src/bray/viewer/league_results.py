@@ -22,7 +22,7 @@ MAX_PLAYERS = 400
 _MAX_LEAGUE_BYTES = 16 * 1024 * 1024
 
 
-def league(trial: Path) -> dict[str, Any]:
+def league(trial: Path) -> dict[str, object]:
     """Return the players of a trial's league, their win rates and their numbers of games.
 
     Returns:
@@ -51,7 +51,7 @@ def league(trial: Path) -> dict[str, Any]:
     }
 
 
-def ratings(trial: Path) -> dict[str, Any]:
+def ratings(trial: Path) -> dict[str, object]:
     """Return `{"players", "rating", "low", "high"}`: Elo ratings and their 95 % intervals.
 
     Only the newest `MAX_PLAYERS` are rated: the time of a fit grows with the cube of their number.

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, TypedDict
 
 from bray.viewer.trial_file import open_file
 
@@ -25,7 +25,19 @@ _HEAD = re.compile(
 )
 
 
-def before(trial: Path, *, level: str, limit: int, end: int | None = None) -> dict[str, Any]:
+class LogRecord(TypedDict):
+    """One record of the log."""
+
+    offset: int
+    """Byte of the file at which it begins."""
+    at: str
+    level: str
+    component: str
+    name: str
+    text: str
+
+
+def before(trial: Path, *, level: str, limit: int, end: int | None = None) -> dict[str, object]:
     """Return the newest records of a level or above that begin before a byte of the file.
 
     Args:
@@ -42,7 +54,7 @@ def before(trial: Path, *, level: str, limit: int, end: int | None = None) -> di
     try:
         with open_file(trial, trial / FILE) as file:
             start = stop = _last_newline(file) if end is None else max(end, 0)
-            data, found = b"", list[dict[str, Any]]()
+            data, found = b"", list[LogRecord]()
             while start > 0 and len(found) < limit and stop - start < _MAX_SCAN_BYTES:
                 step = min(max(_BLOCK_BYTES, len(data)), start)
                 start -= step
@@ -59,7 +71,7 @@ def before(trial: Path, *, level: str, limit: int, end: int | None = None) -> di
     return {"records": shown, "start": start, "end": stop}
 
 
-def after(trial: Path, *, level: str, limit: int, start: int) -> dict[str, Any]:
+def after(trial: Path, *, level: str, limit: int, start: int) -> dict[str, object]:
     """Return the newest records that were written since byte `start`, in the form of `before`.
 
     A file that has become shorter is another one, and is read from its end.
@@ -86,7 +98,7 @@ def _last_newline(file: BinaryIO) -> int:
     return begin + file.read().rfind(b"\n") + 1
 
 
-def _records(data: bytes, start: int, level: str) -> Iterator[dict[str, Any]]:
+def _records(data: bytes, start: int, level: str) -> Iterator[LogRecord]:
     """Yield the records of a level or above.
 
     A line without a head, such as one of a traceback, belongs to the record before.
@@ -95,15 +107,20 @@ def _records(data: bytes, start: int, level: str) -> Iterator[dict[str, Any]]:
     ends = [*(head.start() for head in heads), len(data)][1:]
     for head, end in zip(heads, ends, strict=True):
         if _is_at_least(head["level"], level):
-            parts = {name: _text(part or b"") for name, part in head.groupdict().items()}
             text = _text(data[head.end() : min(end, head.end() + _MAX_TEXT)])
-            shown = text.replace("\r\n", "\n").rstrip()
-            yield {"offset": start + head.start(), **parts, "text": shown}
+            yield {
+                "offset": start + head.start(),
+                "at": _text(head["at"]),
+                "level": _text(head["level"]),
+                "component": _text(head["component"] or b""),
+                "name": _text(head["name"]),
+                "text": text.replace("\r\n", "\n").rstrip(),
+            }
 
 
-def _newest(found: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
+def _newest(found: list[LogRecord], limit: int) -> list[LogRecord]:
     """Return the newest records that fit into one answer: at least one, where there is any."""
-    shown: list[dict[str, Any]] = []
+    shown: list[LogRecord] = []
     left = _MAX_PAGE_TEXT
     for record in reversed(found[-limit:]):
         left -= len(record["text"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from bray.viewer.trial_file import entries, open_file
 from bray_core.errors import CodecError
@@ -19,7 +18,7 @@ _MAX_MODELS = 100
 _MAX_INDEX_BYTES = 4 * 1024 * 1024
 
 
-def versions(trial: Path) -> list[dict[str, Any]]:
+def versions(trial: Path) -> list[dict[str, object]]:
     """Return a trial's models: each one's versions, newest first, its clones and its exports."""
     return [
         _model(trial, trial / "models" / name)
@@ -27,7 +26,7 @@ def versions(trial: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _model(trial: Path, path: Path) -> dict[str, Any]:
+def _model(trial: Path, path: Path) -> dict[str, object]:
     numbers: list[int] = []
     pinned: set[int] = set()
     problem = None
@@ -57,7 +56,7 @@ def _refuse_index(trial: Path, index: Path) -> None:
             raise refused(index, f"expected {_MAX_INDEX_BYTES} bytes at most")
 
 
-def _version(folder: Path, number: int, is_pinned: bool) -> dict[str, Any] | None:
+def _version(folder: Path, number: int, is_pinned: bool) -> dict[str, object] | None:
     try:
         found = (folder / f"{number}.safetensors").lstat()
     except OSError:  # deleted meanwhile

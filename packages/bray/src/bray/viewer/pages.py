@@ -25,6 +25,7 @@ from bray.viewer import (
     trial_file,
     video,
 )
+from bray.viewer.access_control import Handler
 from bray.viewer.episodes import RecordedEpisodes, StepsOnDemand
 from bray.viewer.http_json import json_reply, query_integer, query_number
 from bray.viewer.metric_log import AXES, MAX_NAMES, Curve, tail
@@ -131,7 +132,7 @@ class ViewerPages:
         low = query_number(query, "from", -math.inf, -math.inf, math.inf)
         high = query_number(query, "to", math.inf, -math.inf, math.inf)
 
-        def read() -> list[dict[str, Any]]:
+        def read() -> list[dict[str, object]]:
             found = []
             for name in names:
                 curve = self._project.metrics(name).curve(metric, axis)
@@ -140,11 +141,11 @@ class ViewerPages:
 
         return json_reply(request, await asyncio.to_thread(read))
 
-    def _of_trial(self, read: Callable[[Path], Any]) -> Callable[..., Any]:
+    def _of_trial(self, read: Callable[[Path], object]) -> Handler:
         """Return a handler that replies with what `read` finds in the trial's folder."""
 
         async def handler(request: web.Request) -> web.Response:
-            def look() -> Any:
+            def look() -> object:
                 return read(self._project.trial(request.match_info["trial"]))
 
             return json_reply(request, await asyncio.to_thread(look))
@@ -160,7 +161,7 @@ class ViewerPages:
         limit = int(query_number(query, "limit", 200, 1, 1000))
         places = {name: query_integer(query, name) for name in ("before", "after")}
 
-        def look() -> dict[str, Any]:
+        def look() -> dict[str, object]:
             trial = self._project.trial(request.match_info["trial"])
             if places["after"] is not None:
                 return log_tail.after(trial, level=level, limit=limit, start=places["after"])
@@ -172,15 +173,15 @@ class ViewerPages:
         start = query_integer(request.query, "start") or 0
         count = int(query_number(request.query, "number", 50, 1, _MAX_PAGE))
 
-        def look() -> dict[str, Any]:
+        def look() -> tuple[dict[str, object], str | None]:
             trial = self._trial(request)
             wanted = _setting(trial, "render", "function")
             page = self._episodes.page(trial, start, count)
-            return {**page, "render": wanted if isinstance(wanted, str) else None}
+            return page, wanted if isinstance(wanted, str) else None
 
-        page = await asyncio.to_thread(look)
-        hint = await self._paint(partial(self._own_render, page["render"]))
-        return json_reply(request, {**page, "hint": hint})
+        page, render = await asyncio.to_thread(look)
+        hint = await self._paint(partial(self._own_render, render))
+        return json_reply(request, {**page, "render": render, "hint": hint})
 
     def _own_render(self, name: str | None) -> str | None:
         """Import the render function that a trial's settings name; return why that failed, or None.
@@ -200,13 +201,13 @@ class ViewerPages:
         return self._broken[name]
 
     async def _get_episode(self, request: web.Request) -> web.Response:
-        def look() -> dict[str, Any]:
+        def look() -> dict[str, object]:
             return self._episodes.describe(self._trial(request), request.match_info["episode"])
 
         return json_reply(request, await asyncio.to_thread(look))
 
     async def _get_step(self, request: web.Request) -> web.Response:
-        def look() -> dict[str, Any]:
+        def look() -> dict[str, object]:
             steps = self._steps(request)
             step = steps[_index(request, steps)]
             return {
@@ -264,7 +265,9 @@ class ViewerPages:
         return kept
 
 
-def _curve(curve: Curve, weight: float, points: int, span: tuple[float, float]) -> dict[str, Any]:
+def _curve(
+    curve: Curve, weight: float, points: int, span: tuple[float, float]
+) -> dict[str, object]:
     """Return the part of a curve whose x is in the span, smoothed and thinned.
 
     `starts` are the indices of points with which a launch begins: no line leads to them.
@@ -283,7 +286,7 @@ def _curve(curve: Curve, weight: float, points: int, span: tuple[float, float]) 
     return {"count": len(x), "last": last, "starts": starts, **columns}
 
 
-def _loop(trial: Path) -> dict[str, Any]:
+def _loop(trial: Path) -> dict[str, object]:
     found = tail(trial)
     mean = project.mean_return(trial, project.newest_values(found))
     return system_figures.figures(found, _capacity(trial), mean)
@@ -295,7 +298,7 @@ def _capacity(trial: Path) -> float | None:
     return finite(capacity)
 
 
-def _setting(trial: Path, part: str, name: str) -> Any:
+def _setting(trial: Path, part: str, name: str) -> object:
     """Return a setting of a trial, None where there is none."""
     text = trial_file.text(trial, trial / CONFIG)
     try:

@@ -9,7 +9,6 @@ import os
 import threading
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any
 
 from bray.viewer.metric_log import MetricLog, tail
 from bray.viewer.trial_file import is_text, json_object, launches, opener_of, text
@@ -47,7 +46,7 @@ class Project:
         self.path = path.resolve()
         self._lock = threading.Lock()
         self._logs: OrderedDict[str, MetricLog] = OrderedDict()
-        self._summaries: dict[str, tuple[Any, dict[str, Any]]] = {}
+        self._summaries: dict[str, tuple[object, dict[str, object]]] = {}
 
     def names(self) -> list[str]:
         """Return the names of all trials, sorted."""
@@ -77,14 +76,14 @@ class Project:
                 total -= dropped.num_bytes
         return log
 
-    def summaries(self) -> list[dict[str, Any]]:
+    def summaries(self) -> list[dict[str, object]]:
         """Return a few figures of each trial; a trial that has not changed is not read again."""
         names = self.names()
         if len(self._summaries) > _KEPT_TRIALS:
             self._summaries.clear()
         return [self._summary(name) for name in names]
 
-    def _summary(self, name: str) -> dict[str, Any]:
+    def _summary(self, name: str) -> dict[str, object]:
         path = self.path / name
         stamp = _stamp(path)
         kept = self._summaries.get(name)
@@ -93,7 +92,7 @@ class Project:
         return {"name": name, "state": state(path), **kept[1]}
 
 
-def describe(trial: Path) -> dict[str, Any]:
+def describe(trial: Path) -> dict[str, object]:
     """Return a trial's state, settings, result, figures, and launches with their records."""
     return {
         "name": trial.name,
@@ -105,8 +104,8 @@ def describe(trial: Path) -> dict[str, Any]:
     }
 
 
-def _records(trial: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def _records(trial: Path) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
     left = _SHOWN_BYTES
     for launch in reversed(launches(trial)[-_SHOWN_LAUNCHES:]):
         record = json_object(trial, launch / "launch.json", _MAX_RECORD_BYTES)
@@ -139,7 +138,7 @@ def _is_trial(entry: os.DirEntry[str]) -> bool:
     return name[0] != "." and is_text(name) and os.path.isdir(Path(entry.path, "launches"))
 
 
-def _stamp(trial: Path) -> tuple[Any, ...]:
+def _stamp(trial: Path) -> tuple[object, ...]:
     """Return the times and sizes of the files that a trial's figures are read from."""
     every = launches(trial)
     files = [trial / "result.json", *(launch / FILE for launch in every[-1:])]
@@ -154,7 +153,7 @@ def _time_and_size(file: Path) -> tuple[int, int]:
     return found.st_mtime_ns, found.st_size
 
 
-def _figures(trial: Path) -> dict[str, Any]:
+def _figures(trial: Path) -> dict[str, object]:
     every, found = launches(trial), tail(trial)
     result = json_object(trial, trial / "result.json")
     last = found[-1] if found else None

@@ -19,9 +19,10 @@ from bray_core.errors import ConfigError, SpecError
 from bray_core.own_module import import_own
 
 if TYPE_CHECKING:
+    from PIL import ImageFont
     from PIL.Image import Image
 
-RenderFunction: TypeAlias = Callable[[EpisodeStep], Any]
+RenderFunction: TypeAlias = Callable[[EpisodeStep], object]
 """Returns pixels `[H, W]` or `[H, W, C]` of uint8, a `PIL.Image.Image`, or a matplotlib figure."""
 DEFAULT = "observation"
 
@@ -99,7 +100,7 @@ def _picture_in(step: EpisodeStep) -> npt.NDArray[np.uint8] | None:
     return next((picture for picture in pictures if picture is not None), None)
 
 
-def _leaves(step: EpisodeStep) -> dict[str, Any]:
+def _leaves(step: EpisodeStep) -> dict[str, object]:
     """Return the leaves of the request and of the reply, by path."""
     return {
         path: leaf
@@ -127,7 +128,7 @@ def png(image: Image) -> bytes:
     return file.getvalue()
 
 
-def _image(drawn: Any) -> Image:
+def _image(drawn: object) -> Image:
     from PIL import Image
 
     if isinstance(drawn, Image.Image):
@@ -155,7 +156,7 @@ def _pixels(picture: npt.NDArray[np.uint8] | None, given: npt.NDArray[Any]) -> I
     return Image.fromarray(picture)
 
 
-def _as_picture(leaf: Any) -> npt.NDArray[np.uint8] | None:
+def _as_picture(leaf: object) -> npt.NDArray[np.uint8] | None:
     """Return pixels `[H, W, 3]` of a leaf `[H, W]`, `[H, W, C]` or `[C, H, W]`, else None."""
     array = leaf if isinstance(leaf, np.ndarray) else None
     if array is None or array.dtype.kind not in "biuf" or array.ndim not in (2, 3):
@@ -197,7 +198,7 @@ def _enlarged(picture: npt.NDArray[np.uint8]) -> Image:
     return image
 
 
-def _cells(found: dict[str, Any], reaches: Mapping[str, float]) -> Image:
+def _cells(found: dict[str, object], reaches: Mapping[str, float]) -> Image:
     """Draw a row of coloured cells for each leaf, red below zero and blue above."""
     from PIL import Image, ImageDraw
 
@@ -223,13 +224,13 @@ def _cells(found: dict[str, Any], reaches: Mapping[str, float]) -> Image:
 
 
 @cache
-def _font() -> Any:
+def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     from PIL import ImageFont
 
     return ImageFont.load_default(13)
 
 
-def _grid(leaf: Any) -> npt.NDArray[np.float64] | None:
+def _grid(leaf: object) -> npt.NDArray[np.float64] | None:
     """Return a leaf's numbers `[rows, columns]`, thinned to fit; None where it has no numbers."""
     if isinstance(leaf, str | bytes) or leaf is None:
         return None
@@ -272,7 +273,7 @@ def _colours(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
     return np.where(known[..., None], colours, 160).astype(np.uint8)
 
 
-def _brief(leaf: Any) -> str:
+def _brief(leaf: object) -> str:
     shown = leaf[:_MAX_CHARS] if isinstance(leaf, str | bytes) else str(leaf)
     return str(shown)[:_MAX_CHARS]
 

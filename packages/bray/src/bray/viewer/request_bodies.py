@@ -77,13 +77,13 @@ def reward_of(body: bytes) -> float | None:
     return _number(reward)
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "biuf":
         value = value.item()
     return float(value) if isinstance(value, bool) else finite(value)
 
 
-def leaf_paths(tree: Any, most: int = MAX_LEAVES) -> list[tuple[str, Any]]:
+def leaf_paths(tree: object, most: int = MAX_LEAVES) -> list[tuple[str, object]]:
     """Return path and value of the first leaves of a tree, in the order of `bray_core.nested`.
 
     Keys are cut to 100 characters: a leaf's path repeats the keys above it, so that long keys
@@ -94,7 +94,7 @@ def leaf_paths(tree: Any, most: int = MAX_LEAVES) -> list[tuple[str, Any]]:
     return [] if tree is None else [("", tree)]
 
 
-def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _leaves(tree: object, path: str) -> Iterator[tuple[str, object]]:
     if isinstance(tree, dict):
         for key in sorted(tree):
             short = key[:_MAX_KEY]
@@ -106,12 +106,12 @@ def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, tree
 
 
-def describe_leaves(tree: Any) -> list[dict[str, Any]]:
+def describe_leaves(tree: object) -> list[dict[str, object]]:
     """Return path, type, shape, bounds and the first values of each leaf, for reading."""
     return [_leaf(path, leaf) for path, leaf in leaf_paths(tree, _SHOWN_LEAVES)]
 
 
-def _leaf(path: str, leaf: Any) -> dict[str, Any]:
+def _leaf(path: str, leaf: object) -> dict[str, object]:
     if isinstance(leaf, bytes):
         text = f"{len(leaf)} bytes: {leaf[:32].hex(' ')}"
         return {"path": path, "type": "bytes", "text": text}
@@ -120,7 +120,7 @@ def _leaf(path: str, leaf: Any) -> dict[str, Any]:
     if not isinstance(leaf, int | float | np.ndarray | np.generic) or isinstance(leaf, bool):
         return {"path": path, "type": type(leaf).__name__, "text": str(leaf)[:_SHOWN_TEXT]}
     array = np.asarray(leaf)
-    shown: dict[str, Any] = {"path": path, "type": str(array.dtype), "shape": list(array.shape)}
+    shown: dict[str, object] = {"path": path, "type": str(array.dtype), "shape": list(array.shape)}
     if array.dtype.kind not in "biuf" or not array.size:
         return {**shown, "text": str(array)[:_SHOWN_TEXT]}
     with np.errstate(all="ignore"):

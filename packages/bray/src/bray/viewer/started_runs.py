@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from bray_core.errors import AlreadyExistsError, ClosedError, NotFoundError
 
@@ -66,12 +66,11 @@ class StartedRuns:
             raise NotFoundError(f"trial: no run of {trial[:100]!r} was started here")
         run.stop()
 
-    def listing(self) -> list[dict[str, Any]]:
+    def listing(self) -> list[dict[str, object]]:
         """Return the state and last lines of output of each run, the newest last."""
         with self._lock:
-            runs = list(self._runs.items())
-        found = [{"trial": trial, **run.describe()} for trial, run in runs]
-        return sorted(found, key=lambda one: one["began_s"])
+            runs = sorted(self._runs.items(), key=lambda item: item[1].began_s)
+        return [{"trial": trial, **run.describe()} for trial, run in runs]
 
     def close(self) -> None:
         """Stop all runs and wait for their end; a second call does nothing."""
@@ -88,7 +87,7 @@ class StartedRuns:
 class _StartedRun:
     def __init__(self, file: str, command: list[str], folder: Path) -> None:
         self._file = file
-        self._began_s = time.time()
+        self.began_s = time.time()
         self._lines: deque[str] = deque(maxlen=_SHOWN_LINES)
         self._is_stopping = False
         self._process = subprocess.Popen(
@@ -130,13 +129,13 @@ class _StartedRun:
         self._process.wait()
         self._reader.join()
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         code = self._process.poll()
         state = "ended" if code is not None else "stopping" if self._is_stopping else "running"
         return {
             "file": self._file,
             "state": state,
             "code": code,
-            "began_s": self._began_s,
+            "began_s": self.began_s,
             "lines": list(self._lines),
         }

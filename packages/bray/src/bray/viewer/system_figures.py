@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from bray_core.metrics.json_lines import Row
 
@@ -65,7 +65,7 @@ FIGURES = (
 
 def figures(
     rows: Sequence[Row], capacity: float | None, mean_return: float | None = None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the figures in the picture of the running system.
 
     Args:

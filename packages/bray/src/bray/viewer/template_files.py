@@ -7,7 +7,7 @@ import os
 import re
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from bray.templates import template
 from bray_core.errors import AlreadyExistsError, ConfigError, NotFoundError
@@ -17,6 +17,15 @@ from bray_core.trials.experiment import write_atomic
 MAX_BYTES = 32 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,94}\.yaml")
 _MAX_LISTED = 500
+
+
+class TemplateText(TypedDict):
+    """The content of a template file."""
+
+    name: str
+    text: str
+    stamp: str | None
+    """Changes with the content, for `TemplateFiles.save`; None: not saved yet."""
 
 
 class TemplateFiles:
@@ -41,8 +50,8 @@ class TemplateFiles:
             found = [e.name for e in entries if _NAME.fullmatch(e.name) and _is_plain(e)]
         return sorted(found)[:_MAX_LISTED]
 
-    def open(self, name: str) -> dict[str, Any]:
-        """Return a file's `{"name", "text", "stamp"}`; the stamp is for `save`.
+    def open(self, name: str) -> TemplateText:
+        """Return the content of a file.
 
         Raises:
             ConfigError: the name is none of a YAML file, or the file is no text, or too long.
@@ -60,7 +69,7 @@ class TemplateFiles:
         except UnicodeDecodeError as error:
             raise ConfigError(f"file: {name} is not text in UTF-8: {error.reason}") from error
 
-    def save(self, name: str, text: str, stamp: str | None) -> dict[str, Any]:
+    def save(self, name: str, text: str, stamp: str | None) -> TemplateText:
         """Write a valid template, whole or not at all; return it as `open` does.
 
         Args:

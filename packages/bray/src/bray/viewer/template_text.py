@@ -7,7 +7,7 @@ import re
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import yaml
 
@@ -22,15 +22,21 @@ SOURCE = "template"
 """Name of the text in the places of problems."""
 
 
-def inspect_template(text: str) -> dict[str, Any]:
-    """Return the settings in a template's text, and everything that is wrong with it.
+class InspectedTemplate(TypedDict):
+    """A template's text, its settings, and everything that is wrong with it."""
 
-    Returns:
-        `{"text", "settings", "form", "problems"}`. `settings` is None where the text is no YAML of
-        settings; `form` is the recipe and task whose settings it has, None where it has no recipe;
-        each problem is `{"key", "line", "text"}`.
-    """
-    problems: list[dict[str, Any]] = []
+    text: str
+    settings: dict[str, object] | None
+    """None where the text is no YAML of settings."""
+    form: dict[str, str] | None
+    """`{"recipe", "task"}` whose settings it has; None where it has no recipe."""
+    problems: list[dict[str, object]]
+    """`{"key", "line", "text"}` of each problem."""
+
+
+def inspect_template(text: str) -> InspectedTemplate:
+    """Return the settings in a template's text, and everything that is wrong with it."""
+    problems: list[dict[str, object]] = []
     settings = None
     try:
         # A form cannot show what `*name` stands for, and would write it out.
@@ -43,7 +49,7 @@ def inspect_template(text: str) -> dict[str, Any]:
     return {"text": text, "settings": settings, "form": _form(settings), "problems": problems}
 
 
-def template_yaml(settings: Mapping[str, Any], before: str) -> str:
+def template_yaml(settings: Mapping[str, object], before: str) -> str:
     """Return settings as YAML, without those that are the default anyway.
 
     Args:
@@ -60,7 +66,7 @@ def template_yaml(settings: Mapping[str, Any], before: str) -> str:
     return (head[0] if head else "") + body
 
 
-def without_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+def without_defaults(settings: Mapping[str, object]) -> dict[str, object]:
     """Return settings without those that are the default, in the order of the schema."""
     try:
         return _without_defaults(settings, chosen_schema(settings))
@@ -68,8 +74,8 @@ def without_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
         return dict(settings)
 
 
-def _without_defaults(settings: Mapping[str, Any], schema: type[Any]) -> dict[str, Any]:
-    kept: dict[str, Any] = {}
+def _without_defaults(settings: Mapping[str, object], schema: type[Any]) -> dict[str, object]:
+    kept: dict[str, object] = {}
     hints = typing.get_type_hints(schema)
     for field in fields(schema):
         if field.name not in settings:
@@ -86,7 +92,7 @@ def _without_defaults(settings: Mapping[str, Any], schema: type[Any]) -> dict[st
     return kept | {name: value for name, value in settings.items() if name not in known}
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> object:
     """Return the number that a text such as `1e-3` means: YAML 1.1 reads it as a string."""
     try:
         return float(value) if isinstance(value, str) else value
@@ -94,20 +100,20 @@ def _number(value: Any) -> Any:
         return value
 
 
-def _is_default(value: Any, field: Field[Any]) -> bool:
+def _is_default(value: object, field: Field[Any]) -> bool:
     if field.default is MISSING:
         return False
     default = to_mapping({"value": field.default})["value"]
     return isinstance(value, bool) == isinstance(default, bool) and bool(value == default)
 
 
-def _settings(root: Value) -> dict[str, Any] | None:
+def _settings(root: Value) -> dict[str, object] | None:
     # JSON has no dates, which YAML reads where it can.
     plain = json.loads(json.dumps(unwrap(root), default=str))
     return plain if isinstance(plain, dict) else None
 
 
-def _form(settings: Mapping[str, Any] | None) -> dict[str, str] | None:
+def _form(settings: Mapping[str, object] | None) -> dict[str, str] | None:
     try:
         chosen_schema(settings or {})
     except ConfigError:
@@ -129,7 +135,7 @@ class _Dumper(yaml.SafeDumper):
     def represent_list(self, data: Any) -> Any:
         return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
 
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, data: object) -> bool:
         return True
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from bray_core.errors import CodecError
 from bray_core.files.json_file import read_object
@@ -43,7 +43,7 @@ def text(trial: Path, path: Path) -> str | None:
         return None
 
 
-def json_object(trial: Path, path: Path, max_bytes: int = MAX_TEXT_BYTES) -> dict[str, Any]:
+def json_object(trial: Path, path: Path, max_bytes: int = MAX_TEXT_BYTES) -> dict[str, object]:
     """Return the JSON object in a file, empty where it cannot be read."""
     try:
         return read_object(path, opener_of(trial), max_bytes) or {}
