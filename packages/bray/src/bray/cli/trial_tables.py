@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from bray.best import BestVersion
 from bray_core.errors import CodecError
@@ -56,7 +56,7 @@ def figures(trial: Trial) -> dict[str, float]:
     return shown if recent is None else {**shown, "return": recent}
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, bool) or finite(value) is not None
 
 
@@ -176,12 +176,12 @@ class _ReadableParts:
             return otherwise
 
 
-def _fields(record: LaunchRecord | None) -> dict[str, Any]:
+def _fields(record: LaunchRecord | None) -> dict[str, object]:
     return {name: getattr(record, name) for name in _LAUNCH_FIELDS} if record else {}
 
 
 def _rows(
-    table: Table, kind: str, columns: Sequence[Mapping[str, Any]], *, differing: bool
+    table: Table, kind: str, columns: Sequence[Mapping[str, object]], *, differing: bool
 ) -> None:
     names = dict.fromkeys(name for column in columns for name in column)
     for name in names:
@@ -239,7 +239,7 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), shown)
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return _number(value) if isinstance(value, int | float) else str(value)[:_MAX_CHARS]
