@@ -76,7 +76,7 @@ class Components:
 
     @property
     def is_local(self) -> bool:
-        """Whether everything lives in this process."""
+        """True where everything lives in this process."""
         return self._runtime.runtime == "local"
 
     def model(
@@ -108,7 +108,7 @@ class Components:
             from bray_model.remote import RemoteModel
 
             made = RemoteModel(name, module, example_inputs, config=config, directory=directory)
-        self.models[name] = made
+        self.models[name] = made  # `bray train` exports one of these at the end
         return self.close_with(made)
 
     def buffer(
@@ -145,7 +145,7 @@ class Components:
         if isinstance(config, ReplayConfig):
             content = ReplayContent(made, self.experiment, name, is_local=self.is_local)
             content.restore()
-            self._open.callback(content.save)
+            self._open.callback(content.save)  # runs before the buffer's own `close`
         return made
 
     def trainer(
@@ -174,7 +174,7 @@ class Components:
 
             workers = RemoteTrainer(name, factory, num_workers, num_cpus, num_gpus)
             made = self.close_with(workers)
-        self._open.callback(made.stop)
+        self._open.callback(made.stop)  # writes a checkpoint, before a remote one is closed
         return made
 
     def actor(

@@ -35,7 +35,7 @@ class RetentionPolicy:
     episodes: PositiveInt = 1000
     """Number of the newest recorded episodes that stay."""
     best: bool = True
-    """Whether the version with the best evaluation is pinned."""
+    """Pin the version with the best evaluation, so that it stays and is exported."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -78,6 +78,7 @@ def surplus(trial: Path, keep: RetentionPolicy) -> list[Path]:
     """Return the files and folders of a trial beyond what is to be kept."""
     from bray_trainer import checkpoint
 
+    # An episode's name begins with its time: sorted, the oldest come first.
     episodes = sorted((trial / "episodes").glob("*.episode"))
     return [
         *checkpoint.surplus(trial / "checkpoints", keep.checkpoints),
@@ -93,6 +94,7 @@ def prune(trial: Path, keep: RetentionPolicy) -> None:
         OSError: a file cannot be deleted.
     """
     paths = surplus(trial, keep)
+    # A store prunes its own versions, because its index must forget them too.
     for store in _version_stores(trial, keep):
         store.prune()
     for path in paths:

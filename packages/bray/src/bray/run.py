@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from bray.components import Components
 from bray.retention import RetentionPolicy
@@ -38,6 +38,7 @@ class Run(Components):
         super().__init__(launched, keep)
         self._error: BaseException | None = None
         self._listeners: list[Listener] = []
+        # The first callback runs last: components need the runtime until they are closed.
         self._open.callback(lambda: core_runtime.shutdown(self._error))
         if keep is not None:
             self._open.callback(self._prune, keep)
@@ -124,7 +125,7 @@ def init(
     trial: str,
     runtime: Literal["local", "ray"] = "local",
     address: str | None = None,
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     keep: RetentionPolicy | None = None,
     restarts: RestartLimit | None = None,
 ) -> Run:

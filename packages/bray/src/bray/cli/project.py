@@ -57,7 +57,7 @@ def make_project(folder: Path, template: str) -> Path:
         _write(new, folder.name, path_of(template), settings.recipe)
         if settings.recipe in _IMITATING:
             _demonstrate(new)
-        new.rename(folder)
+        new.rename(folder)  # whole or not at all
     return folder / f"{folder.name}.yaml"
 
 

@@ -70,6 +70,7 @@ def _find(options: argparse.Namespace, name: str) -> Trial:
     """Return a trial by its name in the project, or by its folder."""
     from bray_core.trials.trial import Trial
 
+    # A slash tells a folder from a name, as a shell tells a path from a command.
     return Trial(Path(name) if os.sep in name else options.project / name)
 
 
@@ -171,7 +172,7 @@ def _prune_one(trial: Trial, keep: RetentionPolicy) -> None:
     from bray_core.errors import BrayError
     from bray_core.trials.trial_lock import lock_trial
 
-    handle = lock_trial(trial.path)
+    handle = lock_trial(trial.path)  # a launch that begins meanwhile is refused
     try:
         prune(trial.path, keep)
     except OSError as error:

@@ -33,7 +33,7 @@ def write_configuration(folder: Path, targets: Sequence[str] = TARGETS) -> list[
     texts = [files("bray.monitoring").joinpath(name).read_text() for name in FILES]
     texts[0] = texts[0].replace("TARGETS", ", ".join(f'"{target}"' for target in targets))
     paths = [folder / name for name in FILES]
-    for path in paths:
+    for path in paths:  # all are looked at before one is written
         if path.exists():
             raise AlreadyExistsError(f"folder: {path} exists already: choose another folder")
     folder.mkdir(parents=True, exist_ok=True)

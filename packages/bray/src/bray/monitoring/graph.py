@@ -34,6 +34,7 @@ def graph(name: str, module: nn.Module, example_inputs: Nested) -> list[Node]:
     Raises:
         Exception: the forward failed.
     """
+    # A copy in evaluation mode: hooks, dropout and running means leave the original alone.
     copied = copy.deepcopy(module).eval()
     device = next((p.device for p in copied.parameters()), torch.device("cpu"))
     arguments = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
@@ -104,7 +105,7 @@ class _Trace(TorchFunctionMode):
         operation = (resolve_name(func) or func.__name__).rpartition(".")[2]
         name = f"{self._scopes[-1]}/{operation}_{len(self.nodes)}"
         self.name(outputs[0], name, operation, inputs)
-        for output in outputs[1:]:
+        for output in outputs[1:]:  # such as the two of an LSTM: one node made them all
             self._made[id(output)] = name
             self._kept.append(output)
         return result

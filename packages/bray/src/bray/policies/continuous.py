@@ -27,6 +27,7 @@ class ActionBounds(nn.Module):
 
     def __init__(self, low: Tensor, high: Tensor) -> None:
         super().__init__()
+        # Buffers, not parameters: saved and exported with the weights, never trained.
         self.register_buffer("low", low)
         self.register_buffer("high", high)
 

@@ -103,7 +103,7 @@ class RecurrentPolicy(nn.Module):
         else:
             size = vector_size(spaces, self.actions)
             self.encoder = nn.Sequential(mlp([size, *hidden], output_gain=math.sqrt(2)), nn.Tanh())
-        self.memory = Recurrent("lstm", hidden[-1], memory_size)
+        self.memory = Recurrent("lstm", hidden[-1], memory_size)  # [T, B, H] -> [T, B, M]
         self.policy = orthogonal_(nn.Linear(memory_size, self.actions.num_numbers), 0.01)
         self.value = orthogonal_(nn.Linear(memory_size, 1), 1.0)
 
@@ -114,6 +114,7 @@ class RecurrentPolicy(nn.Module):
 
     def forward(self, observation: Nested, state: Tensor) -> dict[str, Any]:
         """Map observations, leaves `[B, D]`, and `state [B, S]` to outputs and the next `state`."""
+        # One step is a sequence of length 1: [B, D] -> [1, B, D].
         outputs, state = self._run(nested.map(lambda leaf: leaf[None], observation), state, None)
         return {**nested.map(lambda leaf: leaf[0], outputs), "state": state}
 
@@ -151,7 +152,7 @@ def make_policy(spaces: Spaces, hidden: Sequence[int], memory_size: int, seed: i
     Raises:
         ConfigError: no policy here takes these spaces.
     """
-    with torch.random.fork_rng():
+    with torch.random.fork_rng():  # the caller's random numbers go on as if nothing was drawn
         torch.manual_seed(seed)
         if memory_size:
             return RecurrentPolicy(spaces, hidden, memory_size)

@@ -69,7 +69,7 @@ def trainable(
     load(recipe)  # refuses an unknown name before any trial
 
     def run_trial(config: dict[str, Any]) -> None:
-        torch.set_num_threads(1)
+        torch.set_num_threads(1)  # trials run side by side: threads of one would slow the others
         module = load(recipe)
         chosen = to_mapping(defaults(recipe, task)) | _plain(config)
         settings = from_mapping(chosen, module.Config, f"tune: {recipe}")
@@ -113,6 +113,7 @@ class _Reports:
 def _played(folder: Path) -> int:
     file = folder / _PROGRESS
     text = file.read_text(errors="replace") if file.exists() else "0"
+    # Another trial's files may have been copied here: only a plain number is believed.
     if not (text.isascii() and text.isdecimal() and len(text) < _MAX_DIGITS):
         raise CodecError(f"{file}: expected a number of frames, got {text[:50]!r}")
     return int(text)

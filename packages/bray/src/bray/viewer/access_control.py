@@ -85,7 +85,7 @@ class AccessControl:
             known = ", ".join(LOOPBACK)
             return _error(403, f"host: expected one of {known}, or start with --token-env")
         if not self._is_known(request) and request.path not in _OPEN:
-            if request.path == "/":
+            if request.path == "/":  # a person in a browser: show the form, not an error
                 return web.Response(status=303, headers={"Location": "/login"})
             return _error(401, "expected 'Authorization: Bearer TOKEN', or the login of the page")
         if request.method not in _READING and request.path != "/login" and not _is_own(request):
@@ -111,6 +111,7 @@ class AccessControl:
             return True
         cookie = request.cookies.get(_COOKIE, "")
         given = request.headers.get("Authorization", "")[:_MAX_TOKEN]
+        # Compared in constant time: how long it takes tells nothing about the secret.
         return hmac.compare_digest(_bytes(cookie), self._proof.encode()) or (
             self._tokens.accept_header(_bytes(given))
         )

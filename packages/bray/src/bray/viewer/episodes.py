@@ -70,7 +70,7 @@ class StepsOnDemand(Sequence[EpisodeStep]):
             return StepsOnDemand(self._requests[index])
         request = self._requests[index]
         reply = None if request.reply is None else decode_body(request.reply)
-        number = range(len(self._requests))[index]
+        number = range(len(self._requests))[index]  # a negative index counts from the end
         return EpisodeStep(number, request.kind, request.at_s, decode_body(request.body), reply)
 
     def describe(self) -> dict[str, object]:
@@ -100,7 +100,7 @@ class RecordedEpisodes:
         except OSError:
             return []
         kept = self._names.get(folder)
-        if kept is None or kept[0] != changed:
+        if kept is None or kept[0] != changed:  # a listing of 10,000 files is worth keeping
             found = [e.name for e in entries(trial, folder) if e.name.endswith(SUFFIX)]
             kept = changed, sorted((n.removesuffix(SUFFIX) for n in found), reverse=True)
             self._names[folder] = kept
@@ -164,7 +164,7 @@ class RecordedEpisodes:
             opener = opener_of(trial)
             with opener(path) as file:
                 size = file.seek(0, os.SEEK_END)
-            if size > _MAX_SUMMARY_BYTES:
+            if size > _MAX_SUMMARY_BYTES:  # read only when it is opened
                 return {"bytes": size}
             try:
                 episode = read_episode(path, **_SUMMARY, opener=opener)

@@ -29,7 +29,7 @@ def query_number(
         value = float(text)
     except ValueError:
         value = math.nan
-    if not least <= value <= most:
+    if not least <= value <= most:  # NaN too: it compares as false
         raise ConfigError(f"{name}: expected {least:g} to {most:g}, got {text[:20]!r}")
     return value
 
@@ -43,6 +43,7 @@ def query_integer(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name)
     if text is None:
         return None
+    # isdecimal alone takes digits of other scripts; 16 digits are more than a float keeps.
     if not (text.isascii() and text.isdecimal() and len(text) < 16):
         raise ConfigError(f"{name}: expected a whole number of 0 or more, got {text[:20]!r}")
     return int(text)
@@ -84,7 +85,7 @@ def json_reply(request: web.Request, content: object) -> web.Response:
     response = web.Response(
         body=body, content_type="application/json", headers={"ETag": f'"{tag}"'}
     )
-    if len(body) > 2000:
+    if len(body) > 2000:  # shorter ones fit into few packets anyway
         response.enable_compression()
     return response
 

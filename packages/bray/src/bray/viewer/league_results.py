@@ -40,7 +40,7 @@ def league(trial: Path) -> dict[str, object]:
         learners = dict(state.get("league", {}).get("learners", {}))
     except _BROKEN as error:
         raise CodecError(f"{trial / FILE}: not a league: {error!r}"[:_MAX_MESSAGE]) from error
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):  # players without a game: 0 / 0
         rates = np.round(score / games, 3)
     return {
         "players": players,
@@ -110,6 +110,7 @@ def _tables(
             raise ValueError(f"players {first} and {second} of {number}")
         i, j = first - left_out, second - left_out
         if i >= 0:
+            # A draw is half a win for both.
             score[i, j], score[j, i] = won + drawn / 2, lost + drawn / 2
             games[i, j] = games[j, i] = won + drawn + lost
     if not (np.isfinite(score).all() and np.isfinite(games).all()):

@@ -59,7 +59,7 @@ def before(trial: Path, *, level: str, limit: int, end: int | None = None) -> di
                 step = min(max(_BLOCK_BYTES, len(data)), start)
                 start -= step
                 file.seek(start)
-                data = file.read(step) + data
+                data = file.read(step) + data  # blocks double: a level that is rare is far back
                 found = list(_records(data, start, level))
             if start > 0 and (first := _HEAD.search(data)) is not None:
                 start += first.start()  # what stands before belongs to an earlier record

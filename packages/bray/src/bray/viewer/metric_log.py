@@ -47,7 +47,7 @@ def tail(trial: Path) -> list[Row]:
         try:
             with open_file(trial, launch / FILE) as file:
                 end = file.seek(0, os.SEEK_END)
-                file.seek(max(0, end - TAIL_BYTES))
+                file.seek(max(0, end - TAIL_BYTES))  # a cut first line is no row
                 found = rows(file.read(TAIL_BYTES))
         except OSError:
             continue
@@ -88,7 +88,7 @@ class MetricLog:
                 if not len(y):
                     continue
                 is_count = is_known_count(metric) or metric in launch.counts
-                y = y + counted if is_count else y
+                y = y + counted if is_count else y  # not +=: y is the kept column itself
                 counted = float(y[-1]) if is_count else 0.0
                 xs.append(x)
                 ys.append(y)
@@ -107,7 +107,7 @@ class MetricLog:
                     for block, end in whole_lines(file, known.num_read):
                         known.add(rows(block))
                         known.num_read = end
-            except OSError:
+            except OSError:  # a launch that has not written a metric yet
                 continue
         return [self._launches[launch.name] for launch in every]
 
@@ -177,7 +177,7 @@ class _Launch:
         if parts is None:
             return np.empty(0), np.empty(0)
         where, values = _joined(parts)
-        parts[:] = [(where, values)]
+        parts[:] = [(where, values)]  # joined once, for all curves until new lines come
         self._axes = [np.concatenate(self._axes)]
         return self._axes[0][where, AXES.index(axis)], values
 

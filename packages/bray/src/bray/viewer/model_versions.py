@@ -58,7 +58,7 @@ def _refuse_index(trial: Path, index: Path) -> None:
 
 def _version(folder: Path, number: int, is_pinned: bool) -> dict[str, object] | None:
     try:
-        found = (folder / f"{number}.safetensors").lstat()
+        found = (folder / f"{number}.safetensors").lstat()  # a link is not followed
     except OSError:  # deleted meanwhile
         return None
     return {

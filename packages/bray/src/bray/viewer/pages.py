@@ -128,6 +128,7 @@ class ViewerPages:
             raise ConfigError(f"x: expected one of {', '.join(AXES)}, got {axis[:50]!r}")
         weight = query_number(query, "smoothing", 0.0, 0.0, 0.9999)
         points = int(query_number(query, "points", 600, 4, 2000))
+        # With many trials each curve gets fewer points: the answer keeps its size.
         points = max(4, min(points, _MAX_POINTS // max(1, len(names))))
         low = query_number(query, "from", -math.inf, -math.inf, math.inf)
         high = query_number(query, "to", math.inf, -math.inf, math.inf)

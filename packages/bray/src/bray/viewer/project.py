@@ -71,7 +71,7 @@ class Project:
             log = self._logs.pop(name, None) or MetricLog(path)
             self._logs[name] = log
             total = sum(log.num_bytes for log in self._logs.values())
-            while total > _MAX_LOG_BYTES and len(self._logs) > 1:
+            while total > _MAX_LOG_BYTES and len(self._logs) > 1:  # the newest always stays
                 _, dropped = self._logs.popitem(last=False)
                 total -= dropped.num_bytes
         return log
@@ -87,7 +87,7 @@ class Project:
         path = self.path / name
         stamp = _stamp(path)
         kept = self._summaries.get(name)
-        if kept is None or kept[0] != stamp:
+        if kept is None or kept[0] != stamp:  # a project of 100 trials is asked for every 3 s
             kept = self._summaries[name] = stamp, _figures(path)
         return {"name": name, "state": state(path), **kept[1]}
 

@@ -188,7 +188,7 @@ def _enlarged(picture: npt.NDArray[np.uint8]) -> Image:
     from PIL import Image
 
     image = Image.fromarray(picture)
-    factor = _SHOWN_SIDE // max(image.size)
+    factor = _SHOWN_SIDE // max(image.size)  # a whole number, so that all pixels stay alike
     if factor > 1:
         image = image.resize(
             (image.width * factor, image.height * factor), Image.Resampling.NEAREST
@@ -238,6 +238,7 @@ def _grid(leaf: object) -> npt.NDArray[np.float64] | None:
     if array.dtype.kind not in "biuf" or not array.size:
         return None
     flat = array.reshape(-1, array.shape[-1]) if array.ndim > 1 else array.reshape(1, -1)
+    # Every so many rows and columns are shown, so that at most `_MAX_CELLS` remain of each.
     rows, columns = (math.ceil(side / _MAX_CELLS) for side in flat.shape)
     return flat[::rows, ::columns].astype(np.float64)
 
@@ -260,6 +261,7 @@ def _paste(image: Image, grid: npt.NDArray[np.float64], top: int) -> None:
 
     side = _cell_side(grid)
     cells = _colours(grid).repeat(side, 0).repeat(side, 1)
+    # The last row and column of each cell become the line between the cells.
     cells[side - 1 :: side], cells[:, side - 1 :: side] = _PAPER, _PAPER
     image.paste(Image.fromarray(cells), (12, top))
 
@@ -270,7 +272,7 @@ def _colours(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
     weight = np.minimum(1.0, np.abs(np.where(known, shares, 0.0)))[..., None]
     end = np.where((shares > 0)[..., None], _POSITIVE, _NEGATIVE)
     colours = np.rint(_MIDDLE + (end - np.array(_MIDDLE)) * weight)
-    return np.where(known[..., None], colours, 160).astype(np.uint8)
+    return np.where(known[..., None], colours, 160).astype(np.uint8)  # grey: NaN or infinite
 
 
 def _brief(leaf: object) -> str:

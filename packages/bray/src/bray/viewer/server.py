@@ -108,7 +108,7 @@ class Viewer:
     async def _start(self, token: str | None) -> web.AppRunner:
         files = _static()
         guard = AccessControl(token, files.pop("login.html")[0].decode())
-        files[""] = files.pop("index.html")
+        files[""] = files.pop("index.html")  # served at /, all others below /static/
         app = web.Application(middlewares=[guard.answer], client_max_size=_MAX_BODY_BYTES)
         app.add_routes([*self._pages.routes(), *self._builder.routes()])
         app.router.add_get("/login", guard.ask)

@@ -120,6 +120,7 @@ def _rates(rows: Sequence[Row]) -> dict[str, float]:
     return {
         name: (end - start) / (end_s - first[name][0])
         for name, (end_s, end) in last.items()
+        # A count that has fallen began anew with another launch: it has no rate yet.
         if (start := first[name][1]) <= end and end_s > first[name][0]
     }
 
@@ -138,6 +139,7 @@ def _shares(
         shares["trainer busy"] = train / (train + wait)
     rows, forward = values.get("model/batch_rows"), values.get("model/forward_s")
     if "model busy" not in shares and rows and forward is not None and "actor/steps" in rates:
+        # Forwards a second, times the seconds that each takes.
         shares["model busy"] = min(1.0, rates["actor/steps"] / rows * forward)
     queued = values.get("buffer/queued_segments")
     if queued is not None and capacity:
@@ -153,7 +155,7 @@ def _limit(
     if busy is None:
         return {"part": None, "words": "Too few figures yet to say what limits this run."}
     waits = f"The trainer waits {1 - busy:.0%} of its time for a replay"
-    if 1 - busy >= _WAITS:
+    if 1 - busy >= _WAITS:  # the trainer is not what limits: who plays too slowly?
         return _slow_player(waits, shares)
     queued, lost = values.get("buffer/queued_segments", 0.0), _lost(rates)
     if "buffer/stored_steps" in values:

@@ -86,7 +86,7 @@ class TemplateFiles:
         if len(data) > MAX_BYTES:
             raise ConfigError(f"text: expected {MAX_BYTES} bytes at most, got {len(data)}")
         template.parse(text, name)
-        with self._lock:
+        with self._lock:  # two pages that save at once: the second sees the first one's stamp
             self._refuse_changed(path, stamp)
             mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
             try:
@@ -134,7 +134,7 @@ class TemplateFiles:
         if path.is_symlink():
             raise refused(path, "expected a file, got a link")
         with open_regular(path, inside=[self.folder]) as file:
-            return file.read(MAX_BYTES + 1)
+            return file.read(MAX_BYTES + 1)  # one byte more tells a file that is too long
 
 
 def _is_plain(entry: os.DirEntry[str]) -> bool:

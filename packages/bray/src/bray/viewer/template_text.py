@@ -41,7 +41,7 @@ def inspect_template(text: str) -> InspectedTemplate:
     try:
         # A form cannot show what `*name` stands for, and would write it out.
         settings = _settings(parse(text, SOURCE, takes_aliases=False))
-        template.parse(text, SOURCE)
+        template.parse(text, SOURCE)  # raises with all problems at once
     except SettingsError as error:
         problems = [
             {"key": one.key, "line": _line(one.place), "text": one.text} for one in error.problems
@@ -88,6 +88,7 @@ def _without_defaults(settings: Mapping[str, object], schema: type[Any]) -> dict
         value = _number(value) if hint is float else value
         if not _is_default(value, field):
             kept[field.name] = value
+    # Unknown names stay as they are: the check of the text names them to the user.
     known = {field.name for field in fields(schema)}
     return kept | {name: value for name, value in settings.items() if name not in known}
 
@@ -104,6 +105,7 @@ def _is_default(value: object, field: Field[Any]) -> bool:
     if field.default is MISSING:
         return False
     default = to_mapping({"value": field.default})["value"]
+    # True == 1 in Python, but a whole number for a switch is a mistake that must stay visible.
     return isinstance(value, bool) == isinstance(default, bool) and bool(value == default)
 
 

@@ -47,6 +47,7 @@ def encode(frames: Sequence[Image], kind: str, frames_per_s: float) -> bytes:
         frames_per_s: speed, 1 to 50.
     """
     size = frames[0].size
+    # A video has one size; a render function may return another with each step.
     equal = [frame if frame.size == size else frame.resize(size) for frame in frames]
     if kind == "gif":
         equal = [_in_few_colours(frame) for frame in equal]
