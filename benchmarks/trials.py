@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bray.cli.trial_tables import compared, contents, listed
-from bray.retention import Keep, prune, surplus
+from bray.retention import RetentionPolicy, prune, surplus
 from bray_core.trials.experiment import Experiment
 from bray_core.trials.trial import Trial, trials
 
@@ -59,7 +59,7 @@ def main() -> None:
         project = Path(folder)
         make(project, options.trials, options.episodes)
         first = Trial(project / "trial-000")
-        keep = Keep(episodes=max(1, options.episodes // 2))
+        keep = RetentionPolicy(episodes=max(1, options.episodes // 2))
         peer = best_ms(lambda: [p.read_bytes() for p in project.glob("*/result.json")])
         names = best_ms(lambda: sorted((first.path / "episodes").iterdir()))
         some = trials(project)[:10]

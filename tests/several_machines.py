@@ -174,7 +174,7 @@ def spread(hosts, names):
     project = tempfile.mkdtemp()
     os.chdir(project)
     with bray.init("trials", "cartpole", "ray", cluster.address, config={"seed": 1}) as run:
-        server = run.keep(RemoteServer("echo", Echo, num_workers=2))
+        server = run.close_with(RemoteServer("echo", Echo, num_workers=2))
         with Client(server.addresses[0]) as client:
             assert client.call(b"hello") == b"hello"
         assert set(homes("echo")) == {cluster.head_node.node_id}, "they share a port of one host"

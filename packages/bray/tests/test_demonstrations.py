@@ -13,7 +13,7 @@ import torch
 import bray
 from bray.algorithms import bc, rl_imitation
 from bray.goal import Goal
-from bray.policies.networks import Policy, make_policy
+from bray.policies.networks import VectorPolicy, make_policy
 from bray.sources import demonstrations
 from bray.sources.environments import Spaces
 from bray_core import nested
@@ -109,7 +109,7 @@ def test_what_is_out_of_range_is_refused() -> None:
 def test_a_softened_policy_is_its_power(environment: str) -> None:
     spaces = Spaces.of(environment)
     policy = make_policy(spaces, (8,), 0, 1)
-    assert isinstance(policy, Policy)
+    assert isinstance(policy, VectorPolicy)
     with torch.no_grad():  # away from uniform
         policy.policy[-1].weight.mul_(300.0)
     observation: Any = nested.map(lambda leaf: torch.from_numpy(leaf) + 1, spaces.example)

@@ -14,7 +14,7 @@ import yaml
 from bray import registry as recipe_command
 from bray.algorithms import alphazero, dqn, ppo
 from bray.goal import Goal
-from bray.retention import Keep
+from bray.retention import RetentionPolicy
 from bray.templates import schema as parts
 from bray.templates import template
 from bray.templates.template import RenderPart, Template, Wire
@@ -77,7 +77,7 @@ def test_every_recipe_is_reachable_with_all_its_settings(name: str, tmp_path: Pa
         enable="deploy",
         render=RenderPart(function="a.b:draw"),
         goal=Goal(max_frames=5),
-        keep=Keep(versions=3),
+        keep=RetentionPolicy(versions=3),
     )
     text = yaml.safe_dump(made.to_mapping())
     loaded = template.load(write(tmp_path, text))

@@ -195,6 +195,9 @@ class RemoteRollouts:
         )
         self._reports = PlayReports(self._pool, "rollouts", "actor/rollouts_lost")
 
+    def collect(self, steps: int) -> None:
+        """Do nothing: the workers play by themselves, and so much as they are told to."""
+
     def poll(self) -> Played:
         """Return what was played since the last call; the first one starts all workers.
 

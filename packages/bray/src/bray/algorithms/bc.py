@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor, nn
 
+from bray.best import offer_best, saved_version
 from bray.goal import Goal, Outcome, conclude
 from bray.policies.networks import example_inputs, make_policy
-from bray.retention import offer_best
 from bray.run import Run
 from bray.sources import demonstrations
 from bray.sources.environments import Spaces
@@ -151,7 +151,7 @@ class BC(Algorithm[BCConfig]):
                 while not trainer.wait(_POLL_S):
                     check_interrupted()
                 figures = trainer.progress()
-                version = int(model.checkpoint().stem)
+                version = saved_version(model)
                 returns = evaluate_latest(model, module, example, task, goal, seed=seed)
                 mean, steps = float(np.mean(returns)), figures["steps"]
                 offer_best(run, model, version, mean, frames=0)

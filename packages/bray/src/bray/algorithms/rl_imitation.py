@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bray.algorithms import bc, ppo
-from bray.policies.networks import AnyPolicy, Policy, make_policy
+from bray.policies.networks import AnyPolicy, VectorPolicy, make_policy
 from bray.sources import demonstrations
 from bray.sources.config import FrameSourceConfig
 from bray.sources.environments import Spaces
@@ -167,7 +167,7 @@ class RLImitation(ppo.PPO):
     def first_policy(self, spaces: Spaces, seed: int) -> AnyPolicy:
         """Return the clone of the demonstrations, softened."""
         module = make_policy(spaces, self.parts.model.hidden, 0, seed)
-        assert isinstance(module, Policy)  # one without memory
+        assert isinstance(module, VectorPolicy)  # one without memory
         config = self.parts.trainer
         cloning = bc.BCConfig(learning_rate=config.learning_rate, gamma=config.gamma)
         folder = self.parts.source.demonstrations

@@ -38,11 +38,9 @@ def _add_monitoring(parser: argparse.ArgumentParser) -> None:
 
 
 def _monitoring(options: argparse.Namespace) -> int:
-    from bray import monitoring
+    from bray.monitoring.configuration import TARGETS, write_configuration
 
-    configuration, dashboard = monitoring.write(
-        options.folder, options.targets or monitoring.TARGETS
-    )
+    configuration, dashboard = write_configuration(options.folder, options.targets or TARGETS)
     _say(f"wrote {configuration}: prometheus --config.file={configuration}")
     _say(f"wrote {dashboard}: import it in Grafana (Dashboards, New, Import)")
     return 0

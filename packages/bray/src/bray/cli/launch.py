@@ -14,7 +14,7 @@ from bray_core.files.trial_folders import PROJECT
 from bray_core.remote.restart_limit import RestartLimit
 
 if TYPE_CHECKING:
-    from bray.retention import Keep
+    from bray.retention import RetentionPolicy
     from bray.run import Run
 
 
@@ -53,7 +53,7 @@ class Launch:
             metrics_port=options.metrics_port,
         )
 
-    def open(self, config: Mapping[str, Any], keep: Keep) -> Run:
+    def open(self, config: Mapping[str, Any], keep: RetentionPolicy) -> Run:
         """Open the trial, with what is written to its `config.yaml`, and start the runtime."""
         from bray.run import init  # `bray --help` is to be quick
 

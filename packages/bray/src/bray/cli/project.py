@@ -1,4 +1,4 @@
-"""`bray new`: a folder with a template, tests of its own, and what it needs to run at once."""
+"""`bray new`: makes a folder with a template and its test, which runs at once."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def make_project(folder: Path, template: str) -> Path:
     """Make a project and return its YAML file.
 
     Args:
-        folder: to make.
-        template: a template's name, or the path of one.
+        folder: folder of the project; must not exist yet.
+        template: name of a template that ships with bray, or path of a YAML file.
 
     Raises:
         ConfigError: the template or the folder's name is not valid.
-        AlreadyExistsError: the folder is there.
+        AlreadyExistsError: the folder exists.
     """
     check_name(folder.name)
     algorithm = load_algorithm(load(template).algorithm)
@@ -50,7 +50,7 @@ def make_project(folder: Path, template: str) -> Path:
         _write(new, folder.name, path_of(template), algorithm)
         if algorithm.takes.demonstrations:
             _demonstrate(new)
-        new.rename(folder)
+        new.rename(folder)  # whole or not at all
     return folder / f"{folder.name}.yaml"
 
 

@@ -302,7 +302,7 @@ def _episodes(run: Run) -> Path:
 
 
 def _most_episodes(run: Run) -> int:
-    return _KEPT_EPISODES if run.keeps is None else run.keeps.episodes
+    return _KEPT_EPISODES if run.retention is None else run.retention.episodes
 
 
 def _fleet(run: Run, play: GamecorePlay, addresses: Callable[[], list[str]]) -> Any:

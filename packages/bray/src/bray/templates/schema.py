@@ -10,7 +10,7 @@ from typing import Any
 
 from bray import registry
 from bray.goal import Goal
-from bray.retention import Keep
+from bray.retention import RetentionPolicy
 from bray.templates.template import Enable, RenderPart, Template
 from bray.training.algorithm import PARTS, Algorithm, Parts, load_algorithm, task_id
 from bray_core.errors import ConfigError
@@ -83,7 +83,7 @@ def schema(name: str, task: str = "") -> type[Any]:
         config.__doc__ = words
         is_needed = any(f.default is f.default_factory for f in fields(config))  # both MISSING
         made.append((part, config, field() if is_needed else field(default_factory=config)))
-    for part, whole in (("render", RenderPart), ("goal", Goal), ("keep", Keep)):
+    for part, whole in (("render", RenderPart), ("goal", Goal), ("keep", RetentionPolicy)):
         made.append((part, whole, field(default_factory=whole)))
 
     def check(loaded: Any) -> None:

@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Any, Literal, TypeAlias
 
 from bray.goal import Goal
-from bray.retention import Keep
+from bray.retention import RetentionPolicy
 from bray.training.algorithm import Algorithm, Parts, load_algorithm
 from bray_core.config import to_mapping
 from bray_core.errors import ConfigError
@@ -50,7 +50,7 @@ class Template:
     """Seed of everything random."""
     render: RenderPart = field(default_factory=RenderPart)
     goal: Goal = field(default_factory=Goal)
-    keep: Keep = field(default_factory=Keep)
+    keep: RetentionPolicy = field(default_factory=RetentionPolicy)
 
     @property
     def environment(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bray.retention import Best
+from bray.best import BestVersion
 from bray.run import Run
 from bray.training.algorithm import Algorithm
 from bray_model import ExportReport
@@ -27,7 +27,7 @@ def export_best(run: Run, algorithm: type[Algorithm[Any]]) -> ExportReport | Non
     if name is None:
         return None
     model = run.models[name]
-    best = Best.read(run.experiment.path)
+    best = BestVersion.read(run.experiment.path)
     version = model.version if best is None else best.version
     folder = run.experiment.models / name / "onnx" / str(version)
     actor = _actor(model) if algorithm.serves == "actor" else None

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bray.best import offer_best, saved_version
 from bray.goal import Goal, Outcome, conclude
-from bray.retention import offer_best
 from bray.run import Run
 from bray.sources.source import Played, Source
 from bray.training.loop_state import LoopState, checkpoints_in
@@ -216,7 +216,7 @@ class Loop:
 
     def _evaluated(self) -> Outcome:
         self._state.evaluated_at = frames = self._state.frames
-        version = int(self._model.checkpoint().stem)
+        version = saved_version(self._model)
         self._view.say(f"evaluating version {version} after {frames:,} {self._unit}")
         returns = [float(value) for value in self._evaluate()]
         mean = float(np.mean(returns))

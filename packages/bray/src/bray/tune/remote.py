@@ -1,4 +1,4 @@
-"""Recipes as trainables of Ray Tune: a search over a recipe's settings, nested in trials.
+"""Recipes as trainables of Ray Tune: a search over the settings of a recipe.
 
     search = tune.Tuner(
         trainable("ppo", "CartPole-v1", Goal(max_frames=50_000)),
@@ -50,14 +50,16 @@ def trainable(
     has, that of the evaluation) and at the end the `evaluation_return`. Each report brings a
     checkpoint, the trial's folder, from which a trial goes on: after a failure, and with other
     settings where a scheduler (population-based training) lets it exploit another trial. There the
-    settings that count are the new ones. A replay is not in it.
+    new settings count. The content of a replay is not in the checkpoint.
 
     Args:
         algorithm: name of the algorithm, such as `ppo`.
         task: what is played, such as a Gymnasium id.
-        goal: when a trial evaluates and ends; its frames are those of the whole trial.
-        seed: of every trial.
-        report_every: frames between two reports.
+        goal: when a trial evaluates and ends; its frames count from the trial's beginning, over all
+            its launches.
+        seed: seed of everything random, the same in every trial.
+        report_every: number of frames between two reports. Each brings a checkpoint: small numbers
+            cost time, with large ones a scheduler decides late.
 
     Raises:
         ConfigError: `report_every` is not positive, or there is no such algorithm.
@@ -94,7 +96,7 @@ class _Reports:
         self._next = played + every
 
     def __call__(self, figures: Mapping[str, float], save: Callable[[], None]) -> None:
-        """Report, where it is time and an episode has ended; an evaluation always."""
+        """Report if the time has come and an episode has ended; an evaluation always."""
         frames = self._played + int(figures.get("frames", 0))
         if "evaluation_return" in figures:  # Tune refuses a report without the metric it goes by
             figures = {"return": figures["evaluation_return"], **figures}
@@ -110,6 +112,7 @@ class _Reports:
 def _played(folder: Path) -> int:
     file = folder / _PROGRESS
     text = file.read_text(errors="replace") if file.exists() else "0"
+    # Another trial's files may have been copied here: only a plain number is believed.
     if not (text.isascii() and text.isdecimal() and len(text) < _MAX_DIGITS):
         raise CodecError(f"{file}: expected a number of frames, got {text[:50]!r}")
     return int(text)

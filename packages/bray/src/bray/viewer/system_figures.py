@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from bray_core.metrics.json_lines import Row
 
 WINDOW_S = 20.0
-"""Over which rates are taken."""
+"""Length of time over which rates are taken."""
 _WAITS = 0.2
-"""Of the trainer's time: from here on playing limits the run."""
+"""Share of its time that the trainer waits, from which playing limits the run."""
 _BUSY = 0.5
-"""Of the model's time: from here on it is named."""
+"""Share of its time that the model computes, from which it is named as the limit."""
 
 _RETURN = "actor/episode_return"
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of a part, or what is written at an arrow."""
+    """One line in the box of a part, or at an arrow between two."""
 
     part: str
-    """A part, or `from-to` of an arrow."""
+    """Name of a part, or `from-to` of an arrow."""
     words: str
     metric: str
     kind: Literal["value", "rate", "total"]
@@ -39,9 +39,9 @@ FIGURES = (
     Figure("actor", "steps lost", "actor/steps_lost", "total"),
     Figure("actor", "workers lost", "actor/rollouts_lost", "total"),
     Figure("actor", "workers restarted", "worker/restarts", "total"),
-    Figure("model", "rows of a forward", "model/batch_rows", "value"),
-    Figure("model", "a forward", "model/forward_s", "value", "s"),
-    Figure("model", "rows that wait", "model/queued_rows", "value"),
+    Figure("model", "rows in a batch", "model/batch_rows", "value"),
+    Figure("model", "forward pass", "model/forward_s", "value", "s"),
+    Figure("model", "rows waiting", "model/queued_rows", "value"),
     Figure("model", "version", "trainer/policy_version", "value"),
     Figure("buffer", "waiting", "buffer/queued_segments", "value", "segments"),
     Figure("buffer", "stored", "buffer/stored_steps", "value", "steps"),
@@ -55,7 +55,7 @@ FIGURES = (
     Figure("trainer", "uses of a replay", "trainer/reuse", "value"),
     Figure("trainer", "restarts", "trainer/restarts", "total"),
     Figure("gamecore-actor", "ticks", "actor/steps", "rate", "/s"),
-    Figure("actor-model", "forwards", "actor/steps", "rate", "rows/s"),
+    Figure("actor-model", "inference", "actor/steps", "rate", "rows/s"),
     Figure("actor-buffer", "push", "actor/steps", "rate", "steps/s"),
     Figure("buffer-trainer", "pop", "trainer/frames", "rate", "steps/s"),
     Figure("trainer-model", "publish", "trainer/policy_version", "rate", "versions/s"),
@@ -65,17 +65,17 @@ FIGURES = (
 
 def figures(
     rows: Sequence[Row], capacity: float | None, mean_return: float | None = None
-) -> dict[str, Any]:
-    """Return what the picture of the running system shows.
+) -> dict[str, object]:
+    """Return the figures in the picture of the running system.
 
     Args:
         rows: the last lines of one launch, the oldest first.
-        capacity: of the buffer, segments; None: unknown.
+        capacity: number of segments that the buffer holds; None: unknown.
         mean_return: mean return of the last episodes, in place of that of the last second.
 
     Returns:
         `{"figures": [{part, words, value, unit}], "shares": {name: 0 to 1}, "limit": {part, words},
-        "at_s"}`: what was never recorded is left out.
+        "at_s"}`. A figure that was never recorded is left out.
     """
     values, rates = _values(rows), _rates(rows)
     if mean_return is not None:
@@ -120,6 +120,7 @@ def _rates(rows: Sequence[Row]) -> dict[str, float]:
     return {
         name: (end - start) / (end_s - first[name][0])
         for name, (end_s, end) in last.items()
+        # A count that has fallen began anew with another launch: it has no rate yet.
         if (start := first[name][1]) <= end and end_s > first[name][0]
     }
 
@@ -127,7 +128,7 @@ def _rates(rows: Sequence[Row]) -> dict[str, float]:
 def _shares(
     values: Mapping[str, float], rates: Mapping[str, float], capacity: float | None
 ) -> dict[str, float]:
-    """Return what share of its time a part works, and how full the buffer is, 0 to 1."""
+    """Return the share of its time that each part works, and how full the buffer is, 0 to 1."""
     shares = {
         f"{part} busy": values[f"{part}/utilisation"]
         for part in ("actor", "model", "trainer")
@@ -138,6 +139,7 @@ def _shares(
         shares["trainer busy"] = train / (train + wait)
     rows, forward = values.get("model/batch_rows"), values.get("model/forward_s")
     if "model busy" not in shares and rows and forward is not None and "actor/steps" in rates:
+        # Forwards a second, times the seconds that each takes.
         shares["model busy"] = min(1.0, rates["actor/steps"] / rows * forward)
     queued = values.get("buffer/queued_segments")
     if queued is not None and capacity:
@@ -148,12 +150,12 @@ def _shares(
 def _limit(
     values: Mapping[str, float], rates: Mapping[str, float], shares: Mapping[str, float]
 ) -> dict[str, str | None]:
-    """Say which part the others wait for, from who waits and where the queue stands."""
+    """Say which part limits the run: the one that the others wait for."""
     busy = shares.get("trainer busy")
     if busy is None:
         return {"part": None, "words": "Too few figures yet to say what limits this run."}
     waits = f"The trainer waits {1 - busy:.0%} of its time for a replay"
-    if 1 - busy >= _WAITS:
+    if 1 - busy >= _WAITS:  # the trainer is not what limits: who plays too slowly?
         return _slow_player(waits, shares)
     queued, lost = values.get("buffer/queued_segments", 0.0), _lost(rates)
     if "buffer/stored_steps" in values:
@@ -166,13 +168,17 @@ def _limit(
 
 
 def _slow_player(waits: str, shares: Mapping[str, float]) -> dict[str, str | None]:
-    """Say what playing waits for, where the trainer waits for playing."""
+    """Say what slows playing down, where the trainer waits for it."""
     model, actor = shares.get("model busy", 0.0), shares.get("actor busy", 0.0)
     if model >= max(_BUSY, actor):
-        words = f"{waits}, and the model computes {model:.0%} of the time: forwards limit."
+        words = (
+            f"{waits}, and the model computes {model:.0%} of the time: inference limits this run."
+        )
         return {"part": "model", "words": words}
     if actor >= _BUSY:
-        words = f"{waits}, and runners step environments {actor:.0%} of theirs: these limit."
+        words = (
+            f"{waits}, and runners step environments {actor:.0%} of the time: these limit this run."
+        )
         return {"part": "gamecore", "words": words}
     return {"part": "gamecore", "words": f"{waits}: playing limits this run."}
 

@@ -1,4 +1,4 @@
-"""Who may ask, and what a browser may do with the answers."""
+"""Who may ask the viewer, and what a browser may do with its replies."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _HEADERS = {
 }
 _READING = ("GET", "HEAD")
 _MARK = "Bray-Page"
-"""Of every request that changes something: another site's script cannot set it unasked."""
+"""Header of every request that changes something: another site's script cannot set it unasked."""
 _OPEN = ("/login", "/static/style.css")
 
 logger = logging.getLogger(__name__)
 
 
-class Guard:
+class AccessControl:
     """The middleware in front of every page.
 
     Args:
-        token: that is asked for, or None.
-        form: the page that asks for it, with `$MESSAGE` in it.
+        token: secret that a visitor must know; None asks for none.
+        form: HTML of the page that asks for the token, with `$MESSAGE` in it.
     """
 
     def __init__(self, token: str | None, form: str) -> None:
@@ -54,15 +54,15 @@ class Guard:
         self._proof = hashlib.blake2b(b"bray view", key=_key(token)).hexdigest()
 
     async def ask(self, request: web.Request) -> web.StreamResponse:
-        """Show the form."""
-        return self._ask("Whoever started this page has set a token.", 200)
+        """Show the form that asks for the token."""
+        return self._ask("This page needs a token: ask who started it.", 200)
 
     async def login(self, request: web.Request) -> web.StreamResponse:
-        """Take the token of the form."""
+        """Check the token that the form sent, and set the cookie."""
         form = parse_qs((await request.read()).decode(errors="replace"), max_num_fields=_MAX_FIELDS)
         token = form.get("token", [""])[0]
         if not self._tokens.accept(token[:_MAX_TOKEN].encode(errors="replace")):
-            return self._ask("That is not the token.", 401)
+            return self._ask("Wrong token.", 401)
         response = web.Response(status=303, headers={"Location": "/"})
         response.set_cookie(_COOKIE, self._proof, httponly=True, samesite="Strict", path="/")
         return response
@@ -73,7 +73,7 @@ class Guard:
 
     @web.middleware
     async def answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Let a request through to its handler, or not: what aiohttp calls first."""
+        """Let a request through to its handler, or refuse it: aiohttp calls this first."""
         response = await self._answer(request, handler)
         response.headers.update(_HEADERS)
         return response
@@ -84,7 +84,7 @@ class Guard:
             known = ", ".join(LOOPBACK)
             return _error(403, f"host: expected one of {known}, or start with --token-env")
         if not self._is_known(request) and request.path not in _OPEN:
-            if request.path == "/":
+            if request.path == "/":  # a person in a browser: show the form, not an error
                 return web.Response(status=303, headers={"Location": "/login"})
             return _error(401, "expected 'Authorization: Bearer TOKEN', or the login of the page")
         if request.method not in _READING and request.path != "/login" and not _is_own(request):
@@ -110,18 +110,19 @@ class Guard:
             return True
         cookie = request.cookies.get(_COOKIE, "")
         given = request.headers.get("Authorization", "")[:_MAX_TOKEN]
+        # Compared in constant time: how long it takes tells nothing about the secret.
         return hmac.compare_digest(_bytes(cookie), self._proof.encode()) or (
             self._tokens.accept_header(_bytes(given))
         )
 
 
 def _bytes(header: str) -> bytes:
-    """Return a header as it came: what is not UTF-8 stands in it as surrogates."""
+    """Return a header's bytes: aiohttp keeps those that are not UTF-8 as surrogates."""
     return header.encode(errors="surrogateescape")
 
 
 def _is_own(request: web.Request) -> bool:
-    """Whether the page sent it, or a program: no other site's page can make a browser do so."""
+    """Return whether the viewer's page or a program sent a request, not another site's page."""
     headers = request.headers
     if not is_same_origin(
         headers.get("Host", ""), headers.get("Origin"), headers.get("Sec-Fetch-Site")

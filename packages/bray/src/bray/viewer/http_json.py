@@ -1,4 +1,4 @@
-"""Numbers and texts out of what is asked, and JSON answers that are sent once."""
+"""Numbers and texts read from a request, and JSON replies that a browser fetches only once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,11 +14,13 @@ from aiohttp import web
 from bray_core.errors import ConfigError
 
 
-def number(query: Mapping[str, str], name: str, default: float, least: float, most: float) -> float:
+def query_number(
+    query: Mapping[str, str], name: str, default: float, least: float, most: float
+) -> float:
     """Return a number of a query.
 
     Raises:
-        ConfigError: it is none, or out of range; names it.
+        ConfigError: the text is no number, or out of range; names the field.
     """
     text = query.get(name)
     if text is None:
@@ -28,30 +29,31 @@ def number(query: Mapping[str, str], name: str, default: float, least: float, mo
         value = float(text)
     except ValueError:
         value = math.nan
-    if not least <= value <= most:
+    if not least <= value <= most:  # NaN too: it compares as false
         raise ConfigError(f"{name}: expected {least:g} to {most:g}, got {text[:20]!r}")
     return value
 
 
-def whole(query: Mapping[str, str], name: str) -> int | None:
+def query_integer(query: Mapping[str, str], name: str) -> int | None:
     """Return a whole number of a query; None where it is not given.
 
     Raises:
-        ConfigError: it is none; names it.
+        ConfigError: the text is no whole number; names the field.
     """
     text = query.get(name)
     if text is None:
         return None
+    # isdecimal alone takes digits of other scripts; 16 digits are more than a float keeps.
     if not (text.isascii() and text.isdecimal() and len(text) < 16):
         raise ConfigError(f"{name}: expected a whole number of 0 or more, got {text[:20]!r}")
     return int(text)
 
 
-def words(content: Mapping[str, Any], name: str) -> str:
-    """Return a text of a query or of what was posted.
+def text_field(content: Mapping[str, object], name: str) -> str:
+    """Return a text of a query or of a posted object.
 
     Raises:
-        ConfigError: it is none; names it.
+        ConfigError: the value is no text; names the field.
     """
     text = content.get(name)
     if not isinstance(text, str):
@@ -59,11 +61,11 @@ def words(content: Mapping[str, Any], name: str) -> str:
     return text
 
 
-async def content_of(request: web.Request) -> dict[str, Any]:
+async def posted_object(request: web.Request) -> dict[str, object]:
     """Return the JSON object that was posted.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the body is no JSON object.
     """
     try:
         content = json.loads(await request.read())  # whatever charset the head names
@@ -74,8 +76,8 @@ async def content_of(request: web.Request) -> dict[str, Any]:
     return content
 
 
-def reply(request: web.Request, content: Any) -> web.Response:
-    """Return JSON, or 304 where the browser has it already."""
+def json_reply(request: web.Request, content: object) -> web.Response:
+    """Return JSON, or status 304 where the browser has the same content already."""
     body = _encoded(content)
     tag = hashlib.blake2b(body, digest_size=12).hexdigest()
     if request.headers.get("If-None-Match") == f'"{tag}"':
@@ -83,20 +85,20 @@ def reply(request: web.Request, content: Any) -> web.Response:
     response = web.Response(
         body=body, content_type="application/json", headers={"ETag": f'"{tag}"'}
     )
-    if len(body) > 2000:
+    if len(body) > 2000:  # shorter ones fit into few packets anyway
         response.enable_compression()
     return response
 
 
-def _encoded(content: Any) -> bytes:
+def _encoded(content: object) -> bytes:
     try:
         return msgspec.json.encode(content)  # what is not finite becomes null
     except (TypeError, ValueError, OverflowError):  # numpy's numbers, endless ones, broken text
         return json.dumps(_plain(content), separators=(",", ":"), allow_nan=False).encode()
 
 
-def _plain(content: Any) -> Any:
-    """Return content as JSON takes it: what is not finite becomes null."""
+def _plain(content: object) -> object:
+    """Return content that JSON can hold: infinity and NaN become null."""
     if isinstance(content, dict):
         return {key: _plain(value) for key, value in content.items()}
     if isinstance(content, list | tuple):

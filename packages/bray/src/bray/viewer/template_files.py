@@ -1,4 +1,4 @@
-"""Template files of one folder: listed, opened and saved. No other file is ever touched."""
+"""The template files of one folder: listed, opened and saved. No other file is ever touched."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from bray.templates import loading
 from bray_core.errors import AlreadyExistsError, ConfigError, NotFoundError
@@ -19,11 +19,20 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,94}\.yaml")
 _MAX_LISTED = 500
 
 
-class Drafts:
+class TemplateText(TypedDict):
+    """The content of a template file."""
+
+    name: str
+    text: str
+    stamp: str | None
+    """Changes with the content, for `TemplateFiles.save`; None: not saved yet."""
+
+
+class TemplateFiles:
     """The YAML files of a folder. Thread-safe.
 
     Args:
-        folder: of the files; those below it are not looked at.
+        folder: folder of the files; folders below it are not looked at.
 
     Raises:
         NotFoundError: there is no such folder.
@@ -41,12 +50,12 @@ class Drafts:
             found = [e.name for e in entries if _NAME.fullmatch(e.name) and _is_plain(e)]
         return sorted(found)[:_MAX_LISTED]
 
-    def open(self, name: str) -> dict[str, Any]:
-        """Return a file's `{"name", "text", "stamp"}`; the stamp is for `save`.
+    def open(self, name: str) -> TemplateText:
+        """Return the content of a file.
 
         Raises:
-            ConfigError: it is no name of a YAML file, or the file is no text, or too long.
-            NotFoundError: there is none of that name.
+            ConfigError: the name is none of a YAML file, or the file is no text, or too long.
+            NotFoundError: there is no file of that name.
         """
         path = self.path(name)
         try:
@@ -60,24 +69,24 @@ class Drafts:
         except UnicodeDecodeError as error:
             raise ConfigError(f"file: {name} is not text in UTF-8: {error.reason}") from error
 
-    def save(self, name: str, text: str, stamp: str | None) -> dict[str, Any]:
+    def save(self, name: str, text: str, stamp: str | None) -> TemplateText:
         """Write a valid template, whole or not at all; return it as `open` does.
 
         Args:
-            name: of the file.
-            text: its content.
-            stamp: of the file as it was opened; None: there was none.
+            name: name of the file.
+            text: content of the file.
+            stamp: stamp of the file as it was opened; None for a new file.
 
         Raises:
-            ConfigError: it is no name of a YAML file, or the text is too long.
-            SettingsError: the text is no valid template; says all.
-            AlreadyExistsError: the file was changed or made since.
+            ConfigError: the name is none of a YAML file, or the text is too long.
+            SettingsError: the text is no valid template; names every problem.
+            AlreadyExistsError: the file was changed or made since it was opened.
         """
         path, data = self.path(name), text.encode()
         if len(data) > MAX_BYTES:
             raise ConfigError(f"text: expected {MAX_BYTES} bytes at most, got {len(data)}")
         loading.parse(text, name)
-        with self._lock:
+        with self._lock:  # two pages that save at once: the second sees the first one's stamp
             self._refuse_changed(path, stamp)
             mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
             try:
@@ -91,7 +100,7 @@ class Drafts:
         """Return a file's path.
 
         Raises:
-            ConfigError: it is no name of a YAML file.
+            ConfigError: the name is none of a YAML file.
         """
         if not _NAME.fullmatch(name):
             raise ConfigError(
@@ -125,7 +134,7 @@ class Drafts:
         if path.is_symlink():
             raise refused(path, "expected a file, got a link")
         with open_regular(path, inside=[self.folder]) as file:
-            return file.read(MAX_BYTES + 1)
+            return file.read(MAX_BYTES + 1)  # one byte more tells a file that is too long
 
 
 def _is_plain(entry: os.DirEntry[str]) -> bool:

@@ -1,4 +1,4 @@
-"""What bodies of recorded requests hold, at a cost that their length bounds."""
+"""The content of recorded requests and replies, decoded at a cost that their length bounds."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from bray_core.errors import CodecError
 from bray_core.files.json_file import finite, is_deeper
 
 MAX_LEAVES = 2000
-"""Leaves of a body that are looked at."""
+"""Number of a body's leaves that are looked at."""
 _MAX_BODY_BYTES = 64 * 1024 * 1024
 _MAX_JSON_BYTES = 1024 * 1024
-"""Longer text is shown as text."""
+"""Longer JSON is shown as text."""
 _MAX_DEPTH = 32
 _MAX_REWARD_BYTES = 256
 _MAX_KEY = 100
@@ -28,7 +28,7 @@ _SHOWN_TEXT = 2000
 
 
 class _Rewarded(msgspec.Struct):
-    """The reward of a body alone: the rest is skipped, not made."""
+    """The reward of a body; the decoder skips all other fields without making them."""
 
     reward: bool | float | msgspec.msgpack.Ext | None = None
 
@@ -36,8 +36,8 @@ class _Rewarded(msgspec.Struct):
 _REWARDED = msgspec.msgpack.Decoder(_Rewarded)
 
 
-def decoded(body: bytes) -> Any:
-    """Return what a body holds: bray's codec, JSON, text, or else the bytes themselves."""
+def decode_body(body: bytes) -> Any:
+    """Return a body's content: arrays of bray's codec, JSON, text, or else the bytes themselves."""
     if not body:
         return None
     try:
@@ -53,7 +53,7 @@ def decoded(body: bytes) -> Any:
 
 
 def _json(text: str) -> Any:
-    """Return what JSON holds, None where it is none, long or nested deeply."""
+    """Return the content of JSON; None where the text is no JSON, too long or nested too deeply."""
     if len(text) > _MAX_JSON_BYTES:
         return None
     try:
@@ -64,7 +64,7 @@ def _json(text: str) -> Any:
 
 
 def reward_of(body: bytes) -> float | None:
-    """Return the reward that a body tells of, None where it tells of none that is a number."""
+    """Return the reward in a body, None where there is none that is a number."""
     if body[:1] == b"{":
         found = _json(body.decode(errors="replace"))
         return _number(found.get("reward")) if isinstance(found, dict) else None
@@ -77,23 +77,24 @@ def reward_of(body: bytes) -> float | None:
     return _number(reward)
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "biuf":
         value = value.item()
     return float(value) if isinstance(value, bool) else finite(value)
 
 
-def paths(tree: Any, most: int = MAX_LEAVES) -> list[tuple[str, Any]]:
+def leaf_paths(tree: object, most: int = MAX_LEAVES) -> list[tuple[str, object]]:
     """Return path and value of the first leaves of a tree, in the order of `bray_core.nested`.
 
-    Keys are cut to 100 characters: with each leaf the path is written anew.
+    Keys are cut to 100 characters: a leaf's path repeats the keys above it, so that long keys
+    would cost their length once for each leaf.
     """
     if isinstance(tree, dict | list | tuple):
         return list(islice(_leaves(tree, ""), most))
     return [] if tree is None else [("", tree)]
 
 
-def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _leaves(tree: object, path: str) -> Iterator[tuple[str, object]]:
     if isinstance(tree, dict):
         for key in sorted(tree):
             short = key[:_MAX_KEY]
@@ -105,12 +106,12 @@ def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, tree
 
 
-def leaves(tree: Any) -> list[dict[str, Any]]:
+def describe_leaves(tree: object) -> list[dict[str, object]]:
     """Return path, type, shape, bounds and the first values of each leaf, for reading."""
-    return [_leaf(path, leaf) for path, leaf in paths(tree, _SHOWN_LEAVES)]
+    return [_leaf(path, leaf) for path, leaf in leaf_paths(tree, _SHOWN_LEAVES)]
 
 
-def _leaf(path: str, leaf: Any) -> dict[str, Any]:
+def _leaf(path: str, leaf: object) -> dict[str, object]:
     if isinstance(leaf, bytes):
         text = f"{len(leaf)} bytes: {leaf[:32].hex(' ')}"
         return {"path": path, "type": "bytes", "text": text}
@@ -119,7 +120,7 @@ def _leaf(path: str, leaf: Any) -> dict[str, Any]:
     if not isinstance(leaf, int | float | np.ndarray | np.generic) or isinstance(leaf, bool):
         return {"path": path, "type": type(leaf).__name__, "text": str(leaf)[:_SHOWN_TEXT]}
     array = np.asarray(leaf)
-    shown: dict[str, Any] = {"path": path, "type": str(array.dtype), "shape": list(array.shape)}
+    shown: dict[str, object] = {"path": path, "type": str(array.dtype), "shape": list(array.shape)}
     if array.dtype.kind not in "biuf" or not array.size:
         return {**shown, "text": str(array)[:_SHOWN_TEXT]}
     with np.errstate(all="ignore"):

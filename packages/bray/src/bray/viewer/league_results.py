@@ -1,95 +1,36 @@
-"""Versions of a trial's models, and what is known of them: results against each other, ratings."""
+"""A league's players: their results against each other, and the ratings that follow from them."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bray.viewer.trial_file import entries, open_file, opener_of
+from bray.viewer.trial_file import opener_of
 from bray_core.errors import CodecError, NotFoundError
 from bray_core.files.json_file import read_object
-from bray_core.files.regular_file import refused
-from bray_model.versions.retention import Retention
-from bray_model.versions.version_store import VersionStore
 
 FILE = "league.json"
 _BROKEN = (KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError)
 _MAX_MESSAGE = 1000
 _MAX_NAME = 200
 MAX_PLAYERS = 400
-"""Shown at once; of more the newest."""
-_MAX_VERSIONS = 2000
-_MAX_MODELS = 100
+"""Number of players that are shown at once: the newest."""
 _MAX_LEAGUE_BYTES = 16 * 1024 * 1024
-_MAX_INDEX_BYTES = 4 * 1024 * 1024
 
 
-def versions(trial: Path) -> list[dict[str, Any]]:
-    """Return the models of a trial: versions with time and size, newest first, clones, exports."""
-    return [
-        _model(trial, trial / "models" / name)
-        for name in _folders(trial, trial / "models")[:_MAX_MODELS]
-    ]
-
-
-def _model(trial: Path, path: Path) -> dict[str, Any]:
-    numbers: list[int] = []
-    pinned: set[int] = set()
-    problem = None
-    try:
-        if entries(trial, path / "versions"):
-            _refuse_index(trial, path / "versions" / "index.json")
-            store = VersionStore(path / "versions", Retention())
-            numbers, pinned = store.versions(), set(store.pinned())
-    except (CodecError, OSError, OverflowError) as error:
-        problem = str(error)[:_MAX_MESSAGE]
-    shown = numbers[-_MAX_VERSIONS:]
-    found = [_version(path / "versions", number, number in pinned) for number in reversed(shown)]
-    return {
-        "name": path.name,
-        "versions": [one for one in found if one is not None],
-        "num_versions": len(numbers),
-        "clones": _folders(trial, path / "clones")[:_MAX_VERSIONS],
-        "exports": _folders(trial, path / "onnx")[:_MAX_VERSIONS],
-        "problem": problem,
-    }
-
-
-def _refuse_index(trial: Path, index: Path) -> None:
-    """Refuse an index of versions that lies elsewhere, is no file or too long for one."""
-    with suppress(FileNotFoundError), open_file(trial, index) as file:
-        if file.seek(0, os.SEEK_END) > _MAX_INDEX_BYTES:
-            raise refused(index, f"expected {_MAX_INDEX_BYTES} bytes at most")
-
-
-def _version(folder: Path, number: int, is_pinned: bool) -> dict[str, Any] | None:
-    try:
-        found = (folder / f"{number}.safetensors").lstat()
-    except OSError:  # deleted meanwhile
-        return None
-    return {
-        "version": number,
-        "pinned": is_pinned,
-        "saved_s": found.st_mtime,
-        "bytes": found.st_size,
-    }
-
-
-def league(trial: Path) -> dict[str, Any]:
-    """Return the players of a trial's league, their win rates and games.
+def league(trial: Path) -> dict[str, object]:
+    """Return the players of a trial's league, their win rates and their numbers of games.
 
     Returns:
         `{"players": [N], "roles": {player: role}, "rates": [N, N] (None without a game), "games":
-        [N, N], "num_left_out"}`; the row's player's point of view.
+        [N, N], "num_left_out"}`. A row holds the win rates of its player.
 
     Raises:
-        NotFoundError: the trial has none.
+        NotFoundError: the trial has no league.
         CodecError: its file cannot be read.
     """
     state, payoff = _read(trial)
@@ -99,7 +40,7 @@ def league(trial: Path) -> dict[str, Any]:
         learners = dict(state.get("league", {}).get("learners", {}))
     except _BROKEN as error:
         raise CodecError(f"{trial / FILE}: not a league: {error!r}"[:_MAX_MESSAGE]) from error
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):  # players without a game: 0 / 0
         rates = np.round(score / games, 3)
     return {
         "players": players,
@@ -110,10 +51,10 @@ def league(trial: Path) -> dict[str, Any]:
     }
 
 
-def ratings(trial: Path) -> dict[str, Any]:
-    """Return `{"players", "rating", "low", "high"}`: Elo fitted to their games, 95 % intervals.
+def ratings(trial: Path) -> dict[str, object]:
+    """Return `{"players", "rating", "low", "high"}`: Elo ratings and their 95 % intervals.
 
-    Of more than `MAX_PLAYERS` the newest are rated: a fit takes time that grows with their cube.
+    Only the newest `MAX_PLAYERS` are rated: the time of a fit grows with the cube of their number.
 
     Raises:
         NotFoundError: the trial has no league.
@@ -158,9 +99,9 @@ def _tables(
     """Return scores and games `[N, N]` of rows `[i, j, won, drawn, lost, played]`.
 
     Args:
-        number: how many players there are.
+        number: number of players.
         results: the rows.
-        left_out: players at the beginning whose games are not looked at.
+        left_out: number of players, the oldest, whose games are left out.
     """
     size = number - left_out
     score, games = np.zeros((size, size)), np.zeros((size, size))
@@ -169,12 +110,9 @@ def _tables(
             raise ValueError(f"players {first} and {second} of {number}")
         i, j = first - left_out, second - left_out
         if i >= 0:
+            # A draw is half a win for both.
             score[i, j], score[j, i] = won + drawn / 2, lost + drawn / 2
             games[i, j] = games[j, i] = won + drawn + lost
     if not (np.isfinite(score).all() and np.isfinite(games).all()):
         raise ValueError("expected numbers of games, got some that are not finite")
     return score, games
-
-
-def _folders(trial: Path, path: Path) -> list[str]:
-    return sorted(entry.name for entry in entries(trial, path) if entry.is_dir())

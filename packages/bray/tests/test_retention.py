@@ -8,15 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from bray_model.versions.versions import VersionStore
 
 import bray
 from bray.algorithms import ppo
+from bray.best import BestVersion
 from bray.goal import Goal
-from bray.retention import Best, Keep, prune, surplus
+from bray.retention import RetentionPolicy, prune, surplus
 from bray_core.errors import CodecError, ConfigError
 from bray_core.trials.trial import Trial, clone
 from bray_model import Retention
+from bray_model.versions.version_store import VersionStore
 from bray_trainer.checkpoints import checkpoint
 
 EXAMPLE = np.zeros((1, 4), np.float32)
@@ -27,7 +28,7 @@ def files(folder: Path) -> list[str]:
 
 
 def test_a_run_keeps_what_it_is_told(tmp_path: Path) -> None:
-    keep = Keep(checkpoints=1, versions=2)
+    keep = RetentionPolicy(checkpoints=1, versions=2)
     config = {
         "hidden": (4,), "steps_per_replay": 32, "num_envs": 4, "segment_length": 8, "epochs": 1,
         "minibatch_size": 16, "checkpoint_every": 1,
@@ -37,7 +38,7 @@ def test_a_run_keeps_what_it_is_told(tmp_path: Path) -> None:
         outcome = ppo.PPO.of("CartPole-v1", **config).train(run, goal=goal)
         assert len(files(run.experiment.checkpoints)) == 1
     trial = tmp_path / "trial"
-    best = Best.read(trial)
+    best = BestVersion.read(trial)
     assert best is not None
     assert (best.version, best.frames) == (outcome.version, 128)
     assert best.evaluation_return == outcome.evaluation_return
@@ -51,7 +52,7 @@ def test_a_run_keeps_what_it_is_told(tmp_path: Path) -> None:
 
 
 def test_a_model_of_a_run_keeps_so_many_versions_and_pinned_ones(tmp_path: Path) -> None:
-    with bray.init(tmp_path, "trial", keep=Keep(versions=2)) as run:
+    with bray.init(tmp_path, "trial", keep=RetentionPolicy(versions=2)) as run:
         model = run.model("policy", torch.nn.Linear(4, 2), EXAMPLE)
         for version in range(1, 6):
             model.publish(model.weights()[1])
@@ -70,7 +71,7 @@ def test_without_a_retention_a_run_deletes_nothing(tmp_path: Path) -> None:
     with bray.init(tmp_path, "trial"):
         pass
     assert len(files(episodes)) == 1001
-    with bray.init(tmp_path, "trial", keep=Keep(episodes=1000)):
+    with bray.init(tmp_path, "trial", keep=RetentionPolicy(episodes=1000)):
         pass
     assert len(files(episodes)) == 1000
     assert not (episodes / "00000.episode").exists()
@@ -88,7 +89,7 @@ def test_pruning_drops_the_oldest(tmp_path: Path) -> None:
         (trial / "checkpoints" / f"replay-{number:09d}-abc").mkdir()
         (trial / "episodes" / f"2026010{number}T000000-1-1.episode").touch()
     (trial / "checkpoints" / "mine.pt").touch()
-    keep = Keep(checkpoints=2, versions=1, episodes=1)
+    keep = RetentionPolicy(checkpoints=2, versions=1, episodes=1)
     named = {path.name for path in surplus(trial, keep)}
     assert named == {
         "replay-000000001.pt", "replay-000000001-abc", "1.safetensors", "2.safetensors",
@@ -112,27 +113,27 @@ class Pins:
 
 def test_the_best_version_stays_pinned(tmp_path: Path) -> None:
     model = Pins()
-    first = Best(version=3, evaluation_return=10.0, frames=5)
+    first = BestVersion(version=3, evaluation_return=10.0, frames=5)
     assert first.offer(tmp_path, model)
-    assert not Best(version=4, evaluation_return=10.0, frames=6).offer(tmp_path, model)
-    assert (Best.read(tmp_path), model.pinned) == (first, {3})
-    better = Best(version=5, evaluation_return=11.0, frames=7)
+    assert not BestVersion(version=4, evaluation_return=10.0, frames=6).offer(tmp_path, model)
+    assert (BestVersion.read(tmp_path), model.pinned) == (first, {3})
+    better = BestVersion(version=5, evaluation_return=11.0, frames=7)
     assert better.offer(tmp_path, model)
-    assert (Best.read(tmp_path), model.pinned) == (better, {5})
-    again = Best(version=5, evaluation_return=12.0, frames=8)
+    assert (BestVersion.read(tmp_path), model.pinned) == (better, {5})
+    again = BestVersion(version=5, evaluation_return=12.0, frames=8)
     assert again.offer(tmp_path, model)
     assert model.pinned == {5}
 
 
 @pytest.mark.parametrize("text", ["{", "[]", json.dumps({"version": 3})])
 def test_a_broken_best_is_named(tmp_path: Path, text: str) -> None:
-    assert Best.read(tmp_path) is None
+    assert BestVersion.read(tmp_path) is None
     (tmp_path / "best.json").write_text(text)
     with pytest.raises(CodecError, match=r"best\.json: not a best version"):
-        Best.read(tmp_path)
+        BestVersion.read(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "versions", "episodes"])
 def test_keeping_none_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name}: expected more than 0, got 0"):
-        Keep(**{name: 0})
+    with pytest.raises(ConfigError, match=f"{name}: expected 1 or more, got 0"):
+        RetentionPolicy(**{name: 0})

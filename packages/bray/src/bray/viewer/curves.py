@@ -1,4 +1,4 @@
-"""Curves made fit for a screen: smoothed, and thinned to the points that can be told apart."""
+"""Curves for a screen: smoothed, and thinned to the points that an eye can tell apart."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 _EXPONENT = 200.0
-"""Of e: what may be lost of a number's range before a new block begins."""
+"""Powers of e that a block may use up of a float's range before a new block begins."""
 
 _NO_WEIGHT = 1e-6
-"""What changes no digit that is shown; blocks would be of a value each."""
+"""A weight below this changes no digit that is shown, and would make blocks of one value."""
 
 
 def smoothed(values: Floats, weight: float) -> Floats:
@@ -43,13 +43,14 @@ def smoothed(values: Floats, weight: float) -> Floats:
 
 
 def thinned(y: Floats, points: int) -> npt.NDArray[np.int64]:
-    """Return the indices of at most `points` that show what all of them would.
+    """Return the indices of at most `points` values whose curve looks like that of all.
 
-    The least and the greatest of each of equal parts, and both ends: no spike is lost.
+    They are the least and the greatest value of each of equal parts, and both ends: no spike is
+    lost.
 
     Args:
         y: `[N]`, finite, in the order in which the curve is drawn.
-        points: 4 or more.
+        points: greatest number of indices, 4 or more.
     """
     number = len(y)
     if number <= points:
@@ -66,8 +67,8 @@ def envelope(y: Floats, chosen: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
     """Return the least and greatest value around each chosen point, `[K]` each.
 
     Args:
-        y: `[N]`.
-        chosen: `[K]`, ascending, from `thinned`.
+        y: values `[N]`.
+        chosen: indices `[K]`, ascending, from `thinned`.
     """
     if not len(chosen):
         return y, y
