@@ -49,6 +49,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return project
 
 
+@pytest.mark.long
 def test_local_run_reaches_its_goal_and_says_what_comes_next(trained: Path) -> None:
     words = (trained / "words.txt").read_text()
     trial = trained / "cartpole"
@@ -110,6 +111,7 @@ def test_a_line_of_metrics_has_every_axis_and_every_process(trained: Path) -> No
     }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.ray
 @pytest.mark.timeout(300)
 def test_ray_run_reaches_its_goal(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def walker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "walker"
 
 
+@pytest.mark.long
 def test_a_new_project_is_complete(walker: Path) -> None:
     found = {path.name for path in walker.iterdir()}
     assert found == {

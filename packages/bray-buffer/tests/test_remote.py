@@ -199,6 +199,7 @@ def test_batches_by_steps(make, segment, numbers):
         buffer.push(segment(0, 0))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("carrier", ["socket", "ray"])
 def test_producers_and_consumers_of_another_node(make, segment, numbers, carrier, monkeypatch):
     monkeypatch.setattr("bray_buffer.shared.link._MAX_CALL_NBYTES", 200)  # several calls a push
@@ -235,6 +236,7 @@ def test_several_workers_share_the_pushes_and_each_gives_whole_batches(make, seg
         buffer.update_priorities(np.arange(2), np.ones(2))
 
 
+@pytest.mark.long
 def test_close_wakes_those_who_wait(make, segment):
     buffer = make()
     other = pickle.loads(pickle.dumps(buffer))
@@ -252,6 +254,7 @@ def test_close_wakes_those_who_wait(make, segment):
         assert list(handle) == []
 
 
+@pytest.mark.long
 def test_a_queue_loses_nothing_with_its_worker(make, segment, numbers):
     buffer = make()
     buffer.push(*map(segment, range(3)))
@@ -266,6 +269,7 @@ def test_a_queue_loses_nothing_with_its_worker(make, segment, numbers):
     assert buffer.stats()["lost"] == 0
 
 
+@pytest.mark.long
 def test_a_replay_in_its_worker_dies_counted_and_is_restored(make, segment, numbers, tmp_path):
     config = ReplayConfig(capacity=8, batch_size=4, min_size=3, sampler="prioritized", epsilon=0)
     replay = make(config)

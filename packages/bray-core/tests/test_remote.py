@@ -260,6 +260,7 @@ class Large:
     def __init__(self, weights: np.ndarray) -> None:
         self.weights = weights
 
+@pytest.mark.long
     def change(self) -> float:
         self.weights[0] += 1.0
         return float(self.weights.sum())
@@ -305,6 +306,7 @@ class Mortal:
             self.die()
         mark.touch()
 
+@pytest.mark.long
     def die(self) -> None:
         print("no memory is left on the device", file=sys.stderr, flush=True)
         os._exit(1)
@@ -315,6 +317,7 @@ def test_a_worker_that_dies_again_and_again_ends_the_run(tmp_path: Path) -> None
     from bray_core.remote import pool as remote
     from bray_core.restart_limit import RestartLimit
 
+@pytest.mark.long
     limit = RestartLimit(max_restarts=2)
     made = remote.WorkerPool("mortals", Mortal, args=(tmp_path / "mark",), limit=limit)
     why = (
@@ -388,6 +391,7 @@ remote.shutdown_ray()
 remote.shutdown_ray()
 assert not marked(), marked()
 
+@pytest.mark.long
 pool.close()  # none of these may start a cluster of Ray's own accord
 for use in (lambda: remote.WorkerPool("q", dict), lambda: remote.WorkerPool.get("q")):
     try:
@@ -402,6 +406,7 @@ print("done")
 """
 
 
+@pytest.mark.long
 def test_a_cluster_of_ours_has_a_token_and_leaves_nothing_behind(tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "RAY_AUTH_MODE"}
     mark = str(uuid4())
@@ -449,6 +454,7 @@ def listeners(
     return found
 
 
+@pytest.mark.long
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """Read an address as Linux writes it: words of four bytes, each backwards."""
     raw = bytes.fromhex(text)
@@ -491,6 +497,7 @@ def test_a_ray_without_tokens_is_refused(version: str, is_new: bool) -> None:
             remote._check_version(version)
 
 
+@pytest.mark.long
 TERMINATED = """
 import sys
 from bray_core import runtime
@@ -521,6 +528,7 @@ def test_sigterm_interrupts_a_launch_on_ray(tmp_path: Path) -> None:
     assert (record.ending, record.error) == ("interrupted", None)
 
 
+@pytest.mark.long
 def test_a_programs_own_handler_of_sigterm_stays() -> None:
     script = """
 import signal
@@ -545,6 +553,7 @@ print(seen == [signal.SIGTERM], signal.getsignal(signal.SIGTERM) is handler)
 def test_a_cluster_of_the_users_is_used_and_left_alone() -> None:
     import ray
 
+@pytest.mark.long
     script = """
 import sys
 from bray_core.remote import pool as remote

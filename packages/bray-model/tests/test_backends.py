@@ -26,6 +26,7 @@ def one_process():
         yield
 
 
+@pytest.mark.long
 @pytest.mark.slow  # the C++ compiler takes 13 s; the trainer's own compile test is short
 def test_a_compiled_module_answers_as_it_does_eagerly_and_is_compiled_twice(
     policy, observations, one_process

@@ -217,6 +217,7 @@ def test_publish_checks_the_weights(make):
     assert model.version == 0
 
 
+@pytest.mark.long
 def test_a_publisher_that_was_overtaken_is_told(make):
     model = make()
     replica = model._attached().replica()
@@ -241,6 +242,7 @@ def test_two_processes_that_publish_to_one_name_lose_nothing_and_mix_nothing(mak
         assert values[0] == values[1]
 
 
+@pytest.mark.long
 def test_a_killed_store_comes_back_and_the_numbering_goes_on(make, players):
     model = make()
     pool = players(model, 1)
@@ -267,6 +269,7 @@ def test_a_restarted_store_gets_its_weights_back_from_a_replica(make, players):
     assert later.call("infer") == ([21.0, 21.0], 1)
 
 
+@pytest.mark.long
 def test_checkpoints_resume(make, tmp_path):
     model = make(directory=tmp_path)
     model.publish(weights(1))
@@ -295,6 +298,7 @@ def test_publishes_under_full_load_fail_nothing_and_mix_nothing(make, players):
             assert forwards > 0
 
 
+@pytest.mark.long
 def test_clones_are_frozen_found_by_name_and_closed(make, players):
     model = make()
     pool = players(model)

@@ -78,6 +78,7 @@ def kill(trainer):
     assert trainer._pool.pids() != [pid]
 
 
+@pytest.mark.long
 def test_the_same_methods_and_those_of_the_user(make):
     trainer = make()
     assert isinstance(trainer, protocols.TrainerProtocol)
@@ -130,6 +131,7 @@ def test_it_may_die_while_it_trains_or_stands_still(make, tmp_path):
     assert trainer.wait(60)
     assert trainer.progress()["replays"] == paused_at + 1
 
+@pytest.mark.long
     trainer.call("set_goal", 10**9)
     trainer.start()
     assert not trainer.wait(0.05)

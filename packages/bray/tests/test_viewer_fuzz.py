@@ -59,6 +59,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int,
         process.kill()
 
 
+@pytest.mark.long
 def resident(process: int) -> int:
     """Return the memory of a process, in bytes."""
     pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
