@@ -49,7 +49,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return project
 
 
-@pytest.mark.long
 def test_local_run_reaches_its_goal_and_says_what_comes_next(trained: Path) -> None:
     words = (trained / "words.txt").read_text()
     trial = trained / "cartpole"
@@ -64,6 +63,7 @@ def test_local_run_reaches_its_goal_and_says_what_comes_next(trained: Path) -> N
     assert float(str(result(trained)["evaluation_return"])) >= 20
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_returns(trained: Path, tmp_path: Path) -> None:
     train(tmp_path)
     again, first = result(tmp_path), result(trained)

@@ -11,6 +11,7 @@ import os
 import sys
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,20 +82,38 @@ class _Demonstrator:
         return Answer({"logits": logits, "value": np.float32(0)}, 0)
 
 
-def make(name: str) -> None:
-    """Make one trial in the working directory."""
+def make(name: str, *, trial: str | None = None, seed: int = 1, times: int = 1) -> None:
+    """Make one trial in the working directory, or go on with it for as much again.
+
+    Args:
+        name: Row of `TRIALS`.
+        trial: Name of the trial; without, that of the row.
+        seed: Seed of the run.
+        times: Launches of this trial so far, this one included: recipes that count their steps
+            over all launches get so many times as many.
+    """
     recipe, task, settings = TRIALS[name]
     goal = Goal(episode_return=1e6, evaluate_at=1e6, max_frames=MAX_FRAMES, evaluation_episodes=2)
     config = with_overrides(load(recipe).Config(), settings.split())
+    for counted in ("max_steps", "rounds"):
+        if hasattr(config, counted):
+            config = replace(config, **{counted: times * getattr(config, counted)})
     template = Template(
         recipe=recipe,
         environment=task,
         settings=config,
-        seed=1,
+        seed=seed,
         goal=goal,
         keep=Keep(checkpoints=1, versions=2),
     )
-    run_template(template, Launch(project=Path(), trial=name))
+    run_template(template, Launch(project=Path(), trial=trial or name))
+
+
+def make_demonstrations() -> None:
+    """Record what recipes that imitate learn from, in the working directory."""
+    folder = Path(DEMONSTRATIONS)
+    folder.mkdir()
+    demonstrations.record(folder, "CartPole-v1", _Demonstrator(), episodes=2, seed=1)
 
 
 def _files(trial: Path) -> Iterator[Path]:
@@ -126,9 +145,9 @@ def pack(name: str, files: list[Path], folder: Path) -> None:
 def main(folder: Path) -> None:
     """Make all in a folder; the trials themselves stay in `<folder>/made`."""
     made = folder / "made"
-    (made / DEMONSTRATIONS).mkdir(parents=True)
+    made.mkdir(parents=True)
     os.chdir(made)
-    demonstrations.record(Path(DEMONSTRATIONS), "CartPole-v1", _Demonstrator(), episodes=2, seed=1)
+    make_demonstrations()
     pack(DEMONSTRATIONS, list(Path(DEMONSTRATIONS).iterdir()), Path(".."))
     for name in TRIALS:
         make(name)

@@ -236,7 +236,6 @@ def test_several_workers_share_the_pushes_and_each_gives_whole_batches(make, seg
         buffer.update_priorities(np.arange(2), np.ones(2))
 
 
-@pytest.mark.long
 def test_close_wakes_those_who_wait(make, segment):
     buffer = make()
     other = pickle.loads(pickle.dumps(buffer))
@@ -296,6 +295,7 @@ def test_a_replay_in_its_worker_dies_counted_and_is_restored(make, segment, numb
     replay.load_state_dict(replay.state_dict())
 
 
+@pytest.mark.long
 def test_priorities_for_a_worker_that_stands_still_are_counted(make, segment, monkeypatch):
     monkeypatch.setattr("bray_buffer.shared.link._UPDATE_TIMEOUT_S", 0.05)
     config = ReplayConfig(capacity=8, batch_size=4, min_size=3, sampler="prioritized", epsilon=0)

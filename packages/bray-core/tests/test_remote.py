@@ -260,12 +260,12 @@ class Large:
     def __init__(self, weights: np.ndarray) -> None:
         self.weights = weights
 
-@pytest.mark.long
     def change(self) -> float:
         self.weights[0] += 1.0
         return float(self.weights.sum())
 
 
+@pytest.mark.long
 def test_a_worker_made_of_much_is_replaced_again_and_again() -> None:
     """Ray keeps large arguments in its object store, and drops them once the worker is there."""
     from bray_core.remote.pool import WorkerPool
@@ -306,18 +306,17 @@ class Mortal:
             self.die()
         mark.touch()
 
-@pytest.mark.long
     def die(self) -> None:
         print("no memory is left on the device", file=sys.stderr, flush=True)
         os._exit(1)
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_again_and_again_ends_the_run(tmp_path: Path) -> None:
     """Whatever the program does meanwhile: it may wait for another pool's worker."""
     from bray_core.remote import pool as remote
     from bray_core.restart_limit import RestartLimit
 
-@pytest.mark.long
     limit = RestartLimit(max_restarts=2)
     made = remote.WorkerPool("mortals", Mortal, args=(tmp_path / "mark",), limit=limit)
     why = (
@@ -341,6 +340,7 @@ def test_a_worker_that_dies_again_and_again_ends_the_run(tmp_path: Path) -> None
     remote.check_workers(1.0)  # it is closed: no longer anybody's
 
 
+@pytest.mark.long
 def test_workers_that_are_killed_now_and_then_are_no_crash_loop(pool: Any) -> None:
     from bray_core.remote import pool as remote
 
@@ -391,7 +391,6 @@ remote.shutdown_ray()
 remote.shutdown_ray()
 assert not marked(), marked()
 
-@pytest.mark.long
 pool.close()  # none of these may start a cluster of Ray's own accord
 for use in (lambda: remote.WorkerPool("q", dict), lambda: remote.WorkerPool.get("q")):
     try:
@@ -414,6 +413,7 @@ def test_a_cluster_of_ours_has_a_token_and_leaves_nothing_behind(tmp_path: Path)
     assert done.strip() == "done"
 
 
+@pytest.mark.long
 def test_every_listener_of_a_cluster_of_ours_is_on_loopback(pool: Any) -> None:
     """Daemons, workers and the driver; of all protocols."""
     pool.pids()  # its workers are up
@@ -454,7 +454,6 @@ def listeners(
     return found
 
 
-@pytest.mark.long
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """Read an address as Linux writes it: words of four bytes, each backwards."""
     raw = bytes.fromhex(text)
@@ -464,6 +463,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return mapped or address
 
 
+@pytest.mark.long
 def test_a_cluster_on_loopback_is_joined_by_its_address() -> None:
     """Ray itself takes 127.0.0.1 for the address at which other machines reach this one."""
     import ray
@@ -497,7 +497,6 @@ def test_a_ray_without_tokens_is_refused(version: str, is_new: bool) -> None:
             remote._check_version(version)
 
 
-@pytest.mark.long
 TERMINATED = """
 import sys
 from bray_core import runtime
@@ -507,6 +506,7 @@ with runtime.init(sys.argv[1], "trial", "ray"):
 """
 
 
+@pytest.mark.long
 def test_sigterm_interrupts_a_launch_on_ray(tmp_path: Path) -> None:
     """Ray's own handler would drain its node for half a minute, then exit with 1: a failure."""
     from bray_core.trials.launch_record import LaunchRecord
@@ -528,7 +528,6 @@ def test_sigterm_interrupts_a_launch_on_ray(tmp_path: Path) -> None:
     assert (record.ending, record.error) == ("interrupted", None)
 
 
-@pytest.mark.long
 def test_a_programs_own_handler_of_sigterm_stays() -> None:
     script = """
 import signal
@@ -550,10 +549,10 @@ print(seen == [signal.SIGTERM], signal.getsignal(signal.SIGTERM) is handler)
     assert run(script).strip() == "True True"
 
 
+@pytest.mark.long
 def test_a_cluster_of_the_users_is_used_and_left_alone() -> None:
     import ray
 
-@pytest.mark.long
     script = """
 import sys
 from bray_core.remote import pool as remote
@@ -571,6 +570,7 @@ ray.shutdown()
     assert run(script, address).strip() == "alive"
 
 
+@pytest.mark.long
 def test_a_cluster_that_does_not_start_is_named() -> None:
     script = """
 from bray_core import errors

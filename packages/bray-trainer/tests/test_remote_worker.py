@@ -78,7 +78,6 @@ def kill(trainer):
     assert trainer._pool.pids() != [pid]
 
 
-@pytest.mark.long
 def test_the_same_methods_and_those_of_the_user(make):
     trainer = make()
     assert isinstance(trainer, protocols.TrainerProtocol)
@@ -108,6 +107,7 @@ def test_the_same_methods_and_those_of_the_user(make):
         copy.wait(60)
 
 
+@pytest.mark.long
 def test_it_may_die_while_it_trains_or_stands_still(make, tmp_path):
     trainer = make()
     trainer.call("set_goal", 10**9)
@@ -131,7 +131,6 @@ def test_it_may_die_while_it_trains_or_stands_still(make, tmp_path):
     assert trainer.wait(60)
     assert trainer.progress()["replays"] == paused_at + 1
 
-@pytest.mark.long
     trainer.call("set_goal", 10**9)
     trainer.start()
     assert not trainer.wait(0.05)
@@ -141,6 +140,7 @@ def test_it_may_die_while_it_trains_or_stands_still(make, tmp_path):
     trainer.stop()
 
 
+@pytest.mark.long
 def test_every_loss_is_counted_also_before_it_began_again(make, tmp_path):
     trainer = make()
     trainer.call("set_goal", 10**9)

@@ -59,13 +59,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int,
         process.kill()
 
 
-@pytest.mark.long
 def resident(process: int) -> int:
     """Return the memory of a process, in bytes."""
     pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.long
 def test_no_request_is_a_fault_of_the_server_and_none_stays(
     served: tuple[str, int, str],
 ) -> None:
