@@ -2,12 +2,12 @@
 
 A benchmark is a function of its options and of a `Report`:
 
-    def run(options: Namespace, report: Report) -> None:
+    def benchmark(options: Namespace, report: Report) -> None:
         found = in_turns({"bray": ours, "plain loop": theirs}, options.rounds)
         report.table("a batch of 64", found, unit="ms", base="bray")
 
     if __name__ == "__main__":
-        main(__doc__, run, rounds=5)
+        main(__doc__, benchmark, rounds=5)
 
 This machine's speed changes from minute to minute, so what is compared is measured in turns, and
 the figure to read is the ratio: the median of the ratios within each round.
@@ -16,6 +16,8 @@ the figure to read is the ratio: the median of the ratios within each round.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import platform
@@ -27,7 +29,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 ROOT = Path(__file__).parent.parent
 PEERS = ROOT / "benchmarks" / "peers"
@@ -37,26 +39,14 @@ _VERSIONS = ("bray-core", "torch", "numpy", "ray", "gymnasium")
 
 
 class Report:
-    """Prints what was found, and keeps it for the JSON.
+    """Prints what was found, and keeps it for the JSON; so is whatever else a benchmark prints."""
 
-    Args:
-        is_quiet: Print nothing, because the JSON goes to standard output.
-    """
-
-    def __init__(self, is_quiet: bool = False) -> None:
+    def __init__(self) -> None:
         self.tables: list[dict[str, Any]] = []
         self.figures: dict[str, Any] = {}
-        self.lines: list[str] = []
-        self._is_quiet = is_quiet
-
-    def line(self, text: str = "") -> None:
-        """Print a line of the benchmark's own."""
-        self.lines.append(text)
-        if not self._is_quiet:
-            print(text, flush=True)
 
     def figure(self, name: str, value: Any) -> None:
-        """Keep one figure for the JSON; what people read of it is printed with `line`."""
+        """Keep one figure for the JSON; what people read of it a benchmark prints itself."""
         self.figures[name] = value
 
     def table(
@@ -92,8 +82,7 @@ class Report:
             rows.append(row)
             text.append(line.rstrip())
         self.tables.append({"title": title, "unit": unit, "base": base, "rows": rows})
-        for line in text:
-            self.line(line)
+        print("\n".join(text), flush=True)
 
     def ratio(self, name: str, of: str, table: int = -1) -> float:
         """Return by how much one contender's figure exceeds another's, in a table printed."""
@@ -175,22 +164,45 @@ def machine() -> dict[str, Any]:
     }
 
 
+class _Tee(io.TextIOBase):
+    """Standard output that is also kept."""
+
+    def __init__(self, shown: TextIO | None) -> None:
+        self.kept = io.StringIO()
+        self._shown = shown
+
+    def write(self, text: str) -> int:
+        if self._shown is not None:
+            self._shown.write(text)
+        return self.kept.write(text)
+
+    def flush(self) -> None:
+        if self._shown is not None:
+            self._shown.flush()
+
+
 def main(
     doc: str | None,
-    run: Callable[[Namespace, Report], Any],
+    benchmark: Callable[[Namespace, Report], Any],
     *arguments: Argument,
     rounds: int | None = None,
     seconds: float | None = None,
+    inner: Mapping[str, Callable[..., Any]] | None = None,
 ) -> None:
     """Run one benchmark from the command line.
 
     Args:
         doc: Description; its first line is that of `--help`.
-        run: Benchmark; what it returns is the exit code, and nothing is 0.
+        benchmark: What measures; its result is the exit code, and None is 0.
         arguments: Options beyond those that all have.
         rounds: Default of `--rounds`; without, there is no such option.
         seconds: Default of `--seconds`; without, there is no such option.
+        inner: First word of a command line → what processes that the benchmark starts do instead,
+            with the rest of the words (see `itself`).
     """
+    if inner and len(sys.argv) > 1 and sys.argv[1] in inner:
+        inner[sys.argv[1]](*sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     if rounds is not None:
         parser.add_argument("--rounds", type=int, default=rounds, help="figures of each contender")
@@ -201,15 +213,15 @@ def main(
     parser.add_argument("--json", metavar="FILE", help="also written there; - is standard output")
     for names, settings in arguments:
         parser.add_argument(*names, **settings)
-    options = parser.parse_args()
-    report = Report(is_quiet=options.json == "-")
-    here = machine()
-    versions = ", ".join(f"{name} {number}" for name, number in here["versions"].items())
-    if not report._is_quiet:
+    has_rest = "--" in sys.argv
+    options = parser.parse_args() if has_rest else parser.parse_intermixed_args()
+    report, here, began = Report(), machine(), time.monotonic()
+    output = _Tee(None if options.json == "-" else sys.stdout)
+    with contextlib.redirect_stdout(output):
+        versions = ", ".join(f"{name} {number}" for name, number in here["versions"].items())
         print(f"# {here['cpu']}, {here['cores']} cores, load {here['load']}, {here['commit']}")
         print(f"# python {here['python']}, {versions}", flush=True)
-    began = time.monotonic()
-    code = run(options, report)
+        code = int(benchmark(options, report) or 0)
     if options.json:
         content = {
             "script": Path(sys.argv[0]).stem,
@@ -218,11 +230,11 @@ def main(
             "seconds": round(time.monotonic() - began, 1),
             "tables": report.tables,
             "figures": report.figures,
-            "lines": report.lines,
+            "printed": output.kept.getvalue().splitlines(),
         }
-        text = json.dumps(content, default=str)
-        print(text) if report._is_quiet else Path(options.json).write_text(text + "\n")
-    sys.exit(int(code or 0))
+        text = json.dumps(content, default=str) + "\n"
+        sys.stdout.write(text) if options.json == "-" else Path(options.json).write_text(text)
+    sys.exit(code)
 
 
 def _cpu() -> str:

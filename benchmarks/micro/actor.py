@@ -1,7 +1,7 @@
 """Ticks per second of an AgentActor, and frames per second of a Runner.
 
-    uv run python benchmarks/actor.py
-    uv run python benchmarks/actor.py --seconds 10 --rounds 5
+    uv run python -m benchmarks.micro.actor
+    uv run python -m benchmarks.micro.actor --seconds 10 --rounds 5
 
 AgentActor: two agents of which one waits for the other's result, CartPole-sized messages in bray's
 codec, the policy (4 → 64 → 64 → 2, torch) in the same process, 64 sessions over TCP from a load
@@ -14,21 +14,20 @@ each measured alone: 50 % would be as slow again as both together.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.harness import Report, argument, compiled_load, itself, main
 
-HERE = Path(__file__).parent
 OBSERVATION = np.array([0.01, -0.2, 0.03, 0.4], np.float32)
 STAGES = {
     "bare": "the server: an actor that returns a constant",
@@ -36,13 +35,6 @@ STAGES = {
     "agents": "+ two agents, one waits for the other",
     "model": "+ the policy answers: the whole",
 }
-
-
-def build_load(folder: Path) -> Path:
-    """Compile the load generator."""
-    program = folder / "load"
-    subprocess.run(["g++", "-O2", "-o", str(program), str(HERE / "load.cpp")], check=True)
-    return program
 
 
 def policy() -> Any:
@@ -111,7 +103,7 @@ def serve(stage: str) -> None:
 
 def ticks_per_s(load: Path, body: Path, stage: str, seconds: float) -> dict[str, float]:
     """Measure one stage, in a process of its own."""
-    command = [sys.executable, __file__, "--serve", stage]
+    command = itself(__file__, "--serve", stage)
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
@@ -136,7 +128,7 @@ def agent_actor(seconds: float, rounds: int) -> None:
     from bray_core import codec
 
     with tempfile.TemporaryDirectory() as folder:
-        load = build_load(Path(folder))
+        load = compiled_load(Path(folder))
         body = Path(folder) / "tick"
         body.write_bytes(codec.encode({"observation": OBSERVATION, "reward": 1.0}))
         found: dict[str, list[dict[str, float]]] = {stage: [] for stage in STAGES}
@@ -227,17 +219,8 @@ def run_runner(seconds: float, rounds: int) -> None:
     print("goal: 50 %")
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Run both and print their tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=("agent", "runner"))
-    parser.add_argument("--serve", choices=STAGES, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.serve:
-        serve(options.serve)
-        return
     if options.only != "runner":
         agent_actor(options.seconds, options.rounds)
     if options.only != "agent":
@@ -245,4 +228,11 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("--only", choices=("agent", "runner")),
+        rounds=3,
+        seconds=5.0,
+        inner={"--serve": serve},
+    )

@@ -1,8 +1,8 @@
 """Returns on [T=128, B=1024] beside a plain Python loop, a loop over rows, and TorchRL.
 
-    OMP_NUM_THREADS=1 uv run python benchmarks/algo_returns.py
+    OMP_NUM_THREADS=1 uv run python -m benchmarks.micro.algo_returns
     OMP_NUM_THREADS=1 uv run --no-project --python 3.11 --with torch==2.15.0 --with torchrl \\
-        --with ./packages/bray-algo python benchmarks/algo_returns.py
+        --with ./packages/bray-algo python -m benchmarks.micro.algo_returns
 
 Each round times all of them in turn; the figures are medians over rounds, so that a ratio is of one
 run. The plain loop is over lists of floats, converted before the clock starts, and full segments:
@@ -12,16 +12,14 @@ layout `[B, T, 1]`; its `vtrace_advantage_estimate` gets log probabilities, ours
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import json
 import math
-import statistics
-import time
+from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from benchmarks.harness import Report, argument, in_turns, main, timed_s
 from torch import Tensor
 
 from bray_algo import gae, vtrace
@@ -160,39 +158,26 @@ def check(found: dict[str, Call]) -> None:
             )
 
 
-def measure(found: dict[str, Call], rounds: int) -> dict[str, float]:
-    """Return each one's median time in milliseconds."""
-    times: dict[str, list[float]] = {name: [] for name in found}
-    for _ in range(rounds):
-        for name, call in found.items():
-            repeats = 1 if "plain" in name else 5
-            start = time.perf_counter()
-            for _ in range(repeats):
-                call()
-            times[name].append((time.perf_counter() - start) / repeats * 1e3)
-    return {name: statistics.median(each) for name, each in times.items()}
-
-
-def main() -> None:
-    """Print a table, or a line of JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=128)
-    parser.add_argument("--batch", type=int, default=1024)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
-    found = calls(args.steps, args.batch)
+def benchmark(options: Namespace, report: Report) -> None:
+    """Print a table for each kind of return."""
+    found = calls(options.steps, options.batch)
     check(found)
-    times = measure(found, args.rounds)
-    if args.json:
-        print(json.dumps(times))
-        return
-    print(f"[T={args.steps}, B={args.batch}], {torch.get_num_threads()} thread(s)")
-    for name, ms in times.items():
-        what = name.split()[0]
-        ours = times[f"{what} bray"]
-        print(f"{name:22} {ms:9.3f} ms   {ms / ours:7.2f} × of {what} bray")
+    ways = {
+        name: lambda name=name, call=call: 1e3 * timed_s(call, 1 if "plain" in name else 5)
+        for name, call in found.items()
+    }
+    times = in_turns(ways, options.rounds)
+    print(f"[T={options.steps}, B={options.batch}], {torch.get_num_threads()} thread(s)")
+    for what in dict.fromkeys(name.split()[0] for name in times):
+        rows = {name: each for name, each in times.items() if name.split()[0] == what}
+        report.table(what, rows, unit="ms", base=f"{what} bray")
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("--steps", type=int, default=128),
+        argument("--batch", type=int, default=1024),
+        rounds=30,
+    )

@@ -1,6 +1,6 @@
 """Two producer processes to one consumer that receives finished batches.
 
-    uv run python benchmarks/buffer_carriers.py [--rounds N] [--seconds S]
+    uv run python -m benchmarks.micro.buffer_carriers [--rounds N] [--seconds S]
 
 `frames`: 84×84×4 uint8 in segments of 128, batches of 8 segments; beside them what two processes
 copy at the same time from one place in memory to another (the machine's copy bandwidth), measured
@@ -11,18 +11,19 @@ beside them `np.stack` of each leaf from dicts of samples that are at hand in th
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import sys
 import time
 import uuid
+from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 
 import numpy as np
+from benchmarks.harness import Report, main
 
 from bray_buffer import BufferConfig
 from bray_buffer.remote import RemoteBuffer
@@ -150,12 +151,8 @@ def stacked(seconds: float) -> float:
     return count / passed
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Print a table of medians, and the ratios of each round."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    options = parser.parse_args()
     init_ray()
     try:
         producers = WorkerPool("producers", Producer, args=("",), num_workers=PRODUCERS)
@@ -190,4 +187,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, benchmark, rounds=5, seconds=3.0)

@@ -1,6 +1,6 @@
 """A replay in a process of its own: `RemoteBuffer` beside a numpy ring in a Ray actor, and Reverb.
 
-    uv run python benchmarks/buffer_remote.py [--rounds N] [--seconds S] [--reverb]
+    uv run python -m benchmarks.micro.buffer_remote [--rounds N] [--seconds S] [--reverb]
 
 One node. Capacity 100,000 steps, batches of 256 transitions (observation, action, reward,
 discount, next_observation); observations of 8 float32 and of 84×84 uint8; a process inserts
@@ -10,23 +10,22 @@ consumer's memory. `+ update`: prioritised, with new priorities for each batch.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import sys
 import time
 import uuid
+from argparse import Namespace
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 
-sys.path.insert(0, str(Path(__file__).parent))
 
-import buffer_replay
 import numpy as np
 import ray
+from benchmarks.harness import Report, argument, main
+from benchmarks.micro import buffer_replay
 
 from bray_buffer import ReplayConfig
 from bray_buffer.remote import RemoteBuffer
@@ -163,24 +162,19 @@ def measure_ring(dtype: Any, shape: tuple[int, ...], seconds: float) -> dict[str
     return figures
 
 
-def measure_reverb(name: str, options: argparse.Namespace) -> dict[str, float]:
+def measure_reverb(name: str, options: Namespace) -> dict[str, float]:
     """Return Reverb's figures, from an environment of its own; nothing where it cannot run."""
     observation = "vector" if name == "8 float32" else "image"
-    found = buffer_replay.run("reverb", observation, options)
+    found = buffer_replay.measured("reverb", observation, options)
     if "error" in found:
         print(f"reverb did not run: {found['error']}", file=sys.stderr)
         return {}
     return {what: found[f"uniform {what}"] for what in ("insert", "sample")}
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Print medians in thousands a second, and the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--reverb", action="store_true")
-    parser.set_defaults(capacity=CAPACITY)
-    options = parser.parse_args()
+    options.capacity = CAPACITY
     init_ray()
     try:
         rounds: list[dict[tuple[str, str, str], float]] = []
@@ -209,4 +203,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, benchmark, argument("--reverb", action="store_true"), rounds=3, seconds=3.0)

@@ -1,7 +1,7 @@
 """Replay in one process: bray's beside others, inserts in chunks of 64, batches of 256.
 
-uv run python benchmarks/buffer_replay.py                            # about 15 minutes
-uv run python benchmarks/buffer_replay.py --observation vector --rounds 1 --seconds 0.3
+uv run python -m benchmarks.micro.buffer_replay                            # about 15 minutes
+uv run python -m benchmarks.micro.buffer_replay --observation vector --rounds 1 --seconds 0.3
 
 Every peer runs in an environment of its own (uv fetches it), by `peers/replay_<peer>.py` and the
 loop of `peers/replay_loop.py`: the same data, chunks and batches for all. In a round one peer runs
@@ -12,16 +12,16 @@ it needs Python 3.11 and TensorFlow, and its server listens on all interfaces (s
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
-from pathlib import Path
+from argparse import Namespace
 from typing import Any
 
-PEERS = Path(__file__).parent / "peers"
+from benchmarks.harness import PEERS, Report, argument, main
+
 TORCH = "torch==2.15.0"
 PACKAGES: dict[str, tuple[str, ...]] = {
     "numpy": ("numpy",),
@@ -51,7 +51,7 @@ def command(peer: str) -> list[str]:
     return [*uv, *(part for package in PACKAGES[peer] for part in ("--with", package)), script]
 
 
-def run(peer: str, observation: str, options: argparse.Namespace) -> dict[str, Any]:
+def measured(peer: str, observation: str, options: Namespace) -> dict[str, Any]:
     """Measure one peer once."""
     arguments = ["--observation", observation, "--seconds", str(options.seconds)]
     arguments += ["--capacity", str(options.capacity)]
@@ -97,28 +97,29 @@ def table(observation: str, peers: list[str], runs: dict[str, list[dict[str, Any
             print(f"  {peer}: {error}")
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Run the rounds and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--peers", default="bray,numpy,cpprb,sb3,tianshou,torchrl")
-    parser.add_argument("--observation", choices=("vector", "image"))
-    parser.add_argument("--seconds", type=float, default=1.0, help="for each figure of a round")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--capacity", type=int, default=100_000)
-    options = parser.parse_args()
     peers = options.peers.split(",")
     unknown = set(peers) - {"bray", *PACKAGES}
     if unknown:
-        parser.error(f"--peers: expected some of bray, {', '.join(PACKAGES)}, got {unknown}")
+        raise SystemExit(f"--peers: expected some of bray, {', '.join(PACKAGES)}, got {unknown}")
     kinds = [options.observation] if options.observation else ["vector", "image"]
     for observation in kinds:
         runs: dict[str, list[dict[str, Any]]] = {peer: [] for peer in peers}
         for _ in range(options.rounds):
             for peer in peers:
-                runs[peer].append(run(peer, observation, options))
+                runs[peer].append(measured(peer, observation, options))
                 print(json.dumps(runs[peer][-1]), flush=True)
         table(observation, peers, runs)
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("--peers", default="bray,numpy,cpprb,sb3,tianshou,torchrl"),
+        argument("--observation", choices=("vector", "image")),
+        argument("--capacity", type=int, default=100_000),
+        rounds=3,
+        seconds=1.0,
+    )

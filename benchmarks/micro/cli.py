@@ -1,34 +1,32 @@
-"""How long `bray --help` takes, beside an empty Python process. Median of ten each.
+"""How long `bray --help` takes, beside an empty Python process. Medians.
 
-uv run python benchmarks/cli.py
+uv run python -m benchmarks.micro.cli
 """
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import sys
-import time
+from argparse import Namespace
+
+from benchmarks.harness import Report, in_turns, main, timed_s
 
 
-def median_s(command: list[str]) -> float:
-    """Return the median wall time of ten runs."""
-    times = []
-    for _ in range(10):
-        started = time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        times.append(time.perf_counter() - started)
-    return statistics.median(times)
-
-
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Print both and their ratio."""
-    empty = median_s([sys.executable, "-c", "pass"])
-    ours = median_s([sys.executable, "-m", "bray_core.cli", "--help"])
-    print(
-        f"python -c pass {empty * 1e3:.0f} ms, bray --help {ours * 1e3:.0f} ms: {ours / empty:.1f}×"
-    )
+    commands = {
+        "python -c pass": [sys.executable, "-c", "pass"],
+        "bray --help": [sys.executable, "-m", "bray_core.cli", "--help"],
+    }
+    ways = {
+        name: lambda command=command: (
+            1e3 * timed_s(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
+        )
+        for name, command in commands.items()
+    }
+    found = in_turns(ways, options.rounds)
+    report.table("a command", found, unit="ms", base="python -c pass")
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, benchmark, rounds=10)

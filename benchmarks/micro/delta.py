@@ -1,6 +1,6 @@
 """Delta encoding of ticks: bytes a tick and microseconds, beside zstd-1, LZ4 and raw.
 
-    uv run --with lz4 --with opencv-python-headless python benchmarks/delta.py
+    uv run --with lz4 --with opencv-python-headless python -m benchmarks.micro.delta
 
 Data: Pong's RAM, Pong in 84x84 grey frames of which four are stacked (`ale_py`, random actions),
 and a vector of 4,000 float32 of which 3 % (and 30 %) change a tick, as a MOBA's units do. Every
@@ -9,16 +9,16 @@ decoded body is compared with the one that was encoded. Times are medians of enc
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 
 import ale_py
 import gymnasium
-import lz4.frame
 import numpy as np
 from backports import zstd
+from benchmarks.harness import Report, argument, main
 
 from bray_server.wire.delta import DeltaDecoder, DeltaEncoder
 
@@ -69,6 +69,8 @@ Codec = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]
 
 def codecs() -> dict[str, Codec]:
     """Each with a new state."""
+    import lz4.frame
+
     encoder, decoder = DeltaEncoder(LIMIT), DeltaDecoder(LIMIT)
     alone = zstd.ZstdCompressor(1)  # each body a frame of its own
     return {
@@ -96,11 +98,9 @@ def measure(bodies: list[bytes]) -> dict[str, tuple[float, float]]:
     return {name: (statistics.mean(sizes[name]), statistics.median(times[name])) for name in both}
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ticks", type=int, default=2000)
-    ticks = parser.parse_args().ticks
+    ticks = options.ticks
     gymnasium.register_envs(ale_py)
     data = {
         "Pong RAM": ram(ticks),
@@ -118,4 +118,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, benchmark, argument("--ticks", type=int, default=2000))

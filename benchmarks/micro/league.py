@@ -1,6 +1,6 @@
 """A league at scale: 200 versions of one model, every two of them play, on shared workers.
 
-    uv run python benchmarks/league.py [--versions N] [--runtime ray --workers N] [--quick]
+    uv run python -m benchmarks.micro.league [--versions N] [--runtime ray --workers N] [--quick]
 
 1. Self-play by PPO (tic-tac-toe) freezes a version after each of N rounds: they get better.
 2. The trial is opened anew, as after a crash: the pool with its payoff table is loaded.
@@ -14,17 +14,18 @@ and of the workers that answer, interpreter and torch included.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import resource
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from benchmarks.harness import Report, argument, main
 
 import bray
 from bray.algorithms.selfplay import Config, SelfPlayRun
@@ -59,7 +60,7 @@ def make_versions(project: Path, number: int) -> float:
         return timed(lambda: asyncio.run(learn(player)))[1]
 
 
-def open_pool(run: bray.Run, options: argparse.Namespace) -> tuple[Any, VersionPool]:
+def open_pool(run: bray.Run, options: Namespace) -> tuple[Any, VersionPool]:
     """Open the trial's model, on shared workers where the run is on Ray, and its pool."""
     example = np.zeros((1, TIC_TAC_TOE.observation_size), np.float32)
     module, config = network(TIC_TAC_TOE, Config().hidden, 1), ModelConfig(max_batch_size=ROWS)
@@ -85,7 +86,7 @@ def peak_mib(pids: list[int]) -> str:
     return " + ".join(f"{mib} MiB" for mib in (own, *others))
 
 
-def play_all(project: Path, options: argparse.Namespace) -> np.ndarray[Any, Any]:
+def play_all(project: Path, options: Namespace) -> np.ndarray[Any, Any]:
     """Open the trial and let every two versions play; return the table of wins."""
     with bray.init(project, "league", options.runtime) as run:
         (model, pool), load_s = timed(lambda: open_pool(run, options))
@@ -107,7 +108,7 @@ def play_all(project: Path, options: argparse.Namespace) -> np.ndarray[Any, Any]
         return pool.payoff.wins
 
 
-def look_again(project: Path, options: argparse.Namespace, wins: np.ndarray[Any, Any]) -> None:
+def look_again(project: Path, options: Namespace, wins: np.ndarray[Any, Any]) -> None:
     """Open the trial once more, compare the table, rate and draw it."""
     with bray.init(project, "league", options.runtime) as run:
         model, pool = open_pool(run, options)
@@ -123,16 +124,8 @@ def look_again(project: Path, options: argparse.Namespace, wins: np.ndarray[Any,
         print(f"draw {', '.join(path.name for path in paths)}: {draw_s * 1e3:.0f} ms")
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Make the versions, let them play, look again."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--versions", type=int, default=200)
-    parser.add_argument("--games", type=int, default=2, help="of each two versions, even")
-    parser.add_argument("--runtime", choices=("local", "ray"), default="local")
-    parser.add_argument("--workers", type=int, default=2, help="that answer, on Ray")
-    parser.add_argument("--pictures", type=Path, help="folder to draw into; default: the trial")
-    parser.add_argument("--quick", action="store_true", help="20 versions")
-    options = parser.parse_args()
     versions = 20 if options.quick else options.versions
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="bray-league-") as folder:
@@ -145,4 +138,13 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("--versions", type=int, default=200),
+        argument("--games", type=int, default=2, help="of each two versions, even"),
+        argument("--runtime", choices=("local", "ray"), default="local"),
+        argument("--workers", type=int, default=2, help="that answer, on Ray"),
+        argument("--pictures", type=Path, help="folder to draw into; default: the trial"),
+        argument("--quick", action="store_true", help="20 versions"),
+    )

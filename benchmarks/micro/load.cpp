@@ -1,4 +1,4 @@
-// A load generator for benchmarks/server.py: keep-alive connections, one request under way on each.
+// A load generator for server.py: keep-alive connections, one request under way on each.
 //
 //     load PROTOCOL PORT CONNECTIONS BODY_BYTES SECONDS [WARMUP_SECONDS]
 //

@@ -1,6 +1,6 @@
 """Nanoseconds of recording one value, beside Prometheus' and OpenTelemetry's clients.
 
-    uv run --with prometheus-client --with opentelemetry-sdk python benchmarks/metrics.py
+    uv run --with prometheus-client --with opentelemetry-sdk python -m benchmarks.micro.metrics
 
 A value each, from a list, in a loop whose own cost is taken off; one thread, and four that record
 at the same time. The time is the process's own (CPU), since these machines are shared. A round
@@ -12,13 +12,13 @@ of the quantiles, and the time that a query takes over two minutes of windows.
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from benchmarks.harness import Report, in_turns, main
 
 from bray_core.metrics import Registry
 
@@ -99,27 +99,21 @@ def threads_s(record: Record, values: Sequence[float]) -> float:
     return time.process_time() - started
 
 
-def compare(rounds: int) -> None:
-    """Print a row a recorder."""
+def compare(rounds: int, report: Report) -> None:
+    """Print a row a recorder, alone and in several threads."""
     values = np.random.default_rng(0).lognormal(-7, 1, CALLS).tolist()
     every = recorders()
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in every}
-    for _ in range(rounds):
-        empty = loop_s(lambda _: None, values)
-        for name, record in every.items():
-            alone = (loop_s(record, values) - empty) / CALLS * 1e9
-            together = threads_s(record, values) / CALLS * 1e9
-            times[name].append((alone, together))
-    ours = times["bray record (mean, quantiles)"]
-    print(f"{'ns a call':38} one thread  ratio   {NUM_THREADS} threads  ratio")
-    for name, its in times.items():
-        row = ""
-        for column in (0, 1):
-            ratio = statistics.median(
-                it[column] / our[column] for it, our in zip(its, ours, strict=True)
-            )
-            row += f"{statistics.median(it[column] for it in its):11.0f} {ratio:5.2f}×"
-        print(f"{name:38}{row}")
+
+    def alone_ns(record: Record) -> float:
+        return (loop_s(record, values) - loop_s(lambda _: None, values)) / CALLS * 1e9
+
+    def together_ns(record: Record) -> float:
+        return threads_s(record, values) / CALLS * 1e9
+
+    base = "bray record (mean, quantiles)"
+    for title, cost in (("one thread", alone_ns), (f"{NUM_THREADS} threads", together_ns)):
+        ways = {name: lambda cost=cost, record=r: cost(record) for name, r in every.items()}
+        report.table(title, in_turns(ways, rounds), unit="ns a call", base=base)
 
 
 def windows() -> None:
@@ -145,13 +139,11 @@ def windows() -> None:
         print(f"quantile {q}: {off:+.2%} off numpy's")
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Run the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=9)
-    compare(parser.parse_args().rounds)
+    compare(options.rounds, report)
     windows()
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, benchmark, rounds=9)

@@ -1,6 +1,6 @@
 """256 callers of a row each, beside the bare engine called with full batches.
 
-    uv run python benchmarks/model_batching.py
+    uv run python -m benchmarks.micro.model_batching
 
 The callers run on one event loop, each waiting for its answer before it asks again. Full batch: 128
 rows, so that one half of the callers is asked while the other is computed. `on the loop` is what
@@ -10,16 +10,17 @@ before and after; medians of the rounds.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import statistics
 import tempfile
 import time
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 import uvloop
-from networks import exported
+from benchmarks.harness import Report, main
+from benchmarks.micro.networks import exported
 
 from bray_model import Model, ModelConfig
 from bray_model.definition import open_definition
@@ -89,12 +90,8 @@ async def futures(seconds: float) -> float:
     return count / seconds
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
-    options = parser.parse_args()
     print(f"{CALLERS} callers, a row each, full batch {FULL}; goals: 0.85 of the bare engine's")
     print("rows/s, p99 under 3 full batches")
     print(f"{'':22}{'bare rows/s':>14}{'rows/s':>12}{'ratio':>8}{'us a row':>10}{'p99/batch':>11}")
@@ -122,4 +119,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, benchmark, rounds=5, seconds=2.0)

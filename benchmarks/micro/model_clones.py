@@ -1,6 +1,6 @@
 """200 versions of one network over two worker processes: memory, and rows/s beside one version.
 
-    uv run python benchmarks/model_clones.py [--rounds N] [--quick]
+    uv run python -m benchmarks.micro.model_clones [--rounds N] [--quick]
 
 Each worker holds half the versions of an Atari CNN (1.7 M parameters) as clones of one model. A
 batch of 64 rows goes to one version, drawn uniformly. In each round every worker measures, at the
@@ -17,13 +17,13 @@ rounds, rows/s those of both workers together.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import multiprocessing
 import os
 import statistics
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -31,7 +31,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from networks import cnn
+from benchmarks.harness import Report, argument, main
+from benchmarks.micro.networks import cnn
 
 from bray_core import metrics
 from bray_model import Model, ModelConfig, Retention
@@ -114,7 +115,7 @@ def rounds(pipes: list[Connection], number: int) -> Iterator[dict[str, list[Any]
         yield found
 
 
-def report(found: list[dict[str, list[Any]]], limit_bytes: int) -> None:
+def show(found: list[dict[str, list[Any]]], limit_bytes: int) -> None:
     """Print the table."""
     print(f"{'':20}{'rows/s':>10}{'ratio':>8}{'loaded':>9}{'memory':>10}{'of limit':>10}")
     single = None
@@ -129,15 +130,8 @@ def report(found: list[dict[str, list[Any]]], limit_bytes: int) -> None:
         )
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Start the workers, run the rounds."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--versions", type=int, default=200)
-    parser.add_argument("--cached", type=int, default=25, help="versions that a worker may hold")
-    parser.add_argument("--batches", type=int, default=200, help="of each case in a round")
-    parser.add_argument("--quick", action="store_true", help="two short rounds of 20 versions")
-    options = parser.parse_args()
     if options.quick:
         options.rounds, options.versions, options.cached, options.batches = 2, 20, 4, 20
     context = multiprocessing.get_context("spawn")
@@ -161,8 +155,16 @@ def main() -> None:
         for pipe, process in zip(pipes, processes, strict=True):
             pipe.send(None)
             process.join()
-    report(found, limit)
+    show(found, limit)
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("--versions", type=int, default=200),
+        argument("--cached", type=int, default=25, help="versions that a worker may hold"),
+        argument("--batches", type=int, default=200, help="of each case in a round"),
+        argument("--quick", action="store_true", help="two short rounds of 20 versions"),
+        rounds=5,
+    )

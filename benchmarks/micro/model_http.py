@@ -1,7 +1,7 @@
 """The same ONNX model over HTTP: `bray serve`, mosec, LitServe and Ray Serve with `@serve.batch`.
 
-    uv run python benchmarks/model_http.py
-    unshare -n sh -c 'ip link set lo up; exec .venv/bin/python benchmarks/model_http.py'
+    uv run python -m benchmarks.micro.model_http
+    unshare -n sh -c 'ip link set lo up; exec .venv/bin/python -m benchmarks.micro.model_http'
 
 64 keep-alive connections of a load generator in C++ (needs g++), a row a request. Each server has
 one process that computes, with one thread; mosec has its server in Rust beside it, LitServe and Ray
@@ -13,7 +13,6 @@ interface, for the reason that benchmarks/server.py gives.
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
 import re
@@ -24,14 +23,16 @@ import sys
 import tempfile
 import time
 import urllib.request
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from networks import NETWORKS, exported
-from server import CONNECTIONS, HERE, PEERS, Contender, free_port, load, started
+from benchmarks.harness import PEERS, Report, argument, compiled_load, main
+from benchmarks.micro.networks import NETWORKS, exported
+from benchmarks.micro.server import CONNECTIONS, Contender, free_port, load, started
 
 from bray_core.codec import encode
 
@@ -158,22 +159,15 @@ def measure(server: Server, program: Path, folder: Path, seconds: float) -> dict
         return load(program, who, f"@{file}", seconds, CONNECTIONS)
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
-    parser.add_argument("--only", choices=NETWORKS, help="one of the networks")
-    parser.add_argument("--peers", nargs="*", choices=PACKAGES, default=list(PACKAGES))
-    options = parser.parse_args()
     alone = len(socket.if_nameindex()) == 1
     peers = [module for module in options.peers if module != "ray_serve" or alone]
     if peers != options.peers:
         print("\nray_serve: not run: its daemons would listen on all interfaces")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        program = folder / "load"
-        subprocess.run(["g++", "-O2", "-o", str(program), str(HERE / "load.cpp")], check=True)
+        program = compiled_load(folder)
         for name in NETWORKS if options.only is None else (options.only,):
             export, rows = exported(name, folder)
             contenders = servers(name, export, rows, peers)
@@ -210,4 +204,11 @@ def show(name: str, found: dict[str, list[dict]]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("--only", choices=NETWORKS, help="one of the networks"),
+        argument("--peers", nargs="*", choices=PACKAGES, default=list(PACKAGES)),
+        rounds=3,
+        seconds=3.0,
+    )

@@ -1,6 +1,6 @@
 """1,000 publishes under full load: failed forwards, and answers of mixed weights.
 
-    uv run python benchmarks/model_load.py [--publishes N]
+    uv run python -m benchmarks.micro.model_load [--publishes N]
 
 All 1.7 M weights are equal to the version's number, and the network answers with the smallest and
 the largest of them: an answer whose two numbers are not those of its version is a mixture.
@@ -10,7 +10,6 @@ connections while its admin port is given new weights.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import re
@@ -19,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +28,8 @@ import numpy as np
 import safetensors.numpy
 import torch
 import uvloop
-from server import started
+from benchmarks.harness import Report, argument, main
+from benchmarks.micro.server import started
 
 from bray_core.codec import decode, encode
 from bray_model import Model
@@ -156,11 +157,9 @@ def served(export: Path, count: int, workers: int) -> None:
     show(f"bray serve, {workers} process(es), HTTP", tally, count, seconds)
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Print a line for each way."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--publishes", type=int, default=1000)
-    count = parser.parse_args().publishes
+    count = options.publishes
     with tempfile.TemporaryDirectory() as folder:
         export = Path(folder) / "model"
         with Model(Extremes(), ROW[None]) as model:
@@ -171,4 +170,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, benchmark, argument("--publishes", type=int, default=1000))

@@ -1,6 +1,6 @@
 """How long new weights take to reach four readers on a node.
 
-    uv run python benchmarks/model_publish.py
+    uv run python -m benchmarks.micro.model_publish
 
 One process publishes, four others read into memory of their own; the time runs until the last has
 it. Beside it, in the same round: the block copied once in and once out for each reader by one
@@ -10,13 +10,12 @@ state dict, and `ray.put` and four times `ray.get` with a copy out. Medians of t
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
-import statistics
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 
@@ -24,6 +23,7 @@ os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 
 import numpy as np
 import torch
+from benchmarks.harness import Report, in_turns, itself, main
 
 from bray_model.distributed.shared_weights import WeightsReader, WeightsWriter
 from bray_model.versions.stamp import Stamp
@@ -54,7 +54,7 @@ class Bray:
 
     def __init__(self, nbytes: int) -> None:
         self.writer = WeightsWriter(nbytes)
-        command = [sys.executable, __file__, "--read", str(self.writer.path)]
+        command = itself(__file__, "--read", self.writer.path)
         self.readers = [
             subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0) for _ in range(READERS)
         ]
@@ -113,15 +113,8 @@ def timed(work: Callable[[], None]) -> float:
     return (time.perf_counter() - began) * 1e3
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--read", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.read:
-        read(options.read)
-        return
     import ray
 
     ray.init(include_dashboard=False, log_to_driver=False, object_store_memory=1 << 30)
@@ -141,21 +134,12 @@ def main() -> None:
             "torch.save, torch.load": partial(by_torch, state),
             "ray.put, ray.get": partial(by_ray, arrays, outs),
         }
-        found: dict[str, list[float]] = {name: [] for name in ways}
-        for round_ in range(options.rounds + 3):
-            for name, work in ways.items():
-                spent = timed(work)
-                if round_ >= 3:  # the first touch memory that is new
-                    found[name].append(spent)
+        spent = {name: lambda work=work: timed(work) for name, work in ways.items()}
+        found = in_turns(spent, options.rounds, warm_up=3)  # the first touch memory that is new
         bray.close()
-        print(f"\n{size_mb} MB{'':20}{'ms':>10}{'of the copies':>15}")
-        for name, times in found.items():
-            ratio = statistics.median(
-                t / c for t, c in zip(times, found["copies alone"], strict=True)
-            )
-            print(f"{name:25}{statistics.median(times):10.2f}{ratio:14.2f}x")
+        report.table(f"{size_mb} MB", found, unit="ms", base="copies alone")
     ray.shutdown()
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, benchmark, rounds=50, inner={"--read": read})

@@ -1,6 +1,6 @@
 """1,000 publishes of a `RemoteModel` under full load, for each placement.
 
-    uv run python benchmarks/model_remote.py [--publishes N]
+    uv run python -m benchmarks.micro.model_remote [--publishes N]
 
 Two processes ask with 16 callers each while this one publishes 1.7 M weights as fast as it goes.
 All weights are equal to the version's number and the network answers with the smallest and the
@@ -10,22 +10,20 @@ answers older than one that the same process had before.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import statistics
-import sys
 import time
+from argparse import Namespace
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
-sys.path.insert(0, str(Path(__file__).parent))
 
-import model_load
 import numpy as np
 import uvloop
+from benchmarks.harness import Report, argument, main
+from benchmarks.micro import model_load
 
 from bray_core.remote.pool import WorkerPool, init_ray, shutdown_ray
 from bray_model.remote import RemoteModel
@@ -101,11 +99,8 @@ def measure(placement: str, count: int) -> None:
     model.close()
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Print the lines."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--publishes", type=int, default=1000)
-    options = parser.parse_args()
     init_ray()
     from ray import cloudpickle  # after bray_core.remote.pool has set what Ray reads when it loads
 
@@ -116,4 +111,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, benchmark, argument("--publishes", type=int, default=1000))

@@ -1,6 +1,6 @@
 """Cold start of a model server to its first answer, and its memory: bray serve, mosec, LitServe.
 
-    uv run python benchmarks/model_start.py [--rounds N]
+    uv run python -m benchmarks.micro.model_start [--rounds N]
 
 The Atari network, one process that computes. Memory is that of the server and all processes below
 it (PSS: shared pages count once) after 200 answers. Medians of the rounds; the frameworks start in
@@ -9,18 +9,19 @@ environments that are made before (`uv run --with`).
 
 from __future__ import annotations
 
-import argparse
 import re
 import statistics
 import tempfile
 import time
 import urllib.request
+from argparse import Namespace
 from collections import defaultdict
 from pathlib import Path
 
-from model_http import await_answer, servers
-from networks import exported
-from server import free_port, started
+from benchmarks.harness import Report, main
+from benchmarks.micro.model_http import await_answer, servers
+from benchmarks.micro.networks import exported
+from benchmarks.micro.server import free_port, started
 
 
 def tree(pid: int) -> list[int]:
@@ -42,11 +43,8 @@ def memory_mb(pid: int) -> float:
     return total_kb / 1024
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         export, rows = exported("cnn", Path(folder))
@@ -83,4 +81,4 @@ def ask(port: int, request: bytes, times: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, benchmark, rounds=5)

@@ -1,6 +1,6 @@
 """Optimiser updates per second of the recipes' trainers, beside plain loops in CleanRL's structure.
 
-    uv run python benchmarks/off_policy.py [--only dqn|sac|td3] [--rounds 9] [--updates 100]
+    uv run python -m benchmarks.micro.off_policy [--only dqn|sac|td3] [--rounds 9] [--updates 100]
 
 No environment: a replay of 10,000 transitions is filled, then both sides only train. The same
 networks (MLP 256 x 256, ReLU), batch 256, n_step 1, double Q-learning for DQN. The trainers publish
@@ -11,10 +11,9 @@ turns, round by round; medians of the rounds, and of the ratios of each round.
 
 from __future__ import annotations
 
-import argparse
 import copy
-import statistics
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
+from benchmarks.harness import Report, argument, in_turns, main
 from torch import Tensor, nn
 
 from bray.algorithms import dqn, sac, td3
@@ -263,26 +263,24 @@ def rate(run: Callable[[int], None], updates: int) -> float:
     return updates / (time.perf_counter() - started)
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Print a line for each algorithm."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", choices=("dqn", "sac", "td3"))
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--updates", type=int, default=100, help="in a round, of each side")
-    options = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"{'':6}{'bray, updates/s':>18}{'plain, updates/s':>18}{'ratio':>8}")
     for name in [options.only] if options.only else ["dqn", "sac", "td3"]:
         ours, plain = ways(name)
         rate(ours, 10), rate(plain, 10)
-        pairs = [
-            (rate(ours, options.updates), rate(plain, options.updates))
-            for _ in range(options.rounds)
-        ]
-        medians = [statistics.median(side) for side in zip(*pairs, strict=True)]
-        ratio = statistics.median(a / b for a, b in pairs)
-        print(f"{name:6}{medians[0]:18.1f}{medians[1]:18.1f}{ratio:8.2f}")
+        sides = {
+            "bray": lambda ours=ours: rate(ours, options.updates),
+            "plain loop": lambda plain=plain: rate(plain, options.updates),
+        }
+        report.table(name, in_turns(sides, options.rounds), unit="updates/s", base="plain loop")
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("--only", choices=("dqn", "sac", "td3")),
+        argument("--updates", type=int, default=100, help="in a round, of each side"),
+        rounds=9,
+    )

@@ -1,9 +1,9 @@
 """Ticks per second of bray's server, beside bare event loops and the frameworks.
 
-    uv run python benchmarks/server.py                          # all, about 15 minutes
-    uv run python benchmarks/server.py --only tcp --seconds 2
-    uv run python benchmarks/server.py --only http --peers aiohttp,fastapi
-    unshare -n sh -c 'ip link set lo up; exec .venv/bin/python benchmarks/server.py'  # as root
+    uv run python -m benchmarks.micro.server                          # all, about 15 minutes
+    uv run python -m benchmarks.micro.server --only tcp --seconds 2
+    uv run python -m benchmarks.micro.server --only http --peers aiohttp,fastapi
+    unshare -n sh -c 'ip link set lo up; exec python -m benchmarks.micro.server'  # as root
 
 One server process each; a load generator in C++ (load.cpp, needs g++) in another: 64 keep-alive
 connections, one request under way on each. All echo the body. Measurements go in turns and the
@@ -20,7 +20,6 @@ its own. uv needs its packages in the cache then: set UV_OFFLINE=1, and fetch th
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -33,12 +32,13 @@ import tempfile
 import time
 import urllib.request
 import uuid
+from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-HERE = Path(__file__).parent
-PEERS = HERE / "peers"
+from benchmarks.harness import PEERS, Report, argument, compiled_load, main
+
 SIZES = (256, 4096, 65536)
 CONNECTIONS = 64
 FRAMEWORKS = {
@@ -143,7 +143,7 @@ def load(program: Path, who: Contender, size: int, seconds: float, connections: 
 
 
 def measure(
-    program: Path, contenders: list[Contender], options: argparse.Namespace, absent: Absent
+    program: Path, contenders: list[Contender], options: Namespace, absent: Absent
 ) -> Found:
     """Measure in turns, each beside the first contender in the same turn.
 
@@ -207,7 +207,7 @@ def python(name: str, *arguments: str) -> list[str]:
     return [sys.executable, str(PEERS / f"{name}.py"), *arguments]
 
 
-def tcp(program: Path, options: argparse.Namespace) -> None:
+def tcp(program: Path, options: Namespace) -> None:
     """Print bray's TCP beside a bare uvloop protocol."""
     with (
         started(python("echo_tcp")) as bare,
@@ -224,7 +224,7 @@ def tcp(program: Path, options: argparse.Namespace) -> None:
     show("TCP (goals: 0.60 of the bare echo, p99 under 3)", found, absent)
 
 
-def http(program: Path, options: argparse.Namespace) -> None:
+def http(program: Path, options: Namespace) -> None:
     """Print bray's HTTP beside httptools on uvloop and the frameworks."""
     with contextlib.ExitStack() as running:
         bare = running.enter_context(started(python("echo_http")))
@@ -276,7 +276,7 @@ def http(program: Path, options: argparse.Namespace) -> None:
     show_multiples(found, [who.name for who in contenders[1:3]])
 
 
-def workers(program: Path, options: argparse.Namespace) -> None:
+def workers(program: Path, options: Namespace) -> None:
     """Print two workers beside one, and the cost of sending a tick on."""
     from bray_server import Client
 
@@ -316,25 +316,27 @@ def workers(program: Path, options: argparse.Namespace) -> None:
         print(f"median {here:.0f} us, {there:.0f} us: +{there - here:.0f} us")
 
 
-def main() -> None:
+PARTS = {"tcp": tcp, "http": http, "workers": workers}
+
+
+def benchmark(options: Namespace, report: Report) -> None:
     """Run the parts."""
-    parts = {"tcp": tcp, "http": http, "workers": workers}
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=parts)
-    parser.add_argument("--peers", type=lambda text: text.split(","), help="of the frameworks")
-    options = parser.parse_args()
     known = sorted({module for module, _ in FRAMEWORKS.values()})
     if unknown := set(options.peers or ()) - set(known):
-        parser.error(f"--peers: expected some of {', '.join(known)}, got {min(unknown)!r}")
+        raise SystemExit(f"--peers: expected some of {', '.join(known)}, got {min(unknown)!r}")
     with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder) / "load"
-        subprocess.run(["g++", "-O2", "-o", str(program), str(HERE / "load.cpp")], check=True)
-        for name, part in parts.items():
+        program = compiled_load(Path(folder))
+        for name, part in PARTS.items():
             if options.only in (None, name):
                 part(program, options)
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("--only", choices=PARTS),
+        argument("--peers", type=lambda text: text.split(","), help="of the frameworks"),
+        rounds=3,
+        seconds=5.0,
+    )

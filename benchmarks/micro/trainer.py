@@ -1,6 +1,6 @@
 """What the trainer adds to a step, and what bf16 and prefetch take away.
 
-    uv run python benchmarks/trainer.py [--only step|precision|waiting|publish|learning]
+    uv run python -m benchmarks.micro.trainer [--only step|precision|waiting|publish|learning]
 
 Ratios of one run: all ways take turns, round by round; medians of the rounds. One torch thread,
 unless `--threads` says otherwise. The network is the Atari CNN (1.7 M parameters), batch 256.
@@ -15,14 +15,15 @@ learning    the same task in float32 and in bf16: where is the bright square?
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
+from argparse import Namespace
 from collections.abc import Callable
 
 import numpy as np
 import torch
-from networks import cnn, small
+from benchmarks.harness import Report, argument, in_turns, main
+from benchmarks.micro.networks import cnn, small
 from torch import nn
 
 from bray_core import metrics, nested
@@ -105,28 +106,28 @@ def seconds(work: Callable[[int], None], steps: int) -> float:
 
 
 def turns(
-    ways: dict[str, Callable[[int], None]], steps: int, rounds: int, unit: float = 1e3
+    report: Report,
+    title: str,
+    ways: dict[str, Callable[[int], None]],
+    steps: int,
+    rounds: int,
+    unit: str = "ms",
 ) -> dict[str, list[float]]:
-    """Print and return the times of each way: medians, and those of their ratios to the first."""
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for work in ways.values():
-        work(2)
-    for _ in range(rounds):
-        for name, work in ways.items():
-            found[name].append(seconds(work, steps))
-    first = next(iter(found.values()))
-    for name, times in found.items():
-        ratio = statistics.median(t / f for t, f in zip(times, first, strict=True))
-        print(f"  {name:34}{statistics.median(times) * unit:10.2f}{ratio:9.3f}x")
+    """Print and return the seconds of each way, beside the first."""
+    timed = {name: lambda work=work: seconds(work, steps) for name, work in ways.items()}
+    found = in_turns(timed, rounds, warm_up=1)
+    scale = {"ms": 1e3, "µs": 1e6}[unit]
+    shown = {name: [scale * each for each in times] for name, times in found.items()}
+    report.table(title, shown, unit=unit, base=next(iter(ways)))
     return found
 
 
-def step(rounds: int) -> None:
+def step(rounds: int, report: Report) -> None:
     """The trainer's step beside the bare loop's."""
-    for name, steps, unit, word in (("cnn", 4, 1e3, "ms"), ("small", 400, 1e6, "µs")):
+    for name, steps, unit in (("cnn", 4, "ms"), ("small", 400, "µs")):
         rows = rows_of(name, BATCH if name == "cnn" else 64)
         module = network(name)
-        print(f"step, {name}, batch {len(rows)}: {word} a step, beside the bare loop's")
+        title = f"step, {name}, batch {len(rows)}"
         with Model(network(name), rows[:1]) as model:
             ways = {
                 "bare torch loop": bare(network(name), rows),
@@ -134,19 +135,20 @@ def step(rounds: int) -> None:
                 "trainer, nothing popped ahead": trained(network(name), rows, prefetch=0).run,
                 "trainer that publishes each step": trained(module, rows, model).run,
             }
-            times = turns(ways, steps, rounds, unit)
+            times = turns(report, title, ways, steps, rounds, unit)
         for name in list(times)[1:]:
             pairs = zip(times[name], times["bare torch loop"], strict=True)
             added = statistics.median(ours - bare_ for ours, bare_ in pairs)
             print(f"  added by {name}: {added * 1e6:.0f} µs a step")
 
 
-def precision(rounds: int) -> None:
+def precision(rounds: int, report: Report) -> None:
     """What bf16 and channels last bring."""
     rows = rows_of("cnn")
     last = torch.channels_last
-    print(f"precision, cnn, batch {BATCH}: ms a step, beside float32's; {processor()}")
     turns(
+        report,
+        f"precision, cnn, batch {BATCH}; {processor()}",
         {
             "float32": trained(network("cnn"), rows).run,
             "float32, channels last": trained(network("cnn").to(memory_format=last), rows).run,
@@ -167,7 +169,7 @@ def processor() -> str:
     return f"bf16 by {', '.join(names)}" if names else "no bf16 in hardware"
 
 
-def waiting(rounds: int) -> None:
+def waiting(rounds: int, report: Report) -> None:
     """The share of time that the loop waits for a pop as long as its step."""
     rows = rows_of("cnn", 64)
     trainers = {n: trained(network("cnn"), rows, prefetch=n) for n in (0, 1, 2)}
@@ -175,14 +177,15 @@ def waiting(rounds: int) -> None:
     step_s = seconds(trainers[0].run, 10)
     for trainer in trainers.values():
         trainer.buffer.pop_s = step_s
-    print(f"waiting, cnn, batch 64: ms a replay; step and pop take {step_s * 1e3:.0f} ms each")
+    title = f"waiting, cnn, a replay of 64; step and pop take {step_s * 1e3:.0f} ms each"
     metrics.drain()
-    turns({f"prefetch {n}": trainer.run for n, trainer in trainers.items()}, 10, rounds)
+    ways = {f"prefetch {n}": trainer.run for n, trainer in trainers.items()}
+    turns(report, title, ways, 10, rounds)
     for n, trainer in trainers.items():
         print(f"  prefetch {n}: {trainer.summary()}")
 
 
-def publish(rounds: int) -> None:
+def publish(rounds: int, report: Report) -> None:
     """What of publishing the loop feels."""
     rows = rows_of("cnn")
     module = network("cnn")
@@ -211,9 +214,10 @@ def publish(rounds: int) -> None:
             for _ in range(times):
                 torch.cat([tensor.ravel() for tensor in live], out=flat)
 
-        print("publish, cnn, 6.8 MB: ms, beside the copy of each tensor")
         with trainer._open():
             turns(
+                report,
+                "publish, cnn, 6.8 MB",
                 {
                     "foreach copy": foreach,
                     "flat copy": flattened,
@@ -225,7 +229,7 @@ def publish(rounds: int) -> None:
             )
 
 
-def learning(rounds: int) -> None:
+def learning(rounds: int, report: Report) -> None:
     """The accuracy after as many steps in float32 and in bf16."""
     print("learning: which of six places is bright? mean loss of each ten steps, share right")
     for precision_ in ("fp32", "bf16"):
@@ -278,18 +282,19 @@ PARTS = {
 }
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Print all parts, or one."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=PARTS)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
     torch.set_num_threads(options.threads)
     for name, part in PARTS.items():
         if options.only in (None, name):
-            part(options.rounds)
+            part(options.rounds, report)
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("--only", choices=PARTS),
+        argument("--threads", type=int, default=1),
+        rounds=9,
+    )

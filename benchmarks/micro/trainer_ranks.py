@@ -1,6 +1,6 @@
 """Two ranks beside one: the ratio, and where the rest goes.
 
-    uv run python benchmarks/trainer_ranks.py
+    uv run python -m benchmarks.micro.trainer_ranks
 
 The Atari network (1.7 M parameters), batches of the same global size that lie in memory, one
 thread a process, gloo. By turns in each round, in the same two processes: a bare torch loop in one
@@ -13,21 +13,21 @@ machine disturb less.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import socket
 import statistics
 import subprocess
-import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from networks import cnn
+from benchmarks.harness import Report, argument, itself, main
+from benchmarks.micro.networks import cnn
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -188,8 +188,7 @@ def start(rounds: int, steps: int, rows: int) -> dict[str, Any]:
         "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1",
     }
-    options = ["--rounds", str(rounds), "--steps", str(steps), "--rows", str(rows)]
-    command = [sys.executable, __file__, "--work", *options]
+    command = itself(__file__, "--work", rounds, steps, rows)
     processes = [
         subprocess.Popen(command, env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE)
         for rank in range(SIZE)
@@ -199,7 +198,7 @@ def start(rounds: int, steps: int, rows: int) -> dict[str, Any]:
     return found
 
 
-def report(found: dict[str, Any], rows: int) -> None:
+def show(found: dict[str, Any], rows: int) -> None:
     """Print the table."""
     median = {name: statistics.median(values) for name, values in found["seconds"].items()}
     print(f"global batch {rows}, median of {len(found['seconds']['one bare'])} rounds")
@@ -229,19 +228,17 @@ def report(found: dict[str, Any], rows: int) -> None:
         print(f"  {name:28} {value / total:6.1%}  {value * 1e3:6.2f} ms")
 
 
-def main() -> None:
-    """Run as the parent, or as one of the ranks."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--rows", type=int, default=256, help="of the global batch")
-    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.work:
-        work(options.rounds, options.steps, options.rows)
-    else:
-        report(start(options.rounds, options.steps, options.rows), options.rows)
+def benchmark(options: Namespace, report: Report) -> None:
+    """Run the two ranks and print what they found."""
+    show(start(options.rounds, options.steps, options.rows), options.rows)
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("--steps", type=int, default=8),
+        argument("--rows", type=int, default=256, help="of the global batch"),
+        rounds=7,
+        inner={"--work": lambda *counts: work(*map(int, counts))},
+    )

@@ -1,21 +1,20 @@
 """How long `bray trials` takes on a project of many trials, one of them with many episodes.
 
-    python benchmarks/trials.py
+    python -m benchmarks.micro.trials
 
-Each figure is the best of three, in this process; starting Python and importing come on top. The
+Each figure is taken in this process; starting Python and importing come on top. The
 peer is what any such command does at least: reading one small file of each trial, or the names in
 the folder of episodes.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
-import time
-from collections.abc import Callable
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
+
+from benchmarks.harness import Report, argument, in_turns, main, timed_s
 
 from bray.cli.trial_tables import compared, contents, listed
 from bray.retention import Keep, prune, surplus
@@ -39,42 +38,34 @@ def make(project: Path, number: int, episodes: int) -> None:
         (folder / f"20260101T000000-1-{index:06d}.episode").write_bytes(bytes(1000))
 
 
-def best_ms(do: Callable[[], Any]) -> float:
-    """Return the shortest of three calls, in ms."""
-    took = []
-    for _ in range(3):
-        began = time.perf_counter()
-        do()
-        took.append(time.perf_counter() - began)
-    return 1000 * min(took)
-
-
-def main() -> None:
-    """Measure and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=100)
-    parser.add_argument("--episodes", type=int, default=10_000)
-    options = parser.parse_args()
+def benchmark(options: Namespace, report: Report) -> None:
+    """Measure and print a table of each question beside what any such command reads at least."""
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
         make(project, options.trials, options.episodes)
         first = Trial(project / "trial-000")
         keep = Keep(episodes=max(1, options.episodes // 2))
-        peer = best_ms(lambda: [p.read_bytes() for p in project.glob("*/result.json")])
-        names = best_ms(lambda: sorted((first.path / "episodes").iterdir()))
         some = trials(project)[:10]
-        rows = [
-            (f"list {options.trials} trials", best_ms(lambda: listed(trials(project))), peer),
-            ("compare 10 of them", best_ms(lambda: compared(some)), peer),
-            (f"show one of {options.episodes} episodes", best_ms(lambda: contents(first)), names),
-            ("what to prune of it", best_ms(lambda: surplus(first.path, keep)), names),
-        ]
-        began = time.perf_counter()
-        prune(first.path, keep)
-        rows.append(("prune half of them", 1000 * (time.perf_counter() - began), names))
-    for what, ms, peer in rows:
-        print(f"{what:32} {ms:8.1f} ms   {ms / peer:6.1f}× reading files or names alone")
+        files = {"reading files alone": lambda: [p.read_bytes() for p in project.glob("*/*.json")]}
+        names = {"reading names alone": lambda: sorted((first.path / "episodes").iterdir())}
+        files["list all"] = lambda: listed(trials(project))
+        files["compare 10 of them"] = lambda: compared(some)
+        names["show one"] = lambda: contents(first)
+        names["what to prune of it"] = lambda: surplus(first.path, keep)
+        for title, ways in (
+            (f"a project of {options.trials} trials", files),
+            (f"a trial of {options.episodes} episodes", names),
+        ):
+            timed = {name: lambda do=do: 1e3 * timed_s(do) for name, do in ways.items()}
+            report.table(title, in_turns(timed, options.rounds), unit="ms", base=next(iter(ways)))
+        print(f"prune half of them: {1e3 * timed_s(lambda: prune(first.path, keep)):,.1f} ms")
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("--trials", type=int, default=100),
+        argument("--episodes", type=int, default=10_000),
+        rounds=3,
+    )

@@ -1,12 +1,11 @@
 """How quick the viewer is on a large project: seconds and bytes of each question, cold and again.
 
-uv run python benchmarks/viewer.py                  # 100 trials of 5,000 lines, 10,000 episodes
-uv run python benchmarks/viewer.py --trials 20
+python -m benchmarks.micro.viewer                  # 100 trials of 5,000 lines, 10,000 episodes
+uv run python -m benchmarks.micro.viewer --trials 20
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import math
@@ -14,11 +13,13 @@ import os
 import tempfile
 import time
 import urllib.request
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode
 
 import numpy as np
+from benchmarks.harness import Report, argument, main
 
 from bray.viewer.server import Viewer
 from bray_actor import Actor, Recorder
@@ -86,14 +87,8 @@ def timed(ask: Callable[[], int]) -> tuple[float, int]:
     return time.perf_counter() - started, size
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--trials", type=int, default=100)
-    parser.add_argument("--lines", type=int, default=5000)
-    parser.add_argument("--episodes", type=int, default=10_000)
-    parser.add_argument("--ticks", type=int, default=500)
-    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder) / "project"
         project.mkdir()
@@ -141,4 +136,11 @@ def measure(viewer: Viewer, num_trials: int, num_episodes: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("--trials", type=int, default=100),
+        argument("--lines", type=int, default=5000),
+        argument("--episodes", type=int, default=10_000),
+        argument("--ticks", type=int, default=500),
+    )

@@ -1,8 +1,8 @@
 """A training whose workers are killed at random: does it go on, learn, leak, count its losses?
 
-    uv run python benchmarks/chaos.py                                # APPO on CartPole, 20 minutes
-    uv run python benchmarks/chaos.py --minutes 3 --every 10 15 --seed 2
-    uv run python benchmarks/chaos.py -- train atari source.environment=ALE/Pong-v5
+    python -m benchmarks.soak.chaos                                # APPO on CartPole, 20 minutes
+    uv run python -m benchmarks.soak.chaos --minutes 3 --every 10 15 --seed 2
+    uv run python -m benchmarks.soak.chaos -- train atari source.environment=ALE/Pong-v5
 
 What follows `--` is the command of `bray` without its project, trial and runtime. It runs on Ray,
 in processes of its own; its workers are found by the lines `… joined: process …` of the trial's
@@ -25,7 +25,6 @@ The exit code is 0 where all hold.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -35,11 +34,13 @@ import statistics
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from watched import Held, Machine, Training
-from watched.machine import command
+from benchmarks.harness import Report, argument, main
+from benchmarks.soak.watched import Held, Machine, Training
+from benchmarks.soak.watched.machine import command
 
 LOOK_S = 2.0
 WINDOW_S = 1.5
@@ -139,7 +140,7 @@ class Chaos:
                 print(words, file=sys.stderr, flush=True)
 
 
-def run(chaos: Chaos, options: argparse.Namespace) -> None:
+def run(chaos: Chaos, options: Namespace) -> None:
     """Kill for so long, then let it settle."""
     chaos.wait(SETTLE_S)
     end = chaos.now() + 60 * options.minutes
@@ -238,18 +239,8 @@ def nothing_left(chaos: Chaos) -> tuple[bool, str]:
     return not left and not segments, f"exit {code}, {left or 'no'} processes, {segments} segments"
 
 
-def main() -> int:
+def benchmark(options: Namespace, report: Report) -> int:
     """Run, print the verdicts, return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=20.0)
-    parser.add_argument("--every", type=float, nargs=2, default=(20.0, 40.0), help="s, from to")
-    parser.add_argument("--at-once", type=int, default=1, help="workers killed together")
-    parser.add_argument("--within", type=float, default=20.0, help="s, for frames and the worker")
-    parser.add_argument("--kinds", nargs="*", help="of workers, such as rollouts; by default all")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=Path, help="folder of trial, rows and kills")
-    parser.add_argument("command", nargs="*", help="after --: of bray")
-    options = parser.parse_args()
     output = options.output or Path(tempfile.mkdtemp(prefix="chaos-"))
     words = [*(options.command or DEFAULT), "--runtime", "ray", "--seed", str(options.seed)]
     if words[0] == "recipe":
@@ -288,4 +279,15 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(
+        __doc__,
+        benchmark,
+        argument("--minutes", type=float, default=20.0),
+        argument("--every", type=float, nargs=2, default=(20.0, 40.0), help="s, from to"),
+        argument("--at-once", type=int, default=1, help="workers killed together"),
+        argument("--within", type=float, default=20.0, help="s, for frames and the worker"),
+        argument("--kinds", nargs="*", help="of workers, such as rollouts; by default all"),
+        argument("--seed", type=int, default=1),
+        argument("--output", type=Path, help="folder of trial, rows and kills"),
+        argument("command", nargs="*", help="after --: of bray"),
+    )

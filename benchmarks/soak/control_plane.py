@@ -1,7 +1,7 @@
 """What the control plane costs by the number of workers: rollout workers that do nothing but sleep.
 
-    uv run python benchmarks/control_plane.py                # 1, 4, 16 and 64 workers
-    uv run python benchmarks/control_plane.py --workers 1 8 --seconds 20
+    uv run python -m benchmarks.soak.control_plane                # 1, 4, 16 and 64 workers
+    uv run python -m benchmarks.soak.control_plane --workers 1 8 --seconds 20
 
 Each worker is one of `RemoteRollouts`, whose runner sleeps 50 ms and counts one step: no model, no
 buffer, no environment. The driver polls them four times a second as recipes do, and the hub once a
@@ -13,18 +13,19 @@ and what one worker costs at the largest size beside what it costs at the smalle
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
 import statistics
 import tempfile
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any, cast
 
-from watched import Machine
-from watched.machine import command, rss_bytes
+from benchmarks.harness import Report, argument, main
+from benchmarks.soak.watched import Machine
+from benchmarks.soak.watched.machine import command, rss_bytes
 
 import bray
 from bray_actor import Runner
@@ -157,12 +158,8 @@ def ratios(rows: list[dict[str, float]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Measure each size that fits."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 4, 16, 64])
-    parser.add_argument("--seconds", type=float, default=10.0)
-    options = parser.parse_args()
     rows: list[dict[str, float]] = []
     for num_workers in options.workers:
         needed = num_workers * WORKER_BYTES + SPARE_BYTES
@@ -176,4 +173,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("--workers", type=int, nargs="+", default=[1, 4, 16, 64]),
+        seconds=10.0,
+    )

@@ -1,7 +1,7 @@
 """Atari on this machine: what unit costs allow, and what sampling and training reach of it.
 
-    uv run python benchmarks/atari.py                       # unit costs, and what is reached
-    uv run python benchmarks/atari.py training --seconds 60 # whole training; one line of JSON
+    python -m benchmarks.training.atari                       # unit costs, and what is reached
+    python -m benchmarks.training.atari training --seconds 60 # whole training; one line of JSON
 
 A frame is one decision: four frames of the game. `sampling`: acting with the Nature CNN and writing
 segments, nothing learns. Its ceiling is the same vector environment under random actions. What the
@@ -12,16 +12,15 @@ inference + epochs × training), each measured alone on one core; rounds alterna
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import multiprocessing
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -34,6 +33,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
+from benchmarks.harness import Report, argument, itself, main
 
 import bray
 from bray import registry as recipe_command
@@ -197,16 +197,16 @@ def sampling_apart(environment: str, settings: Any, seconds: float) -> float:
     return sum(rates)
 
 
-def training_apart(options: argparse.Namespace, runtime: str) -> float:
+def training_apart(options: Namespace, runtime: str) -> float:
     """Return frames/s of whole training with one pass, in a process of its own."""
-    command = [sys.executable, __file__, "training", *options.overrides, "epochs=1"]
+    command = itself(__file__, "training", *options.overrides, "epochs=1")
     command += ["--game", options.game, "--recipe", options.recipe]
     command += ["--seconds", str(options.seconds), "--runtime", runtime]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return json.loads(output.splitlines()[-1])["frames_per_s"]
 
 
-def costs(options: argparse.Namespace) -> dict[str, float]:
+def costs(options: Namespace) -> dict[str, float]:
     """Measure in rounds; return the medians."""
     environment = environment_of(options.game)
     settings = chosen(
@@ -291,7 +291,7 @@ class Watch:
             raise Enough
 
 
-def training(options: argparse.Namespace) -> dict[str, Any]:
+def training(options: Namespace) -> dict[str, Any]:
     """Train by a recipe for so long; return its figures."""
     environment = environment_of(options.game)
     settings = settings_of(options.recipe, environment, options.overrides)
@@ -336,28 +336,29 @@ def memory_mb(pid: int) -> float:
     return total / 1024
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Measure what the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="?", choices=("sampling", "training"), default="sampling")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings of the recipe")
-    parser.add_argument("--game", default="pong")
-    parser.add_argument("--recipe", choices=("appo", "ppo", "impala", "a2c"), default="appo")
-    parser.add_argument("--runtime", choices=RUNTIMES, default="local")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of a round, or of training")
-    parser.add_argument("--frames", type=int, help="after which training ends, if that is sooner")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--project", help="folder that keeps the trial; default: a temporary one")
-    parser.add_argument("--history", help="file for [seconds, frames, mean return], as JSON")
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
-    options = parser.parse_args()
     found: dict[str, Any] = costs(options) if options.what == "sampling" else training(options)
-    if options.json or options.what == "training":
-        sys.stdout.write(json.dumps(found) + "\n")
+    report.figures |= found
+    if options.what == "training":
+        print(json.dumps(found))
     else:
         show(found, options.game)
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("what", nargs="?", choices=("sampling", "training"), default="sampling"),
+        argument("overrides", nargs="*", metavar="key=value", help="settings of the recipe"),
+        argument("--game", default="pong"),
+        argument("--recipe", choices=("appo", "ppo", "impala", "a2c"), default="appo"),
+        argument("--runtime", choices=RUNTIMES, default="local"),
+        argument("--frames", type=int, help="after which training ends, if that is sooner"),
+        argument("--seed", type=int, default=1),
+        argument("--project", help="folder that keeps the trial; default: a temporary one"),
+        argument("--history", help="file for [seconds, frames, mean return], as JSON"),
+        rounds=3,
+        seconds=30.0,
+    )

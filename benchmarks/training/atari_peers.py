@@ -1,9 +1,9 @@
 """Training on an ALE game with bray and with its peers, in rounds, each in its own environment.
 
-    uv run python benchmarks/atari_peers.py                            # all, 3 rounds of 120 s
-    uv run python benchmarks/atari_peers.py --only bray,sb3 --rounds 1 --seconds 40
-    uv run python benchmarks/atari_peers.py --epochs 1                 # a pass a sample
-    uv run python benchmarks/atari_peers.py --commands                 # what it would run
+    python -m benchmarks.training.atari_peers                            # all, 3 rounds of 120 s
+    uv run python -m benchmarks.training.atari_peers --only bray,sb3 --rounds 1 --seconds 40
+    uv run python -m benchmarks.training.atari_peers --epochs 1                 # a pass a sample
+    uv run python -m benchmarks.training.atari_peers --commands                 # what it would run
 
 In a round one runs after the other, and every round begins with another: a figure is the median
 of the rounds. A frame is one decision of the agent. Rates are of the time after the first update;
@@ -13,7 +13,6 @@ trains with stands in `peers/README.md`.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import math
@@ -24,10 +23,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
+from argparse import Namespace
 from typing import Any
 
-HERE = Path(__file__).parent
+from benchmarks.harness import PEERS, Report, argument, main
+
 TORCH = "torch==2.15.0"
 ALE = ("ale-py==0.12.1", "gymnasium==1.4.0", "numpy==2.4.6")
 OPENCV = "opencv-python-headless==5.0.0.93"
@@ -58,16 +58,16 @@ def python(name: str) -> list[str]:
     return [*uv, *(part for package in PACKAGES[name] for part in ("--with", package)), "python"]
 
 
-def command(name: str, options: argparse.Namespace, seed: int) -> list[str]:
+def command(name: str, options: Namespace, seed: int) -> list[str]:
     """Return what trains once with bray or a peer."""
     settings = ["--game", options.game, "--seconds", str(options.seconds), "--seed", str(seed)]
     if name in OURS:
         overrides = [f"epochs={options.epochs}"] if options.epochs else []
         settings += ["--runtime", OURS[name], "--json"]
-        return [*python(name), str(HERE / "atari.py"), "training", *overrides, *settings]
+        return [*python(name), "-m", "benchmarks.training.atari", "training", *overrides, *settings]
     if options.epochs and name != "rllib":  # IMPALA passes once
         settings += ["--epochs", str(options.epochs)]
-    return [*python(name), str(HERE / "peers" / f"atari_{name}.py"), *settings, "--json"]
+    return [*python(name), str(PEERS / f"atari_{name}.py"), *settings, "--json"]
 
 
 def call(words: list[str], limit_s: float) -> tuple[str, str]:
@@ -104,7 +104,7 @@ def install(name: str) -> str:
     return call([*python(name), "-c", f"import {module}"], INSTALL_S)[1]
 
 
-def train(name: str, options: argparse.Namespace, seed: int) -> dict[str, Any]:
+def train(name: str, options: Namespace, seed: int) -> dict[str, Any]:
     """Train once; return the figures, or the reason why there are none."""
     output, reason = call(command(name, options, seed), options.seconds + START_S)
     try:
@@ -139,20 +139,14 @@ def table(runs: dict[str, list[dict[str, Any]]]) -> None:
             print(f"  {name}: {error}")
 
 
-def main() -> None:
+NAMES = [*OURS, *PACKAGES]
+
+
+def benchmark(options: Namespace, report: Report) -> None:
     """Install, run the rounds and print the table."""
-    names = [*OURS, *PACKAGES]
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default=",".join(names), help="comma-separated names")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=120, help="of training, for each")
-    parser.add_argument("--game", default="pong")
-    parser.add_argument("--epochs", type=int, help="of all that have them; default: their own")
-    parser.add_argument("--commands", action="store_true", help="print the commands, run none")
-    options = parser.parse_args()
     chosen = options.only.split(",")
-    if unknown := set(chosen) - set(names):
-        parser.error(f"--only: expected some of {', '.join(names)}, got {', '.join(unknown)}")
+    if unknown := set(chosen) - set(NAMES):
+        raise SystemExit(f"--only: expected some of {', '.join(NAMES)}, got {', '.join(unknown)}")
     if options.commands:
         prefix = " ".join(f"{key}={shlex.quote(value)}" for key, value in ENVIRONMENT.items())
         for name in chosen:
@@ -173,4 +167,13 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("--only", default=",".join(NAMES), help="comma-separated names"),
+        argument("--game", default="pong"),
+        argument("--epochs", type=int, help="of all that have them; default: their own"),
+        argument("--commands", action="store_true", help="print the commands, run none"),
+        rounds=3,
+        seconds=120,
+    )

@@ -1,8 +1,8 @@
 """Ticks per second of gamecores that play Atari over TCP, beside the Runner in one process.
 
-    uv run python benchmarks/atari_wire.py
-    uv run python benchmarks/atari_wire.py --seconds 10 --rounds 5 --json
-    uv run python benchmarks/atari_wire.py --network my_module:make   # make(num_actions) → module
+    uv run python -m benchmarks.training.atari_wire
+    uv run python -m benchmarks.training.atari_wire --seconds 10 --rounds 5
+    python -m benchmarks.training.atari_wire --network my_module:make   # make(num_actions) → module
 
 Eight gamecore processes with a game each, one actor server, the Nature CNN answers; both ways
 record segments into a buffer that drops them. The Runner has the same number of games in ALE's
@@ -17,7 +17,6 @@ codec, batcher, inference and recording cost; others on the machine hardly chang
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import importlib
 import json
@@ -26,6 +25,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: the rest is for t
 
 import numpy as np
 import torch
-from actor import build_load
+from benchmarks.harness import Report, argument, compiled_load, main
 
 from bray_actor import (
     Actor,
@@ -110,7 +110,7 @@ class Coded(Actor):
 class Bench:
     """The models, and what is measured with them."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: Namespace) -> None:
         self.options = options
         games = make_atari(options.env, 1)
         num_actions = int(games.single_action_space.n)
@@ -233,12 +233,12 @@ class Bench:
         return float(figures["per_s"]), 1e6 * spent / ticks
 
 
-def measure(options: argparse.Namespace) -> dict[str, list[float]]:
+def measure(options: Namespace) -> dict[str, list[float]]:
     """Return the figures of each round, by what was measured."""
     bench = Bench(options)
     found: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        load, body = build_load(Path(folder)), Path(folder) / "tick"
+        load, body = compiled_load(Path(folder)), Path(folder) / "tick"
         noise = np.random.default_rng(0).integers(0, 256, FRAMES.shape, np.uint8)
         # Each tick is the same: the recorder would refuse frames that do not move on.
         still = np.broadcast_to(noise[:1], FRAMES.shape)
@@ -274,7 +274,7 @@ def summary(found: dict[str, list[float]]) -> dict[str, Any]:
     }
 
 
-def show(figures: dict[str, Any], options: argparse.Namespace) -> None:
+def show(figures: dict[str, Any], options: Namespace) -> None:
     """Print the tables."""
     rates = figures["per_s"]
     print(f"{options.env}, {options.gamecores} games, {os.cpu_count()} cores: per s (medians)")
@@ -296,23 +296,21 @@ def show(figures: dict[str, Any], options: argparse.Namespace) -> None:
         print(f"{stage + ': ' + what:46}{rate:9,.0f}{cost:+18.1f}{cost / whole:14.0%}")
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--env", default="Pong")
-    parser.add_argument("--gamecores", type=int, default=8, help="processes; games of the Runner")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of the Runner")
-    parser.add_argument("--network", default="bray_algo.networks.feedforward:NatureCNN")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
     figures = summary(measure(options))
-    if options.json:
-        print(json.dumps(figures))
-        return
+    report.figures |= figures
     show(figures, options)
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("--env", default="Pong"),
+        argument("--gamecores", type=int, default=8, help="processes; games of the Runner"),
+        argument("--threads", type=int, default=os.cpu_count() or 1, help="of the Runner"),
+        argument("--network", default="bray_algo.networks.feedforward:NatureCNN"),
+        rounds=3,
+        seconds=5.0,
+    )

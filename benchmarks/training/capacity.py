@@ -1,9 +1,9 @@
 """What `bray plan` predicts, beside what a run reaches: on one core, on two, on more.
 
-    uv run python benchmarks/capacity.py                    # 1 and 2 cores, APPO on CartPole
-    uv run python benchmarks/capacity.py --template atari   # any template, with overrides
-    uv run python benchmarks/capacity.py --cores 16         # 1, 2 and 16, where there are so many
-    uv run python benchmarks/capacity.py --only driver      # what one more player costs the driver
+    python -m benchmarks.training.capacity                    # 1 and 2 cores, APPO on CartPole
+    uv run python -m benchmarks.training.capacity --template atari   # any template, with overrides
+    python -m benchmarks.training.capacity --cores 16         # 1, 2 and 16, where there are so many
+    python -m benchmarks.training.capacity --only driver     # what one more player costs the driver
 
 The unit costs are measured on one core before the runs and again after them, and averaged, because
 a shared machine changes meanwhile. Then the template trains as `bray train` does, kept to so many
@@ -17,7 +17,6 @@ do nothing, a second: this is `driver_us` of the model.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -26,9 +25,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+
+from benchmarks.harness import Report, argument, main
 
 import bray
 from bray.planning.capacity import Costs, Machines, capacity
@@ -158,15 +160,8 @@ def driver(seconds: float) -> None:
     print(json.dumps(line | {"driver_us": round(1e6 * each)}))
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Compare, or measure the driver."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--template", help="by default APPO on CartPole")
-    parser.add_argument("overrides", nargs="*", metavar="key=value")
-    parser.add_argument("--cores", type=int, help="one more size; by default 1 and 2 alone")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement, about")
-    parser.add_argument("--only", choices=("driver",))
-    options = parser.parse_args()
     if options.only == "driver":
         driver(options.seconds)
         return
@@ -184,4 +179,12 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("--template", help="by default APPO on CartPole"),
+        argument("overrides", nargs="*", metavar="key=value"),
+        argument("--cores", type=int, help="one more size; by default 1 and 2 alone"),
+        argument("--only", choices=("driver",)),
+        seconds=10.0,
+    )

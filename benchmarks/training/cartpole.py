@@ -1,8 +1,8 @@
 """Wall time to a mean return of 475 on CartPole-v1, beside Stable-Baselines3's PPO.
 
-    uv run python benchmarks/cartpole.py                  # bray, five seeds
-    uv run python benchmarks/cartpole.py --peer sb3       # beside SB3, in its own environment
-    uv run python benchmarks/cartpole.py --runtime ray
+    uv run python -m benchmarks.training.cartpole                  # bray, five seeds
+    python -m benchmarks.training.cartpole --peer sb3       # beside SB3, in its own environment
+    uv run python -m benchmarks.training.cartpole --runtime ray
 
 Both stop by one rule: the greedy policy's mean return over 100 episodes is at least 475, tested
 whenever the mean of the last 100 training episodes is at least 400. Wall time is the whole
@@ -13,16 +13,17 @@ line a run, then the medians and the ratio.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from pathlib import Path
 
-HERE = Path(__file__).parent
+from benchmarks.harness import PEERS, Report, argument, main
+
 PEER_PACKAGES = ("stable-baselines3==2.9.2", "gymnasium", "torch", "numpy")
 
 
@@ -41,7 +42,7 @@ def bray(seed: int, runtime: str) -> dict[str, float | str]:
 
 def sb3(seed: int) -> dict[str, float | str]:
     """Train once with Stable-Baselines3 and return its figures."""
-    script = [str(HERE / "peers" / "sb3_cartpole.py"), "--seed", str(seed)]
+    script = [str(PEERS / "sb3_cartpole.py"), "--seed", str(seed)]
     command = ["uv", "run", "--no-project", "--python", sys.executable]
     command += [part for package in PEER_PACKAGES for part in ("--with", package)]
     started = time.perf_counter()
@@ -50,13 +51,8 @@ def sb3(seed: int) -> dict[str, float | str]:
     return {"name": "sb3", "seed": seed, "wall_s": wall_s, **json.loads(done.stdout)}
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Run, print one JSON line a run, then the medians and ratios."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--runtime", choices=("local", "ray"), default="local")
-    parser.add_argument("--peer", choices=("sb3",))
-    options = parser.parse_args()
     if options.peer:  # not counted: builds the peer's environment
         subprocess.run(
             ["uv", "run", "--no-project", "--python", sys.executable]
@@ -89,4 +85,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("--seeds", type=int, default=5),
+        argument("--runtime", choices=("local", "ray"), default="local"),
+        argument("--peer", choices=("sb3",)),
+    )

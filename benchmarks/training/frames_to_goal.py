@@ -1,7 +1,7 @@
 """Frames that a recipe needs until its goal is confirmed, seed by seed.
 
-    python benchmarks/frames_to_goal.py ppo CartPole-v1 --goal 475 --seeds 1 2 3 4 5 6
-    python benchmarks/frames_to_goal.py rl_imitation CartPole-v1 demonstrations=DEMOS --goal 475
+    python -m benchmarks.training.frames_to_goal ppo CartPole-v1 --goal 475 --seeds 1 2 3 4 5 6
+    python -m benchmarks.training.frames_to_goal rl_imitation CartPole-v1 demonstrations=DEMOS --goal 475
 
 Every 2,048 frames from the start, 100 episodes are played by the most likely actions, side by side
 in this process (a gamecore over the wire costs ten times the training). A run ends with the second
@@ -11,16 +11,17 @@ policies with `logits`. Prints the evaluations of each seed, its frames, and the
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
+from benchmarks.harness import Report, argument, main
 
 import bray
 from bray.goal import Goal
@@ -100,16 +101,8 @@ def frames_to_goal(
     return curve.frames
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Run the seeds, one after the other."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("recipe")
-    parser.add_argument("task")
-    parser.add_argument("settings", nargs="*", metavar="key=value")
-    parser.add_argument("--goal", type=float, required=True)
-    parser.add_argument("--max-frames", type=int, default=100_000)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    options = parser.parse_intermixed_args(arguments)
     torch.set_num_threads(1)
     pairs = (setting.partition("=") for setting in options.settings)
     settings = {name: unwrap(parse(value, name)) for name, _, value in pairs}
@@ -123,4 +116,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("recipe"),
+        argument("task"),
+        argument("settings", nargs="*", metavar="key=value"),
+        argument("--goal", type=float, required=True),
+        argument("--max-frames", type=int, default=100_000),
+        argument("--seeds", type=int, nargs="+", default=[1, 2, 3]),
+    )

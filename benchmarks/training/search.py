@@ -1,17 +1,18 @@
 """A search over a recipe's settings with Ray Tune: ASHA stops, or PBT replaces, what learns little.
 
-    python benchmarks/search.py --scheduler asha --trials 4
-    python benchmarks/search.py --scheduler pbt --trials 4
+    python -m benchmarks.training.search --scheduler asha --trials 4
+    python -m benchmarks.training.search --scheduler pbt --trials 4
 
 Prints each trial's settings, frames and last mean training return, then the best one.
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
+from argparse import Namespace
 from typing import Any
 
+from benchmarks.harness import Report, argument, main
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining
 
@@ -37,18 +38,8 @@ def scheduler(kind: str, report_every: int) -> Any:
     )
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Search and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scheduler", choices=("asha", "pbt"), default="asha")
-    parser.add_argument("--recipe", default="ppo")
-    parser.add_argument("--task", default="CartPole-v1")
-    parser.add_argument("--goal", type=float, default=475.0)
-    parser.add_argument("--trials", type=int, default=4)
-    parser.add_argument("--max-frames", type=int, default=32_768)
-    parser.add_argument("--report-every", type=int, default=4096)
-    parser.add_argument("--num-cpus", type=int, default=2)
-    options = parser.parse_args()
     goal = Goal(
         episode_return=options.goal,
         evaluate_at=options.goal,
@@ -87,4 +78,15 @@ def _print(result: Any) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("--scheduler", choices=("asha", "pbt"), default="asha"),
+        argument("--recipe", default="ppo"),
+        argument("--task", default="CartPole-v1"),
+        argument("--goal", type=float, default=475.0),
+        argument("--trials", type=int, default=4),
+        argument("--max-frames", type=int, default=32_768),
+        argument("--report-every", type=int, default=4096),
+        argument("--num-cpus", type=int, default=2),
+    )
