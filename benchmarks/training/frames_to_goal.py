@@ -1,7 +1,8 @@
 """Frames that a recipe needs until its goal is confirmed, seed by seed.
 
     python -m benchmarks.training.frames_to_goal ppo CartPole-v1 --goal 475 --seeds 1 2 3 4 5 6
-    python -m benchmarks.training.frames_to_goal rl_imitation CartPole-v1 demonstrations=DEMOS --goal 475
+    python -m benchmarks.training.frames_to_goal rl_imitation CartPole-v1 \\
+        demonstrations=DEMOS --goal 475
 
 Every 2,048 frames from the start, 100 episodes are played by the most likely actions, side by side
 in this process (a gamecore over the wire costs ten times the training). A run ends with the second
