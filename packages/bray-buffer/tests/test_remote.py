@@ -220,6 +220,7 @@ def test_producers_and_consumers_of_another_node(make, segment, numbers, carrier
     assert sorted(numbers(buffer.pop(SOON_S)) + numbers(buffer.pop(SOON_S))) == [5, 6, 7, 8]
 
 
+@pytest.mark.long
 def test_several_workers_share_the_pushes_and_each_gives_whole_batches(make, segment, numbers):
     buffer = make(num_workers=2, capacity=8)
     for number in range(8):

@@ -281,6 +281,7 @@ def test_a_worker_made_of_much_is_replaced_again_and_again() -> None:
         pool.close()
 
 
+@pytest.mark.long
 def test_without_restart_a_dead_worker_stays_dead() -> None:
     from bray_core.remote.pool import WorkerPool
 
