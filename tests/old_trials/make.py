@@ -11,6 +11,7 @@ import os
 import sys
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +78,33 @@ class _Demonstrator:
         return Answer({"logits": logits, "value": np.float32(0)}, 0)
 
 
-def make(name: str) -> None:
-    """Make one trial in the working directory."""
+def make(name: str, *, trial: str | None = None, seed: int = 1, times: int = 1) -> None:
+    """Make one trial in the working directory, or go on with it for as much again.
+
+    Args:
+        name: Row of `TRIALS`.
+        trial: Name of the trial; without, that of the row.
+        seed: Seed of the run.
+        times: Launches of this trial so far, this one included: budgets count all of them.
+    """
     algorithm, task, settings = TRIALS[name]
-    goal = ["episode_return=1e6", "evaluate_at=1e6", "evaluation_episodes=2"]
-    few = ["keep.checkpoints=1", "keep.versions=2", f"goal.max_frames={MAX_FRAMES}"]
-    written = [*settings.split(), *(f"goal.{one}" for one in goal), *few]
-    run_template(compose(algorithm, task, written), Launch(project=Path(), trial=name))
+    written = [*settings.split(), "goal.episode_return=1e6", "goal.evaluate_at=1e6"]
+    written += ["goal.evaluation_episodes=2", "keep.checkpoints=1", "keep.versions=2"]
+    written += [f"goal.max_frames={times * MAX_FRAMES}", f"seed={seed}"]
+    template = compose(algorithm, task, written)
+    config = template.parts.trainer
+    for counted in ("max_steps", "rounds"):
+        if hasattr(config, counted):
+            config = replace(config, **{counted: times * getattr(config, counted)})
+    template = replace(template, parts=replace(template.parts, trainer=config))
+    run_template(template, Launch(project=Path(), trial=trial or name))
+
+
+def make_demonstrations() -> None:
+    """Record what recipes that imitate learn from, in the working directory."""
+    folder = Path(DEMONSTRATIONS)
+    folder.mkdir()
+    demonstrations.record(folder, "CartPole-v1", _Demonstrator(), episodes=2, seed=1)
 
 
 def _files(trial: Path) -> Iterator[Path]:
@@ -115,9 +136,9 @@ def pack(name: str, files: list[Path], folder: Path) -> None:
 def main(folder: Path) -> None:
     """Make all in a folder; the trials themselves stay in `<folder>/made`."""
     made = folder / "made"
-    (made / DEMONSTRATIONS).mkdir(parents=True)
+    made.mkdir(parents=True)
     os.chdir(made)
-    demonstrations.record(Path(DEMONSTRATIONS), "CartPole-v1", _Demonstrator(), episodes=2, seed=1)
+    make_demonstrations()
     pack(DEMONSTRATIONS, list(Path(DEMONSTRATIONS).iterdir()), Path(".."))
     for name in TRIALS:
         make(name)

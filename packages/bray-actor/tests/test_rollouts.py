@@ -337,6 +337,7 @@ def check_that_one_may_stand_still(rollouts: Any) -> None:
     wait_for(lambda: rollouts.poll().frames > 0 and not rollouts._asked)
 
 
+@pytest.mark.long
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_killed_worker_is_replaced_and_an_error_reaches_the_driver() -> None:

@@ -265,6 +265,7 @@ class Large:
         return float(self.weights.sum())
 
 
+@pytest.mark.long
 def test_a_worker_made_of_much_is_replaced_again_and_again() -> None:
     """Ray keeps large arguments in its object store, and drops them once the worker is there."""
     from bray_core.remote.pool import WorkerPool
@@ -280,6 +281,7 @@ def test_a_worker_made_of_much_is_replaced_again_and_again() -> None:
         pool.close()
 
 
+@pytest.mark.long
 def test_without_restart_a_dead_worker_stays_dead() -> None:
     from bray_core.remote.pool import WorkerPool
 
@@ -310,6 +312,7 @@ class Mortal:
         os._exit(1)
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_again_and_again_ends_the_run(tmp_path: Path) -> None:
     """Whatever the program does meanwhile: it may wait for another pool's worker."""
     from bray_core.remote.health import check_workers, explain_lost_workers
@@ -339,6 +342,7 @@ def test_a_worker_that_dies_again_and_again_ends_the_run(tmp_path: Path) -> None
     check_workers(1.0)  # it is closed: no longer anybody's
 
 
+@pytest.mark.long
 def test_workers_that_are_killed_now_and_then_are_no_crash_loop(pool: Any) -> None:
     from bray_core.remote.health import check_workers
 
@@ -404,6 +408,7 @@ print("done")
 """
 
 
+@pytest.mark.long
 def test_a_cluster_of_ours_has_a_token_and_leaves_nothing_behind(tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "RAY_AUTH_MODE"}
     mark = str(uuid4())
@@ -411,6 +416,7 @@ def test_a_cluster_of_ours_has_a_token_and_leaves_nothing_behind(tmp_path: Path)
     assert done.strip() == "done"
 
 
+@pytest.mark.long
 def test_every_listener_of_a_cluster_of_ours_is_on_loopback(pool: Any) -> None:
     """Daemons, workers and the driver; of all protocols."""
     pool.pids()  # its workers are up
@@ -460,6 +466,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return mapped or address
 
 
+@pytest.mark.long
 def test_a_cluster_on_loopback_is_joined_by_its_address() -> None:
     """Ray itself takes 127.0.0.1 for the address at which other machines reach this one."""
     import ray
@@ -503,6 +510,7 @@ with runtime.init(sys.argv[1], "trial", "ray"):
 """
 
 
+@pytest.mark.long
 def test_sigterm_interrupts_a_launch_on_ray(tmp_path: Path) -> None:
     """Ray's own handler would drain its node for half a minute, then exit with 1: a failure."""
     from bray_core.trials.launch_record import LaunchRecord
@@ -548,6 +556,7 @@ print(seen == [signal.SIGTERM], signal.getsignal(signal.SIGTERM) is handler)
     assert run(script).strip() == "True True"
 
 
+@pytest.mark.long
 def test_a_cluster_of_the_users_is_used_and_left_alone() -> None:
     import ray
 
@@ -569,6 +578,7 @@ ray.shutdown()
     assert run(script, address).strip() == "alive"
 
 
+@pytest.mark.long
 def test_a_cluster_that_does_not_start_is_named() -> None:
     script = """
 from bray_core import errors

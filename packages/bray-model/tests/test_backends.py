@@ -57,6 +57,7 @@ def test_a_compiled_module_answers_as_it_does_eagerly_and_is_compiled_twice(
         assert counted() == compiled, "once for one row, once for more; not for a publish or clone"
 
 
+@pytest.mark.long
 def test_a_compiled_model_is_exported_as_any_other(policy, observations, tmp_path, one_process):
     with Model(policy, observations(1), config=ModelConfig(compile=True)) as model:
         assert model.export(tmp_path / "export").max_rel_error < 1e-3

@@ -27,7 +27,7 @@ from bray_model.batching.executor import BatchRequest, NonFiniteError
 from bray_model.distributed.row_messages import encode_order, encode_request
 from bray_server import Client
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 NUM_WORKERS = 2
 

@@ -54,6 +54,7 @@ def answer(repository, name="constant"):
     return float(model(ROW)[0]), model.version
 
 
+@pytest.mark.long
 def test_an_export_is_replaced(exports, tmp_path):
     copy(exports / "1", tmp_path / "e")
     repository = open_at(tmp_path / "e")

@@ -248,6 +248,7 @@ for number in range(1, 10**6):
 """
 
 
+@pytest.mark.long
 def test_a_writer_killed_at_any_moment_leaves_whole_ones(tmp_path):
     for _ in range(3):
         writer = subprocess.Popen(

@@ -65,30 +65,6 @@ def test_it_learns(tmp_path: Path) -> None:
     assert outcome.version == outcome.frames * 8 // 1024
 
 
-def test_the_same_seed_is_the_same_run(tmp_path: Path) -> None:
-    found = []
-    for trial in ("one", "two"):
-        with bray.init(tmp_path, trial) as run:
-            learning = alphazero.AlphaZero(run, benchmark_opponent("tic-tac-toe"), TINY, 3)
-            for _ in range(4):
-                learning.play_and_train()
-            found.append(learning.model.weights())
-    assert found[0][0] == found[1][0] > 0
-    for name, weights in found[0][1].items():
-        assert weights.tolist() == found[1][1][name].tolist()
-
-
-def test_a_trial_goes_on(tmp_path: Path) -> None:
-    few, versions = replace(TINY, evaluate_every=600), []
-    for _ in range(2):
-        with bray.init(tmp_path, "trial") as run:
-            outcome = alphazero.AlphaZero.of("tic-tac-toe", **few).train(
-                run, goal=goal(600, games=2), seed=1
-            )
-            versions.append(outcome.version)
-    assert versions[1] >= versions[0] + outcome.frames * 8 // 1024
-
-
 def test_positions_are_turned_as_one(tmp_path: Path) -> None:
     layout = position_layout(TIC_TAC_TOE)
     replay = ReplayBuffer(layout, ReplayConfig(capacity=10, batch_size=1))

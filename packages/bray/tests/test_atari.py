@@ -390,6 +390,7 @@ def tiny(recipe: str) -> Any:
     return replace(recipe_command.defaults(recipe, PONG), **few)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recipe", ["impala", "ppo"])
 def test_a_run_trains(recipe: str, tmp_path: Path) -> None:
     goal = Goal(evaluate_at=1e9, max_frames=128, evaluation_episodes=1)
@@ -432,6 +433,7 @@ def test_bray_train_and_then_its_policy_is_served_in_fp32_and_plays(
     np.testing.assert_allclose(got["value"], wanted["value"], atol=1e-4)
 
 
+@pytest.mark.long
 def test_gamecores_play_for_a_run_over_the_wire(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -473,6 +475,7 @@ def test_over_the_wire_training_sees_clipped_rewards(plays: dict[int, Play]) -> 
     assert tree["episode_return"][0] == 5.0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", sorted(RECIPES))
 def test_a_trial_goes_on(recipe: str, tmp_path: Path) -> None:
@@ -485,6 +488,7 @@ def test_a_trial_goes_on(recipe: str, tmp_path: Path) -> None:
     assert after["version"] > before["version"], "from the checkpoint"
 
 
+@pytest.mark.long
 @pytest.mark.slow  # test_on_policy.py has the same of a quicker task
 @pytest.mark.ray
 @pytest.mark.timeout(300)

@@ -197,6 +197,7 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         make_policy(Spaces.of("FrozenLake-v1"), (8,), 0, seed=1)
 
 
+@pytest.mark.long
 @pytest.mark.ray
 def test_appo_plays_and_trains_side_by_side_on_ray(ray_cluster: None, tmp_path: Path) -> None:
     goal = Goal(evaluate_at=1e9, max_frames=8_000, evaluation_episodes=8)
@@ -207,6 +208,7 @@ def test_appo_plays_and_trains_side_by_side_on_ray(ray_cluster: None, tmp_path: 
     assert outcome.version > 5
 
 
+@pytest.mark.long
 @pytest.mark.ray
 def test_two_ranks_train_on_replays_of_their_own(ray_cluster: None, tmp_path: Path) -> None:
     """Each frame is trained on once, by one of them; a step is that of both."""
@@ -226,6 +228,7 @@ def test_two_ranks_train_on_replays_of_their_own(ray_cluster: None, tmp_path: Pa
     assert 1.8 < frames_a_step / (config.segment_length * config.num_envs) < 2.3
 
 
+@pytest.mark.long
 @pytest.mark.ray
 def test_a_trial_goes_on_with_either_runtime(ray_cluster: None, tmp_path: Path) -> None:
     """From the checkpoint of the other: weights, optimiser, and what the buffer has to know."""

@@ -14,7 +14,6 @@ import bray
 from bray.algorithms import sac
 from bray.goal import Goal
 from bray.sources.environments import Spaces
-from bray.training import evaluation
 from bray_core.layout import Layout, Packed
 from bray_core.nested import ArraySpec
 
@@ -121,25 +120,6 @@ def test_the_policy_says_how_it_is_squashed() -> None:
     assert {name: leaf.shape[0] for name, leaf in outputs.items()} == dict.fromkeys(outputs, 4)
     assert outputs["low"].tolist() == [[-2.0]] * 4
     assert outputs["high"].tolist() == [[2.0]] * 4
-
-
-def test_a_short_run_trains_publishes_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    played: list[Any] = []
-
-    def evaluate(model: Any, environment: str, episodes: int, **_: Any) -> list[float]:
-        played.append(model(np.ones(3, np.float32)))
-        return [-1500.0]
-
-    monkeypatch.setattr(evaluation, "evaluate", evaluate)
-    goal = Goal(episode_return=-200.0, evaluate_at=-200.0, max_frames=64)
-    for _ in range(2):
-        with bray.init(tmp_path, "trial") as run:
-            outcome = sac.SAC.of("Pendulum-v1", **SMALL).train(run, goal=goal, seed=3)
-            assert not outcome.reached
-            assert outcome.version > 0
-    assert not np.array_equal(played[0]["mean"], played[1]["mean"])
 
 
 @pytest.mark.slow

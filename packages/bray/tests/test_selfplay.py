@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -117,20 +116,6 @@ def test_it_ends_when_an_evaluation_reaches_the_goal(tmp_path: Path) -> None:
     assert [figures["frames"] for figures in told] == [outcome.frames]
     assert 0 <= told[0]["evaluation_return"] <= 1
     assert outcome.games == 2 * 64
-
-
-def test_the_same_seed_is_the_same_run(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
-    short = Config(games_per_round=64, freeze_every=2, evaluate_every=4, hidden=(16,),
-                   rating_games=0)  # fmt: skip
-    found = []
-    for trial, seed in (("a", 3), ("b", 3), ("c", 4)):
-        with bray.init(tmp_path, trial) as run:
-            player = selfplay.SelfPlayRun(run, short, seed)
-            asyncio.run(player.learn(goal(1_000)))
-            found.append(np.concatenate([w.ravel() for w in player.model.weights()[1].values()]))
-    assert (found[0] == found[1]).all()
-    assert not np.allclose(found[0], found[2])
 
 
 @pytest.mark.ray

@@ -99,6 +99,7 @@ def test_from_a_template_to_a_file_that_is_valid(
     assert "ppo on CartPole-v1: valid" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_another_recipe_has_another_form(making: Visit, folder: Path) -> None:
     page = making.open("builder")
     field(page, "trainer.epochs").fill("4")
@@ -124,6 +125,7 @@ def test_another_recipe_has_another_form(making: Visit, folder: Path) -> None:
     expect(field(page, "source.environment")).to_be_focused()
 
 
+@pytest.mark.long
 def test_text_and_form_are_in_step(making: Visit, folder: Path) -> None:
     (folder / "mine.yaml").write_text(
         "# my run\nrecipe: dqn # the algorithm\nsource:\n  environment: CartPole-v1\n"
@@ -148,6 +150,7 @@ def test_text_and_form_are_in_step(making: Visit, folder: Path) -> None:
     expect(text).to_have_value("# my run\nrecipe: dqn\nseed: 4\nsource:\n  environment: X\n")
 
 
+@pytest.mark.long
 def test_a_draft_outlives_a_look_at_another_page(making: Visit) -> None:
     page = making.open("builder")
     field(page, "seed").fill("77")
@@ -161,6 +164,7 @@ def test_a_draft_outlives_a_look_at_another_page(making: Visit) -> None:
     expect(page.get_by_label("File")).to_have_value("another.yaml")
 
 
+@pytest.mark.long
 def test_what_was_not_saved_can_be_had_again(making: Visit) -> None:
     page = making.open("builder")
     field(page, "seed").fill("5")
@@ -172,6 +176,7 @@ def test_what_was_not_saved_can_be_had_again(making: Visit) -> None:
     expect(page.get_by_label("File")).to_have_value("reinforcement.yaml")
 
 
+@pytest.mark.long
 def test_a_file_that_changed_on_disk_is_told(making: Visit, folder: Path) -> None:
     file = folder / "shared.yaml"
     text = "recipe: dqn\nsource:\n  environment: CartPole-v1\n"
@@ -234,6 +239,7 @@ def test_it_is_off_unless_it_was_turned_on(browser: Browser, tmp_path: Path) -> 
     assert not visit.problems
 
 
+@pytest.mark.long
 def test_keys_reach_the_first_problem_and_save(making: Visit, folder: Path) -> None:
     page = making.open("builder")
     field(page, "trainer.clip").fill("5")
@@ -251,6 +257,7 @@ def test_keys_reach_the_first_problem_and_save(making: Visit, folder: Path) -> N
     assert template.load(str(folder / "keys.yaml")).settings.clip == 0.1
 
 
+@pytest.mark.long
 def test_every_field_has_a_label_in_the_dark_and_in_a_narrow_window(
     browser: Browser, building: Viewer
 ) -> None:
