@@ -1,4 +1,4 @@
-.PHONY: help test lint types contracts slow coverage isa pin build docs check
+.PHONY: help test lint types contracts slow coverage isa pin release build docs check
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -39,6 +39,9 @@ check: lint types contracts test  ## all that CI checks
 
 pin:  ## write the versions of this environment into pyproject.toml as constraints
 	uv run python scripts/pin.py
+
+release:  ## version, pins, changelogs, commit and tag: VERSION=0.2.0; DRY_RUN=--dry-run only says what
+	uv run python scripts/release.py $(VERSION) $(DRY_RUN)
 
 build:  ## eight wheels into dist/
 	uv build --all-packages --no-sources
