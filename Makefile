@@ -1,4 +1,4 @@
-.PHONY: help test lint types contracts slow coverage isa pin release build docs check
+.PHONY: help test lint types contracts slow coverage isa pin release build docs check api
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -48,3 +48,6 @@ build:  ## eight wheels into dist/
 
 docs:  ## the site into site/, warnings are errors
 	uv run zensical build --strict --clean
+
+api:  ## renew tests/api, the snapshot of the public interface
+	uv run python scripts/api_snapshot.py write
