@@ -7,7 +7,7 @@ A frame is one decision: four frames of the game. `sampling`: acting with the Na
 segments, nothing learns. Its ceiling is the same vector environment under random actions. What the
 unit costs allow is cores / (environment + inference), and of whole training cores / (environment +
 inference + epochs × training), each measured alone on one core; rounds alternate, medians of all.
-`benchmarks/atari_peers.py` has the peers.
+`benchmarks/training/atari_peers.py` has the peers.
 """
 
 from __future__ import annotations
