@@ -217,10 +217,14 @@ def test_a_trial_goes_on_with_either_runtime(ray_cluster: None, tmp_path: Path) 
     """From the checkpoint of the other: weights, optimiser, and what the buffer has to know."""
     versions = []
     config = impala.Config(num_envs=8, replays_per_collect=1)
-    goal = Goal(evaluate_at=1e9, max_frames=1_000, evaluation_episodes=1)
+    frames = 0
     for runtime in ("local", "ray", "local"):
+        goal = Goal(evaluate_at=1e9, max_frames=frames + 1_000, evaluation_episodes=1)
         with bray.init(tmp_path, "trial", runtime) as run:
-            versions.append(impala.train(run, "CartPole-v1", config, goal=goal, seed=1).version)
+            outcome = impala.train(run, "CartPole-v1", config, goal=goal, seed=1)
+        assert outcome.frames >= frames + 1_000, "those of earlier launches count"
+        frames = outcome.frames
+        versions.append(outcome.version)
     assert versions[0] >= 5
     assert versions[1] >= versions[0] + 5
     assert versions[2] >= versions[1] + 5

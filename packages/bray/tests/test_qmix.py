@@ -114,12 +114,13 @@ def test_the_loss_is_the_papers_by_hand() -> None:
 
 def test_the_loop_plays_and_trains_and_goes_on(tmp_path: Path) -> None:
     config = Config(hidden=(8,), warmup_frames=64, batch_size=16, replays_per_collect=2)
-    goal = Goal(episode_return=9, evaluate_at=9, max_frames=256, evaluation_episodes=4)
     for launch in range(2):
+        frames = 256 * (launch + 1)
+        goal = Goal(episode_return=9, evaluate_at=9, max_frames=frames, evaluation_episodes=4)
         with bray.init(tmp_path, "trial") as run:
             outcome = train(run, "two-step", config, goal=goal)
         assert not outcome.reached
-        assert outcome.frames == 256
+        assert outcome.frames == frames
         assert outcome.evaluation_return in (0.0, 1.0, 7.0, 8.0)
         assert outcome.version >= 1 + launch
 

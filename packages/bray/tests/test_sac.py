@@ -129,8 +129,8 @@ def test_a_short_run_trains_publishes_and_goes_on(
         return [-1500.0]
 
     monkeypatch.setattr(evaluation, "evaluate", evaluate)
-    goal = Goal(episode_return=-200.0, evaluate_at=-200.0, max_frames=64)
-    for _ in range(2):
+    for launch in (1, 2):
+        goal = Goal(episode_return=-200.0, evaluate_at=-200.0, max_frames=64 * launch)
         with bray.init(tmp_path, "trial") as run:
             outcome = sac.train(run, "Pendulum-v1", SMALL, goal=goal, seed=3)
             assert not outcome.reached

@@ -15,9 +15,10 @@ from bray import registry as recipe_command
 from bray.algorithms import alphazero, dqn, ppo
 from bray.goal import Goal
 from bray.retention import Keep
+from bray.sources.gamecores import GamecoresConfig
 from bray.templates import schema as parts
 from bray.templates import template
-from bray.templates.template import RenderPart, Template, Wire
+from bray.templates.template import RenderPart, Template
 from bray_core import cli
 from bray_core.errors import ConfigError
 
@@ -31,7 +32,7 @@ def test_a_shipped_template_loads_and_overrides_win() -> None:
     loaded = template.load("cartpole", ["trainer.learning_rate=3e-4", "model.hidden=[32]"])
     assert (loaded.recipe, loaded.environment) == ("ppo", "CartPole-v1")
     assert loaded.settings == ppo.Config(learning_rate=3e-4, hidden=(32,), num_envs=8)
-    assert loaded.wire == Wire(num_processes=2)
+    assert loaded.wire == GamecoresConfig(num_processes=2)
 
 
 @pytest.mark.parametrize("name", template.names())

@@ -21,7 +21,8 @@ from bray_core.trials.experiment import Experiment
 
 if TYPE_CHECKING:
     from bray.retention import Keep
-    from bray_actor import GamecoreFleet, Interleaved, Runner
+    from bray_actor import GamecoreFleet
+    from bray_actor.runners.rollouts import AnyRunner
     from bray_buffer import BufferConfig, ReplayConfig
     from bray_model import ModelConfig
 
@@ -231,7 +232,7 @@ class Run:
     def rollouts(
         self,
         name: str,
-        make: Callable[[int], Runner | Interleaved],
+        make: Callable[[int], AnyRunner],
         *,
         steps: int,
         lockstep: bool = False,

@@ -8,15 +8,14 @@ through self-play".
         ▼                                │ n + 1
       replay ──minibatches, turned──► trainer
 
-In one process playing and training take turns, so the same seed is the same run. On Ray the trainer
-works in a process of its own while this one plays on; the replay keeps the two in proportion.
+In one process playing and training take turns, so the same seed is the same run. On Ray workers
+play and the trainer trains, each in processes of their own; the replay keeps the two in proportion.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -32,11 +31,11 @@ from bray.games.self_player import SelfPlayer, network, position_layout, turned
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
 from bray.training.generator import KeepsGenerator
+from bray.training.loop import Loop, Turn
 from bray_algo.games import RowGame
 from bray_algo.search import alphazero
 from bray_algo.search.mcts import SearchConfig
 from bray_buffer import ReplayConfig
-from bray_core.cli import check_interrupted
 from bray_core.layout import Packed
 from bray_core.protocols import BufferProtocol
 from bray_model import ModelConfig
@@ -75,6 +74,8 @@ class Config:
     """Of every game, between two trainings."""
     evaluate_every: int = 100_000
     """Positions between two evaluations."""
+    num_workers: int = 1
+    """Number of workers on Ray that play, each `num_games` games."""
 
     def __post_init__(self) -> None:
         layers(hidden=self.hidden)
@@ -167,89 +168,85 @@ def train(
         seed: of network, noise, moves and draws.
     """
     config = config or DEFAULTS.get(task, Config())
-    return AlphaZero(run, yardstick(task), config, seed).until(goal)
+    measure = yardstick(task)
+    game = measure.game
+    module = network(game, config.hidden, seed)
+    batching = ModelConfig(max_batch_size=config.num_games)
+    model = run.model("policy", module, game.observation(game.initial(1)), batching)
+    replay = config.replay(seed, keeps_proportion=not run.is_local)
+    buffer: Any = run.buffer("positions", position_layout(game), replay)
+    parts = game, config, seed, model, buffer, run.experiment.checkpoints
+    evaluation = _Evaluation(measure, module, model, config, goal, seed)
+    outcome = Loop(
+        run,
+        f"AlphaZero on {task}",
+        trainer=run.trainer("alphazero", partial(AlphaZeroTrainer, *parts)),
+        source=run.rollouts(
+            "self-play",
+            partial(_self_player, game, config, model, buffer, seed),
+            steps=config.moves_per_round,
+            num_workers=config.num_workers,
+        ),
+        model=model,
+        turn=Turn(
+            steps=config.moves_per_round,
+            replays_per_frame=config.samples_per_position / replay.batch_size,
+            warmup_frames=replay.min_size,
+        ),
+        goal=goal,
+        evaluate=evaluation,
+        evaluate_every=config.evaluate_every,
+        unit="positions",
+    ).until_goal()
+    measured = AlphaZeroOutcome(**asdict(outcome), measured=evaluation.found)
+    return conclude(run.experiment.path, measured)
 
 
-class AlphaZero:
-    """The components of one launch."""
+def _self_player(
+    game: RowGame, config: Config, model: Any, buffer: BufferProtocol, seed: int, worker: int
+) -> SelfPlayer:
+    """Make the player of a worker, in its process."""
+    return SelfPlayer(
+        game,
+        model,
+        buffer,
+        num_games=config.num_games,
+        search=SearchConfig(num_simulations=config.num_simulations, noise_alpha=config.noise_alpha),
+        num_random_moves=config.num_random_moves,
+        seed=seed + 1000 * worker,
+    )
 
-    def __init__(self, run: Run, measure: Yardstick, config: Config, seed: int) -> None:
-        self._run, self._yardstick, self._config, self._seed = run, measure, config, seed
-        game = measure.game
-        self._module = network(game, config.hidden, seed)
-        batching = ModelConfig(max_batch_size=config.num_games)
-        self.model = run.model("policy", self._module, game.observation(game.initial(1)), batching)
-        self._replay = config.replay(seed, keeps_proportion=not run.is_local)
-        self._buffer = run.buffer("positions", position_layout(game), self._replay)
-        parts = game, config, seed, self.model, self._buffer, run.experiment.checkpoints
-        self._trainer: Any = run.trainer("alphazero", partial(AlphaZeroTrainer, *parts))
-        search = SearchConfig(
-            num_simulations=config.num_simulations, noise_alpha=config.noise_alpha
-        )
-        self._player = SelfPlayer(
-            game,
-            self.model,
-            self._buffer,
-            num_games=config.num_games,
-            search=search,
-            num_random_moves=config.num_random_moves,
-            seed=seed,
-        )
-        self._started, self._frames, self._replays = time.monotonic(), 0, 0
 
-    def until(self, goal: Goal) -> AlphaZeroOutcome:
-        """Play, train and evaluate by turns."""
-        seeds = itertools.count(1000 * self._seed + 1)  # no two evaluations play the same games
-        evaluate_at = self._config.evaluate_every
-        if not self._run.is_local:
-            self._trainer.start()
-        while True:
-            self.play_and_train()
-            is_last = self._frames >= goal.budget
-            if self._frames < evaluate_at and not is_last:
-                continue
-            evaluate_at += self._config.evaluate_every
-            outcome = self._evaluate(goal, next(seeds))
-            if outcome.reached:
-                # The best of many looks flatters: another one, of new games, is what counts.
-                outcome = self._evaluate(goal, next(seeds))
-            if outcome.reached or is_last:
-                return conclude(self._run.experiment.path, outcome)
+class _Evaluation:
+    """Measures the current version against the benchmark opponent, in new games each time."""
 
-    def play_and_train(self) -> None:
-        """Play some moves of each game; then train, on Ray as much as the replay lets."""
-        check_interrupted()
-        self._trainer.wait(0)  # raises what it failed with
-        self._frames += self._player.play(self._config.moves_per_round)
-        if self._run.is_local and self._frames >= self._replay.min_size:
-            samples = int(self._frames * self._config.samples_per_position)
-            due = samples // self._replay.batch_size - self._replays
-            if due > 0:
-                self._trainer.run(due)
-                self._replays += due
+    found: MeasuredOpponent
 
-    def _evaluate(self, goal: Goal, seed: int) -> AlphaZeroOutcome:
-        """Return what the version now reaches."""
-        version, weights = self.model.weights()
+    def __init__(
+        self, measure: Yardstick, module: Any, model: Any, config: Config, goal: Goal, seed: int
+    ) -> None:
+        self._yardstick = measure
+        self._module = module
+        self._model = model
+        self._config = config
+        self._goal = goal
+        self._seeds = itertools.count(1000 * seed + 1)
+
+    def __call__(self) -> list[float]:
+        """Return the share of games that count, as the only number."""
+        version, weights = self._model.weights()
         self._module.load_state_dict({k: torch.tensor(v) for k, v in weights.items()})
-        found = self._yardstick.measure(
-            alphazero.evaluator(self._module),
-            goal.evaluation_episodes,
-            num_simulations=self._config.play_simulations,
-            seed=seed,
-        )
-        logger.info("%d positions, version %d: %s", self._frames, version, found)
-        outcome = AlphaZeroOutcome(
-            reached=goal.is_reached(found.share),
-            evaluation_return=found.share,
-            measured=found,
-            frames=self._frames,
-            seconds=time.monotonic() - self._started,
-            version=version,
-        )
-        self._run.report(outcome.figures(), self._save)
-        return outcome
+        self.found = self._measure()
+        if self._goal.is_reached(self.found.share):
+            # The best of many looks flatters: another one, of new games, is what counts.
+            self.found = self._measure()
+        logger.info("version %d: %s", version, self.found)
+        return [self.found.share]
 
-    def _save(self) -> None:
-        if self._run.is_local:
-            self._trainer.run(0)
+    def _measure(self) -> MeasuredOpponent:
+        return self._yardstick.measure(
+            alphazero.evaluator(self._module),
+            self._goal.evaluation_episodes,
+            num_simulations=self._config.play_simulations,
+            seed=next(self._seeds),
+        )
