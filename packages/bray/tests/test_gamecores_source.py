@@ -247,7 +247,8 @@ def test_memory_is_carried_from_tick_to_tick(tmp_path: Path) -> None:
                 parameter.add_(0.3)
         model.publish({k: v.numpy() for k, v in module.state_dict().items()})
         source.poll()
-        source.collect(24)
+        source.collect(4)  # within an episode, which are of 7 steps
+        source.collect(20)
         config = ppo.Config(memory_size=5, epochs=1, minibatch_size=1000)
         trainer = ppo.PPOTrainer(module, buffer, model=model, part=config, seed=1)
         (batch,) = trainer.handle(buffer.pop(timeout_s=1))
