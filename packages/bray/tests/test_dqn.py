@@ -145,7 +145,7 @@ def test_a_trial_goes_on_from_its_checkpoint_and_its_replay(
     tmp_path: Path, quick_evaluation: list[Any]
 ) -> None:
     for launch in range(1, 8):  # more than the margin of a replay that keeps a proportion
-        outcome = run_dqn(tmp_path, "trial", 48)
+        outcome = run_dqn(tmp_path, "trial", 48 * launch)
         # Of the three collects the first launch's first two warm up. Each later launch publishes
         # what it has restored, and trains three times.
         assert outcome.version == 1 + 4 * (launch - 1)

@@ -233,13 +233,15 @@ def test_two_ranks_train_on_replays_of_their_own(ray_cluster: None, tmp_path: Pa
 def test_a_trial_goes_on_with_either_runtime(ray_cluster: None, tmp_path: Path) -> None:
     """From the checkpoint of the other: weights, optimiser, and what the buffer has to know."""
     versions = []
-    config = {"num_envs": 8, "replays_per_collect": 1}
-    goal = Goal(evaluate_at=1e9, max_frames=1_000, evaluation_episodes=1)
+    config = impala.Config(num_envs=8, replays_per_collect=1)
+    frames = 0
     for runtime in ("local", "ray", "local"):
+        goal = Goal(evaluate_at=1e9, max_frames=frames + 1_000, evaluation_episodes=1)
         with bray.init(tmp_path, "trial", runtime) as run:
-            versions.append(
-                impala.IMPALA.of("CartPole-v1", **config).train(run, goal=goal, seed=1).version
-            )
+            outcome = impala.train(run, "CartPole-v1", config, goal=goal, seed=1)
+        assert outcome.frames >= frames + 1_000, "those of earlier launches count"
+        frames = outcome.frames
+        versions.append(outcome.version)
     assert versions[0] >= 5
     assert versions[1] >= versions[0] + 5
     assert versions[2] >= versions[1] + 5

@@ -56,6 +56,5 @@ def test_each_collect_is_a_replay(mode: AutoresetMode, tmp_path: Path) -> None:
             assert played.frames == buffer.stats()["queued_steps"] == STEPS
             trainer.run(1)
             assert buffer.stats()["queued"] == 0
-            assert trainer.progress()["frames"] == number * STEPS
             assert model.version == number
         assert ended >= NUM_ENVS, "some episodes began anew"

@@ -17,7 +17,7 @@ from bray.goal import Goal
 from bray.retention import RetentionPolicy
 from bray.templates import schema as parts
 from bray.templates import template
-from bray.templates.template import RenderPart, Template, Wire
+from bray.templates.template import RenderPart, Template
 from bray_core import cli
 from bray_core.errors import ConfigError
 

@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol
 
-from bray_actor.runners.alternating_runners import AlternatingRunners
-from bray_actor.runners.runner import Runner
 
-AnyRunner: TypeAlias = Runner | AlternatingRunners
+class AnyRunner(Protocol):
+    """What rollouts step: a `Runner`, several `AlternatingRunners`, or another kind of play."""
+
+    async def run(self, steps: int) -> int:
+        """Record so many steps of each environment in the mean; return how many that were."""
+        ...
+
+    def cut(self) -> None:
+        """Push what is under way."""
+        ...
+
+    async def next_version(self) -> None:
+        """Wait until the model has a newer version than the one that acted last."""
+        ...
+
+    def take_returns(self) -> list[float]:
+        """Return the returns of the episodes that ended since the last call."""
+        ...
+
+    def close(self) -> None:
+        """Close the environments."""
+        ...
 
 
 class Played(NamedTuple):

@@ -8,17 +8,16 @@ through self-play".
         ▼                                │ n + 1
       replay ──minibatches, turned──► trainer
 
-In one process playing and training take turns, so the same seed is the same run. On Ray the trainer
-works in a process of its own while this one plays on; the replay keeps the two in proportion.
+In one process playing and training take turns, so the same seed is the same run. On Ray workers
+play and the trainer trains, each in processes of their own; the replay keeps the two in proportion.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,18 +25,18 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from bray.games.benchmark_opponents import BenchmarkResult, benchmark_opponent
+from bray.games.benchmark_opponents import BenchmarkOpponent, BenchmarkResult, benchmark_opponent
 from bray.games.self_player import SelfPlayer, network, position_layout, turned
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
-from bray.training.algorithm import Algorithm, NoSettings, Parts
+from bray.training.algorithm import Algorithm, Parts
 from bray.training.generator import KeepsGenerator
+from bray.training.loop import Loop, Turn
 from bray_algo.games import RowGame
 from bray_algo.losses.alphazero import loss as alphazero_loss
 from bray_algo.search import alphazero
 from bray_algo.search.mcts import SearchConfig
 from bray_buffer import ReplayConfig
-from bray_core.cli import check_interrupted
 from bray_core.layout import Packed
 from bray_core.protocols import BufferProtocol
 from bray_core.settings.ranges import (
@@ -111,6 +110,8 @@ class AlphaZeroConfig:
     """Moves of every game between two trainings."""
     evaluate_every: PositiveInt = 100_000
     """Positions between two evaluations."""
+    num_workers: int = 1
+    """Number of workers on Ray that play, each `num_games` games."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -161,107 +162,61 @@ class AlphaZeroTrainer(KeepsGenerator, Trainer):
         return alphazero_loss(out["logits"], out["value"], batch["policy"], batch["outcome"])
 
 
-def replay_config(parts: Parts, seed: int, *, keeps_proportion: bool) -> ReplayConfig:
-    """Return the replay's settings: on Ray it has to keep playing and training together."""
-    size = parts.trainer.minibatches * parts.trainer.minibatch_size
-    return ReplayConfig(
-        capacity=parts.buffer.capacity,
-        batch_size=size,
-        min_size=size // 2,
-        seed=seed,
-        samples_per_insert=parts.buffer.samples_per_position if keeps_proportion else None,
-        error_margin=4.0 * size if keeps_proportion else None,
+def _self_player(
+    game: RowGame, parts: Parts, model: Any, buffer: BufferProtocol, seed: int, worker: int
+) -> SelfPlayer:
+    """Make the player of a worker, in its process."""
+    agent = parts.agent
+    return SelfPlayer(
+        game,
+        model,
+        buffer,
+        num_games=parts.source.num_games,
+        search=SearchConfig(num_simulations=agent.num_simulations, noise_alpha=agent.noise_alpha),
+        num_random_moves=agent.num_random_moves,
+        seed=seed + 1000 * worker,
     )
 
 
-class SearchRun:
-    """The components of one launch."""
+class _Evaluation:
+    """Measures the current version against the benchmark opponent, in new games each time."""
 
-    def __init__(self, run: Run, parts: Parts, seed: int) -> None:
-        config: AlphaZeroConfig = parts.trainer
-        measure = benchmark_opponent(parts.source.environment)
-        self._run, self._opponent, self._config, self._seed = run, measure, config, seed
-        self._agent, self._samples_per_position = parts.agent, parts.buffer.samples_per_position
-        game = measure.game
-        self._module = network(game, parts.model.hidden, seed)
-        batching = ModelConfig(max_batch_size=parts.source.num_games)
-        self.model = run.model("policy", self._module, game.observation(game.initial(1)), batching)
-        self._replay = replay_config(parts, seed, keeps_proportion=not run.is_local)
-        self._buffer = run.buffer("positions", position_layout(game), self._replay)
-        made = game, parts.model.hidden, config, seed, self.model, self._buffer
-        self._trainer: Any = run.trainer(
-            "alphazero", partial(AlphaZeroTrainer, *made, run.experiment.checkpoints)
-        )
-        search = SearchConfig(
-            num_simulations=parts.agent.num_simulations, noise_alpha=parts.agent.noise_alpha
-        )
-        self._player = SelfPlayer(
-            game,
-            self.model,
-            self._buffer,
-            num_games=parts.source.num_games,
-            search=search,
-            num_random_moves=parts.agent.num_random_moves,
-            seed=seed,
-        )
-        self._started, self._frames, self._replays = time.monotonic(), 0, 0
+    found: BenchmarkResult
 
-    def until(self, goal: Goal) -> AlphaZeroOutcome:
-        """Play, train and evaluate by turns."""
-        seeds = itertools.count(1000 * self._seed + 1)  # no two evaluations play the same games
-        evaluate_at = self._config.evaluate_every
-        if not self._run.is_local:
-            self._trainer.start()
-        while True:
-            self.play_and_train()
-            is_last = self._frames >= goal.budget
-            if self._frames < evaluate_at and not is_last:
-                continue
-            evaluate_at += self._config.evaluate_every
-            outcome = self._evaluate(goal, next(seeds))
-            if outcome.reached:
-                # The best of many looks flatters: another one, of new games, is what counts.
-                outcome = self._evaluate(goal, next(seeds))
-            if outcome.reached or is_last:
-                return conclude(self._run.experiment.path, outcome)
+    def __init__(
+        self,
+        opponent: BenchmarkOpponent,
+        module: Any,
+        model: Any,
+        num_simulations: int,
+        goal: Goal,
+        seed: int,
+    ) -> None:
+        self._opponent = opponent
+        self._module = module
+        self._model = model
+        self._num_simulations = num_simulations
+        self._goal = goal
+        self._seeds = itertools.count(1000 * seed + 1)
 
-    def play_and_train(self) -> None:
-        """Play some moves of each game; then train, on Ray as much as the replay lets."""
-        check_interrupted()
-        self._trainer.wait(0)  # raises what it failed with
-        self._frames += self._player.play(self._config.moves_per_round)
-        if self._run.is_local and self._frames >= self._replay.min_size:
-            samples = int(self._frames * self._samples_per_position)
-            due = samples // self._replay.batch_size - self._replays
-            if due > 0:
-                self._trainer.run(due)
-                self._replays += due
-
-    def _evaluate(self, goal: Goal, seed: int) -> AlphaZeroOutcome:
-        """Return what the version now reaches."""
-        version, weights = self.model.weights()
+    def __call__(self) -> list[float]:
+        """Return the share of games that count, as the only number."""
+        version, weights = self._model.weights()
         self._module.load_state_dict({k: torch.tensor(v) for k, v in weights.items()})
-        found = self._opponent.measure(
-            alphazero.evaluator(self._module),
-            goal.evaluation_episodes,
-            num_simulations=self._agent.play_simulations,
-            seed=seed,
-        )
-        logger.info("%d positions, version %d: %s", self._frames, version, found)
-        outcome = AlphaZeroOutcome(
-            reached=goal.is_reached(found.share),
-            evaluation_return=found.share,
-            measured=found,
-            frames=self._frames,
-            seconds=time.monotonic() - self._started,
-            version=version,
-        )
-        self._run.report(outcome.figures(), self._save)
-        return outcome
+        self.found = self._measure()
+        if self._goal.is_reached(self.found.share):
+            # The best of many looks flatters: another one, of new games, is what counts.
+            self.found = self._measure()
+        logger.info("version %d: %s", version, self.found)
+        return [self.found.share]
 
-    def _save(self) -> None:
-        if self._run.is_local:
-            self._trainer.run(0)
+    def _measure(self) -> BenchmarkResult:
+        return self._opponent.measure(
+            alphazero.evaluator(self._module),
+            self._goal.evaluation_episodes,
+            num_simulations=self._num_simulations,
+            seed=next(self._seeds),
+        )
 
 
 class AlphaZero(Algorithm[AlphaZeroConfig]):
@@ -280,7 +235,6 @@ class AlphaZero(Algorithm[AlphaZeroConfig]):
         "agent": SearchAgentConfig,
         "buffer": PositionReplaySettings,
         "source": BoardGameSourceConfig,
-        "actor": NoSettings,
         "trainer": AlphaZeroConfig,
     }
 
@@ -299,6 +253,52 @@ class AlphaZero(Algorithm[AlphaZeroConfig]):
             "trainer.evaluate_every": 20_000,
         }
 
+    def replay(self, seed: int, *, keeps_proportion: bool) -> ReplayConfig:
+        """Return the replay's settings: on Ray it has to keep playing and training together."""
+        size = self.config.minibatches * self.config.minibatch_size
+        samples = self.parts.buffer.samples_per_position
+        return ReplayConfig(
+            capacity=self.parts.buffer.capacity,
+            batch_size=size,
+            min_size=size // 2,
+            seed=seed,
+            samples_per_insert=samples if keeps_proportion else None,
+            error_margin=4.0 * size if keeps_proportion else None,
+        )
+
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Play and train; see `Algorithm`."""
-        return SearchRun(run, self.parts, seed).until(goal)
+        config, parts, task = self.config, self.parts, self.parts.source.environment
+        opponent = benchmark_opponent(task)
+        game, hidden = opponent.game, parts.model.hidden
+        module = network(game, hidden, seed)
+        batching = ModelConfig(max_batch_size=parts.source.num_games)
+        model = run.model("policy", module, game.observation(game.initial(1)), batching)
+        replay = self.replay(seed, keeps_proportion=not run.is_local)
+        buffer: Any = run.buffer("positions", position_layout(game), replay)
+        made = game, hidden, config, seed, model, buffer, run.experiment.checkpoints
+        simulations = parts.agent.play_simulations
+        evaluation = _Evaluation(opponent, module, model, simulations, goal, seed)
+        outcome = Loop(
+            run,
+            f"AlphaZero on {task}",
+            trainer=run.trainer("alphazero", partial(AlphaZeroTrainer, *made)),
+            source=run.rollouts(
+                "self-play",
+                partial(_self_player, game, parts, model, buffer, seed),
+                steps=config.moves_per_round,
+                num_workers=parts.actor.num_workers,
+            ),
+            model=model,
+            turn=Turn(
+                steps=config.moves_per_round,
+                replays_per_frame=parts.buffer.samples_per_position / replay.batch_size,
+                warmup_frames=replay.min_size,
+            ),
+            goal=goal,
+            evaluate=evaluation,
+            evaluate_every=config.evaluate_every,
+            unit="positions",
+        ).until_goal()
+        measured = AlphaZeroOutcome(**asdict(outcome), measured=evaluation.found)
+        return conclude(run.experiment.path, measured)

@@ -7,28 +7,25 @@ evaluations. Where demonstrations come from: `bray.sources.demonstrations`, and
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 from torch import Tensor, nn
 
-from bray.best import offer_best, saved_version
 from bray.goal import Goal, Outcome, conclude
 from bray.policies.networks import example_inputs, make_policy
 from bray.run import Run
 from bray.sources import demonstrations
 from bray.sources.environments import Spaces
+from bray.sources.source import Played
 from bray.training.algorithm import Algorithm, NoSettings, Takes
 from bray.training.evaluation import evaluate_latest
-from bray.training.progress import display
+from bray.training.loop import Loop, Turn
 from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import cloning, ppo
-from bray_core.cli import check_interrupted
-from bray_core.protocols import ModelProtocol
+from bray_core.protocols import ModelProtocol, TrainerProtocol
 from bray_core.settings.ranges import (
     Fraction,
     NonNegativeFloat,
@@ -37,8 +34,6 @@ from bray_core.settings.ranges import (
     check_fields,
 )
 from bray_trainer import Trainer, TrainerConfig
-
-_POLL_S = 0.25
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,35 +131,47 @@ class BC(Algorithm[BCConfig]):
         config, task = self.config, self.parts.source.environment
         folder = self.parts.source.demonstrations
         demonstrated = demonstrations.mean_return(folder)
-        spaces, began = Spaces.of(task), time.monotonic()
-        module, example = (
-            make_policy(spaces, self.parts.model.hidden, 0, seed),
-            example_inputs(spaces, 0),
-        )
+        spaces = Spaces.of(task)
+        module = make_policy(spaces, self.parts.model.hidden, 0, seed)
+        example = example_inputs(spaces, 0)
         model = run.model("policy", module, example)
         checkpoints = run.experiment.checkpoints
         make = partial(CloningTrainer, module, spaces, folder, config, seed, model, checkpoints)
         trainer = run.trainer("cloning", make)
-        with display(f"behaviour cloning on {task}: demonstrated {demonstrated:.1f}") as view:
-            while True:
-                trainer.start()
-                while not trainer.wait(_POLL_S):
-                    check_interrupted()
-                figures = trainer.progress()
-                version = saved_version(model)
-                returns = evaluate_latest(model, module, example, task, goal, seed=seed)
-                mean, steps = float(np.mean(returns)), figures["steps"]
-                offer_best(run, model, version, mean, frames=0)
-                view.say(f"evaluation at {steps} steps: mean return {mean:.2f}")
-                told = {"steps": steps, "loss": figures["loss"], "evaluation_return": mean}
-                run.report(told, save=lambda: None)  # a pause has written a checkpoint
-                is_reached = goal.is_reached(mean)
-                if is_reached or steps >= config.max_steps:
-                    outcome = Outcome(
-                        reached=is_reached,
-                        evaluation_return=mean,
-                        frames=0,
-                        seconds=time.monotonic() - began,
-                        version=model.version,
-                    )
-                    return conclude(run.experiment.path, outcome)
+        outcome = Loop(
+            run,
+            f"behaviour cloning on {task}: demonstrated {demonstrated:.1f}",
+            trainer=trainer,
+            source=OptimiserSteps(trainer),
+            model=model,
+            turn=Turn(steps=0, collects=0, replays=config.evaluate_every),
+            goal=replace(goal, max_frames=config.max_steps),
+            evaluate=partial(evaluate_latest, model, module, example, task, goal, seed=seed),
+            evaluate_every=config.evaluate_every,
+            unit="optimiser steps",
+        ).until_goal()
+        return conclude(run.experiment.path, replace(outcome, frames=0, frames_per_s=0.0))
+
+
+class OptimiserSteps:
+    """Source of a run that plays nothing: its trainer's steps stand in for frames.
+
+    Args:
+        trainer: what takes the steps.
+    """
+
+    def __init__(self, trainer: TrainerProtocol) -> None:
+        self._trainer = trainer
+        self._before: int | None = None
+
+    def collect(self, steps: int) -> None:
+        """Do nothing: the data is there."""
+
+    def poll(self) -> Played:
+        """Return the steps since the last call; the first one begins to count."""
+        steps = int(self._trainer.progress()["steps"])
+        before, self._before = self._before, steps
+        return Played(0 if before is None else steps - before, [])
+
+    def close(self) -> None:
+        """Do nothing."""

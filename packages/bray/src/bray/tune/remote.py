@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +27,12 @@ import bray
 from bray.goal import Goal
 from bray.run import Run
 from bray.templates.loading import compose
-from bray_core.errors import CodecError, ConfigError, MissingExtraError
-from bray_core.files.saved_file import write_atomic
+from bray_core.errors import ConfigError, MissingExtraError
 
 try:
     from ray import tune
 except ImportError:
     raise MissingExtraError("bray.tune", "bray", "tune") from None
-
-_PROGRESS = "frames"
-"""Name of the file, in a trial's folder, that says how many frames it has played."""
-_MAX_DIGITS = 20
 
 
 def trainable(
@@ -77,11 +71,9 @@ def trainable(
             folder = Path(project) / "trial"
             if (checkpoint := tune.get_checkpoint()) is not None:
                 checkpoint.to_directory(folder)
-            played = _played(folder)
-            left = replace(goal, max_frames=max(1, goal.budget - played))
             with bray.init(project, folder.name) as run:
-                run.listen(_Reports(run, played, report_every))
-                template.make().train(run, goal=left, seed=seed)
+                run.listen(_Reports(run, report_every))
+                template.make().train(run, goal=goal, seed=seed)
 
     return run_trial
 
@@ -89,33 +81,22 @@ def trainable(
 class _Reports:
     """Reports a run's figures to Tune, with a checkpoint, every so many frames."""
 
-    def __init__(self, run: Run, played: int, every: int) -> None:
+    def __init__(self, run: Run, every: int) -> None:
         self._folder = run.experiment.path
-        self._played = played
         self._every = every
-        self._next = played + every
+        self._next = every
 
     def __call__(self, figures: Mapping[str, float], save: Callable[[], None]) -> None:
         """Report if the time has come and an episode has ended; an evaluation always."""
-        frames = self._played + int(figures.get("frames", 0))
+        frames = int(figures.get("frames", 0))
         if "evaluation_return" in figures:  # Tune refuses a report without the metric it goes by
             figures = {"return": figures["evaluation_return"], **figures}
         elif frames < self._next or "return" not in figures:
             return
         self._next = frames + self._every
         save()
-        write_atomic(self._folder / _PROGRESS, str(frames).encode())
         checkpoint = tune.Checkpoint.from_directory(self._folder)
         tune.report({**figures, "frames": frames}, checkpoint=checkpoint)
-
-
-def _played(folder: Path) -> int:
-    file = folder / _PROGRESS
-    text = file.read_text(errors="replace") if file.exists() else "0"
-    # Another trial's files may have been copied here: only a plain number is believed.
-    if not (text.isascii() and text.isdecimal() and len(text) < _MAX_DIGITS):
-        raise CodecError(f"{file}: expected a number of frames, got {text[:50]!r}")
-    return int(text)
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
