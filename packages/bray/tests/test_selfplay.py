@@ -77,7 +77,7 @@ def test_it_learns_keeps_its_league_and_goes_on(
 ) -> None:
     torch.set_num_threads(1)
     with bray.init(tmp_path, "trial") as run, caplog.at_level("INFO", "bray"):
-        first = selfplay.SelfPlay.of("tic-tac-toe", **SHORT).train(
+        first = selfplay.SelfPlayPPO.of("tic-tac-toe", **SHORT).train(
             run, goal=goal(8_000, episodes=200)
         )
     assert not first.reached
@@ -94,7 +94,7 @@ def test_it_learns_keeps_its_league_and_goes_on(
     played = [row[-1] for row in state["payoff"]["results"]]
     assert played == [2] * (first.versions * (first.versions - 1) // 2)
     with bray.init(tmp_path, "trial") as run:
-        second = selfplay.SelfPlay.of("tic-tac-toe", **SHORT).train(run, goal=goal(4_000))
+        second = selfplay.SelfPlayPPO.of("tic-tac-toe", **SHORT).train(run, goal=goal(4_000))
     assert second.frames < first.frames
     assert second.games > first.games
     assert second.versions == second.games // 1280 > first.versions
@@ -109,7 +109,7 @@ def test_it_ends_when_an_evaluation_reaches_the_goal(tmp_path: Path) -> None:
     with bray.init(tmp_path, "trial") as run:
         told: list[Mapping[str, float]] = []
         run.listen(lambda figures, save: told.append(figures))
-        outcome = selfplay.SelfPlay.of("tic-tac-toe", **short).train(
+        outcome = selfplay.SelfPlayPPO.of("tic-tac-toe", **short).train(
             run, goal=goal(10**6, share=0.0)
         )
     assert outcome.reached
@@ -126,7 +126,7 @@ def test_the_same_recipe_runs_on_ray_and_goes_on_there(tmp_path: Path, ray_clust
     played = 0
     for _ in range(2):
         with bray.init(tmp_path, "trial", "ray") as run:
-            outcome = selfplay.SelfPlay.of("tic-tac-toe", **short).train(
+            outcome = selfplay.SelfPlayPPO.of("tic-tac-toe", **short).train(
                 run, goal=goal(400, episodes=20)
             )
         assert outcome.games > played
@@ -141,7 +141,7 @@ def test_it_never_loses_to_a_perfect_player(tmp_path: Path, opponents: Any) -> N
     torch.set_num_threads(1)
     wanted, config = goal(4_000_000, 1.0, episodes=1000), Config(opponents=opponents)
     with bray.init(tmp_path, "trial") as run:
-        outcome = selfplay.SelfPlay.of("tic-tac-toe", **config).train(run, goal=wanted, seed=1)
+        outcome = selfplay.SelfPlayPPO.of("tic-tac-toe", **config).train(run, goal=wanted, seed=1)
     assert outcome.reached
     assert outcome.report.against_perfect.lost == 0
 
@@ -150,7 +150,7 @@ def test_an_odd_number_of_evaluation_games_is_refused(tmp_path: Path) -> None:
     odd = goal(100, episodes=7)
     message = "evaluation_episodes: expected an even number from 2, got 7"
     with bray.init(tmp_path, "x") as run, pytest.raises(ConfigError, match=message):
-        selfplay.SelfPlay.of("tic-tac-toe").train(run, goal=odd)
+        selfplay.SelfPlayPPO.of("tic-tac-toe").train(run, goal=odd)
 
 
 @pytest.mark.parametrize(

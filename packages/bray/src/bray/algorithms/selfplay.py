@@ -261,7 +261,7 @@ async def _train(player: SelfPlayRun, goal: Goal, seed: int) -> SelfPlayOutcome:
     )
 
 
-class SelfPlay(Algorithm[SelfPlayConfig]):
+class SelfPlayPPO(Algorithm[SelfPlayConfig]):
     """A policy learns tic-tac-toe from games against its own past.
 
     A return is the share of the evaluation's games (an even number) that are not lost to the

@@ -8,7 +8,7 @@ from bray_core.settings.ranges import NonNegativeInt, Port, PositiveInt, check_f
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SourceConfig:
+class EnvironmentSourceConfig:
     """Environments that are stepped side by side."""
 
     environment: str
@@ -23,7 +23,7 @@ class SourceConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GamecoreSourceConfig(SourceConfig):
+class GamecoreSourceConfig(EnvironmentSourceConfig):
     """Environments stepped in the workers that answer, or in gamecore processes over the wire."""
 
     num_processes: NonNegativeInt = 0

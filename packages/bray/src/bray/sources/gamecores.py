@@ -26,7 +26,7 @@ import numpy as np
 
 from bray.run import Run
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
-from bray.sources.source import Played, Source
+from bray.sources.source import ExperienceSource, Played
 from bray_actor import PolicyActor, PolicyConfig, Recorder
 from bray_actor.gamecores.fleet import lanes_at
 from bray_actor.policy.lane_barrier import LaneBarrier
@@ -103,7 +103,7 @@ class GamecorePlay:
         return lanes_at(worker, self.num_workers, self.config.num_processes, self.num_envs)
 
 
-def gamecores(run: Run, play: GamecorePlay, model: Any, buffer: Any) -> Source:
+def gamecores(run: Run, play: GamecorePlay, model: Any, buffer: Any) -> ExperienceSource:
     """Return the source of a run's gamecores; they start with its first `poll`.
 
     Args:

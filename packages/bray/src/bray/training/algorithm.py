@@ -17,7 +17,7 @@ from bray import registry
 from bray.goal import Goal, Outcome
 from bray.policies.config import LayersConfig
 from bray.run import Run
-from bray.sources.config import ActorConfig, SourceConfig
+from bray.sources.config import ActorConfig, EnvironmentSourceConfig
 from bray_actor.spaces import resolve
 from bray_core.errors import BrayError, ConfigError
 from bray_core.settings.choice import closest
@@ -125,7 +125,7 @@ class Algorithm(ABC, Generic[C]):
     @classmethod
     def config_of(cls, part: str) -> type[Any]:
         """Return the class of a part's config."""
-        shared = {"model": LayersConfig, "source": SourceConfig, "actor": ActorConfig}
+        shared = {"model": LayersConfig, "source": EnvironmentSourceConfig, "actor": ActorConfig}
         found: type[Any] = {**shared, **cls.configs}.get(part, NoSettings)
         return found
 
