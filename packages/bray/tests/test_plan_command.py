@@ -108,12 +108,12 @@ def test_receiving_takes_longer_for_more_bytes() -> None:
     assert receiving_us(spec(4), replay, 8) > 0
 
 
-@pytest.mark.parametrize("recipe", ["es", "alphazero", "selfplay", "league"])
-def test_a_recipe_without_runners_is_refused(recipe: str, tmp_path: Path) -> None:
-    task = {"es": "CartPole-v1", "league": "rock-paper-scissors"}.get(recipe, "tic-tac-toe")
+@pytest.mark.parametrize("algorithm", ["es", "alphazero", "selfplay", "league"])
+def test_an_algorithm_without_runners_is_refused(algorithm: str, tmp_path: Path) -> None:
+    task = {"es": "CartPole-v1", "league": "rock-paper-scissors"}.get(algorithm, "tic-tac-toe")
     path = tmp_path / "other.yaml"
-    path.write_text(f"recipe: {recipe}\nsource: {{environment: {task}}}\n")
-    with pytest.raises(ConfigError, match="recipe: it plays without runners"):
+    path.write_text(f"algorithm: {algorithm}\nsource: {{environment: {task}}}\n")
+    with pytest.raises(ConfigError, match="^algorithm: it plays without runners"):
         measure(loading.load(str(path)), seconds=0.2)
 
 
