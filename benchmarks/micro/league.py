@@ -28,7 +28,7 @@ import torch
 from benchmarks.harness import Report, argument, main
 
 import bray
-from bray.algorithms.selfplay import Config, SelfPlayRun
+from bray.algorithms.selfplay import SelfPlay, SelfPlayRun
 from bray.games.recording_player import network
 from bray.games.tic_tac_toe_report import TIC_TAC_TOE
 from bray.games.tournament import play_tournament
@@ -38,6 +38,7 @@ from bray_model import ModelConfig
 
 T = TypeVar("T")
 ROWS = 4096
+PARTS = SelfPlay.of("tic-tac-toe", games_per_round=128, freeze_every=1).parts
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float]:
@@ -56,14 +57,14 @@ def make_versions(project: Path, number: int) -> float:
                 await player.advance(made + 1)
 
     with bray.init(project, "league") as run:
-        player = SelfPlayRun(run, Config(games_per_round=128, freeze_every=1), seed=1)
+        player = SelfPlayRun(run, PARTS, seed=1)
         return timed(lambda: asyncio.run(learn(player)))[1]
 
 
 def open_pool(run: bray.Run, options: Namespace) -> tuple[Any, VersionPool]:
     """Open the trial's model, on shared workers where the run is on Ray, and its pool."""
     example = np.zeros((1, TIC_TAC_TOE.observation_size), np.float32)
-    module, config = network(TIC_TAC_TOE, Config().hidden, 1), ModelConfig(max_batch_size=ROWS)
+    module, config = network(TIC_TAC_TOE, PARTS.model.hidden, 1), ModelConfig(max_batch_size=ROWS)
     model = run.model(
         "policy", module, example, config, placement="workers", num_workers=options.workers
     )

@@ -6,7 +6,6 @@ import hashlib
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -16,18 +15,18 @@ import pytest
 import torch
 
 import bray
-from bray.algorithms import appo, dqn, ppo
+from bray.algorithms import ppo
 from bray.goal import Goal
 from bray.policies.networks import example_inputs, make_policy
 from bray.sources import demonstrations
 from bray.sources.environments import Spaces
 from bray.sources.gamecores import GamecorePlay, GamecoresConfig, gamecores, steps_per_turn
+from bray.templates.loading import compose
 from bray.training import evaluation
 from bray.training.on_policy import segment_layout
 from bray_actor import PolicyConfig
 from bray_actor.gamecores.gamecore import play
 from bray_buffer import BufferConfig
-from bray_core.config import with_overrides
 from bray_core.errors import BrayError, ConfigError, ServiceError
 from bray_core.protocols import Answer
 from bray_model import ModelConfig
@@ -120,7 +119,6 @@ def trained(
 ) -> tuple[int, str]:
     """Train for a moment; return the newest version and a digest of its weights."""
     name, task, settings = CASES[case]
-    algorithm = import_module(f"bray.algorithms.{name}")
     if name == "rl_imitation":
         folder = project / "demonstrations"
         if not folder.exists():
@@ -128,12 +126,12 @@ def trained(
             model: Any = Demonstrator()
             demonstrations.record(folder, task, model, episodes=2, seed=1)
         settings = [*settings, f"demonstrations={folder}"]
-    config = with_overrides(algorithm.Config(), [*settings, f"num_envs={num_envs}"])
-    wire = GamecoresConfig(num_processes=num_processes)
+    shape = [f"num_envs={num_envs}", f"num_processes={num_processes}"]
+    algorithm = compose(name, task, [*settings, *shape]).make()
     goal = Goal(max_frames=frames, evaluation_episodes=1)
     number = len(list(project.iterdir()))
     with bray.init(project, f"trial-{number}") as run:
-        outcome = algorithm.train(run, task, config, goal=goal, seed=1, wire=wire)
+        outcome = algorithm.train(run, goal=goal, seed=1)
         assert outcome.frames >= frames
         version, weights = run.models["policy"].weights()
     sha = hashlib.sha256()
@@ -249,7 +247,7 @@ def test_memory_is_carried_from_tick_to_tick(tmp_path: Path) -> None:
         source.poll()
         source.collect(4)  # within an episode, which are of 7 steps
         source.collect(20)
-        config = ppo.Config(memory_size=5, epochs=1, minibatch_size=1000)
+        config = ppo.PPOConfig(epochs=1, minibatch_size=1000)
         trainer = ppo.PPOTrainer(module, buffer, model=model, part=config, seed=1)
         (batch,) = trainer.handle(buffer.pop(timeout_s=1))
         assert batch["initial_state"].any(), "some segments begin inside an episode"
@@ -301,10 +299,8 @@ def test_settings_are_checked() -> None:
 def test_on_ray_they_play_by_themselves(case: str, tmp_path: Path) -> None:
     """A killed actor worker is replaced, and the trial goes on in one process."""
     name, task, settings = QUICK[case]
-    algorithm: Any = {"ppo": ppo, "appo": appo, "dqn": dqn}[name]
-    shape = ["num_envs=2", "num_workers=2"]
-    config = with_overrides(algorithm.Config(), [*settings, *shape])
-    wire = GamecoresConfig(num_processes=2)
+    shape = ["num_envs=2", "num_workers=2", "num_processes=2"]
+    algorithm = compose(name, task, [*settings, *shape]).make()
     with bray.init(tmp_path, "trial", "ray") as run:
         killed: list[int] = []
 
@@ -317,13 +313,13 @@ def test_on_ray_they_play_by_themselves(case: str, tmp_path: Path) -> None:
 
         run.listen(kill)
         goal = Goal(max_frames=2_000, evaluation_episodes=2)
-        outcome = algorithm.train(run, task, config, goal=goal, seed=1, wire=wire)
+        outcome = algorithm.train(run, goal=goal, seed=1)
         assert killed
         assert outcome.reached
         assert outcome.frames >= 2_000
         assert outcome.version >= 2
     with bray.init(tmp_path, "trial") as run:
         goal = Goal(max_frames=outcome.frames + 192, evaluation_episodes=2)
-        again = algorithm.train(run, task, config, goal=goal, seed=1, wire=wire)
+        again = algorithm.train(run, goal=goal, seed=1)
         assert outcome.frames + 192 <= again.frames < outcome.frames + 1_000
         assert again.version > outcome.version
