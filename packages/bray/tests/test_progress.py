@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 
 from bray.goal import Goal
-from bray.training.progress import Row, display, duration
+from bray.training.progress import DisplayRow, display, duration
 
 
 def test_plain_lines_where_the_output_is_no_terminal() -> None:
@@ -44,11 +44,11 @@ def test_a_terminal_gets_a_table_with_bars() -> None:
 
 
 def test_a_share_is_told_where_there_is_one() -> None:
-    assert Row("frames", "", target=200).share(50) == 0.25
-    assert Row("frames", "", target=200).share(500) == 1.0
-    assert Row("return", "", target=200).share(-5) == 0.0
-    assert Row("return", "", target=-100).share(-200) is None
-    assert Row("loss", "").share(1.0) is None
+    assert DisplayRow("frames", "", target=200).share(50) == 0.25
+    assert DisplayRow("frames", "", target=200).share(500) == 1.0
+    assert DisplayRow("return", "", target=200).share(-5) == 0.0
+    assert DisplayRow("return", "", target=-100).share(-200) is None
+    assert DisplayRow("loss", "").share(1.0) is None
 
 
 def test_durations_in_words() -> None:

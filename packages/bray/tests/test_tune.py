@@ -64,7 +64,7 @@ def test_settings_that_are_not_searched_are_those_that_suit_the_task(
     monkeypatch.setattr(alphazero, "train", lambda run, task, config, **_: seen.append(config))
     remote.trainable("alphazero", "tic-tac-toe", GOAL)({"learning_rate": 0.5})
     assert seen == [replace(alphazero.DEFAULTS["tic-tac-toe"], learning_rate=0.5)]
-    assert seen[0] != alphazero.Config(learning_rate=0.5)
+    assert seen[0] != alphazero.AlphaZero.of("tic-tac-toe", learning_rate=0.5).config
 
 
 def test_every_report_has_the_return_that_a_search_goes_by(

@@ -15,7 +15,10 @@ from bray_actor.runners.rollouts import AnyRunner, Played
 from bray_core import metrics
 from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
 from bray_core.protocols import ActorProtocol
-from bray_core.remote.pool import WorkerPool, gave_up, telling_what_died, worker_index
+from bray_core.remote.calls import died_for_good
+from bray_core.remote.health import explain_lost_workers
+from bray_core.remote.pool import WorkerPool
+from bray_core.remote.worker_process import worker_index
 from bray_server import Limits, Tls
 from bray_server.remote import RemoteServer
 
@@ -31,19 +34,19 @@ class RemoteActor(RemoteServer):
     """A pool of workers that answer gamecores on one port; see `bray_server.remote.RemoteServer`.
 
     Args:
-        name: of the pool.
-        actor: a class whose instances answer one session each, made with its id; or a function
+        name: Name of the worker pool.
+        actor: A class whose instances answer one session each, made with its id; or a function
             that is called once in each worker and returns what makes a session's actor from its
             id, so that model replicas and buffer handles are made there.
-        num_workers: how many.
-        sessions_per_worker: beyond it a worker answers `too_many_sessions`; None takes that of
-            `limits`.
-        port: of the binary protocol; 0 takes any free one.
-        http_port: likewise for HTTP; None offers none.
-        host: as for `bray_server.Server`.
-        limits: likewise.
-        tokens: likewise.
-        tls: likewise.
+        num_workers: Number of workers.
+        sessions_per_worker: Number of sessions beyond which a worker answers
+            `too_many_sessions`; None takes that of `limits`.
+        port: Port of the binary protocol; 0 takes any free one.
+        http_port: Port of HTTP; 0 takes any free one, None offers no HTTP.
+        host: Address to listen at, see `bray_server.Server`.
+        limits: Limits of sessions, sizes and times.
+        tokens: Tokens that callers may show.
+        tls: Certificate and key; None speaks without TLS.
     """
 
     def __init__(
@@ -112,7 +115,7 @@ class PlayReports:
 
     def poll(self) -> Played:
         """Return what was played since the last call; errors as in `RemoteRollouts.poll`."""
-        with telling_what_died():
+        with explain_lost_workers():
             return self._poll()
 
     def _poll(self) -> Played:
@@ -129,7 +132,7 @@ class PlayReports:
                 self._note_silent(worker, since)
                 continue
             except WorkerLostError as error:
-                if gave_up(error):
+                if died_for_good(error):
                     raise
                 self._note_lost(worker, error)
                 part = Played(0, [])
@@ -164,11 +167,11 @@ class RemoteRollouts:
     workers of a cluster are shared out over its nodes by their CPUs.
 
     Args:
-        name: of the pool.
-        make: makes the runner of a worker from the worker's number.
-        num_workers: how many.
-        steps: of all environments of a worker, between two cuts of its segments.
-        lockstep: whether a worker waits after these for the next policy version.
+        name: Name of the worker pool.
+        make: Function that makes the runner of a worker, given the worker's number.
+        num_workers: Number of workers.
+        steps: Number of steps of each environment between two cuts of its segments.
+        lockstep: Whether a worker waits after these for the next policy version.
     """
 
     def __init__(
@@ -192,13 +195,16 @@ class RemoteRollouts:
         )
         self._reports = PlayReports(self._pool, "rollouts", "actor/rollouts_lost")
 
+    def collect(self, steps: int) -> None:
+        """Do nothing: the workers play by themselves, and so much as they are told to."""
+
     def poll(self) -> Played:
         """Return what was played since the last call; the first one starts all workers.
 
         A worker that stands still keeps nobody waiting: its part comes when it answers again.
 
         Raises:
-            Exception: what environment, model or buffer of one failed with.
+            Exception: the error of a worker's environment, model or buffer.
             WorkerLostError: a worker died too often, of these or of any other pool that this
                 process made; quotes its last words.
         """

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from bray_core.errors import ConfigError
+from bray_core.files.saved_file import write_atomic
 from bray_core.settings.ranges import PositiveFloat, PositiveInt, check_fields
-from bray_core.trials.experiment import write_atomic
 from bray_core.trials.trial import RESULT
 
 

@@ -274,12 +274,12 @@ class Seat:
         A step whose answer fails, or is not waited for, is given back.
 
         Args:
-            inputs: the model's inputs, the observation first, without batch dimension.
+            inputs: Inputs of the model, the observation first, without batch dimension.
 
         Raises:
             DeadlineError: the budget had nothing left for too long.
             SpecError: another session has taken over the lane, or the row does not fit the model.
-            Exception: whatever the model raised.
+            Exception: the error of the model.
         """
         if self.lane.seat is not self:
             raise SpecError(f"lane {self.lane.name!r}: another session has taken it over")

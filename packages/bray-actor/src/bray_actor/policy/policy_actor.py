@@ -21,12 +21,13 @@ from bray_actor.policy.decoder import Decision, Decoder, check_outputs, decoder_
 from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_actor.policy.step_budget import StepBudget
 from bray_actor.segment import SegmentWriter
-from bray_core import async_codec, codec, metrics
+from bray_core import codec, metrics
 from bray_core.config import from_mapping
 from bray_core.errors import CodecError, ConfigError, ServiceError, SpecError
 from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.protocols import Answer, BufferProtocol, ModelProtocol
+from bray_core.settings.ranges import NonNegativeInt, PositiveInt, check_fields
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,13 +36,13 @@ class PolicyConfig:
 
     deterministic: bool = False
     """Whether to take the most likely action instead of drawing one."""
-    num_actions: int | None = None
+    num_actions: PositiveInt | None = None
     """Actions of a discrete space, checked against the model's logits; None takes the model's."""
-    state_size: int = 0
+    state_size: NonNegativeInt = 0
     """S of a recurrent policy: the model takes observation and `state [S]`, float32, and returns
     the next one among its outputs. 0 is none."""
     seed: int = 0
-    """Of the draws, together with the session's name."""
+    """Seed of the draws, together with the session's name."""
     clip_reward: bool = False
     """Whether training sees rewards of -1, 0 and 1 alone; returns are the simulator's all the same.
     (Mnih et al. 2015, "Human-level control through deep reinforcement learning", Methods.)"""
@@ -50,10 +51,7 @@ class PolicyConfig:
     empty is none."""
 
     def __post_init__(self) -> None:
-        if self.state_size < 0:
-            raise ConfigError(f"state_size: expected 0 or more, got {self.state_size}")
-        if self.num_actions is not None and self.num_actions < 1:
-            raise ConfigError(f"num_actions: expected 1 or more, got {self.num_actions}")
+        check_fields(self)
 
 
 class PolicyActor(Actor):
@@ -74,7 +72,7 @@ class PolicyActor(Actor):
             0: what finds no room is dropped at once, counted and refunded.
 
     Raises:
-        ConfigError: both a budget and lanes.
+        ConfigError: both a budget and lanes are given.
         SpecError: the session belongs to none of the lanes.
     """
 
@@ -127,7 +125,7 @@ class PolicyActor(Actor):
         """Return the factory that `bray serve` hosts, from the manifest's `actor.config`.
 
         Raises:
-            ConfigError: an unknown key or a wrong value.
+            ConfigError: a key is unknown, or a value wrong.
         """
         return cls.factory(model, from_mapping(config, PolicyConfig, "manifest: actor.config"))
 
@@ -314,7 +312,7 @@ _EMPTY = codec.encode({})
 async def _message(body: bytes) -> dict[str, Any]:
     """Return the dict that a request holds. Raises ServiceError: `bad_request`."""
     try:
-        message = await async_codec.decode(body, max_bytes=len(body))
+        message = await codec.decode_async(body, max_bytes=len(body))
     except CodecError as error:
         message = f"body: expected bray's codec: {type(error).__name__}: {error}"
         raise ServiceError("bad_request", message) from error

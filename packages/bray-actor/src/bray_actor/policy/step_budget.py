@@ -90,7 +90,7 @@ class StepBudget:
         """Wait until `try_acquire` may succeed: a new version came, or steps were refunded.
 
         Raises:
-            DeadlineError: no new version in time.
+            DeadlineError: no new version came in time.
         """
         if self._changed is None or self._changed.is_set():
             self._changed = asyncio.Event()

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 
 class AnyRunner(Protocol):
-    """What rollouts step: a `Runner`, several `Interleaved` ones, or another kind of play."""
+    """What rollouts step: a `Runner`, several `AlternatingRunners`, or another kind of play."""
 
     async def run(self, steps: int) -> int:
         """Record so many steps of each environment in the mean; return how many that were."""
@@ -40,12 +40,12 @@ class Played(NamedTuple):
 
 
 class Rollouts:
-    """Steps a `Runner`, or several `Interleaved` ones, in the caller's thread.
+    """Steps a `Runner`, or several `AlternatingRunners` ones, in the caller's thread.
 
     `bray_actor.remote.RemoteRollouts` has several in workers on Ray, which step by themselves.
 
     Args:
-        runner: of the environments.
+        runner: Runner of the environments.
     """
 
     def __init__(self, runner: AnyRunner) -> None:
@@ -60,7 +60,7 @@ class Rollouts:
 
         Raises:
             ConfigError: steps is below 1.
-            Exception: what environment, model or buffer failed with.
+            Exception: the error of environment, model or buffer.
         """
         self._frames += self._loop.run(collect(self._runner, steps))
 

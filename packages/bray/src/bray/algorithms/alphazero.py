@@ -16,28 +16,34 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from bray.checks import layers, positive
-from bray.games.benchmark_opponents import MeasuredOpponent, Yardstick, yardstick
+from bray.games.benchmark_opponents import BenchmarkOpponent, BenchmarkResult, benchmark_opponent
 from bray.games.self_player import SelfPlayer, network, position_layout, turned
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
+from bray.training.algorithm import Algorithm, Parts
 from bray.training.generator import KeepsGenerator
 from bray.training.loop import Loop, Turn
 from bray_algo.games import RowGame
+from bray_algo.losses.alphazero import loss as alphazero_loss
 from bray_algo.search import alphazero
 from bray_algo.search.mcts import SearchConfig
 from bray_buffer import ReplayConfig
 from bray_core.layout import Packed
 from bray_core.protocols import BufferProtocol
+from bray_core.settings.ranges import (
+    PositiveFloat,
+    PositiveInt,
+    check_fields,
+)
 from bray_model import ModelConfig
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
@@ -45,74 +51,77 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Config:
-    """Of the algorithm; the defaults are connect four's."""
+class SearchAgentConfig:
+    """How moves are searched for; the defaults are connect four's."""
 
-    num_games: int = 256
-    """That play side by side: the rows of a batch."""
-    num_simulations: int = 40
-    """Of a move in self-play."""
-    play_simulations: int = 400
-    """Of a move in an evaluation."""
-    noise_alpha: float = 1.0
-    """Of the root's Dirichlet noise, about 10 / (legal moves)."""
-    num_random_moves: int = 12
-    """At the beginning of a game, drawn in proportion to the visits."""
-    hidden: tuple[int, ...] = (256, 128)
-    """Units of the network's fully connected layers."""
-    learning_rate: float = 1e-3
-    """AdamW's."""
-    minibatch_size: int = 512
+    num_simulations: PositiveInt = 40
+    """Simulations of a move in self-play. More of them teach more a game, and take longer. 16 to
+    800."""
+    play_simulations: PositiveInt = 400
+    """Simulations of a move in an evaluation."""
+    noise_alpha: PositiveFloat = 1.0
+    """α of the root's Dirichlet noise, about 10 / (legal moves). A small α favours one move."""
+    num_random_moves: PositiveInt = 12
+    """Moves at the beginning of a game that are drawn in proportion to the visits, so that games
+    differ."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PositionReplaySettings:
+    """What the replay of positions holds."""
+
+    capacity: PositiveInt = 150_000
+    """Positions that the replay holds, the newest ones."""
+    samples_per_position: PositiveFloat = 8.0
+    """How often a position is trained on, on average. More learn more from it, until the network
+    knows the replay by heart. 1 to 16."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BoardGameSourceConfig:
+    """Games that a search plays against itself."""
+
+    environment: str
+    """What is played: `tic-tac-toe`, `connect-four` or `connect-four-rows`."""
+    num_games: PositiveInt = 256
+    """Games side by side: the rows of a batch."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlphaZeroConfig:
+    """AlphaZero's hyperparameters; the defaults are connect four's."""
+
+    learning_rate: PositiveFloat = 1e-3
+    """AdamW's step size. 1e-4 to 1e-3."""
+    minibatch_size: PositiveInt = 512
     """Positions of an optimiser step."""
-    minibatches: int = 16
-    """Of a replay: optimiser steps between two versions."""
-    samples_per_position: float = 8.0
-    """How often a position is trained on, in the mean."""
-    capacity: int = 150_000
-    """Positions that the replay holds."""
-    moves_per_round: int = 8
-    """Of every game, between two trainings."""
-    evaluate_every: int = 100_000
+    minibatches: PositiveInt = 16
+    """Minibatches of a replay: optimiser steps between two versions."""
+    moves_per_round: PositiveInt = 8
+    """Moves of every game between two trainings."""
+    evaluate_every: PositiveInt = 100_000
     """Positions between two evaluations."""
     num_workers: int = 1
     """Number of workers on Ray that play, each `num_games` games."""
 
     def __post_init__(self) -> None:
-        layers(hidden=self.hidden)
-        positive(**{name: value for name, value in asdict(self).items() if name != "hidden"})
-
-    def replay(self, seed: int, keeps_proportion: bool) -> ReplayConfig:
-        """Return the replay's settings: on Ray it has to keep playing and training together."""
-        size = self.minibatches * self.minibatch_size
-        return ReplayConfig(
-            capacity=self.capacity,
-            batch_size=size,
-            min_size=size // 2,
-            seed=seed,
-            samples_per_insert=self.samples_per_position if keeps_proportion else None,
-            error_margin=4.0 * size if keeps_proportion else None,
-        )
-
-
-DEFAULTS = {
-    "tic-tac-toe": Config(
-        num_simulations=32,
-        play_simulations=64,
-        num_random_moves=6,
-        moves_per_round=4,
-        hidden=(128, 64),
-        capacity=30_000,
-        evaluate_every=20_000,
-    )
-}
-"""By task, where others suit it better."""
+        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlphaZeroOutcome(Outcome):
     """How a run ended; its return is `measured.share`."""
 
-    measured: MeasuredOpponent
+    measured: BenchmarkResult
 
 
 class AlphaZeroTrainer(KeepsGenerator, Trainer):
@@ -121,7 +130,8 @@ class AlphaZeroTrainer(KeepsGenerator, Trainer):
     def __init__(
         self,
         game: RowGame,
-        config: Config,
+        hidden: tuple[int, ...],
+        config: AlphaZeroConfig,
         seed: int,
         model: Any,
         buffer: BufferProtocol,
@@ -131,7 +141,7 @@ class AlphaZeroTrainer(KeepsGenerator, Trainer):
         self.symmetries = [tuple(map(torch.from_numpy, pair)) for pair in game.symmetries()]
         self.generator = torch.Generator().manual_seed(seed)
         trainer = TrainerConfig(learning_rate=config.learning_rate, prefetch=0, seed=seed)
-        module = network(game, config.hidden, seed)
+        module = network(game, hidden, seed)
         super().__init__(module, buffer, model=model, config=trainer, directory=directory)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
@@ -149,70 +159,21 @@ class AlphaZeroTrainer(KeepsGenerator, Trainer):
     def loss(self, batch: dict[str, Tensor], step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the paper's loss."""
         out = self.module(batch["observation"])
-        return alphazero.alphazero_loss(
-            out["logits"], out["value"], batch["policy"], batch["outcome"]
-        )
-
-
-def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
-) -> AlphaZeroOutcome:
-    """Play and train until the goal is reached or its frames are used up.
-
-    Args:
-        run: of `bray.init`; an existing trial goes on from its checkpoint and its replay.
-        task: tic-tac-toe, connect-four or connect-four-rows, as in `YARDSTICKS`.
-        config: of the algorithm; None: what suits the task.
-        goal: `episode_return` is the share of games not lost (tic-tac-toe) or won (connect four),
-            frames are positions of ended games; `evaluate_at` says nothing here.
-        seed: of network, noise, moves and draws.
-    """
-    config = config or DEFAULTS.get(task, Config())
-    measure = yardstick(task)
-    game = measure.game
-    module = network(game, config.hidden, seed)
-    batching = ModelConfig(max_batch_size=config.num_games)
-    model = run.model("policy", module, game.observation(game.initial(1)), batching)
-    replay = config.replay(seed, keeps_proportion=not run.is_local)
-    buffer: Any = run.buffer("positions", position_layout(game), replay)
-    parts = game, config, seed, model, buffer, run.experiment.checkpoints
-    evaluation = _Evaluation(measure, module, model, config, goal, seed)
-    outcome = Loop(
-        run,
-        f"AlphaZero on {task}",
-        trainer=run.trainer("alphazero", partial(AlphaZeroTrainer, *parts)),
-        source=run.rollouts(
-            "self-play",
-            partial(_self_player, game, config, model, buffer, seed),
-            steps=config.moves_per_round,
-            num_workers=config.num_workers,
-        ),
-        model=model,
-        turn=Turn(
-            steps=config.moves_per_round,
-            replays_per_frame=config.samples_per_position / replay.batch_size,
-            warmup_frames=replay.min_size,
-        ),
-        goal=goal,
-        evaluate=evaluation,
-        evaluate_every=config.evaluate_every,
-        unit="positions",
-    ).until_goal()
-    measured = AlphaZeroOutcome(**asdict(outcome), measured=evaluation.found)
-    return conclude(run.experiment.path, measured)
+        return alphazero_loss(out["logits"], out["value"], batch["policy"], batch["outcome"])
 
 
 def _self_player(
-    game: RowGame, config: Config, model: Any, buffer: BufferProtocol, seed: int, worker: int
+    game: RowGame, parts: Parts, model: Any, buffer: BufferProtocol, seed: int, worker: int
 ) -> SelfPlayer:
     """Make the player of a worker, in its process."""
+    agent = parts.agent
     return SelfPlayer(
         game,
         model,
         buffer,
-        num_games=config.num_games,
-        search=SearchConfig(num_simulations=config.num_simulations, noise_alpha=config.noise_alpha),
-        num_random_moves=config.num_random_moves,
+        num_games=parts.source.num_games,
+        search=SearchConfig(num_simulations=agent.num_simulations, noise_alpha=agent.noise_alpha),
+        num_random_moves=agent.num_random_moves,
         seed=seed + 1000 * worker,
     )
 
@@ -220,15 +181,21 @@ def _self_player(
 class _Evaluation:
     """Measures the current version against the benchmark opponent, in new games each time."""
 
-    found: MeasuredOpponent
+    found: BenchmarkResult
 
     def __init__(
-        self, measure: Yardstick, module: Any, model: Any, config: Config, goal: Goal, seed: int
+        self,
+        opponent: BenchmarkOpponent,
+        module: Any,
+        model: Any,
+        num_simulations: int,
+        goal: Goal,
+        seed: int,
     ) -> None:
-        self._yardstick = measure
+        self._opponent = opponent
         self._module = module
         self._model = model
-        self._config = config
+        self._num_simulations = num_simulations
         self._goal = goal
         self._seeds = itertools.count(1000 * seed + 1)
 
@@ -243,10 +210,95 @@ class _Evaluation:
         logger.info("version %d: %s", version, self.found)
         return [self.found.share]
 
-    def _measure(self) -> MeasuredOpponent:
-        return self._yardstick.measure(
+    def _measure(self) -> BenchmarkResult:
+        return self._opponent.measure(
             alphazero.evaluator(self._module),
             self._goal.evaluation_episodes,
-            num_simulations=self._config.play_simulations,
+            num_simulations=self._num_simulations,
             seed=next(self._seeds),
         )
+
+
+class AlphaZero(Algorithm[AlphaZeroConfig]):
+    """A search plays itself, and a network learns what the search found.
+
+    Frames are positions of ended games; a return is the share of games not lost (tic-tac-toe) or
+    won (connect four).
+    """
+
+    title = "AlphaZero"
+    example = "tic-tac-toe"
+    pacing = "ratio"
+    serves = "function"
+    short_run = ("goal.max_frames=1024",)
+    configs: ClassVar[dict[str, type[Any]]] = {
+        "agent": SearchAgentConfig,
+        "buffer": PositionReplaySettings,
+        "source": BoardGameSourceConfig,
+        "trainer": AlphaZeroConfig,
+    }
+
+    @classmethod
+    def defaults(cls, task: str) -> Mapping[str, Any]:
+        """Return connect four's settings, or those of a game as small as tic-tac-toe."""
+        if task != "tic-tac-toe":
+            return {"model.hidden": (256, 128)}
+        return {
+            "model.hidden": (128, 64),
+            "agent.num_simulations": 32,
+            "agent.play_simulations": 64,
+            "agent.num_random_moves": 6,
+            "buffer.capacity": 30_000,
+            "trainer.moves_per_round": 4,
+            "trainer.evaluate_every": 20_000,
+        }
+
+    def replay(self, seed: int, *, keeps_proportion: bool) -> ReplayConfig:
+        """Return the replay's settings: on Ray it has to keep playing and training together."""
+        size = self.config.minibatches * self.config.minibatch_size
+        samples = self.parts.buffer.samples_per_position
+        return ReplayConfig(
+            capacity=self.parts.buffer.capacity,
+            batch_size=size,
+            min_size=size // 2,
+            seed=seed,
+            samples_per_insert=samples if keeps_proportion else None,
+            error_margin=4.0 * size if keeps_proportion else None,
+        )
+
+    def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
+        """Play and train; see `Algorithm`."""
+        config, parts, task = self.config, self.parts, self.parts.source.environment
+        opponent = benchmark_opponent(task)
+        game, hidden = opponent.game, parts.model.hidden
+        module = network(game, hidden, seed)
+        batching = ModelConfig(max_batch_size=parts.source.num_games)
+        model = run.model("policy", module, game.observation(game.initial(1)), batching)
+        replay = self.replay(seed, keeps_proportion=not run.is_local)
+        buffer: Any = run.buffer("positions", position_layout(game), replay)
+        made = game, hidden, config, seed, model, buffer, run.experiment.checkpoints
+        simulations = parts.agent.play_simulations
+        evaluation = _Evaluation(opponent, module, model, simulations, goal, seed)
+        outcome = Loop(
+            run,
+            f"AlphaZero on {task}",
+            trainer=run.trainer("alphazero", partial(AlphaZeroTrainer, *made)),
+            source=run.rollouts(
+                "self-play",
+                partial(_self_player, game, parts, model, buffer, seed),
+                steps=config.moves_per_round,
+                num_workers=parts.actor.num_workers,
+            ),
+            model=model,
+            turn=Turn(
+                steps=config.moves_per_round,
+                replays_per_frame=parts.buffer.samples_per_position / replay.batch_size,
+                warmup_frames=replay.min_size,
+            ),
+            goal=goal,
+            evaluate=evaluation,
+            evaluate_every=config.evaluate_every,
+            unit="positions",
+        ).until_goal()
+        measured = AlphaZeroOutcome(**asdict(outcome), measured=evaluation.found)
+        return conclude(run.experiment.path, measured)

@@ -10,56 +10,62 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from bray.checks import fraction, layers, not_negative, positive
 from bray.goal import Goal, Outcome, conclude
 from bray.policies.networks import example_inputs, make_policy
 from bray.run import Run
 from bray.sources import demonstrations
 from bray.sources.environments import Spaces
 from bray.sources.source import Played
+from bray.training.algorithm import Algorithm, NoSettings, Takes
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
 from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import cloning, ppo
 from bray_core.protocols import ModelProtocol, TrainerProtocol
+from bray_core.settings.ranges import (
+    Fraction,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    check_fields,
+)
 from bray_trainer import Trainer, TrainerConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Config:
-    """Of the algorithm and of its data."""
+class RecordedSourceConfig:
+    """Recorded episodes, and where they were played."""
 
+    environment: str
+    """What is played: a Gymnasium id."""
     demonstrations: str = "demonstrations"
     """Folder of recorded episodes."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Units of the policy's hidden layers."""
-    learning_rate: float = 1e-3
-    """Adam's."""
-    batch_size: int = 256
-    """Demonstrated steps of one step of the optimiser."""
-    gamma: float = 0.99
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BCConfig:
+    """The hyperparameters of behaviour cloning."""
+
+    learning_rate: PositiveFloat = 1e-3
+    """Adam's step size. 1e-4 to 3e-3."""
+    batch_size: PositiveInt = 256
+    """Demonstrated steps of one step of the optimiser. 32 to 4,096."""
+    gamma: Fraction = 0.99
     """Discount per step of the returns that the value is regressed to."""
-    value_coefficient: float = 0.5
-    """Weight of its loss: reinforcement learning can go on from there."""
-    evaluate_every: int = 200
+    value_coefficient: NonNegativeFloat = 0.5
+    """Weight of the value's loss: reinforcement learning can go on from there. 0 leaves it out."""
+    evaluate_every: PositiveInt = 200
     """Optimiser steps between two evaluations."""
-    max_steps: int = 2_000
-    """Optimiser steps after which training gives up."""
+    max_steps: PositiveInt = 2_000
+    """Optimiser steps after which training gives up. With too many a small data set is learnt by
+    heart, and the policy fails where nobody has been."""
 
     def __post_init__(self) -> None:
-        layers(hidden=self.hidden)
-        positive(
-            learning_rate=self.learning_rate,
-            batch_size=self.batch_size,
-            evaluate_every=self.evaluate_every,
-            max_steps=self.max_steps,
-        )
-        fraction(gamma=self.gamma)
-        not_negative(value_coefficient=self.value_coefficient)
+        check_fields(self)
 
 
 class CloningTrainer(Trainer):
@@ -69,14 +75,15 @@ class CloningTrainer(Trainer):
         self,
         module: nn.Module,
         spaces: Spaces,
-        config: Config,
+        folder: str,
+        config: BCConfig,
         seed: int,
         model: ModelProtocol | None = None,
         directory: Path | None = None,
     ) -> None:
         self.settings = config
         source = demonstrations.source(
-            config.demonstrations,
+            folder,
             *spaces.recorded,
             gamma=config.gamma,
             batch_size=config.batch_size,
@@ -103,39 +110,47 @@ class CloningTrainer(Trainer):
         return self.steps % self.settings.evaluate_every == 0
 
 
-def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
-) -> Outcome:
-    """Clone until an evaluation reaches the goal or the steps are used up.
+class BC(Algorithm[BCConfig]):
+    """A policy that does what recorded episodes did; nothing is played but the evaluations."""
 
-    Args:
-        run: of `bray.init`; an existing trial goes on from its checkpoint.
-        task: a Gymnasium id, in which the demonstrations were played.
-        config: of the algorithm.
-        goal: the evaluation's return; its frames count nothing here.
-        seed: of network, order and evaluation.
-    """
-    config = config or Config()
-    demonstrated = demonstrations.mean_return(config.demonstrations)
-    spaces = Spaces.of(task)
-    module, example = make_policy(spaces, config.hidden, 0, seed), example_inputs(spaces, 0)
-    model = run.model("policy", module, example)
-    checkpoints = run.experiment.checkpoints
-    make = partial(CloningTrainer, module, spaces, config, seed, model, checkpoints)
-    trainer = run.trainer("cloning", make)
-    outcome = Loop(
-        run,
-        f"behaviour cloning on {task}: demonstrated {demonstrated:.1f}",
-        trainer=trainer,
-        source=OptimiserSteps(trainer),
-        model=model,
-        turn=Turn(steps=0, collects=0, replays=config.evaluate_every),
-        goal=replace(goal, max_frames=config.max_steps),
-        evaluate=partial(evaluate_latest, model, module, example, task, goal, seed=seed),
-        evaluate_every=config.evaluate_every,
-        unit="optimiser steps",
-    ).until_goal()
-    return conclude(run.experiment.path, replace(outcome, frames=0, frames_per_s=0.0))
+    title = "behaviour cloning"
+    pacing = "offline"
+    takes = Takes(actions=("discrete", "multi_discrete", "box"), demonstrations=True)
+    short_run = ("trainer.max_steps=20", "trainer.evaluate_every=20")
+    configs: ClassVar[dict[str, type[Any]]] = {
+        "source": RecordedSourceConfig,
+        "actor": NoSettings,
+        "trainer": BCConfig,
+    }
+
+    def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
+        """Clone until an evaluation reaches the goal or the steps are used up; see `Algorithm`.
+
+        The goal's frames count nothing here.
+        """
+        config, task = self.config, self.parts.source.environment
+        folder = self.parts.source.demonstrations
+        demonstrated = demonstrations.mean_return(folder)
+        spaces = Spaces.of(task)
+        module = make_policy(spaces, self.parts.model.hidden, 0, seed)
+        example = example_inputs(spaces, 0)
+        model = run.model("policy", module, example)
+        checkpoints = run.experiment.checkpoints
+        make = partial(CloningTrainer, module, spaces, folder, config, seed, model, checkpoints)
+        trainer = run.trainer("cloning", make)
+        outcome = Loop(
+            run,
+            f"behaviour cloning on {task}: demonstrated {demonstrated:.1f}",
+            trainer=trainer,
+            source=OptimiserSteps(trainer),
+            model=model,
+            turn=Turn(steps=0, collects=0, replays=config.evaluate_every),
+            goal=replace(goal, max_frames=config.max_steps),
+            evaluate=partial(evaluate_latest, model, module, example, task, goal, seed=seed),
+            evaluate_every=config.evaluate_every,
+            unit="optimiser steps",
+        ).until_goal()
+        return conclude(run.experiment.path, replace(outcome, frames=0, frames_per_s=0.0))
 
 
 class OptimiserSteps:

@@ -25,7 +25,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from bray.run import Run
-from bray.sources.source import Played, Source
+from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
+from bray.sources.source import ExperienceSource, Played
 from bray_actor import PolicyActor, PolicyConfig, Recorder
 from bray_actor.gamecores.fleet import lanes_at
 from bray_actor.policy.lane_barrier import LaneBarrier
@@ -60,13 +61,12 @@ class GamecoresConfig:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    @property
-    def are_used(self) -> bool:
-        """Whether gamecores play at all."""
-        return self.num_processes > 0
 
-
-NO_GAMECORES = GamecoresConfig()
+def gamecores_config(source: GamecoreSourceConfig, actor: ServingActorConfig) -> GamecoresConfig:
+    """Return how the gamecores of a template play."""
+    return GamecoresConfig(
+        num_processes=source.num_processes, port=actor.port, record_every=actor.record_every
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +103,7 @@ class GamecorePlay:
         return lanes_at(worker, self.num_workers, self.config.num_processes, self.num_envs)
 
 
-def gamecores(run: Run, play: GamecorePlay, model: Any, buffer: Any) -> Source:
+def gamecores(run: Run, play: GamecorePlay, model: Any, buffer: Any) -> ExperienceSource:
     """Return the source of a run's gamecores; they start with its first `poll`.
 
     Args:
@@ -162,7 +162,7 @@ class RemoteGamecores:
     """Gamecores that call actors in workers on Ray, and play by themselves."""
 
     def __init__(self, run: Run, play: GamecorePlay, model: Any, buffer: Any) -> None:
-        from bray.remote import with_worker_index
+        from bray_core.remote.workers import with_worker_index
 
         make = partial(WorkerActors, play, model, buffer, _episodes(run), _most_episodes(run))
         self._actors: Any = run.actor(
@@ -302,7 +302,7 @@ def _episodes(run: Run) -> Path:
 
 
 def _most_episodes(run: Run) -> int:
-    return _KEPT_EPISODES if run.keeps is None else run.keeps.episodes
+    return _KEPT_EPISODES if run.retention is None else run.retention.episodes
 
 
 def _fleet(run: Run, play: GamecorePlay, addresses: Callable[[], list[str]]) -> Any:

@@ -6,10 +6,10 @@ from typing import Protocol
 
 from bray_actor import Played
 
-__all__ = ["Played", "Source"]
+__all__ = ["ExperienceSource", "Played"]
 
 
-class Source(Protocol):
+class ExperienceSource(Protocol):
     """Plays with the newest policy, and pushes what it recorded into a buffer.
 
     In a local run the loop asks it to `collect`. On Ray it plays by itself from the first `poll`

@@ -17,10 +17,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bray.best import offer_best, saved_version
 from bray.goal import Goal, Outcome, conclude
-from bray.retention import offer_best
 from bray.run import Run
-from bray.sources.source import Played, Source
+from bray.sources.source import ExperienceSource, Played
 from bray.training.loop_state import LoopState, checkpoints_in
 from bray.training.progress import display
 from bray_core.cli import check_interrupted
@@ -77,7 +77,7 @@ class Loop:
         title: str,
         *,
         trainer: Any,
-        source: Source,
+        source: ExperienceSource,
         model: Any,
         turn: Turn,
         goal: Goal,
@@ -216,7 +216,7 @@ class Loop:
 
     def _evaluated(self) -> Outcome:
         self._state.evaluated_at = frames = self._state.frames
-        version = int(self._model.checkpoint().stem)
+        version = saved_version(self._model)
         self._view.say(f"evaluating version {version} after {frames:,} {self._unit}")
         returns = [float(value) for value in self._evaluate()]
         mean = float(np.mean(returns))
@@ -255,14 +255,14 @@ class _Advance(Protocol):
         ...
 
 
-def _advance(run: Run, trainer: Any, source: Source, turn: Turn) -> _Advance:
+def _advance(run: Run, trainer: Any, source: ExperienceSource, turn: Turn) -> _Advance:
     return Turns(trainer, source, turn) if run.is_local else Watch(trainer, source)
 
 
 class Turns:
     """A local run: this thread plays, then trains, in a fixed order."""
 
-    def __init__(self, trainer: Any, source: Source, turn: Turn) -> None:
+    def __init__(self, trainer: Any, source: ExperienceSource, turn: Turn) -> None:
         self._trainer = trainer
         self._source = source
         self._turn = turn
@@ -313,7 +313,7 @@ class Turns:
 class Watch:
     """A run on Ray: source and trainer go by themselves, and are looked after."""
 
-    def __init__(self, trainer: Any, source: Source) -> None:
+    def __init__(self, trainer: Any, source: ExperienceSource) -> None:
         self._trainer = trainer
         self._source = source
         self._is_paused = False

@@ -13,10 +13,9 @@ import msgspec
 
 from bray_core.errors import BrayError, CodecError, FormatError
 from bray_core.files.json_file import read_object
-from bray_core.files.saved_format import check_format
-from bray_core.trials.experiment import write_atomic
+from bray_core.files.saved_file import check_format, write_atomic
 from bray_core.trials.trial import RESULT
-from bray_trainer import checkpoint
+from bray_trainer.checkpoints import checkpoint
 
 NAME = "progress.json"
 WINDOW = 100

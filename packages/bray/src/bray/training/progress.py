@@ -15,7 +15,7 @@ _BAR_WIDTH = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DisplayRow:
     """One figure of a run, and how it is shown."""
 
     key: str
@@ -48,7 +48,7 @@ class Row:
         return min(1.0, max(0.0, value / self.target))
 
 
-def rows(goal: Goal | None = None, unit: str = "frames") -> tuple[Row, ...]:
+def rows(goal: Goal | None = None, unit: str = "frames") -> tuple[DisplayRow, ...]:
     """Return the figures of a run in the order in which they are shown.
 
     Args:
@@ -59,14 +59,14 @@ def rows(goal: Goal | None = None, unit: str = "frames") -> tuple[Row, ...]:
     budget = None if goal is None else goal.max_frames
     words = "frames (environment steps)" if unit == "frames" else unit
     return (
-        Row("return", "mean return, last 100 episodes", "{:.1f}", wanted),
-        Row("frames", words, target=budget),
-        Row("frames_per_s", f"{unit}/s"),
-        Row("loss", "loss", "{:.4f}"),
-        Row("version", "policy version", "{:.0f}"),
-        Row("lag", "policy lag (versions)", "{:.2f}"),
-        Row("elapsed_s", "elapsed"),
-        Row("left_s", "left, at most"),
+        DisplayRow("return", "mean return, last 100 episodes", "{:.1f}", wanted),
+        DisplayRow("frames", words, target=budget),
+        DisplayRow("frames_per_s", f"{unit}/s"),
+        DisplayRow("loss", "loss", "{:.4f}"),
+        DisplayRow("version", "policy version", "{:.0f}"),
+        DisplayRow("lag", "policy lag (versions)", "{:.2f}"),
+        DisplayRow("elapsed_s", "elapsed"),
+        DisplayRow("left_s", "left, at most"),
     )
 
 
@@ -118,7 +118,7 @@ def display(
 class _Lines:
     """One line every two seconds: for files, pipes and CI."""
 
-    def __init__(self, title: str, shown: tuple[Row, ...], stream: IO[str]) -> None:
+    def __init__(self, title: str, shown: tuple[DisplayRow, ...], stream: IO[str]) -> None:
         self._title = title
         self._rows = shown
         self._stream = stream
@@ -146,7 +146,7 @@ class _Lines:
 class _Table:
     """A `rich` table, redrawn in place."""
 
-    def __init__(self, title: str, shown: tuple[Row, ...], stream: IO[str]) -> None:
+    def __init__(self, title: str, shown: tuple[DisplayRow, ...], stream: IO[str]) -> None:
         from rich.console import Console
         from rich.live import Live
 
