@@ -36,12 +36,12 @@ import numpy as np
 import torch
 
 import bray
-from bray import recipe_command
+from bray import registry as recipe_command
 from bray.algorithms import appo
+from bray.goal import Goal
 from bray.machine import num_cores
 from bray.policies.networks import make_policy
 from bray.sources.environments import Spaces, make_environments
-from bray.templates.template import GoalPart
 from bray.training.compute import chosen
 from bray.training.on_policy import segment_layout
 from bray.training.players import Players
@@ -296,7 +296,7 @@ def training(options: argparse.Namespace) -> dict[str, Any]:
     environment = environment_of(options.game)
     settings = settings_of(options.recipe, environment, options.overrides)
     watch = Watch(options.seconds, options.frames or float("inf"))
-    goal = GoalPart(episode_return=1e9, evaluate_at=1e9, max_frames=10**12)
+    goal = Goal(episode_return=1e9, evaluate_at=1e9, max_frames=10**12)
     with tempfile.TemporaryDirectory() as project:
         trial = Path(options.project or project)
         try:

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 import bray
-from bray.templates.template import GoalPart
+from bray.goal import Goal
 from bray_core.config import from_mapping
 from bray_core.settings.settings_tree import parse, unwrap
 
@@ -87,7 +87,7 @@ def frames_to_goal(
     """Run a recipe; print its evaluations; return the frames, ∞ where it gave up."""
     recipe = importlib.import_module(f"bray.algorithms.{name}")
     config = from_mapping(settings, recipe.Config)
-    never = GoalPart(evaluate_at=math.inf, max_frames=max_frames, evaluation_episodes=1)
+    never = Goal(evaluate_at=math.inf, max_frames=max_frames, evaluation_episodes=1)
     with tempfile.TemporaryDirectory() as project:
         try:
             with bray.init(project, "trial") as run:

@@ -15,7 +15,7 @@ from typing import Any
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining
 
-from bray.templates.template import GoalPart
+from bray.goal import Goal
 from bray.tune import trainable
 from bray_core.remote.pool import init_ray, shutdown_ray
 
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--report-every", type=int, default=4096)
     parser.add_argument("--num-cpus", type=int, default=2)
     options = parser.parse_args()
-    goal = GoalPart(
+    goal = Goal(
         episode_return=options.goal,
         evaluate_at=options.goal,
         evaluation_episodes=20,

@@ -21,7 +21,7 @@ from ray.cluster_utils import Cluster
 
 import bray
 from bray.algorithms import ppo
-from bray.templates.template import GoalPart
+from bray.goal import Goal
 from bray_core import metrics
 from bray_core.remote import orphans
 from bray_core.remote.pool import WorkerPool
@@ -176,7 +176,7 @@ def spread(hosts, names):
         assert set(homes("echo")) == {cluster.head_node.node_id}, "they share a port of one host"
         watcher = Watcher(run, cluster, others[0])
         run.listen(watcher)
-        goal = GoalPart(episode_return=1e9, evaluate_at=1e9, max_frames=FRAMES)
+        goal = Goal(episode_return=1e9, evaluate_at=1e9, max_frames=FRAMES)
         outcome = ppo.train(run, "CartPole-v1", CONFIG, goal=goal)
         assert outcome.frames >= FRAMES
         players = Counter(homes("rollouts"))

@@ -18,10 +18,11 @@ import numpy as np
 
 from bray.cli.launch import Launch
 from bray.cli.train import run_template
+from bray.goal import Goal
 from bray.registry import load
 from bray.retention import Keep
 from bray.sources import demonstrations
-from bray.templates.template import GoalPart, Template
+from bray.templates.template import Template
 from bray_core.config import with_overrides
 from bray_core.protocols import Answer
 
@@ -83,9 +84,7 @@ class _Demonstrator:
 def make(name: str) -> None:
     """Make one trial in the working directory."""
     recipe, task, settings = TRIALS[name]
-    goal = GoalPart(
-        episode_return=1e6, evaluate_at=1e6, max_frames=MAX_FRAMES, evaluation_episodes=2
-    )
+    goal = Goal(episode_return=1e6, evaluate_at=1e6, max_frames=MAX_FRAMES, evaluation_episodes=2)
     config = with_overrides(load(recipe).Config(), settings.split())
     template = Template(
         recipe=recipe,

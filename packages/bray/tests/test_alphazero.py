@@ -16,7 +16,7 @@ import bray
 from bray.algorithms import alphazero
 from bray.games.benchmark_opponents import YARDSTICKS, yardstick
 from bray.games.self_player import SelfPlayer, evaluator, network, position_layout
-from bray.templates.template import GoalPart
+from bray.goal import Goal
 from bray_algo.games import CONNECT_FOUR, TIC_TAC_TOE
 from bray_algo.search.alphazero import evaluator as network_evaluator
 from bray_algo.search.mcts import SearchConfig
@@ -41,8 +41,8 @@ TINY = alphazero.Config(
 )
 
 
-def goal(frames: int, games: int = 50) -> GoalPart:
-    return GoalPart(episode_return=1.0, evaluation_episodes=games, max_frames=frames)
+def goal(frames: int, games: int = 50) -> Goal:
+    return Goal(episode_return=1.0, evaluation_episodes=games, max_frames=frames)
 
 
 @pytest.mark.isa

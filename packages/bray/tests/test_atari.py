@@ -25,12 +25,12 @@ from bray import machine
 from bray import registry as recipe_command
 from bray.algorithms import appo, impala, ppo
 from bray.cli.commands import _launch
+from bray.goal import Goal
 from bray.policies.networks import example_inputs, make_policy
 from bray.run import Run
 from bray.sources import atari
 from bray.sources.environments import Spaces
 from bray.templates import template
-from bray.templates.template import GoalPart
 from bray.training import compute, wire
 from bray.training.actor_critic import ActorCriticTrainer
 from bray.training.compute import chosen, described
@@ -408,7 +408,7 @@ def tiny(recipe: str) -> Any:
 
 @pytest.mark.parametrize("recipe", ["impala", "ppo"])
 def test_a_run_trains(recipe: str, tmp_path: Path) -> None:
-    goal = GoalPart(evaluate_at=1e9, max_frames=128, evaluation_episodes=1)
+    goal = Goal(evaluate_at=1e9, max_frames=128, evaluation_episodes=1)
     with bray.init(tmp_path, recipe) as run:
         outcome = RECIPES[recipe].train(run, PONG, tiny(recipe), goal=goal, seed=1)
     assert outcome.frames >= 128
@@ -505,7 +505,7 @@ def test_a_trial_goes_on(recipe: str, tmp_path: Path) -> None:
 @pytest.mark.ray
 @pytest.mark.timeout(300)
 def test_appo_plays_and_trains_side_by_side_on_ray(ray_cluster: None, tmp_path: Path) -> None:
-    goal = GoalPart(evaluate_at=1e9, max_frames=256, evaluation_episodes=1)
+    goal = Goal(evaluate_at=1e9, max_frames=256, evaluation_episodes=1)
     with bray.init(tmp_path, "atari", "ray") as run:
         outcome = appo.train(run, PONG, tiny("appo"), goal=goal, seed=1)
     assert outcome.frames >= 256

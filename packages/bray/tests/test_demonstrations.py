@@ -12,10 +12,10 @@ import torch
 
 import bray
 from bray.algorithms import bc, rl_imitation
+from bray.goal import Goal
 from bray.policies.networks import Policy, make_policy
 from bray.sources import demonstrations
 from bray.sources.environments import Spaces
-from bray.templates.template import GoalPart
 from bray_core import nested
 from bray_core.errors import ConfigError
 from bray_core.protocols import Answer
@@ -147,7 +147,7 @@ def test_the_mixed_loss_fades(recorded: tuple[Path, list[float]], tmp_path: Path
         imitation_weight=0.5,
         imitation_frames=1024,
     )
-    goal = GoalPart(evaluate_at=math.inf, max_frames=1536, evaluation_episodes=1)
+    goal = Goal(evaluate_at=math.inf, max_frames=1536, evaluation_episodes=1)
     with pytest.MonkeyPatch.context() as patch, bray.init(tmp_path, "trial") as run:
         patch.setattr(rl_imitation, "ImitatingTrainer", Noting)
         heard: list[float] = []
@@ -165,7 +165,7 @@ def test_a_clone_is_as_good_as_its_demonstrators(tmp_path: Path, seed: int) -> N
     folder = tmp_path / "demonstrations"
     returns = demonstrations.record(folder, "CartPole-v1", Player(), episodes=50, seed=1)
     assert 100 < np.mean(returns) < 200
-    goal = GoalPart(episode_return=float(np.mean(returns)))
+    goal = Goal(episode_return=float(np.mean(returns)))
     with bray.init(tmp_path, "trial") as run:
         config = bc.Config(demonstrations=str(folder))
         assert bc.train(run, "CartPole-v1", config, goal=goal, seed=seed).reached

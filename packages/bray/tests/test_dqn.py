@@ -12,8 +12,8 @@ import torch
 
 import bray
 from bray.algorithms import dqn
+from bray.goal import Goal
 from bray.sources.environments import Spaces
-from bray.templates.template import GoalPart
 from bray.training import evaluation
 from bray_core.layout import Layout, Packed
 
@@ -124,7 +124,7 @@ def test_the_policy_is_greedy_but_for_epsilon() -> None:
 
 
 def run_dqn(folder: Path, trial: str, frames: int, seed: int = 1) -> Any:
-    goal = GoalPart(episode_return=500.0, evaluate_at=499.0, max_frames=frames)
+    goal = Goal(episode_return=500.0, evaluate_at=499.0, max_frames=frames)
     with bray.init(folder, trial) as run:
         return dqn.train(run, "CartPole-v1", SMALL, goal=goal, seed=seed)
 
@@ -171,6 +171,6 @@ def test_a_trial_goes_on_from_its_checkpoint_and_its_replay(
 
 @pytest.mark.slow
 def test_cartpole_is_solved(tmp_path: Path) -> None:
-    goal = GoalPart(episode_return=475.0, evaluate_at=150.0, max_frames=100_000)
+    goal = Goal(episode_return=475.0, evaluate_at=150.0, max_frames=100_000)
     with bray.init(tmp_path, "trial") as run:
         assert dqn.train(run, "CartPole-v1", goal=goal, seed=1).reached

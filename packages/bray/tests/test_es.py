@@ -12,8 +12,8 @@ import torch
 
 import bray
 from bray.algorithms import es
+from bray.goal import Goal
 from bray.sources.environments import Spaces
-from bray.templates.template import GoalPart
 from bray.training import evaluation
 from bray_algo.evolution import candidate
 from bray_core.errors import ConfigError
@@ -70,7 +70,7 @@ def test_settings_out_of_range_are_named(settings: Any, message: str) -> None:
 
 
 def train(folder: Path, trial: str, max_frames: int, seed: int = 1) -> Any:
-    goal = GoalPart(episode_return=475.0, evaluate_at=475.0, max_frames=max_frames)
+    goal = Goal(episode_return=475.0, evaluate_at=475.0, max_frames=max_frames)
     with bray.init(folder, trial) as run:
         return es.train(run, "CartPole-v1", SMALL, goal=goal, seed=seed)
 
@@ -102,6 +102,6 @@ def test_it_learns_and_two_launches_are_as_one(tmp_path: Path, evaluated: list[A
 
 @pytest.mark.slow
 def test_cartpole_is_solved(tmp_path: Path) -> None:
-    goal = GoalPart(episode_return=475.0, evaluate_at=450.0, max_frames=1_000_000)
+    goal = Goal(episode_return=475.0, evaluate_at=450.0, max_frames=1_000_000)
     with bray.init(tmp_path, "trial") as run:
         assert es.train(run, "CartPole-v1", goal=goal, seed=1).reached

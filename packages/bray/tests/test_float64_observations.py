@@ -14,11 +14,11 @@ from gymnasium import spaces
 
 import bray
 from bray.algorithms import a2c, appo, bc, dqn, es, impala, mappo, ppo, qmix, rl_imitation, sac, td3
+from bray.goal import Goal
 from bray.policies.networks import example_inputs, make_policy
 from bray.sources import demonstrations
 from bray.sources.cooperative_tasks import make_teams
 from bray.sources.environments import Spaces
-from bray.templates.template import GoalPart
 from bray.training import evaluation
 from bray_actor import SegmentWriter, segment_spec
 from bray_core.layout import Layout
@@ -88,7 +88,7 @@ RUNS = [
     if case not in (DISCRETE_ALONE if is_continuous else CONTINUOUS_ALONE)
     for kind in (KINDS if case in ("ppo", "dqn", "sac") else ["float64"])
 ]
-GOAL = GoalPart(episode_return=1e9, evaluate_at=1e9, max_frames=32, evaluation_episodes=1)
+GOAL = Goal(episode_return=1e9, evaluate_at=1e9, max_frames=32, evaluation_episodes=1)
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ import torch
 
 import bray
 from bray.algorithms import ppo
+from bray.goal import Goal
 from bray.retention import Best, Keep, prune, surplus
-from bray.templates.template import GoalPart
 from bray_core.errors import CodecError, ConfigError
 from bray_core.trials.trial import Trial, clone
 from bray_model import Retention
@@ -32,7 +32,7 @@ def test_a_run_keeps_what_it_is_told(tmp_path: Path) -> None:
         hidden=(4,), steps_per_replay=32, num_envs=4, segment_length=8, epochs=1,
         minibatch_size=16, checkpoint_every=1,
     )  # fmt: skip
-    goal = GoalPart(episode_return=1e9, evaluate_at=1e9, max_frames=128, evaluation_episodes=1)
+    goal = Goal(episode_return=1e9, evaluate_at=1e9, max_frames=128, evaluation_episodes=1)
     with bray.init(tmp_path, "trial", keep=keep) as run:
         outcome = ppo.train(run, "CartPole-v1", config, goal=goal)
         assert len(files(run.experiment.checkpoints)) == 1

@@ -15,14 +15,14 @@ import bray
 from bray.algorithms import league
 from bray.algorithms.league import LAYOUT, NAIVE, ROLES, Config
 from bray.games.matrix_game import GAMES, antisymmetric, cycle, named_game, play, scores
-from bray.templates.template import GoalPart
+from bray.goal import Goal
 from bray_buffer import Buffer, BufferConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 
 RPS = GAMES["rock-paper-scissors"]
 NAMES = [*ROLES, NAIVE]
-GOAL = GoalPart(episode_return=-0.05)
+GOAL = Goal(episode_return=-0.05)
 
 
 def make_trainer(tmp_path: Path, start: Any) -> league.LeagueTrainer:
@@ -120,7 +120,7 @@ def test_the_goal_is_minus_the_exploitability_and_progress_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = Config(rounds=100, games_per_round=8, rating_games=2)
-    task, sure = json.dumps([[0, 1], [-1, 0]]), GoalPart(episode_return=-2)
+    task, sure = json.dumps([[0, 1], [-1, 0]]), Goal(episode_return=-2)
     with bray.init(tmp_path, "x") as run, caplog.at_level("INFO", "bray"):
         told: list[Mapping[str, float]] = []
         run.listen(lambda figures, save: told.append(figures))
@@ -153,7 +153,7 @@ def test_the_league_finds_the_equilibrium_where_naive_self_play_cycles(
 def test_other_matrices_have_their_equilibria_found(tmp_path: Path, game: str) -> None:
     torch.set_num_threads(1)
     with bray.init(tmp_path, "trial") as run:
-        assert league.train(run, game, goal=GoalPart(episode_return=-0.1), seed=1).reached
+        assert league.train(run, game, goal=Goal(episode_return=-0.1), seed=1).reached
 
 
 @pytest.mark.parametrize(

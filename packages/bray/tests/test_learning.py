@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import bray
-from bray.templates.template import GoalPart
-from bray.training.learning import Learning, Outcome, Pace
+from bray.goal import Goal, Outcome
+from bray.training.learning import Learning, Pace
 from bray_actor import Played
 
 
@@ -62,7 +62,7 @@ def run(tmp_path: Path) -> Iterator[bray.Run]:
         yield run
 
 
-def learning(run: bray.Run, parts: Parts, goal: GoalPart, returns: list[float]) -> Learning:
+def learning(run: bray.Run, parts: Parts, goal: Goal, returns: list[float]) -> Learning:
     def evaluate() -> list[float]:
         parts.did.append("evaluate")
         return returns
@@ -81,7 +81,7 @@ def learning(run: bray.Run, parts: Parts, goal: GoalPart, returns: list[float]) 
 
 def test_playing_and_training_take_turns_after_the_warm_up(run: bray.Run) -> None:
     parts = Parts()
-    outcome = learning(run, parts, GoalPart(evaluate_at=9.0, max_frames=50), [1.0]).until_goal()
+    outcome = learning(run, parts, Goal(evaluate_at=9.0, max_frames=50), [1.0]).until_goal()
     play, train = ("collect", 3), ("train", 2)
     save = ("train", 0)
     assert parts.did == [play, play, play, play, train, play, train, "evaluate", save]
@@ -94,7 +94,7 @@ def test_playing_and_training_take_turns_after_the_warm_up(run: bray.Run) -> Non
 def test_a_good_training_return_lets_it_evaluate_now_and_then(run: bray.Run) -> None:
     """From 20 episodes on, with at least a fiftieth of the frames in between."""
     parts = Parts()
-    goal = GoalPart(episode_return=6.0, evaluate_at=5.0, max_frames=1_500)
+    goal = Goal(episode_return=6.0, evaluate_at=5.0, max_frames=1_500)
     assert not learning(run, parts, goal, [5.0, 6.0]).until_goal().reached
     at = [i for i, did in enumerate(parts.did) if did == "evaluate"]
     collects = [parts.did[:i].count(("collect", 3)) for i in at]
@@ -103,7 +103,7 @@ def test_a_good_training_return_lets_it_evaluate_now_and_then(run: bray.Run) -> 
 
 
 def test_it_ends_when_an_evaluation_reaches_the_goal(run: bray.Run) -> None:
-    goal = GoalPart(episode_return=6.0, evaluate_at=5.0, max_frames=1_500)
+    goal = Goal(episode_return=6.0, evaluate_at=5.0, max_frames=1_500)
     outcome = learning(run, Parts(), goal, [5.0, 7.0]).until_goal()
     assert outcome.reached
     assert outcome.frames == 200
@@ -114,9 +114,9 @@ def test_on_ray_it_starts_the_trainer_and_watches(
 ) -> None:
     monkeypatch.setattr(bray.Run, "is_local", False)
     parts = Parts()
-    learning(run, parts, GoalPart(evaluate_at=9.0, max_frames=20), [1.0]).until_goal()
+    learning(run, parts, Goal(evaluate_at=9.0, max_frames=20), [1.0]).until_goal()
     assert parts.did == ["start", "wait", "wait", "evaluate"]
     broken = Parts()
     broken.fails_at = 3
     with pytest.raises(ValueError, match="the trainer broke"):
-        learning(run, broken, GoalPart(evaluate_at=9.0), [1.0]).until_goal()
+        learning(run, broken, Goal(evaluate_at=9.0), [1.0]).until_goal()

@@ -10,8 +10,8 @@ import torch
 
 import bray
 from bray.algorithms.mappo import Config, MAPPOTrainer, policy, train
+from bray.goal import Goal
 from bray.sources.cooperative_tasks import TwoStep, make_teams
-from bray.templates.template import GoalPart
 from bray_actor.runners.team_environments import AgentEnvironment
 from bray_algo import gae
 from bray_algo.distributions import categorical
@@ -143,7 +143,7 @@ def test_published_values_are_in_the_scale_of_returns() -> None:
 @pytest.mark.isa
 def test_it_learns_to_choose_together_and_goes_on(tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    goal = GoalPart(episode_return=6.9, evaluate_at=6.5, max_frames=12_000, evaluation_episodes=4)
+    goal = Goal(episode_return=6.9, evaluate_at=6.5, max_frames=12_000, evaluation_episodes=4)
     with bray.init(tmp_path, "trial") as run:
         outcome = train(run, "two-step", QUICK, goal=goal)
     assert outcome.reached
@@ -157,7 +157,7 @@ def test_it_learns_to_choose_together_and_goes_on(tmp_path: Path) -> None:
 @pytest.mark.ray
 @pytest.mark.slow  # appo's and those of rollouts and workers show the same in less time
 def test_the_same_recipe_on_ray(tmp_path: Path, ray_cluster: None) -> None:
-    goal = GoalPart(episode_return=6.9, evaluate_at=6.5, max_frames=24_000, evaluation_episodes=4)
+    goal = Goal(episode_return=6.9, evaluate_at=6.5, max_frames=24_000, evaluation_episodes=4)
     with bray.init(tmp_path, "trial", "ray") as run:
         outcome = train(run, "two-step", QUICK, goal=goal)
     assert outcome.version >= 1

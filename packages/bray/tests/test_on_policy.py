@@ -13,9 +13,9 @@ import torch
 
 import bray
 from bray.algorithms import a2c, appo, impala, ppo
+from bray.goal import Goal
 from bray.policies.networks import example_inputs, make_policy
 from bray.sources.environments import Spaces, make_environments
-from bray.templates.template import GoalPart
 from bray.training.actor_critic import ActorCriticTrainer
 from bray.training.on_policy import Flow
 from bray_actor import PolicyActor, PolicyConfig, Rollouts, Runner, segment_spec
@@ -149,7 +149,7 @@ def test_a_policy_of_several_heads_and_a_memory_is_served_from_its_export(tmp_pa
 @pytest.mark.isa
 def test_two_heads_are_learnt_in_a_moment(tmp_path: Path) -> None:
     """Rewards are of the step alone, so nothing is discounted: seeds 1 to 4 need 1,792 frames."""
-    goal = GoalPart(episode_return=8.5, evaluate_at=8.0, max_frames=12_000, evaluation_episodes=20)
+    goal = Goal(episode_return=8.5, evaluate_at=8.0, max_frames=12_000, evaluation_episodes=20)
     config = ppo.Config(
         steps_per_replay=256,
         epochs=6,
@@ -175,7 +175,7 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     ]:
         with pytest.raises(ConfigError, match=message):
             make()
-    goal = GoalPart()
+    goal = Goal()
     uneven = "to divide the 512 steps of a replay, got 5 × 1"
     with bray.init(tmp_path, "uneven") as run, pytest.raises(ConfigError, match=uneven):
         ppo.train(run, "CartPole-v1", ppo.Config(num_envs=5), goal=goal)
@@ -185,7 +185,7 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.ray
 def test_appo_plays_and_trains_side_by_side_on_ray(ray_cluster: None, tmp_path: Path) -> None:
-    goal = GoalPart(evaluate_at=1e9, max_frames=8_000, evaluation_episodes=8)
+    goal = Goal(evaluate_at=1e9, max_frames=8_000, evaluation_episodes=8)
     config = appo.Config(num_envs=8, num_workers=2, learning_rate=3e-3)
     with bray.init(tmp_path, "appo", "ray") as run:
         outcome = appo.train(run, "CartPole-v1", config, goal=goal, seed=1)
@@ -196,7 +196,7 @@ def test_appo_plays_and_trains_side_by_side_on_ray(ray_cluster: None, tmp_path: 
 @pytest.mark.ray
 def test_two_ranks_train_on_replays_of_their_own(ray_cluster: None, tmp_path: Path) -> None:
     """Each frame is trained on once, by one of them; a step is that of both."""
-    goal = GoalPart(evaluate_at=1e9, max_frames=8_000, evaluation_episodes=8)
+    goal = Goal(evaluate_at=1e9, max_frames=8_000, evaluation_episodes=8)
     config = impala.Config(num_envs=8, num_workers=2, num_ranks=2)
     with bray.init(tmp_path, "ranks", "ray") as run:
         outcome = impala.train(run, "CartPole-v1", config, goal=goal, seed=1)
@@ -217,7 +217,7 @@ def test_a_trial_goes_on_with_either_runtime(ray_cluster: None, tmp_path: Path) 
     """From the checkpoint of the other: weights, optimiser, and what the buffer has to know."""
     versions = []
     config = impala.Config(num_envs=8, replays_per_collect=1)
-    goal = GoalPart(evaluate_at=1e9, max_frames=1_000, evaluation_episodes=1)
+    goal = Goal(evaluate_at=1e9, max_frames=1_000, evaluation_episodes=1)
     for runtime in ("local", "ray", "local"):
         with bray.init(tmp_path, "trial", runtime) as run:
             versions.append(impala.train(run, "CartPole-v1", config, goal=goal, seed=1).version)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from bray.algorithms import ppo
+from bray.goal import Goal
 from bray.sources.environments import Spaces
-from bray.templates.template import GoalPart
 from bray.training import wire
 from bray_actor import segment_spec
 from bray_buffer import Buffer, BufferConfig
@@ -50,7 +50,7 @@ def make_trainer(**part: float) -> ppo.PPOTrainer:
         Buffer(LAYOUT, BufferConfig(batch_steps=16, capacity=64)),
         model=_Target(),
         part=ppo.Config(**part),
-        goal=GoalPart(evaluate_at=5.0),
+        goal=Goal(evaluate_at=5.0),
         seed=0,
     )
 

@@ -11,8 +11,8 @@ import torch
 
 import bray
 from bray.algorithms.qmix import Config, QMixTrainer, networks, train
+from bray.goal import Goal
 from bray.sources.cooperative_tasks import TwoStep, make_teams
-from bray.templates.template import GoalPart
 from bray.training.team_evaluation import evaluate_teams
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_buffer import ReplayBuffer, ReplayConfig
@@ -114,7 +114,7 @@ def test_the_loss_is_the_papers_by_hand() -> None:
 
 def test_the_loop_plays_and_trains_and_goes_on(tmp_path: Path) -> None:
     config = Config(hidden=(8,), warmup_frames=64, batch_size=16, replays_per_collect=2)
-    goal = GoalPart(episode_return=9, evaluate_at=9, max_frames=256, evaluation_episodes=4)
+    goal = Goal(episode_return=9, evaluate_at=9, max_frames=256, evaluation_episodes=4)
     for launch in range(2):
         with bray.init(tmp_path, "trial") as run:
             outcome = train(run, "two-step", config, goal=goal)

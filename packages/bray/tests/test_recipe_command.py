@@ -15,14 +15,13 @@ import yaml
 
 from bray import registry as recipe_command
 from bray.algorithms import alphazero, dqn
+from bray.goal import Goal, Outcome
 from bray.templates import template
-from bray.templates.template import GoalPart
-from bray.training.learning import Outcome
 from bray_core.cli import main
 from bray_core.config import with_overrides
 
 
-def outcome(goal: GoalPart) -> Outcome:
+def outcome(goal: Goal) -> Outcome:
     return Outcome(
         reached=goal.episode_return < 100,
         evaluation_return=50.0,
@@ -37,7 +36,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Calls of DQN and AlphaZero, which do nothing."""
     made: list[Any] = []
 
-    def train(run: Any, task: str, config: Any, *, goal: GoalPart, seed: int) -> Outcome:
+    def train(run: Any, task: str, config: Any, *, goal: Goal, seed: int) -> Outcome:
         made.append((run.experiment.path, task, config, goal, seed))
         logging.getLogger("bray.algorithms.dqn").info("half-way")
         return outcome(goal)
@@ -73,7 +72,7 @@ def test_settings_and_goal_are_those_of_the_command_line(
     assert path == tmp_path / "dqn-CartPole-v1-3"
     assert (task, seed) == ("CartPole-v1", 3)
     assert config == dqn.Config(gamma=0.9, hidden=(8, 4), learning_rate=1e-4)
-    assert goal == GoalPart(episode_return=50, evaluate_at=50, max_frames=99, evaluation_episodes=5)
+    assert goal == Goal(episode_return=50, evaluate_at=50, max_frames=99, evaluation_episodes=5)
     said = capsys.readouterr()
     assert said.out == json.dumps(asdict(outcome(goal))) + "\n"
     assert said.err == "half-way\n"

@@ -17,7 +17,7 @@ from bray.algorithms import selfplay
 from bray.algorithms.selfplay import Config
 from bray.games.learner import layout
 from bray.games.tic_tac_toe_report import TIC_TAC_TOE as GAME
-from bray.templates.template import GoalPart
+from bray.goal import Goal
 from bray_buffer import Buffer, BufferConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
@@ -33,8 +33,8 @@ NEVER = 1.1
 """A goal that no policy reaches."""
 
 
-def goal(frames: int, share: float = NEVER, episodes: int = 50) -> GoalPart:
-    return GoalPart(episode_return=share, max_frames=frames, evaluation_episodes=episodes)
+def goal(frames: int, share: float = NEVER, episodes: int = 50) -> Goal:
+    return Goal(episode_return=share, max_frames=frames, evaluation_episodes=episodes)
 
 
 def games(lengths: list[int], results: list[float]) -> Packed:

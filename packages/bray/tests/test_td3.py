@@ -11,8 +11,8 @@ import torch
 
 import bray
 from bray.algorithms import td3
+from bray.goal import Goal
 from bray.sources.environments import Spaces
-from bray.templates.template import GoalPart
 from bray.training import evaluation
 from bray_core.layout import Layout, Packed
 from bray_core.nested import ArraySpec
@@ -121,7 +121,7 @@ def test_a_short_run_trains_publishes_and_goes_on(
         return [-1500.0]
 
     monkeypatch.setattr(evaluation, "evaluate", evaluate)
-    goal = GoalPart(episode_return=-200.0, evaluate_at=-200.0, max_frames=64)
+    goal = Goal(episode_return=-200.0, evaluate_at=-200.0, max_frames=64)
     for _ in range(2):
         with bray.init(tmp_path, "trial") as run:
             outcome = td3.train(run, "Pendulum-v1", SMALL, goal=goal, seed=3)
@@ -132,7 +132,7 @@ def test_a_short_run_trains_publishes_and_goes_on(
 
 @pytest.mark.slow
 def test_the_pendulum_is_swung_up(tmp_path: Path) -> None:
-    goal = GoalPart(episode_return=-200.0, evaluate_at=-600.0, max_frames=30_000)
+    goal = Goal(episode_return=-200.0, evaluate_at=-600.0, max_frames=30_000)
     config = td3.Config(hidden=(128, 128), batch_size=128)
     with bray.init(tmp_path, "trial") as run:
         assert td3.train(run, "Pendulum-v1", config, goal=goal, seed=1).reached

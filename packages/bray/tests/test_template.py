@@ -13,10 +13,11 @@ import yaml
 
 from bray import registry as recipe_command
 from bray.algorithms import alphazero, dqn, ppo
+from bray.goal import Goal
 from bray.retention import Keep
 from bray.templates import schema as parts
 from bray.templates import template
-from bray.templates.template import GoalPart, RenderPart, Template, Wire
+from bray.templates.template import RenderPart, Template, Wire
 from bray_core import cli
 from bray_core.errors import ConfigError
 
@@ -72,7 +73,7 @@ def test_every_recipe_is_reachable_with_all_its_settings(name: str, tmp_path: Pa
         seed=7,
         enable="deploy",
         render=RenderPart(function="a.b:draw"),
-        goal=GoalPart(max_frames=5),
+        goal=Goal(max_frames=5),
         keep=Keep(versions=3),
     )
     text = yaml.safe_dump(made.to_mapping())

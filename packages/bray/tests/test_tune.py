@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from bray.algorithms import alphazero
-from bray.templates.template import GoalPart
+from bray.goal import Goal
 from bray_core.errors import ConfigError
 
 remote = pytest.importorskip(
     "bray.tune.remote", reason="needs the extra tune", exc_type=ImportError
 )
 
-GOAL = GoalPart(evaluate_at=1e9, max_frames=1024, evaluation_episodes=1)
+GOAL = Goal(evaluate_at=1e9, max_frames=1024, evaluation_episodes=1)
 
 
 def test_nonsense_is_refused() -> None:
@@ -75,7 +75,7 @@ def test_every_report_has_the_return_that_a_search_goes_by(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(remote.tune, "report", lambda figures, checkpoint: seen.append(figures))
     monkeypatch.setattr(remote.tune, "get_checkpoint", lambda: None)
-    goal = GoalPart(evaluate_at=1e9, max_frames=512, evaluation_episodes=1)
+    goal = Goal(evaluate_at=1e9, max_frames=512, evaluation_episodes=1)
     settings = {"hidden": [8], "epochs": 1, "num_envs": 2, "steps_per_replay": 128}
     remote.trainable("ppo", "Pendulum-v1", goal, report_every=128)(settings)
     assert [figures["frames"] for figures in seen] == [512, 512]

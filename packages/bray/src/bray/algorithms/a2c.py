@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from bray.goal import Goal, Outcome
 from bray.run import Run
-from bray.templates.template import GoalPart
 from bray.training.actor_critic import ActorCriticConfig, ActorCriticTrainer
-from bray.training.learning import Outcome
 from bray.training.on_policy import Flow, learn
 from bray_algo import n_step
 from bray_algo.losses import a2c
@@ -53,7 +52,7 @@ class A2CTrainer(ActorCriticTrainer):
 
 
 def train(
-    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 

@@ -29,9 +29,8 @@ from torch import Tensor
 from bray.checks import layers, positive
 from bray.games.benchmark_opponents import MeasuredOpponent, Yardstick, yardstick
 from bray.games.self_player import SelfPlayer, network, position_layout, turned
+from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
-from bray.templates.template import GoalPart
-from bray.training import learning
 from bray.training.generator import KeepsGenerator
 from bray_algo.games import RowGame
 from bray_algo.search import alphazero
@@ -109,7 +108,7 @@ DEFAULTS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome(learning.Outcome):
+class AlphaZeroOutcome(Outcome):
     """How a run ended; its return is `measured.share`."""
 
     measured: MeasuredOpponent
@@ -155,8 +154,8 @@ class AlphaZeroTrainer(KeepsGenerator, Trainer):
 
 
 def train(
-    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
-) -> Outcome:
+    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
+) -> AlphaZeroOutcome:
     """Play and train until the goal is reached or its frames are used up.
 
     Args:
@@ -198,7 +197,7 @@ class AlphaZero:
         )
         self._started, self._frames, self._replays = time.monotonic(), 0, 0
 
-    def until(self, goal: GoalPart) -> Outcome:
+    def until(self, goal: Goal) -> AlphaZeroOutcome:
         """Play, train and evaluate by turns."""
         seeds = itertools.count(1000 * self._seed + 1)  # no two evaluations play the same games
         evaluate_at = self._config.evaluate_every
@@ -206,7 +205,7 @@ class AlphaZero:
             self._trainer.start()
         while True:
             self.play_and_train()
-            is_last = self._frames >= goal.max_frames
+            is_last = self._frames >= goal.budget
             if self._frames < evaluate_at and not is_last:
                 continue
             evaluate_at += self._config.evaluate_every
@@ -215,7 +214,7 @@ class AlphaZero:
                 # The best of many looks flatters: another one, of new games, is what counts.
                 outcome = self._evaluate(goal, next(seeds))
             if outcome.reached or is_last:
-                return learning.conclude(self._run, outcome)
+                return conclude(self._run.experiment.path, outcome)
 
     def play_and_train(self) -> None:
         """Play some moves of each game; then train, on Ray as much as the replay lets."""
@@ -229,7 +228,7 @@ class AlphaZero:
                 self._trainer.run(due)
                 self._replays += due
 
-    def _evaluate(self, goal: GoalPart, seed: int) -> Outcome:
+    def _evaluate(self, goal: Goal, seed: int) -> AlphaZeroOutcome:
         """Return what the version now reaches."""
         version, weights = self.model.weights()
         self._module.load_state_dict({k: torch.tensor(v) for k, v in weights.items()})
@@ -240,8 +239,8 @@ class AlphaZero:
             seed=seed,
         )
         logger.info("%d positions, version %d: %s", self._frames, version, found)
-        outcome = Outcome(
-            reached=found.share >= goal.episode_return,
+        outcome = AlphaZeroOutcome(
+            reached=goal.is_reached(found.share),
             evaluation_return=found.share,
             measured=found,
             frames=self._frames,

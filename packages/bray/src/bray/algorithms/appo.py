@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 
 from bray.checks import positive
+from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.sources import atari
-from bray.templates.template import GoalPart
 from bray.training.actor_critic import ActorCriticConfig, ActorCriticTrainer
 from bray.training.generator import KeepsGenerator
-from bray.training.learning import Outcome
 from bray.training.on_policy import Flow, learn
 from bray_algo.losses import appo
 from bray_core.layout import Packed
@@ -114,7 +113,7 @@ class APPOTrainer(KeepsGenerator, ActorCriticTrainer):
 
 
 def train(
-    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 

@@ -17,14 +17,13 @@ import numpy as np
 from torch import Tensor, nn
 
 from bray.checks import fraction, layers, not_negative, positive
+from bray.goal import Goal, Outcome, conclude
 from bray.policies.networks import example_inputs, make_policy
 from bray.retention import offer_best
 from bray.run import Run
 from bray.sources import demonstrations
 from bray.sources.environments import Spaces
-from bray.templates.template import GoalPart
 from bray.training.evaluation import evaluate_latest
-from bray.training.learning import Outcome, conclude
 from bray.training.progress import display
 from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import cloning, ppo
@@ -110,7 +109,7 @@ class CloningTrainer(Trainer):
 
 
 def train(
-    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
 ) -> Outcome:
     """Clone until an evaluation reaches the goal or the steps are used up.
 
@@ -142,7 +141,7 @@ def train(
             view.say(f"evaluation at {steps} steps: mean return {mean:.2f}")
             told = {"steps": steps, "loss": figures["loss"], "evaluation_return": mean}
             run.report(told, save=lambda: None)  # a pause has written a checkpoint
-            is_reached = mean >= goal.episode_return
+            is_reached = goal.is_reached(mean)
             if is_reached or steps >= config.max_steps:
                 outcome = Outcome(
                     reached=is_reached,
@@ -151,4 +150,4 @@ def train(
                     seconds=time.monotonic() - began,
                     version=model.version,
                 )
-                return conclude(run, outcome)
+                return conclude(run.experiment.path, outcome)

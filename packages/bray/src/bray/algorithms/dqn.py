@@ -17,10 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from bray.checks import fraction, layers, positive
+from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.sources.environments import Spaces
-from bray.templates.template import GoalPart
-from bray.training.learning import Outcome
 from bray.training.off_policy import OffPolicyConfig, learn
 from bray_algo import mlp, schedules
 from bray_algo.losses import dqn
@@ -157,7 +156,7 @@ class DQNTrainer(Trainer):
 
 
 def train(
-    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from bray.checks import layers, not_negative, positive
+from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.sources.environments import Spaces, make_environments
-from bray.templates.template import GoalPart
 from bray.training.evaluation import evaluate_latest
-from bray.training.learning import Learning, Outcome, Pace
+from bray.training.learning import Learning, Pace
 from bray_actor import Played
 from bray_algo import mlp
 from bray_algo.evolution import EvolutionStrategy, Key, candidate, pair_seed
@@ -217,7 +217,7 @@ class Evolution:
 
 
 def train(
-    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 

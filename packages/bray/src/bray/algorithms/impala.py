@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bray.checks import positive
+from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.sources import atari
-from bray.templates.template import GoalPart
 from bray.training.actor_critic import ActorCriticConfig, ActorCriticTrainer
-from bray.training.learning import Outcome
 from bray.training.on_policy import Flow, learn
 from bray_algo.losses import vtrace_actor_critic
 from bray_trainer.sequences import Batch
@@ -73,7 +72,7 @@ class IMPALATrainer(ActorCriticTrainer):
 
 
 def train(
-    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 

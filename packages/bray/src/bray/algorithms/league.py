@@ -24,9 +24,8 @@ from torch import Tensor
 from bray.checks import positive
 from bray.games.matrix_game import LAYOUT, Cycle, antisymmetric, cycle, named_game, play
 from bray.games.matrix_league import MatrixLeague, MixturePolicy
+from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
-from bray.templates.template import GoalPart
-from bray.training import learning
 from bray.training.lockstep import next_versions, training
 from bray_algo.distributions import categorical
 from bray_algo.league.equilibrium import exploitability
@@ -91,7 +90,7 @@ class Config:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome(learning.Outcome):
+class LeagueOutcome(Outcome):
     """How a run ended; exploitabilities are in units of the game's largest payoff.
 
     The return is minus that of the Nash mixture of the frozen players, by the payoff table of their
@@ -148,8 +147,8 @@ class LeagueTrainer(Trainer):
 
 
 def train(
-    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
-) -> Outcome:
+    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
+) -> LeagueOutcome:
     """Play all rounds, then every two frozen players, and mix those by their payoff table.
 
     Args:
@@ -166,7 +165,7 @@ def train(
     outcome = asyncio.run(league.play(goal))
     league.state.draw(run.experiment.path / "win_rates.png")
     run.report(outcome.figures(), lambda: None)  # its trainer saved when it stopped
-    return learning.conclude(run, outcome)
+    return conclude(run.experiment.path, outcome)
 
 
 class Rounds:
@@ -190,7 +189,7 @@ class Rounds:
         self.anew = set[str]()
         """Learners that do not play on: their replay tells the trainer to begin anew."""
 
-    async def play(self, goal: GoalPart) -> Outcome:
+    async def play(self, goal: Goal) -> LeagueOutcome:
         """Play the rounds that are left, and the final games."""
         started, league, game = time.monotonic(), self.state, self.game
         before = league.rounds
@@ -199,8 +198,8 @@ class Rounds:
         league.save()
         gap, per_round = exploitability(game, mixture), self.config.games_per_round * len(ROLES)
         logger.info("Nash mixture %s: exploitability %.3f", np.round(mixture, 3).tolist(), gap)
-        return Outcome(
-            reached=-gap >= goal.episode_return,
+        return LeagueOutcome(
+            reached=goal.is_reached(-gap),
             evaluation_return=-gap,
             frames=per_round * (league.rounds - before),
             seconds=time.monotonic() - started,

@@ -21,11 +21,10 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from bray.checks import fraction, layers, not_negative, positive
+from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.sources import atari
-from bray.templates.template import GoalPart
 from bray.training.compute import ComputeConfig
-from bray.training.learning import Outcome
 from bray.training.minibatches import minibatches
 from bray.training.on_policy import Flow, learn
 from bray.training.play_gap import PlayGap
@@ -148,7 +147,7 @@ class PPOTrainer(Trainer):
         model: ModelProtocol,
         part: Config,
         seed: int,
-        goal: GoalPart | None = None,
+        goal: Goal | None = None,
         directory: Path | None = None,
     ) -> None:
         self.part = part
@@ -246,11 +245,11 @@ class PPOTrainer(Trainer):
         """Return whether the driver should evaluate now."""
         if self.goal is None:
             return False
-        if self.frames >= self.goal.max_frames:
+        if self.frames >= self.goal.budget:
             return True
         if self.replays_seen - self.last_pause < _REPLAYS_BETWEEN_PAUSES:
             return False
-        if len(self.returns) < _WINDOW or self.mean_return() < self.goal.evaluate_at:
+        if len(self.returns) < _WINDOW or not self.goal.is_promising(self.mean_return()):
             return False
         self.last_pause = self.replays_seen
         return True
@@ -302,7 +301,7 @@ def _flat(segments: Batch, *more: str) -> Batch:
 
 
 def train(
-    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 

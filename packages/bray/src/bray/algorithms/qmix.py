@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from bray.checks import fraction, layers, positive
+from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.sources.cooperative_tasks import make_teams
-from bray.templates.template import GoalPart
-from bray.training.learning import Outcome, Pace
+from bray.training.learning import Pace
 from bray.training.team_learning import learn
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_actor.runners.teams import Teams
@@ -209,7 +209,7 @@ class QMixTrainer(Trainer):
 
 
 def train(
-    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
 ) -> Outcome:
     """Train until the goal is reached or its frames (steps of a team) are used up.
 

@@ -17,12 +17,11 @@ from torch import Tensor
 
 from bray.algorithms import bc, ppo
 from bray.checks import not_negative, positive
+from bray.goal import Goal, Outcome
 from bray.policies.networks import Policy, make_policy
 from bray.run import Run
 from bray.sources import demonstrations
 from bray.sources.environments import Spaces
-from bray.templates.template import GoalPart
-from bray.training.learning import Outcome
 from bray.training.on_policy import Flow, learn
 from bray_algo import schedules
 from bray_algo.distributions import outputs as distribution
@@ -126,7 +125,7 @@ def _step_specs(segments: Layout) -> tuple[Nested, Nested]:
 
 
 def train(
-    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 

@@ -18,11 +18,10 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from bray.checks import fraction, layers, positive
+from bray.goal import Goal, Outcome
 from bray.policies.continuous import ActionBounds, Critics
 from bray.run import Run
 from bray.sources.environments import Spaces
-from bray.templates.template import GoalPart
-from bray.training.learning import Outcome
 from bray.training.off_policy import OffPolicyConfig, learn
 from bray_algo import mlp
 from bray_algo.distributions import squashed_gaussian
@@ -185,7 +184,7 @@ class SACTrainer(Trainer):
 
 
 def train(
-    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
+    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
 ) -> Outcome:
     """Train until the goal is reached or its frames are used up.
 

@@ -28,9 +28,8 @@ from bray.games.tic_tac_toe_report import TIC_TAC_TOE as _GAME
 from bray.games.tic_tac_toe_report import TicTacToeReport, against_perfect, report
 from bray.games.tournament import complete
 from bray.games.version_pool import VersionPool
+from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
-from bray.templates.template import GoalPart
-from bray.training import learning
 from bray.training.lockstep import next_versions, training
 from bray_algo.columns import standardised
 from bray_algo.distributions import categorical
@@ -101,7 +100,7 @@ class Config:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome(learning.Outcome):
+class SelfPlayOutcome(Outcome):
     """How a run ended; its seconds are without the report's games and the ratings'."""
 
     report: TicTacToeReport
@@ -181,14 +180,14 @@ class SelfPlayRun:
         self.rng, self.generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
         self.opponents = Opponents(config.opponents, self.pool, latest=config.latest, rng=self.rng)
 
-    async def learn(self, goal: GoalPart) -> int:
+    async def learn(self, goal: Goal) -> int:
         """Train until the goal is reached or its frames are used up; return the rounds so far."""
         async with training(self.trainer, [self.model]):
             number = int(self.trainer.progress()["replays"])  # not 0 where it resumes
             while True:
                 number += 1
                 await self.advance(number)
-                is_last = self.moves >= goal.max_frames
+                is_last = self.moves >= goal.budget
                 if number % self.config.evaluate_every and not is_last:
                     continue
                 found = await against_perfect(self.model, goal.evaluation_episodes, seed=number)
@@ -196,7 +195,7 @@ class SelfPlayRun:
                 logger.info("%d games: %.1f %% lost to perfect play", games, lost)
                 figures = {"frames": self.moves, "evaluation_return": found.not_lost}
                 self.run.report(figures, lambda: None)  # it saves by itself, every 50 replays
-                if found.not_lost >= goal.episode_return or is_last:
+                if goal.is_reached(found.not_lost) or is_last:
                     return number
 
     async def advance(self, number: int) -> None:
@@ -228,8 +227,8 @@ class SelfPlayRun:
 
 
 def train(
-    run: Run, task: str, config: Config | None = None, *, goal: GoalPart, seed: int = 1
-) -> Outcome:
+    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
+) -> SelfPlayOutcome:
     """Train until the goal is reached or its frames are used up.
 
     Then every two versions of the pool play, and their results are drawn into the trial's folder.
@@ -247,10 +246,10 @@ def train(
         raise ConfigError(f"task: expected tic-tac-toe, got {task!r}")
     even(2, evaluation_episodes=goal.evaluation_episodes)
     outcome = asyncio.run(_train(SelfPlayRun(run, config or Config(), seed), goal, seed))
-    return learning.conclude(run, outcome)
+    return conclude(run.experiment.path, outcome)
 
 
-async def _train(player: SelfPlayRun, goal: GoalPart, seed: int) -> Outcome:
+async def _train(player: SelfPlayRun, goal: Goal, seed: int) -> SelfPlayOutcome:
     started, pool = time.monotonic(), player.pool
     rounds = await player.learn(goal)
     seconds = time.monotonic() - started
@@ -258,8 +257,8 @@ async def _train(player: SelfPlayRun, goal: GoalPart, seed: int) -> Outcome:
     await complete(pool, _GAME, player.config.rating_games, seed=seed)
     if len(pool):
         pool.draw(pool.path.parent)
-    return Outcome(
-        reached=found.against_perfect.not_lost >= goal.episode_return,
+    return SelfPlayOutcome(
+        reached=goal.is_reached(found.against_perfect.not_lost),
         evaluation_return=found.against_perfect.not_lost,
         frames=player.moves,
         seconds=seconds,

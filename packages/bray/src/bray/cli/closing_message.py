@@ -6,11 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bray.goal import Goal
 from bray.templates.template import Template
 from bray.training.deploy import answers_gamecores
 
 if TYPE_CHECKING:
-    from bray.training.learning import Outcome
+    from bray.goal import Outcome
 
 
 def farewell(template: Template, trial: Path, outcome: Outcome, *, is_exported: bool) -> str:
@@ -31,7 +32,7 @@ def farewell(template: Template, trial: Path, outcome: Outcome, *, is_exported: 
             "",
             f"{template.environment} {verdict} its goal: mean return "
             f"{outcome.evaluation_return:.6g} "
-            f"over {goal.evaluation_episodes} evaluation episodes (goal {goal.episode_return:g}), "
+            f"over {goal.evaluation_episodes} evaluation episodes ({_wanted(goal)}), "
             f"policy version {outcome.version}, {outcome.frames:,} frames in "
             f"{outcome.seconds:.0f} s.",
             "",
@@ -45,3 +46,7 @@ def farewell(template: Template, trial: Path, outcome: Outcome, *, is_exported: 
             *(f"  {prefix}{command:{width}}  {what}" for command, what in shown),
         ]
     )
+
+
+def _wanted(goal: Goal) -> str:
+    return "no goal" if goal.episode_return is None else f"goal {goal.episode_return:g}"

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import re
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from bray.cli.launch import Launch, add_arguments
-from bray.registry import names, run
+from bray.goal import Goal
+from bray.registry import defaults, names
 from bray_core.cli import Command, main
 from bray_core.errors import ConfigError
 from bray_core.trials.trial_paths import CONFIG, trial_of
@@ -82,9 +87,8 @@ def _add_recipe(parser: argparse.ArgumentParser) -> None:
 
 
 def _recipe(options: argparse.Namespace) -> int:
-    from bray.templates.template import GoalPart
 
-    goal = GoalPart(
+    goal = Goal(
         episode_return=options.goal,
         evaluate_at=options.goal if options.evaluate_at is None else options.evaluate_at,
         max_frames=options.max_frames,
@@ -96,7 +100,52 @@ def _recipe(options: argparse.Namespace) -> int:
     task = options.task.rpartition(":")[2]
     trial = _as_name(f"{options.recipe}-{task}-{seed}")
     launch = Launch.of(options, trial)
-    return run(options.recipe, options.task, options.overrides, goal, seed, launch)
+    return _run_recipe(options.recipe, options.task, options.overrides, goal, seed, launch)
+
+
+def _run_recipe(
+    name: str, task: str, settings: Sequence[str], goal: Goal, seed: int, launch: Launch
+) -> int:
+    """Run a recipe; print its outcome as one line of JSON.
+
+    Args:
+        name: of the recipe.
+        task: such as a Gymnasium id.
+        settings: of its `Config`, as `gamma=0.9`.
+        goal: of the run.
+        seed: of everything random.
+        launch: where it runs.
+
+    Returns:
+        0 if the goal was reached, else 1.
+
+    Raises:
+        ConfigError: anything of these is unknown or out of range.
+    """
+    from bray.cli.train import run_template
+    from bray.templates.template import Template
+    from bray_core.config import with_overrides
+
+    config = with_overrides(defaults(name, task), settings)
+    template = Template(recipe=name, environment=task, settings=config, seed=seed, goal=goal)
+    outcome, _ = run_template(template, launch, _progress_on_stderr())
+    sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
+    return 0 if outcome.reached else 1
+
+
+@contextmanager
+def _progress_on_stderr() -> Iterator[None]:
+    """Show what recipes log as they go: INFO of this package, and worse."""
+    logger, handler = logging.getLogger("bray"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def _add_new(parser: argparse.ArgumentParser) -> None:

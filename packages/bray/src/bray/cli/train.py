@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bray.cli.launch import Launch
+from bray.goal import Goal
 from bray.registry import load
 from bray.templates.template import Template
+from bray_core.errors import BrayError
 
 if TYPE_CHECKING:
-    from bray.training.learning import Outcome
+    from bray.goal import Outcome
     from bray_model import ExportReport
 
 
@@ -34,6 +37,19 @@ def train(template: Template, launch: Launch) -> int:
     return 0 if outcome.reached else 1
 
 
+def _completed(template: Template) -> Goal:
+    """Return a template's goal with what it left open: see `Goal.completed`."""
+    import gymnasium
+
+    from bray_actor.spaces import resolve
+
+    try:
+        threshold = gymnasium.spec(resolve(template.environment)).reward_threshold
+    except (BrayError, gymnasium.error.Error):  # a game or a task of bray's own
+        threshold = None
+    return template.goal.completed(reward_threshold=threshold, max_frames=1_000_000)
+
+
 def run_template(
     template: Template, launch: Launch, meanwhile: AbstractContextManager[None] | None = None
 ) -> tuple[Outcome, ExportReport | None]:
@@ -51,6 +67,7 @@ def run_template(
 
     from bray.training.deploy import export_best
 
+    template = replace(template, goal=_completed(template))
     torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
     with launch.open(template.to_mapping(), template.keep) as run:
         with meanwhile or nullcontext():

@@ -18,10 +18,11 @@ from typing import Any
 
 import torch
 
+from bray.goal import Goal
 from bray.planning.capacity import Costs
 from bray.registry import load
 from bray.run import Run
-from bray.templates.template import GoalPart, Template, Wire
+from bray.templates.template import Template, Wire
 from bray_buffer import BufferConfig
 from bray_buffer.shared.buffer_worker import BufferWorker
 from bray_buffer.shared.socket_carrier import SegmentSender
@@ -102,7 +103,7 @@ def _measured(template: Template, seconds: float) -> MeasuredCosts:
 
 def _train(run: _ObservedRun, template: Template) -> None:
     """Train until the run has seen enough, with nothing printed and no evaluation."""
-    never = GoalPart(episode_return=math.inf, evaluate_at=math.inf, max_frames=2**60)
+    never = Goal(episode_return=math.inf, evaluate_at=math.inf, max_frames=2**60)
     run.listen(run.look)
     try:
         with redirect_stdout(StringIO()):

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, field, fields, make_dataclass
 from typing import Any
 
+from bray.goal import Goal
 from bray.registry import defaults, load, names, tuned_task
 from bray.retention import Keep
-from bray.templates.template import Enable, GoalPart, RenderPart, Template, Wire
+from bray.templates.template import Enable, RenderPart, Template, Wire
 from bray_core.errors import ConfigError
 from bray_core.settings.bounds import bounds
 from bray_core.settings.json_schema import descriptions, json_schema
@@ -84,7 +85,7 @@ def schema(recipe: str, task: str = "") -> type[Any]:
         needs = part == "source"
         parts.append((part, inner, field() if needs else field(default_factory=inner)))
         inner.__doc__ = words
-    for name, whole in (("render", RenderPart), ("goal", GoalPart), ("keep", Keep)):
+    for name, whole in (("render", RenderPart), ("goal", Goal), ("keep", Keep)):
         parts.append((name, whole, field(default_factory=whole)))
     return make_dataclass(
         f"Template of {recipe}",

@@ -2,14 +2,13 @@
 
 A template names a recipe; the settings of the recipe's `Config` are shared out to seven kinds of
 parts: model, agent, buffer, source, actor, trainer, render (`bray.templates.schema` says which is
-    where). So nothing is written twice: what a recipe can be told, its template can. A template is
-    named (`cartpole`, shipped with bray) or is the path of a YAML file, or of a trial, whose
-    `config.yaml` is one.
+where). So nothing is written twice: what a recipe can be told, its template can. A template is
+named (`cartpole`, shipped with bray) or is the path of a YAML file, or of a trial, whose
+`config.yaml` is one.
 """
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -17,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from bray.checks import positive
+from bray.goal import Goal
 from bray.retention import Keep
 from bray_core.config import load_text, load_yaml, to_mapping
 from bray_core.errors import ConfigError
@@ -25,26 +24,6 @@ from bray_core.settings.choice import closest
 from bray_core.trials.trial_paths import CONFIG
 
 Enable: TypeAlias = Literal["train", "deploy"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GoalPart:
-    """When training has succeeded, and when it gives up."""
-
-    episode_return: float = 475.0
-    """Mean return that the evaluation must reach."""
-    evaluation_episodes: int = 100
-    """Episodes of an evaluation, played with the policy's most likely actions (Atari: drawn)."""
-    evaluate_at: float = 400.0
-    """Mean training return (last 100 episodes) from which evaluations start."""
-    max_frames: int = 1_000_000
-    """Environment steps after which training gives up."""
-
-    def __post_init__(self) -> None:
-        positive(evaluation_episodes=self.evaluation_episodes, max_frames=self.max_frames)
-        for name in ("episode_return", "evaluate_at"):
-            if math.isnan(getattr(self, name)):
-                raise ConfigError(f"{name}: expected a number, got nan")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +77,7 @@ class Template:
     """Of everything random."""
     wire: Wire = field(default_factory=Wire)
     render: RenderPart = field(default_factory=RenderPart)
-    goal: GoalPart = field(default_factory=GoalPart)
+    goal: Goal = field(default_factory=Goal)
     keep: Keep = field(default_factory=Keep)
 
     def to_mapping(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
-from bray.templates.template import GoalPart
+from bray.goal import Goal
 from bray_actor import PolicyActor, PolicyConfig
 from bray_actor.atari import is_atari
 from bray_actor.policy.lane_barrier import LaneBarrier
@@ -44,7 +44,7 @@ def evaluate_latest(
     module: Any,
     example: Any,
     environment: str,
-    goal: GoalPart,
+    goal: Goal,
     *,
     seed: int,
     state_size: int = 0,

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from bray.goal import Goal, Outcome, conclude
 from bray.retention import offer_best
 from bray.run import Run
-from bray.templates.template import GoalPart
 from bray.training.progress import display
 from bray_actor import Played
 from bray_core.cli import check_interrupted
-from bray_core.trials.experiment import write_atomic
 
 logger = logging.getLogger(__name__)
 
@@ -46,39 +44,6 @@ class Pace:
     """Played before the first training."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """How a run of a recipe ended."""
-
-    reached: bool
-    """Whether the last evaluation reached the goal."""
-    evaluation_return: float
-    """Mean of that evaluation."""
-    frames: int
-    """Environment steps of this launch."""
-    seconds: float
-    version: int
-    """Of the policy that was evaluated."""
-
-    def figures(self) -> dict[str, float]:
-        """Return what `Run.report` tells of it."""
-        return {
-            "frames": self.frames,
-            "elapsed_s": self.seconds,
-            "evaluation_return": self.evaluation_return,
-        }
-
-
-AnyOutcome = TypeVar("AnyOutcome", bound=Outcome)
-
-
-def conclude(run: Run, outcome: AnyOutcome) -> AnyOutcome:
-    """Write an outcome to the trial's `result.json`, where `bray view` finds it; return it."""
-    text = json.dumps(asdict(outcome), indent=1)
-    write_atomic(run.experiment.path / "result.json", text.encode())
-    return outcome
-
-
 class Learning:
     """One launch of a recipe.
 
@@ -102,7 +67,7 @@ class Learning:
         rollouts: Any,
         model: Any,
         pace: Pace,
-        goal: GoalPart,
+        goal: Goal,
         evaluate: Callable[[], Sequence[float]],
     ) -> None:
         self._run = run
@@ -133,14 +98,14 @@ class Learning:
             while True:
                 advance()
                 self._look(self._rollouts.poll())
-                is_last = self._frames >= self._goal.max_frames
+                is_last = self._frames >= self._goal.budget
                 if not is_last and not self._is_promising():
                     continue
                 outcome = self._outcome()
                 if outcome.reached or is_last:
                     break
         self._save()
-        return conclude(self._run, outcome)
+        return conclude(self._run.experiment.path, outcome)
 
     def _advance_here(self) -> None:
         for _ in range(self._pace.collects):
@@ -178,9 +143,9 @@ class Learning:
         """Return whether the training returns are good enough, and the last evaluation is past."""
         since = self._frames - self._evaluated_at
         return (
-            since >= self._goal.max_frames / _EVALUATIONS
+            since >= self._goal.budget / _EVALUATIONS
             and len(self._returns) >= _LEAST
-            and float(np.mean(self._returns)) >= self._goal.evaluate_at
+            and self._goal.is_promising(float(np.mean(self._returns)))
         )
 
     def _outcome(self) -> Outcome:
@@ -191,7 +156,7 @@ class Learning:
         self._view.say(f"evaluation at {self._frames:,} frames: mean return {mean:.2f}")
         self._run.report({**self._figures(), "evaluation_return": mean}, self._save)
         return Outcome(
-            reached=mean >= self._goal.episode_return,
+            reached=self._goal.is_reached(mean),
             evaluation_return=mean,
             frames=self._frames,
             seconds=time.monotonic() - self._started,

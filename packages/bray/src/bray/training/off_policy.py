@@ -10,11 +10,11 @@ from typing import Any
 from torch import nn
 
 from bray.checks import fraction, positive
+from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.sources.environments import Spaces, make_environments
-from bray.templates.template import GoalPart
 from bray.training.evaluation import evaluate_latest
-from bray.training.learning import Learning, Outcome, Pace
+from bray.training.learning import Learning, Pace
 from bray_actor import Runner, segment_spec
 from bray_buffer import ReplayConfig
 from bray_core.errors import ConfigError
@@ -112,7 +112,7 @@ def learn(
     make_trainer: Callable[..., TrainerProtocol],
     replay: ReplayConfig,
     *,
-    goal: GoalPart,
+    goal: Goal,
     seed: int,
 ) -> Outcome:
     """Make the components and train until the goal is reached or its frames are used up.

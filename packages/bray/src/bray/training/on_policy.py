@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import torch
 
+from bray.goal import Goal, Outcome
 from bray.policies.networks import AnyPolicy, example_inputs, make_policy
 from bray.run import Run
 from bray.sources.environments import Spaces
-from bray.templates.template import GoalPart
 from bray.training.compute import chosen, described
 from bray.training.evaluation import evaluate_latest
-from bray.training.learning import Learning, Outcome, Pace
+from bray.training.learning import Learning, Pace
 from bray.training.players import Players, Settings
 from bray_actor import segment_spec
 from bray_actor.atari import is_atari
@@ -73,7 +73,7 @@ def learn(
     trainer: Callable[..., Trainer],
     flow: Flow,
     *,
-    goal: GoalPart,
+    goal: Goal,
     seed: int,
     module: AnyPolicy | None = None,
 ) -> Outcome:

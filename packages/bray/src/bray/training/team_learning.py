@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import nn
 
+from bray.goal import Goal, Outcome
 from bray.run import Run
-from bray.templates.template import GoalPart
 from bray.training.evaluation import snapshot
-from bray.training.learning import Learning, Outcome, Pace
+from bray.training.learning import Learning, Pace
 from bray.training.team_evaluation import evaluate_teams
 from bray_actor import Runner
 from bray_actor.runners.team_environments import TeamEnvironment
@@ -33,7 +33,7 @@ def learn(
     num_envs: int,
     num_workers: int,
     lockstep: bool,
-    goal: GoalPart,
+    goal: Goal,
     seed: int,
 ) -> Outcome:
     """Make the components and train until the goal is reached or its frames are used up.

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from bray.goal import Outcome, conclude
 from bray.retention import offer_best
 from bray.run import ActorFactory, Run
 from bray.sources.environments import Spaces
@@ -17,7 +18,6 @@ from bray.templates.template import Template
 from bray.training import wire
 from bray.training.compute import chosen
 from bray.training.evaluation import evaluate_latest
-from bray.training.learning import Outcome, conclude
 from bray.training.on_policy import segment_layout
 from bray.training.progress import Display, display
 from bray_buffer import BufferConfig
@@ -45,7 +45,7 @@ def train_over_the_wire(run: Run, template: Template, seed: int) -> WireOutcome:
         seed: of network, environments and draws.
     """
     with display(f"PPO on {template.environment} over the wire") as view:
-        return conclude(run, Loop(run, template, seed, view).until_done())
+        return conclude(run.experiment.path, Loop(run, template, seed, view).until_done())
 
 
 class Loop:
@@ -120,7 +120,7 @@ class Loop:
             returns = self._evaluate()
             mean = float(np.mean(returns))
             offer_best(self._run, self._model, version, mean, int(progress["frames"]))
-            if mean >= goal.episode_return or progress["frames"] >= goal.max_frames:
+            if goal.is_reached(mean) or progress["frames"] >= goal.budget:
                 break
             self._view.say(f"evaluation: mean return {mean:.1f}: training goes on")
             self._trainer.start()
@@ -128,7 +128,7 @@ class Loop:
         self._gamecores.stop()
         self._trainer.stop()
         return WireOutcome(
-            reached=mean >= goal.episode_return,
+            reached=goal.is_reached(mean),
             evaluation_return=mean,
             episode_returns=tuple(returns),
             frames=int(progress["frames"]),

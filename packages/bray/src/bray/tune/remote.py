@@ -1,7 +1,7 @@
 """Recipes as trainables of Ray Tune: a search over a recipe's settings, nested in trials.
 
     search = tune.Tuner(
-        trainable("ppo", "CartPole-v1", GoalPart(max_frames=50_000)),
+        trainable("ppo", "CartPole-v1", Goal(max_frames=50_000)),
         param_space={"learning_rate": tune.loguniform(1e-4, 1e-2)},
         tune_config=tune.TuneConfig(metric="return", mode="max", num_samples=4),
     )
@@ -24,9 +24,9 @@ import numpy as np
 import torch
 
 import bray
+from bray.goal import Goal
 from bray.registry import defaults, load
 from bray.run import Run
-from bray.templates.template import GoalPart
 from bray_core.config import from_mapping, to_mapping
 from bray_core.errors import CodecError, ConfigError, MissingExtraError
 from bray_core.trials.experiment import write_atomic
@@ -42,7 +42,7 @@ _MAX_DIGITS = 20
 
 
 def trainable(
-    recipe: str, task: str, goal: GoalPart, *, seed: int = 1, report_every: int = 4096
+    recipe: str, task: str, goal: Goal, *, seed: int = 1, report_every: int = 4096
 ) -> Callable[[dict[str, Any]], None]:
     """Return a function that `tune.Tuner` can run: Tune's config is settings of the recipe.
 
@@ -77,7 +77,7 @@ def trainable(
             if (checkpoint := tune.get_checkpoint()) is not None:
                 checkpoint.to_directory(folder)
             played = _played(folder)
-            left = replace(goal, max_frames=max(1, goal.max_frames - played))
+            left = replace(goal, max_frames=max(1, goal.budget - played))
             with bray.init(project, folder.name) as run:
                 run.listen(_Reports(run, played, report_every))
                 module.train(run, task, settings, goal=left, seed=seed)

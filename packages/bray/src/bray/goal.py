@@ -1,0 +1,108 @@
+"""When a run has succeeded, when it gives up, and how it ended."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from bray_core.errors import ConfigError
+from bray_core.settings.ranges import PositiveFloat, PositiveInt, check_fields
+from bray_core.trials.experiment import write_atomic
+from bray_core.trials.trial import RESULT
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Goal:
+    """When training has succeeded, and when it gives up."""
+
+    episode_return: float | None = None
+    """Mean return that an evaluation must reach. None: the `reward_threshold` that the environment
+    is registered with; where it has none, the run ends when its budget is used up."""
+    evaluation_episodes: PositiveInt = 100
+    """Episodes of an evaluation, played with the policy's most likely actions (Atari: drawn)."""
+    evaluate_at: float | None = None
+    """Mean training return (last 100 episodes) from which evaluations start. None: the goal's."""
+    max_frames: PositiveInt | None = None
+    """Environment steps after which training gives up, those of earlier launches of the trial
+    included. None: the algorithm's own budget."""
+    max_hours: PositiveFloat | None = None
+    """Hours of one launch after which training gives up. None: as long as it takes."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("episode_return", "evaluate_at"):
+            value = getattr(self, name)
+            if value is not None and math.isnan(value):
+                raise ConfigError(f"{name}: expected a number, got nan")
+
+    def completed(self, *, reward_threshold: float | None, max_frames: int) -> Goal:
+        """Return the goal with all that was left open: no run sees None but for `episode_return`.
+
+        Args:
+            reward_threshold: return that the environment is registered with, if there is one.
+            max_frames: budget of the algorithm, in environment steps.
+        """
+        wanted = reward_threshold if self.episode_return is None else self.episode_return
+        return replace(
+            self,
+            episode_return=wanted,
+            evaluate_at=wanted if self.evaluate_at is None else self.evaluate_at,
+            max_frames=self.max_frames or max_frames,
+        )
+
+    @property
+    def budget(self) -> int:
+        """Environment steps after which training gives up.
+
+        Raises:
+            ConfigError: nobody said.
+        """
+        if self.max_frames is None:
+            raise ConfigError("max_frames: expected a number of environment steps, got None")
+        return self.max_frames
+
+    def is_reached(self, mean_return: float) -> bool:
+        """Return whether an evaluation is good enough; any is where there is no return to reach."""
+        return self.episode_return is None or mean_return >= self.episode_return
+
+    def is_promising(self, mean_return: float) -> bool:
+        """Return whether a training return is good enough to evaluate; none is without a goal."""
+        return self.evaluate_at is not None and mean_return >= self.evaluate_at
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    reached: bool
+    """Whether the last evaluation reached the goal; without a return to reach: whether the budget
+    was used up as planned."""
+    evaluation_return: float
+    """Mean return of the last evaluation."""
+    frames: int
+    """Environment steps of the trial, earlier launches included."""
+    seconds: float
+    """Seconds that this launch trained for."""
+    version: int
+    """Version of the policy that was evaluated."""
+
+    def figures(self) -> dict[str, float]:
+        """Return what `Run.report` tells of it."""
+        return {
+            "frames": self.frames,
+            "elapsed_s": self.seconds,
+            "evaluation_return": self.evaluation_return,
+        }
+
+
+AnyOutcome = TypeVar("AnyOutcome", bound=Outcome)
+
+
+def conclude(trial: Path, outcome: AnyOutcome) -> AnyOutcome:
+    """Write an outcome to a trial's `result.json`, where `bray view` finds it; return it."""
+    text = json.dumps(asdict(outcome), indent=1)
+    write_atomic(trial / RESULT, text.encode())
+    return outcome
