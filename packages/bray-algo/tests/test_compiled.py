@@ -71,6 +71,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", FUNCTIONS)
 def test_it_is_one_graph_with_the_same_result(case: str) -> None:
     function, arguments = FUNCTIONS[case]

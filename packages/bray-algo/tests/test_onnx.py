@@ -157,6 +157,7 @@ def inputs(num: int) -> tuple[Tensor, ...]:
     return x, legal, frames, units, index, present, states, steps, valid, begins
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:# The axis name. batch")  # said of every input but one
 def test_everything_exports_for_any_batch() -> None:
     pytest.importorskip("onnxscript")

@@ -104,9 +104,9 @@ def _costs(options: argparse.Namespace) -> tuple[UnitCosts, float | None]:
         costs = _read(options.costs)
     elif options.template:
         from bray.planning.unit_costs import measure
-        from bray.templates import template
+        from bray.templates.loading import load
 
-        loaded = template.load(options.template, options.overrides, options.env)
+        loaded = load(options.template, options.overrides, options.env)
         measured = measure(loaded, options.seconds)
         costs, reached = measured.costs, measured.frames_per_s
     else:

@@ -18,8 +18,7 @@ from bray_algo.league.alphastar import League, LeagueRules, Role
 from bray_algo.league.equilibrium import nash
 from bray_algo.league.intervals import Floats
 from bray_algo.league.payoff import PayoffTable
-from bray_core.files.saved_format import check_format
-from bray_core.trials.experiment import write_atomic
+from bray_core.files.saved_file import check_format, write_atomic
 
 _FORMAT = 1
 """Format number of the league's file; format 0 is the same without the number."""

@@ -66,7 +66,7 @@ def evaluator(model: Any) -> Evaluate:
 
 
 class SelfPlayer:
-    """Self-play by search, into a buffer: games that go on from call to call.
+    """Games of a search against itself that go on from call to call, as rollouts step them.
 
     Args:
         game: Rules of the game.
@@ -99,6 +99,26 @@ class SelfPlayer:
             rng=np.random.default_rng(seed),
             num_random_moves=num_random_moves,
         )
+
+    async def run(self, steps: int) -> int:
+        """Play so many moves in every game; return how many positions were pushed.
+
+        Errors are those of `play`.
+        """
+        return self.play(steps)
+
+    def cut(self) -> None:
+        """Do nothing: a position is pushed once its game has ended, when its outcome is known."""
+
+    async def next_version(self) -> None:
+        """Do nothing: each move is searched with the newest version."""
+
+    def take_returns(self) -> list[float]:
+        """Return nothing: a game against oneself has no return."""
+        return []
+
+    def close(self) -> None:
+        """Do nothing: the games hold no processes."""
 
     def play(self, num_moves: int) -> int:
         """Play so many moves in every game; return how many positions of ended ones were pushed.

@@ -10,8 +10,7 @@ from typing import Any
 from bray_algo.league.elo import EloFit, fit_elo
 from bray_algo.league.payoff import PayoffTable
 from bray_core.errors import ConfigError, FormatError, NotFoundError
-from bray_core.files.saved_format import check_format
-from bray_core.trials.experiment import write_atomic
+from bray_core.files.saved_file import check_format, write_atomic
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from bray_core.settings.ranges import (
     PositiveInt,
     check_fields,
 )
-from bray_model.distributed.relay_tree import WIDTH
+from bray_model.distributed.relays import WIDTH
 
 MAX_CONNECTIONS = 1024
 """Number of players of other machines that a process of the buffer lets connect."""

@@ -20,12 +20,11 @@ import torch
 
 from bray.goal import Goal
 from bray.planning.capacity import UnitCosts
-from bray.registry import load
 from bray.run import Run
-from bray.templates.template import Template, Wire
+from bray.templates.template import Template
 from bray_buffer import BufferConfig
-from bray_buffer.shared.socket_carrier import Sender
-from bray_buffer.shared.worker import BufferWorker
+from bray_buffer.shared.buffer_worker import BufferWorker
+from bray_buffer.shared.socket_carrier import SegmentSender
 from bray_core import metrics
 from bray_core import runtime as core_runtime
 from bray_core.errors import ConfigError
@@ -79,7 +78,7 @@ def measure(template: Template, seconds: float = 10.0) -> MeasuredCosts:
     """
     if not seconds > 0:
         raise ConfigError(f"seconds: expected more than 0, got {seconds}")
-    if not hasattr(template.settings, "device"):
+    if not hasattr(template.parts.trainer, "device"):
         return _measured(template, seconds)
     found = _measured(_on(template, "cpu"), seconds)  # players have no GPU
     if torch.cuda.is_available():
@@ -89,17 +88,26 @@ def measure(template: Template, seconds: float = 10.0) -> MeasuredCosts:
 
 
 def _on(template: Template, device: str) -> Template:
-    return replace(template, settings=replace(template.settings, device=device))
+    parts = template.parts
+    return replace(template, parts=replace(parts, trainer=replace(parts.trainer, device=device)))
 
 
 def _measured(template: Template, seconds: float) -> MeasuredCosts:
-    segments = getattr(template.settings, "num_envs", 1)  # those of all end together
+    segments = getattr(template.parts.source, "num_envs", 1)  # those of all end together
     with tempfile.TemporaryDirectory() as folder, _one_core():
         run = _ObservedRun(core_runtime.init(folder, "plan"), seconds, segments)
         with run:
-            _train(run, replace(template, wire=Wire()))
+            _train(run, _in_process(template))
             costs = run.costs()
         return MeasuredCosts(costs=costs, frames=run.frames, seconds=run.seconds)
+
+
+def _in_process(template: Template) -> Template:
+    """Return a template whose simulators are stepped in this process."""
+    parts = template.parts
+    if not getattr(parts.source, "num_processes", 0):
+        return template
+    return replace(template, parts=replace(parts, source=replace(parts.source, num_processes=0)))
 
 
 def _train(run: _ObservedRun, template: Template) -> None:
@@ -108,12 +116,10 @@ def _train(run: _ObservedRun, template: Template) -> None:
     run.listen(run.look)
     try:
         with redirect_stdout(StringIO()):
-            load(template.recipe).train(
-                run, template.environment, template.settings, goal=never, seed=template.seed
-            )
+            template.make().train(run, goal=never, seed=template.seed)
     except _EnoughError:
         return
-    raise ConfigError(f"recipe: {template.recipe} ends by itself: it cannot be measured")
+    raise ConfigError(f"algorithm: {template.algorithm} ends by itself: it cannot be measured")
 
 
 @contextmanager
@@ -333,7 +339,7 @@ def receiving_us(layout: Layout, config: Any, segments: int) -> float:
     pushes = max(4, min(_MAX_PUSHES, _RECEIVED_BYTES // rows.nbytes))
     worker = BufferWorker(layout, config, _TOKEN, 0, "127.0.0.1")
     try:
-        sender = Sender(worker.listen(), _TOKEN)
+        sender = SegmentSender(worker.listen(), _TOKEN)
         _send(sender, rows, 2)  # the memory is touched for the first time
         before = time.process_time() - time.thread_time()
         _send(sender, rows, pushes)
@@ -344,7 +350,7 @@ def receiving_us(layout: Layout, config: Any, segments: int) -> float:
     return 1e6 * spent_s / (pushes * segments)
 
 
-def _send(sender: Sender, rows: Block, pushes: int) -> None:
+def _send(sender: SegmentSender, rows: Block, pushes: int) -> None:
     for _ in range(pushes):
         sender.send(rows, None)
         sender.settle(0)
