@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parent.parent
 LOADED = re.compile(
     r"""<(?:script|img|iframe|source|video)\b[^>]*\bsrc=["'](?P<src>[^"']+)|"""
