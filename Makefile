@@ -1,4 +1,4 @@
-.PHONY: help test long lint types contracts slow coverage isa pin build docs check
+.PHONY: help test long lint types contracts slow coverage isa pin release build docs check api
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -43,8 +43,14 @@ check: lint types contracts test long  ## all that CI checks but `isa`
 pin:  ## write the versions of this environment into pyproject.toml as constraints
 	uv run python scripts/pin.py
 
+release:  ## version, pins, changelogs, commit and tag: VERSION=0.2.0; DRY_RUN=--dry-run only says what
+	uv run python scripts/release.py $(VERSION) $(DRY_RUN)
+
 build:  ## eight wheels into dist/
 	uv build --all-packages --no-sources
 
 docs:  ## the site into site/, warnings are errors
 	uv run zensical build --strict --clean
+
+api:  ## renew tests/api, the snapshot of the public interface
+	uv run python scripts/api_snapshot.py write

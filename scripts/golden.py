@@ -23,7 +23,7 @@ from safetensors.numpy import load_file
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_FRAMES = 160
-VERB = "recipe"
+VERB = "train"
 
 
 def trials() -> ModuleType:
@@ -41,7 +41,7 @@ def digests(folder: Path, name: str, algorithm: str, task: str, settings: str) -
     """Train for a moment; return a digest of each version's weights, by model and version."""
     command = [
         str(Path(sys.executable).with_name("bray")), VERB, algorithm, task, *settings.split(),
-        "--goal=1e6", "--evaluate-at=1e6", f"--max-frames={MAX_FRAMES}", "--episodes=2",
+        "--goal=1e6", "--evaluate-at=1e6", f"--frames={MAX_FRAMES}", "--episodes=2",
         "--trial", name, "--seed=1",
     ]  # fmt: skip
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

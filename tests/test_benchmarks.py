@@ -1,4 +1,4 @@
-"""Every benchmark stands in the table of `benchmarks/README.md`, and starts."""
+"""Every benchmark stands in the table of `benchmarks/peers/README.md`, and starts."""
 
 from __future__ import annotations
 

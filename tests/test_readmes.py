@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("packages/*/README.md")])
+DOCUMENTS = sorted(
+    [ROOT / "README.md", *ROOT.glob("packages/*/README.md"), *ROOT.glob("docs/manual/*.md")]
+)
 FENCE = re.compile(
     r"(?:<!-- no-test: (?P<reason>[^\n]+?) -->\s*)?"
     r"^(?P<indent> *)```python\n(?P<code>.*?)^(?P=indent)```$",

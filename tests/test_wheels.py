@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
 
 pytestmark = [
     pytest.mark.long,
@@ -107,6 +108,19 @@ def test_eight_wheels_are_complete(wheels: dict[str, Path]) -> None:
         assert headers["Summary"]
         assert f"# {name}" in headers.get_payload()
         assert not any("tests" in Path(file).parts for file in files), name
+
+
+def test_a_wheel_wants_its_siblings_at_its_own_version(wheels: dict[str, Path]) -> None:
+    pinned = 0
+    for name, wheel in wheels.items():
+        with zipfile.ZipFile(wheel) as archive:
+            (metadata,) = (f for f in archive.namelist() if f.endswith(".dist-info/METADATA"))
+            headers = HeaderParser().parsestr(archive.read(metadata).decode())
+        for need in map(Requirement, headers.get_all("Requires-Dist", [])):
+            if need.name in NAMES:
+                assert str(need.specifier) == f"=={headers['Version']}", (name, str(need))
+                pinned += 1
+    assert pinned > 20
 
 
 DECLARED = r"""

@@ -52,7 +52,7 @@ def policy() -> Any:
 
 def serve(stage: str) -> None:
     """Host one stage until SIGTERM; prints the port."""
-    from bray_actor import Actor, Agent, AgentActor, State
+    from bray_actor import Actor, Agent, AgentActor, TickState
     from bray_core import codec
     from bray_server import Limits
     from bray_server import serve as host
@@ -69,17 +69,17 @@ def serve(stage: str) -> None:
             return codec.encode({"policy": 1, "critic": 0.5})
 
     class Constant(Agent):
-        async def on_tick(self, state: State) -> Any:
+        async def on_tick(self, state: TickState) -> Any:
             return 1
 
     class Policy(Agent):
-        async def on_tick(self, state: State) -> Any:
+        async def on_tick(self, state: TickState) -> Any:
             answer = await model.infer(state.observation["observation"])
             state.set("value", float(answer.outputs["value"]))
             return int(answer.outputs["logits"].argmax())
 
     class Critic(Agent):
-        async def on_tick(self, state: State) -> Any:
+        async def on_tick(self, state: TickState) -> Any:
             return 0.5 if await state.wait("policy") else -0.5
 
     model = policy() if stage == "model" else None

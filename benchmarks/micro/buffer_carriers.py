@@ -29,7 +29,8 @@ from bray_buffer import BufferConfig
 from bray_buffer.remote import RemoteBuffer
 from bray_core import nested
 from bray_core.layout import Layout, Packed
-from bray_core.remote.pool import WorkerPool, init_ray, shutdown_ray
+from bray_core.remote.cluster import init_ray, shutdown_ray
+from bray_core.remote.pool import WorkerPool
 
 PRODUCERS = 2
 FRAME = 84 * 84 * 4
@@ -70,10 +71,10 @@ class Producer:
         if path != "shared":
             buffer._pool.near = lambda: []  # type: ignore[method-assign]
         if path == "ray":
-            from bray_buffer.shared.link import CallLink
+            from bray_buffer.remote.connections import RayCallConnection
 
-            buffer._links[0] = CallLink(buffer._pool, 0, buffer.layout)
-        buffer._link(0)
+            buffer._connections.opened[0] = RayCallConnection(buffer._pool, 0, buffer.layout)
+        buffer._connections.get(0)
         self._buffer = buffer
 
     def push(self, seconds: float) -> int:

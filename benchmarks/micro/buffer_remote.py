@@ -31,7 +31,7 @@ from bray_buffer import ReplayConfig
 from bray_buffer.remote import RemoteBuffer
 from bray_core import nested
 from bray_core.layout import Layout, Packed
-from bray_core.remote.pool import init_ray, shutdown_ray
+from bray_core.remote.cluster import init_ray, shutdown_ray
 
 CAPACITY = 100_000
 BATCH = 256

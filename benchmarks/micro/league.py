@@ -29,9 +29,9 @@ from benchmarks.harness import Report, argument, main
 
 import bray
 from bray.algorithms.selfplay import Config, SelfPlayRun
-from bray.games.learner import network
+from bray.games.recording_player import network
 from bray.games.tic_tac_toe_report import TIC_TAC_TOE
-from bray.games.tournament import complete
+from bray.games.tournament import play_tournament
 from bray.games.version_pool import VersionPool
 from bray.training.lockstep import training
 from bray_model import ModelConfig
@@ -64,15 +64,9 @@ def open_pool(run: bray.Run, options: Namespace) -> tuple[Any, VersionPool]:
     """Open the trial's model, on shared workers where the run is on Ray, and its pool."""
     example = np.zeros((1, TIC_TAC_TOE.observation_size), np.float32)
     module, config = network(TIC_TAC_TOE, Config().hidden, 1), ModelConfig(max_batch_size=ROWS)
-    if run.is_local:
-        model = run.model("policy", module, example, config)
-    else:
-        from bray_model.remote import RemoteModel
-
-        folder = run.experiment.models / "policy"
-        model = RemoteModel("policy", module, example, config=config, directory=folder,
-                            placement="workers", num_workers=options.workers)  # fmt: skip
-        run.keep(model)
+    model = run.model(
+        "policy", module, example, config, placement="workers", num_workers=options.workers
+    )
     return model, VersionPool(model, run.experiment.path / "league.json")
 
 
@@ -96,7 +90,7 @@ def play_all(project: Path, options: Namespace) -> np.ndarray[Any, Any]:
         warm = timed(lambda: [pool[name].version for name in names])[1]
         print(f"find {len(names)} clones: {warm * 1e3:.0f} ms")
         matches, seconds = timed(
-            lambda: asyncio.run(complete(pool, TIC_TAC_TOE, options.games, seed=1))
+            lambda: asyncio.run(play_tournament(pool, TIC_TAC_TOE, options.games, seed=1))
         )
         print(f"{len(names)} versions, {matches:,} matches in {seconds:.1f} s: "
               f"{matches / seconds:,.0f} matches/s")  # fmt: skip

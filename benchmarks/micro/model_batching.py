@@ -23,7 +23,7 @@ from benchmarks.harness import Report, main
 from benchmarks.micro.networks import exported
 
 from bray_model import Model, ModelConfig
-from bray_model.definition import open_definition
+from bray_model.engines.definition import open_definition
 
 CALLERS = 256
 FULL = 128

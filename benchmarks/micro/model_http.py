@@ -8,7 +8,7 @@ one process that computes, with one thread; mosec has its server in Rust beside 
 Serve their web processes. `bray serve --workers 2` has as many processes as mosec. One server runs
 at a time, because they would take each other's cores; medians of the rounds. All get rows as raw
 bytes, but LitServe, which takes JSON (base64). Ray Serve runs only where loopback is the only
-interface, for the reason that benchmarks/server.py gives.
+interface, for the reason that benchmarks/micro/server.py gives.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ import torch
 from benchmarks.harness import Report, in_turns, itself, main
 
 from bray_model.distributed.shared_weights import WeightsReader, WeightsWriter
-from bray_model.versions.stamp import Stamp
+from bray_model.versions.weights import WeightsStamp
 
 READERS = 4
 SIZES_MB = (7, 100)
@@ -70,7 +70,7 @@ class Bray:
     def publish(self, block: np.ndarray) -> None:
         """Return when all have it."""
         self.version += 1
-        self.writer.publish(Stamp.of(self.version), block)
+        self.writer.publish(WeightsStamp.of(self.version), block)
         self._await()
 
     def close(self) -> None:

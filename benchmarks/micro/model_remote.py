@@ -25,7 +25,8 @@ import uvloop
 from benchmarks.harness import Report, argument, main
 from benchmarks.micro import model_load
 
-from bray_core.remote.pool import WorkerPool, init_ray, shutdown_ray
+from bray_core.remote.cluster import init_ray, shutdown_ray
+from bray_core.remote.pool import WorkerPool
 from bray_model.remote import RemoteModel
 
 PROCESSES = 2

@@ -248,7 +248,7 @@ def ways(name: str) -> tuple[Callable[[int], None], Callable[[int], None]]:
     """Return the recipe's trainer and the plain loop of an algorithm."""
     if name == "dqn":
         there = spaces(is_discrete=True)
-        module = dqn.policy(there, dqn.Config(hidden=HIDDEN), 0)
+        module = dqn.policy(there, dqn.DQN.of("CartPole-v1", hidden=HIDDEN).parts, 0)
         return trained(dqn, dqn.DQNTrainer, module, there), plain_dqn()
     recipe, trainer = (sac, sac.SACTrainer) if name == "sac" else (td3, td3.TD3Trainer)
     there = spaces(is_discrete=False)

@@ -33,7 +33,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bray_core import nested
 from bray_core.layout import Layout, Packed
-from bray_trainer import Trainer, TrainerConfig, ranks
+from bray_trainer import Trainer, TrainerConfig
+from bray_trainer.distributed import ranks
 
 LAYOUT = Layout(nested.spec({"x": np.zeros((84, 84, 4), np.uint8), "y": np.int64(0)}))
 SIZE = 2

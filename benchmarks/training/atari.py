@@ -7,7 +7,7 @@ A frame is one decision: four frames of the game. `sampling`: acting with the Na
 segments, nothing learns. Its ceiling is the same vector environment under random actions. What the
 unit costs allow is cores / (environment + inference), and of whole training cores / (environment +
 inference + epochs × training), each measured alone on one core; rounds alternate, medians of all.
-`benchmarks/atari_peers.py` has the peers.
+`benchmarks/training/atari_peers.py` has the peers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ import bray
 from bray import registry as recipe_command
 from bray.algorithms import appo
 from bray.goal import Goal
-from bray.machine import num_cores
 from bray.policies.networks import make_policy
 from bray.sources.environments import Spaces, make_environments
 from bray.training.compute import chosen
@@ -49,6 +48,7 @@ from bray_actor.spaces import resolve
 from bray_buffer import Buffer, BufferConfig
 from bray_core.config import to_mapping, with_overrides
 from bray_core.layout import Packed
+from bray_core.process.machine import num_cores
 from bray_model import Model
 
 CORES = num_cores()

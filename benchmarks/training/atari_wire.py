@@ -38,14 +38,14 @@ from benchmarks.harness import Report, argument, compiled_load, main
 
 from bray_actor import (
     Actor,
+    AlternatingRunners,
     GamecoreFleet,
-    Interleaved,
     PolicyActor,
     PolicyConfig,
     Runner,
     segment_spec,
 )
-from bray_actor.atari import AtariSignal, make_atari
+from bray_actor.atari import AtariRewardTransform, make_atari
 from bray_core import codec
 from bray_core.layout import Layout
 from bray_core.nested import ArraySpec
@@ -158,7 +158,9 @@ class Bench:
 
     def _runner(self, num_envs: int, seed: int) -> Runner:
         games = make_atari(self.options.env, num_envs, num_threads=self.options.threads)
-        return Runner(games, self.model, self.buffer, seed=seed, signal=AtariSignal())
+        return Runner(
+            games, self.model, self.buffer, seed=seed, reward_transform=AtariRewardTransform()
+        )
 
     def runner(self) -> float:
         """Return the frames/s of a Runner."""
@@ -167,9 +169,9 @@ class Bench:
     def halves(self) -> float:
         """Return the frames/s of two halves that take turns."""
         half = self.options.gamecores // 2
-        return self._frames_per_s(Interleaved([self._runner(half, seed) for seed in (0, 1)]))
+        return self._frames_per_s(AlternatingRunners([self._runner(half, seed) for seed in (0, 1)]))
 
-    def _frames_per_s(self, runner: Runner | Interleaved) -> float:
+    def _frames_per_s(self, runner: Runner | AlternatingRunners) -> float:
         async def play() -> float:
             await runner.run(20)
             frames, began = 0, time.perf_counter()

@@ -33,7 +33,7 @@ from pathlib import Path
 from benchmarks.harness import Report, argument, main
 
 import bray
-from bray.planning.capacity import Costs, Machines, capacity
+from bray.planning.capacity import Machines, UnitCosts, capacity
 from bray_core import metrics
 from bray_core.metrics.json_lines import curve
 from bray_core.remote.pool import WorkerPool
@@ -51,17 +51,17 @@ def command(cores: int, *arguments: str) -> list[str]:
     return ["taskset", "-c", ",".join(map(str, chosen)), *BRAY, *arguments]
 
 
-def costs_of(template: str, overrides: Sequence[str], seconds: float) -> Costs:
+def costs_of(template: str, overrides: Sequence[str], seconds: float) -> UnitCosts:
     """Return the unit costs, measured in a process of its own."""
     arguments = ["plan", template, *overrides, "--seconds", str(seconds), "--json"]
     done = subprocess.run(command(1, *arguments), check=True, capture_output=True, text=True)
-    return Costs(**json.loads(done.stdout)["costs"])
+    return UnitCosts(**json.loads(done.stdout)["costs"])
 
 
-def mean_of(first: Costs, second: Costs) -> Costs:
+def mean_of(first: UnitCosts, second: UnitCosts) -> UnitCosts:
     """Return the means of two measurements."""
-    pairs = {f.name: (getattr(first, f.name), getattr(second, f.name)) for f in fields(Costs)}
-    return Costs(**{
+    pairs = {f.name: (getattr(first, f.name), getattr(second, f.name)) for f in fields(UnitCosts)}
+    return UnitCosts(**{
         name: pair[0] if pair[0] is None or isinstance(pair[0], bool) else statistics.mean(pair)
         for name, pair in pairs.items()
     })  # fmt: skip
@@ -109,7 +109,7 @@ def compare(template: str, overrides: Sequence[str], sizes: Sequence[int], secon
     for cores in sizes:
         found[cores] = reached(template, overrides, cores, seconds)
     costs = mean_of(first, costs_of(template, overrides, seconds))
-    print(json.dumps({"costs": {f.name: getattr(costs, f.name) for f in fields(Costs)}}))
+    print(json.dumps({"costs": {f.name: getattr(costs, f.name) for f in fields(UnitCosts)}}))
     for cores, measured in found.items():
         prediction = capacity(costs, Machines(cores=cores))
         line = {

@@ -18,7 +18,7 @@ from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining
 
 from bray.goal import Goal
 from bray.tune import trainable
-from bray_core.remote.pool import init_ray, shutdown_ray
+from bray_core.remote.cluster import init_ray, shutdown_ray
 
 _SPACE = {
     "learning_rate": tune.loguniform(1e-5, 1e-2),

@@ -1,4 +1,4 @@
-"""Makes a trial of each recipe with the code at hand: `python tests/old_trials/make.py FOLDER`.
+"""Makes a trial of each algorithm with the code at hand: `python tests/old_trials/make.py FOLDER`.
 
 `tests/test_old_trials.py` resumes what was kept of earlier code. A format that changes gets a
 folder of its own here, made by the last code of the format before it.
@@ -19,12 +19,8 @@ import numpy as np
 
 from bray.cli.launch import Launch
 from bray.cli.train import run_template
-from bray.goal import Goal
-from bray.registry import load
-from bray.retention import Keep
 from bray.sources import demonstrations
-from bray.templates.template import Template
-from bray_core.config import with_overrides
+from bray.templates.loading import compose
 from bray_core.protocols import Answer
 
 ON_POLICY = "num_envs=2 hidden=[4] segment_length=8"
@@ -65,7 +61,7 @@ TRIALS = {
     "selfplay": ("selfplay", "tic-tac-toe", SELFPLAY),
     "td3": ("td3", "Pendulum-v1", OFF_POLICY),
 }
-"""Recipe, task and settings: as small as they go."""
+"""Algorithm, task and settings: as small as they go."""
 DEMONSTRATIONS = "demonstrations"
 MAX_FRAMES = 64
 _KEPT = ("buffers/**/*", "checkpoints/*", "models/**/versions/*", "launches/*/*.jsonl", "*.json")
@@ -89,23 +85,18 @@ def make(name: str, *, trial: str | None = None, seed: int = 1, times: int = 1) 
         name: Row of `TRIALS`.
         trial: Name of the trial; without, that of the row.
         seed: Seed of the run.
-        times: Launches of this trial so far, this one included: recipes that count their steps
-            over all launches get so many times as many.
+        times: Launches of this trial so far, this one included: budgets count all of them.
     """
-    recipe, task, settings = TRIALS[name]
-    goal = Goal(episode_return=1e6, evaluate_at=1e6, max_frames=MAX_FRAMES, evaluation_episodes=2)
-    config = with_overrides(load(recipe).Config(), settings.split())
+    algorithm, task, settings = TRIALS[name]
+    written = [*settings.split(), "goal.episode_return=1e6", "goal.evaluate_at=1e6"]
+    written += ["goal.evaluation_episodes=2", "keep.checkpoints=1", "keep.versions=2"]
+    written += [f"goal.max_frames={times * MAX_FRAMES}", f"seed={seed}"]
+    template = compose(algorithm, task, written)
+    config = template.parts.trainer
     for counted in ("max_steps", "rounds"):
         if hasattr(config, counted):
             config = replace(config, **{counted: times * getattr(config, counted)})
-    template = Template(
-        recipe=recipe,
-        environment=task,
-        settings=config,
-        seed=seed,
-        goal=goal,
-        keep=Keep(checkpoints=1, versions=2),
-    )
+    template = replace(template, parts=replace(template.parts, trainer=config))
     run_template(template, Launch(project=Path(), trial=trial or name))
 
 

@@ -172,7 +172,7 @@ def test_torch_on_the_gpu_answers_as_on_the_cpu(policy, observations, tmp_path):
         Model(policy, observations(1)) as wanted,
         Model(policy, observations(1), config=CUDA) as model,
     ):
-        assert next(model._worker.definition.engine.module.parameters()).is_cuda
+        assert next(model._runtime.definition.engine.module.parameters()).is_cuda
         check_like(model, wanted, observations)
         model.export(tmp_path / "export")
 

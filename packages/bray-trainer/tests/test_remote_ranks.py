@@ -17,7 +17,8 @@ from torch import nn
 from bray_core import metrics, nested
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout, Packed
-from bray_trainer import Trainer, TrainerConfig, ranks
+from bray_trainer import Trainer, TrainerConfig
+from bray_trainer.distributed import ranks
 
 pytestmark = pytest.mark.ray
 

@@ -18,9 +18,13 @@ from bray_core.layout import Layout, Packed
 from bray_core.nested import ArraySpec
 
 SPACES = Spaces.of("Pendulum-v1")
-SMALL = sac.Config(
-    hidden=(16,), num_envs=2, steps_per_collect=8, replays_per_collect=4, warmup_frames=32
-)
+SMALL = {
+    "hidden": (16,),
+    "num_envs": 2,
+    "steps_per_collect": 8,
+    "replays_per_collect": 4,
+    "warmup_frames": 32,
+}
 
 
 class Replay:
@@ -31,7 +35,7 @@ class Replay:
 
 
 def trainer(**settings: Any) -> sac.SACTrainer:
-    config = sac.Config(hidden=(16,), **settings)
+    config = dict(hidden=(16,), **settings)
     made = sac.SACTrainer(SPACES, config, 0, Nowhere(), Replay())  # type: ignore[arg-type]
     for parameter in made.target.parameters():  # so that it differs from the critics
         parameter.data.add_(0.05)
@@ -121,6 +125,6 @@ def test_the_policy_says_how_it_is_squashed() -> None:
 @pytest.mark.slow
 def test_the_pendulum_is_swung_up(tmp_path: Path) -> None:
     goal = Goal(episode_return=-200.0, evaluate_at=-600.0, max_frames=30_000)
-    config = sac.Config(hidden=(128, 128), batch_size=128)
+    config = {"hidden": (128, 128), "batch_size": 128}
     with bray.init(tmp_path, "trial") as run:
-        assert sac.train(run, "Pendulum-v1", config, goal=goal, seed=1).reached
+        assert sac.SAC.of("Pendulum-v1", **config).train(run, goal=goal, seed=1).reached

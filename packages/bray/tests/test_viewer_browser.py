@@ -327,7 +327,7 @@ def test_a_token_is_asked_for_in_the_page(browser: Browser, viewed: Path) -> Non
         page = visit.open("trials")
         page.get_by_label("Token").fill("wrong")
         page.get_by_role("button", name="Open").click()
-        expect(page.get_by_text("That is not the token.")).to_be_visible()
+        expect(page.get_by_text("Wrong token.")).to_be_visible()
         visit.picture("login")
         page.get_by_label("Token").fill(TOKEN)
         page.keyboard.press("Enter")

@@ -78,7 +78,7 @@ def test_from_a_template_to_a_file_that_is_valid(
     making.picture("builder-errors-light")
     page.get_by_label("File").fill("walker.yaml")
     page.get_by_role("button", name="Save").click()
-    expect(page.locator("#builder-news")).to_contain_text("mend what is wrong first")
+    expect(page.locator("#builder-news")).to_contain_text("fix the problems first")
     expect(field(page, "model.hidden")).to_be_focused()  # the first by line
     field(page, "model.hidden").fill("32 16")
     field(page, "keep.versions").fill("")
@@ -93,7 +93,7 @@ def test_from_a_template_to_a_file_that_is_valid(
         "model": {"hidden": [32, 16]},
         "source": {"environment": "CartPole-v1"},
         "trainer": {"learning_rate": 3e-4},
-        "goal": {"max_frames": 500_000},
+        "goal": {"episode_return": 475, "evaluate_at": 400, "max_frames": 500_000},
     }
     assert cli.main(["config", "check", str(folder / "walker.yaml")]) == 0
     assert "ppo on CartPole-v1: valid" in capsys.readouterr().out
@@ -106,14 +106,14 @@ def test_another_recipe_has_another_form(making: Visit, folder: Path) -> None:
     field(page, "trainer.gamma").fill("0.9")
     expect(yaml_of(page)).to_have_value(re.compile("gamma: 0.9"))
     field(page, "recipe").select_option("dqn")
-    expect(page.locator("#builder-news")).to_have_text("dqn has no trainer.epochs: left out.")
+    expect(page.locator("#builder-news")).to_have_text("dqn has no trainer.epochs: removed.")
     expect(field(page, "buffer.capacity")).to_be_visible()
     expect(field(page, "trainer.epochs")).to_have_count(0)
     expect(field(page, "trainer.gamma")).to_have_value("0.9")
     field(page, "buffer.prioritized").select_option("true")
     field(page, "buffer.capacity").fill("5000")
     expect(yaml_of(page)).to_have_value(re.compile(r"recipe: dqn\n[^#]*prioritized: true"))
-    page.get_by_role("button", name="buffer.capacity: back to the default").click()
+    page.get_by_role("button", name="buffer.capacity: reset to the default").click()
     expect(yaml_of(page)).not_to_have_value(re.compile("capacity"))
     expect(field(page, "buffer.capacity")).to_be_focused()
     # A few tasks have defaults of their own: the form has them, and typing goes on.
@@ -221,7 +221,7 @@ def test_a_run_is_started_watched_and_stopped(making: Visit, folder: Path) -> No
     page.get_by_role("link", name="Builder").click()
     page.get_by_role("button", name="Stop watched").click()
     expect(run.locator(".state")).to_have_text("ended")
-    expect(run).to_contain_text("stopped: Start goes on with it")
+    expect(run).to_contain_text("stopped: Start resumes it")
     assert select.select([ended], [], [], 30)[0]
     os.close(ended)
     assert trial.state == "interrupted"
