@@ -1,4 +1,7 @@
-"""The eight wheels, each installed with its needs alone, outside the workspace."""
+"""The eight wheels, outside the workspace, each with its needs alone.
+
+One environment has all; what a distribution does not declare to need is hidden in it.
+"""
 
 from __future__ import annotations
 
@@ -120,16 +123,50 @@ def test_a_wheel_wants_its_siblings_at_its_own_version(wheels: dict[str, Path]) 
     assert pinned > 20
 
 
-PUBLIC = """
-import importlib, sys
-package = importlib.import_module(sys.argv[1])
+DECLARED = r"""
+import importlib.metadata, re, sys
+
+def normal(name):
+    return re.sub("[-_.]+", "-", name).lower()
+
+def add_needs(name, extras, found):
+    # What a distribution declares to need, and what that needs.
+    try:
+        lines = importlib.metadata.requires(name) or []
+    except importlib.metadata.PackageNotFoundError:  # needed on another platform
+        return
+    known = (normal(name), extras) in found
+    found.add((normal(name), extras))
+    for line in [] if known else lines:
+        extra = re.search("extra == ['\"]([^'\"]+)", line)
+        if extra is None or extra[1] in extras:
+            needed = re.match(r"([\w.-]+)\s*(?:\[([^]]*)\])?", line)
+            wanted = tuple(part.strip() for part in (needed[2] or "").split(",") if part)
+            add_needs(needed[1], wanted, found)
+
+found = set()
+add_needs(sys.argv[1], (), found)
+declared = {name for name, _ in found}
+owners = importlib.metadata.packages_distributions()
+
+class Undeclared:
+    def find_spec(self, name, path=None, target=None):
+        if name in owners and not declared & {normal(owner) for owner in owners[name]}:
+            raise ModuleNotFoundError(f"{sys.argv[1]} does not declare {name}", name=name)
+
+sys.meta_path.insert(0, Undeclared())
+"""
+"""Hides all of an environment but one distribution (the first argument) and what it declares."""
+
+PUBLIC = f"""{DECLARED}
+import importlib
+package = importlib.import_module(sys.argv[1].replace("-", "_"))
 for name in package.__all__:
     try:
         getattr(package, name)
     except ImportError as error:
         assert error.name == "ray" and name.startswith("Remote"), (name, error)
-import importlib.metadata
-print(*sorted(d.name.lower() for d in importlib.metadata.distributions()))
+print(*sorted(declared))
 """
 
 
@@ -137,11 +174,17 @@ print(*sorted(d.name.lower() for d in importlib.metadata.distributions()))
 def test_public_names_load_with_the_declared_needs_alone(
     name: str, install: Callable[[str], Path], folder: Path
 ) -> None:
-    script = run(install(name) / "python", "-c", PUBLIC, name.replace("-", "_"), cwd=folder)
-    installed = set(script.split())
-    assert name in installed
-    assert not {"ray", "tensorboard"} & installed
-    assert ("torch" in installed) == (name in ("bray", "bray-algo", "bray-trainer"))
+    declared = set(run(install("bray") / "python", "-c", PUBLIC, name, cwd=folder).split())
+    assert name in declared
+    assert not {"ray", "tensorboard"} & declared
+    assert ("torch" in declared) == (name in ("bray", "bray-algo", "bray-trainer"))
+
+
+def test_what_is_not_declared_is_not_there(install: Callable[[str], Path], folder: Path) -> None:
+    script = f"{DECLARED}\nimport torch"
+    command = [install("bray") / "python", "-c", script, "bray-buffer"]
+    done = subprocess.run(command, cwd=folder, env=CLEAN, capture_output=True, text=True)
+    assert "bray-buffer does not declare torch" in done.stderr
 
 
 SERVED = """
@@ -190,12 +233,12 @@ def test_model_serves_without_torch(install: Callable[[str], Path], folder: Path
     np.testing.assert_allclose([float(value) for value in reply[1:]], wanted, rtol=1e-5)
 
 
-PUSHED_AND_POPPED = """
+PUSHED_AND_POPPED = f"""{DECLARED}
 import numpy as np
 from bray_buffer import Buffer, BufferConfig
 from bray_core import nested
 
-segment = {"observation": np.ones((8, 4), np.float32), "length": np.array(8)}
+segment = {{"observation": np.ones((8, 4), np.float32), "length": np.array(8)}}
 buffer = Buffer(nested.spec(segment), BufferConfig(batch_size=2))
 assert buffer.push(segment, segment) == 2
 print(buffer.pop().tree["observation"].sum())
@@ -203,7 +246,8 @@ print(buffer.pop().tree["observation"].sum())
 
 
 def test_buffer_pushes_and_pops_without_torch(install: Callable[[str], Path], folder: Path) -> None:
-    assert run(install("bray-buffer") / "python", "-c", PUSHED_AND_POPPED, cwd=folder) == "64.0\n"
+    command = (install("bray") / "python", "-c", PUSHED_AND_POPPED, "bray-buffer")
+    assert run(*command, cwd=folder) == "64.0\n"
 
 
 def test_algo_has_nothing_of_bray_beside_it(install: Callable[[str], Path], folder: Path) -> None:

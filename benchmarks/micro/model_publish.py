@@ -117,7 +117,7 @@ def benchmark(options: Namespace, report: Report) -> None:
     """Print the table."""
     import ray
 
-    ray.init(include_dashboard=False, log_to_driver=False, object_store_memory=1 << 30)
+    ray.init("local", include_dashboard=False, log_to_driver=False, object_store_memory=1 << 30)
     print(f"ms until {READERS} readers have new weights (medians of {options.rounds} rounds)")
     for size_mb in SIZES_MB:
         parts = 20

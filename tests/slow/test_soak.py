@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 from benchmarks.soak.watched import Machine, Training
-from watched.machine import rss_bytes
+from benchmarks.soak.watched.machine import rss_bytes
 
 MINUTES = float(os.environ.get("BRAY_SOAK_MINUTES", "30"))
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(60 * MINUTES + 400)]
