@@ -1,17 +1,20 @@
-.PHONY: help test lint types contracts slow coverage isa pin release build docs check api
+.PHONY: help test long lint types contracts slow coverage isa pin release build docs check api
 .DEFAULT_GOAL := help
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*##/\t/' | expand -t 12
 
-test:  ## the default suite
+test:  ## before a commit: the README's command, every component once for real, under 6 minutes
 	uv run pytest
 
-slow:  ## learning runs and soak tests, minutes each
+long:  ## what CI runs besides: guide pages, kills and restarts on Ray, fuzzers, a C++ compiler
+	uv run pytest -m "long and not slow and not gpu"
+
+slow:  ## learning runs and soak tests, minutes each: before a release
 	uv run pytest -m slow
 
-coverage:  ## the default suite with a coverage report
-	uv run pytest --cov --cov-report=term-missing:skip-covered
+coverage:  ## all that CI tests, with a coverage report
+	uv run pytest -m "not slow and not gpu" --cov --cov-report=term-missing:skip-covered
 
 # What torch, MKL and oneDNN round with. MKL heeds the second variable on Intel's CPUs alone, so
 # on others its kernels stay the same under avx2.
@@ -35,7 +38,7 @@ types:  ## strict types of all public packages
 contracts:  ## who may import whom
 	uv run lint-imports
 
-check: lint types contracts test  ## all that CI checks
+check: lint types contracts test long  ## all that CI checks but `isa`
 
 pin:  ## write the versions of this environment into pyproject.toml as constraints
 	uv run python scripts/pin.py

@@ -62,7 +62,7 @@ def nothing_left_behind() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def ray_cluster(nothing_left_behind: None) -> Iterator[None]:
     """Ray on this machine, one for the whole session; tests that use it are marked `ray`."""
-    from bray_core.remote.pool import init_ray, shutdown_ray
+    from bray_core.remote.cluster import init_ray, shutdown_ray
 
     init_ray()
     yield

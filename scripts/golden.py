@@ -8,6 +8,7 @@ Digests hold on one machine only: another kind of CPU rounds otherwise. So none 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -22,7 +23,7 @@ from safetensors.numpy import load_file
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_FRAMES = 160
-VERB = "recipe"
+VERB = "train"
 
 
 def trials() -> ModuleType:
@@ -40,7 +41,7 @@ def digests(folder: Path, name: str, algorithm: str, task: str, settings: str) -
     """Train for a moment; return a digest of each version's weights, by model and version."""
     command = [
         str(Path(sys.executable).with_name("bray")), VERB, algorithm, task, *settings.split(),
-        "--goal=1e6", "--evaluate-at=1e6", f"--max-frames={MAX_FRAMES}", "--episodes=2",
+        "--goal=1e6", "--evaluate-at=1e6", f"--frames={MAX_FRAMES}", "--episodes=2",
         "--trial", name, "--seed=1",
     ]  # fmt: skip
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -60,10 +61,8 @@ def main(verb: str, path: Path) -> int:
     table = trials()
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(2) as pool:
         folder = Path(temporary)
-        (folder / table.DEMONSTRATIONS).mkdir()
-        table.demonstrations.record(
-            folder / table.DEMONSTRATIONS, "CartPole-v1", table._Demonstrator(), episodes=2, seed=1
-        )
+        with contextlib.chdir(folder):
+            table.make_demonstrations()
         names = list(table.TRIALS)
         found = dict(
             zip(

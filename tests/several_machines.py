@@ -36,9 +36,13 @@ BRIDGE = "bray-bridge"
 CLONE_NEWNET = 0x40000000
 NUM_WORKERS = 3
 FRAMES = 9_600
-CONFIG = ppo.Config(
-    num_workers=NUM_WORKERS, num_envs=4, steps_per_replay=480, epochs=2, hidden=(16,)
-)
+CONFIG = {
+    "num_workers": NUM_WORKERS,
+    "num_envs": 4,
+    "steps_per_replay": 480,
+    "epochs": 2,
+    "hidden": (16,),
+}
 QUICK = {
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 500,
@@ -153,7 +157,7 @@ class Watcher:
 
 
 def main():
-    orphans.adopt()  # of raylets that are killed
+    orphans.adopt_orphans()  # of raylets that are killed
     hosts = HOSTS[sys.argv[1]]
     with bridged(hosts) if sys.argv[1] == "namespaces" else contextlib.nullcontext({}) as names:
         spread(hosts, names)
@@ -170,14 +174,14 @@ def spread(hosts, names):
     project = tempfile.mkdtemp()
     os.chdir(project)
     with bray.init("trials", "cartpole", "ray", cluster.address, config={"seed": 1}) as run:
-        server = run.keep(RemoteServer("echo", Echo, num_workers=2))
+        server = run.close_with(RemoteServer("echo", Echo, num_workers=2))
         with Client(server.addresses[0]) as client:
             assert client.call(b"hello") == b"hello"
         assert set(homes("echo")) == {cluster.head_node.node_id}, "they share a port of one host"
         watcher = Watcher(run, cluster, others[0])
         run.listen(watcher)
         goal = Goal(episode_return=1e9, evaluate_at=1e9, max_frames=FRAMES)
-        outcome = ppo.train(run, "CartPole-v1", CONFIG, goal=goal)
+        outcome = ppo.PPO.of("CartPole-v1", **CONFIG).train(run, goal=goal)
         assert outcome.frames >= FRAMES
         players = Counter(homes("rollouts"))
         assert others[0].node_id not in players, players
@@ -193,7 +197,7 @@ def spread(hosts, names):
     assert "rollouts: worker" in log
     print(log, file=sys.stderr)
     cluster.shutdown()
-    orphans.end(lambda command: command.startswith("ray::"))
+    orphans.end_children(lambda command: command.startswith("ray::"))
     print("done: closed", flush=True)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bray_actor import Agent, AgentActor, State
+from bray_actor import Agent, AgentActor, TickState
 from bray_algo import PolicyValueMLP
 from bray_core import codec
 from bray_model import Model, ModelConfig
@@ -34,12 +34,12 @@ class Counting(torch.nn.Module):
 @pytest.mark.parametrize("inline", [False, True])
 def test_ticks_of_many_sessions_are_few_forwards(inline: bool) -> None:
     class Policy(Agent):
-        async def on_tick(self, state: State) -> Any:
+        async def on_tick(self, state: TickState) -> Any:
             answer = await model.infer(state.observation)
             return int(answer.outputs["logits"].argmax())
 
     class Follower(Agent):
-        async def on_tick(self, state: State) -> Any:
+        async def on_tick(self, state: TickState) -> Any:
             return await state.wait("policy")
 
     config = ModelConfig(max_batch_size=SESSIONS, inline_below_us=10**9 if inline else 0)

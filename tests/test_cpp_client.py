@@ -45,7 +45,10 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
 }
 """Sources and flags of each; the longest first."""
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+pytestmark = [
+    pytest.mark.long,  # the compiler takes a minute
+    pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed"),
+]
 
 Programs = Callable[[str], Path]
 Address = tuple[str, int]

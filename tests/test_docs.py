@@ -1,12 +1,13 @@
 """Every page of the site is followed as a reader would: its blocks, in order, in an empty folder.
 
 - A block with a title is a file of that name, whatever its language.
-- `sh` runs, all of a page in one shell; `python` without a title is a program that runs.
+- `sh` runs, all of a page in one shell; `python` without a title is a program that runs, in one
+  interpreter with the programs right after it.
 - After `<!-- test: until "TEXT" -->`, `sh` is another terminal: it runs on beside the rest, which
   goes on once its output has TEXT. It is ended (SIGTERM, to its process group) with the
   page, the last one first.
 - `text` is what a program printed. Any other block needs a title, or `<!-- no-test: reason -->`.
-- `<!-- test: slow -->` and `<!-- test: ray -->` anywhere on a page mark it so.
+- `<!-- test: slow -->` and `<!-- test: ray -->` anywhere on a page mark it so. A guide is `long`.
 """
 
 from __future__ import annotations
@@ -67,21 +68,33 @@ def pages() -> list[Any]:
             marks = [
                 getattr(pytest.mark, m) for m in re.findall(r"<!-- test: (slow|ray) -->", text)
             ]
+            if page.parent != DOCS:
+                marks.append(pytest.mark.long)
             cases.append(pytest.param(page, id=str(page.relative_to(DOCS)), marks=marks))
     return cases
 
 
-def script(page: str) -> str:
+def script(page: Path) -> str:
     """Return the shell script that does what a reader of the page does."""
-    parts = [PROLOGUE]
-    for number, block in enumerate(BLOCK.finditer(page)):
+    parts, text = [PROLOGUE], page.read_text()
+    programs: list[str] = []  # lines of those that follow each other
+
+    def run_programs() -> None:
+        if programs:
+            command = ["python", str(ROOT / "tests" / "run_blocks.py"), str(page), *programs]
+            parts.append(shlex.join(command) + "\n")
+            programs.clear()
+
+    for number, block in enumerate(BLOCK.finditer(text)):
         code, title = textwrap.dedent(block["code"]), TITLE.search(block["attributes"])
         if block["reason"] or block["language"] == "text":
             continue
+        if block["language"] == "python" and not title:
+            programs.append(str(text.count("\n", 0, block.start("indent")) + 1))
+            continue
+        run_programs()
         if title:
             parts.append(written(title[1], code))
-        elif block["language"] == "python":
-            parts.append(written(f"block-{number}.py", code) + f"python block-{number}.py\n")
         elif block["language"] == "sh" and block["until"]:
             log = f"terminal-{number}.log"
             parts.append(TERMINAL.format(code=code, log=log, until=shlex.quote(block["until"])))
@@ -89,6 +102,7 @@ def script(page: str) -> str:
             parts.append(code)
         else:
             raise AssertionError(f"nobody runs this block:\n{block[0]}")
+    run_programs()
     return "".join(parts)
 
 
@@ -102,7 +116,7 @@ def written(name: str, code: str) -> str:
 def test_page_works(page: Path, tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     shell = subprocess.Popen(
-        ["bash", "-c", script(page.read_text())],
+        ["bash", "-c", script(page)],
         cwd=tmp_path,
         env=os.environ | {"PATH": path, "BRAY_CHECKOUT": str(ROOT)},
         stdout=subprocess.PIPE,

@@ -63,6 +63,7 @@ def test_local_run_reaches_its_goal_and_says_what_comes_next(trained: Path) -> N
     assert float(str(result(trained)["evaluation_return"])) >= 20
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_returns(trained: Path, tmp_path: Path) -> None:
     train(tmp_path)
     again, first = result(tmp_path), result(trained)
@@ -110,6 +111,7 @@ def test_a_line_of_metrics_has_every_axis_and_every_process(trained: Path) -> No
     }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.ray
 @pytest.mark.timeout(300)
 def test_ray_run_reaches_its_goal(tmp_path: Path) -> None:

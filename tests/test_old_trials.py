@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 
+from bray.best import BestVersion
 from bray.cli.launch import Launch
 from bray.cli.train import run_template
 from bray.registry import names
-from bray.retention import Best
 from bray.templates import template
 from bray_core.errors import FormatError
 from bray_core.trials.trial import Trial
@@ -134,7 +134,7 @@ def test_what_newer_code_wrote_is_refused_and_stays(
 
 def test_a_best_version_that_newer_code_wrote_is_refused(tmp_path: Path) -> None:
     trial = unpacked(of("ppo"), tmp_path)
-    assert Best.read(trial) is not None
+    assert BestVersion.read(trial) is not None
     raise_format(trial / "best.json")
     with pytest.raises(FormatError, match=rf"best\.json: has format {NEWER}"):
-        Best.read(trial)
+        BestVersion.read(trial)

@@ -77,6 +77,7 @@ def test_a_new_project_is_complete(walker: Path) -> None:
     assert header == "# yaml-language-server: $schema=bray.schema.json"
 
 
+@pytest.mark.long
 def test_its_own_tests_pass(walker: Path) -> None:
     said = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], walker)
     assert "2 passed" in said

@@ -16,7 +16,7 @@ from torch import nn
 from bray_core import nested
 from bray_core.layout import Layout
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 LAYOUT = Layout(nested.spec({"x": np.zeros((8, 3), np.float32)}))
 

@@ -8,9 +8,7 @@ import pkgutil
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,17 +23,14 @@ FENCE = re.compile(
 )
 
 
-def fences() -> list[Any]:
-    """Every ```python block; `<!-- no-test: reason -->` before one skips it."""
-    cases = []
-    for document in DOCUMENTS:
-        for index, found in enumerate(FENCE.finditer(document.read_text())):
-            reason = found["reason"]
-            marks = [pytest.mark.skip(reason=reason)] if reason else []
-            name = f"{document.relative_to(ROOT)}-{index}"
-            code = textwrap.dedent(found["code"])
-            cases.append(pytest.param(code, id=name, marks=marks))
-    return cases
+def fences(document: Path) -> list[int]:
+    """Return the lines of its ```python fences; `<!-- no-test: reason -->` before one skips it."""
+    text = document.read_text()
+    return [
+        text.count("\n", 0, found.start("indent")) + 1
+        for found in FENCE.finditer(text)
+        if not found["reason"]
+    ]
 
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -43,15 +38,15 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 def run(script: list[str], cwd: Path) -> None:
     done = subprocess.run(
-        [sys.executable, *script], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *script], cwd=cwd, capture_output=True, text=True, timeout=110, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("code", fences())
-def test_fence_runs(code: str, tmp_path: Path) -> None:
-    (tmp_path / "example.py").write_text(code)
-    run(["example.py"], tmp_path)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: str(d.relative_to(ROOT)))
+def test_fences_run(document: Path, tmp_path: Path) -> None:
+    if lines := fences(document):
+        run([str(ROOT / "tests" / "run_blocks.py"), str(document), *map(str, lines)], tmp_path)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.name)

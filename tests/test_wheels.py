@@ -20,7 +20,10 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
-pytestmark = pytest.mark.timeout(300)  # a cold cache downloads what is installed
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(300),  # a cold cache downloads what is installed
+]
 
 ROOT = Path(__file__).parent.parent
 NAMES = sorted(file.parent.name for file in ROOT.glob("packages/*/pyproject.toml"))

@@ -1,6 +1,6 @@
 """Stable-Baselines3's PPO on CartPole-v1 until 475, with RL Zoo's tuned settings. One JSON line.
 
-The stop rule is that of `benchmarks/cartpole.py`; run it through that script.
+The stop rule is that of `benchmarks/training/cartpole.py`; run it through that script.
 """
 
 from __future__ import annotations

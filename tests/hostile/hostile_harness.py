@@ -62,7 +62,8 @@ class Cost:
     added_bytes: int
     """Peak of resident memory above that before the attack."""
     kept_bytes: int
-    """Resident memory above that before, some seconds after the attack: memory is given back."""
+    """Resident memory above that before, once it is within its bound or some seconds have passed:
+    memory is given back after a while."""
     answers: tuple[str, ...]
 
     def row(self, name: str) -> str:
@@ -117,7 +118,7 @@ class Target:
             stall_s=cpu,
             stall_wall_s=longest,
             added_bytes=self._memory("VmHWM") - before,
-            kept_bytes=self._kept(before, enough=len(data) * request.connections),
+            kept_bytes=self._kept(before, len(data) * request.connections + SLACK_BYTES),
             answers=tuple(answers),
         )
         if table := os.environ.get(TABLE_VARIABLE):
@@ -139,10 +140,10 @@ class Target:
             costs.append(self.attack(request))
         return min(costs, key=lambda cost: cost.stall_s)
 
-    def _kept(self, before: int, enough: int) -> int:
-        """Wait until the server has given memory back, or its time for that is over."""
+    def _kept(self, before: int, allowed: int) -> int:
+        """Wait until the server keeps no more memory than it may, or its time for that is over."""
         deadline = time.monotonic() + _GIVEN_BACK_S
-        while (kept := self._memory("VmRSS") - before) > enough and time.monotonic() < deadline:
+        while (kept := self._memory("VmRSS") - before) > allowed and time.monotonic() < deadline:
             time.sleep(_LOOK_S)  # nothing tells when pages go back to the system
         return kept
 

@@ -18,6 +18,8 @@ from hostile_harness import Target
 
 from bray_model import Model
 
+pytestmark = pytest.mark.long
+
 COUNT = int(os.environ.get("FUZZ_COUNT", "3000"))
 """Messages; before a release 100,000."""
 MAX_GROWTH_BYTES = 30 * 1024**2

@@ -10,6 +10,8 @@ from hostile_harness import HostileRequest, Target, check
 
 from bray_server.wire.frames import HEADER, MAGIC, Kind, pack
 
+pytestmark = pytest.mark.long
+
 MIB = 1024**2
 _LARGEST = 16 * MIB
 _CHUNKED = b"POST /step HTTP/1.1\r\nTransfer-Encoding: chunked\r\n"

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 from hostile_harness import HostileRequest, Target, check
 
+pytestmark = pytest.mark.long
+
 MIB = 1024**2
 _LARGE = 16 * MIB - 4096
 

@@ -11,6 +11,8 @@ from hostile_harness import HostileRequest, Target, check
 from bray_core import codec
 from bray_server.wire.frames import Kind, pack
 
+pytestmark = pytest.mark.long
+
 MIB = 1024**2
 _START = pack(Kind.START, 1, "hostile", codec.encode({}))
 _LARGEST = 16 * MIB

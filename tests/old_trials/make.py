@@ -1,4 +1,4 @@
-"""Makes a trial of each recipe with the code at hand: `python tests/old_trials/make.py FOLDER`.
+"""Makes a trial of each algorithm with the code at hand: `python tests/old_trials/make.py FOLDER`.
 
 `tests/test_old_trials.py` resumes what was kept of earlier code. A format that changes gets a
 folder of its own here, made by the last code of the format before it.
@@ -11,6 +11,7 @@ import os
 import sys
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,8 @@ import numpy as np
 
 from bray.cli.launch import Launch
 from bray.cli.train import run_template
-from bray.goal import Goal
-from bray.registry import load
-from bray.retention import Keep
 from bray.sources import demonstrations
-from bray.templates.template import Template
-from bray_core.config import with_overrides
+from bray.templates.loading import compose
 from bray_core.protocols import Answer
 
 ON_POLICY = "num_envs=2 hidden=[4] segment_length=8"
@@ -64,7 +61,7 @@ TRIALS = {
     "selfplay": ("selfplay", "tic-tac-toe", SELFPLAY),
     "td3": ("td3", "Pendulum-v1", OFF_POLICY),
 }
-"""Recipe, task and settings: as small as they go."""
+"""Algorithm, task and settings: as small as they go."""
 DEMONSTRATIONS = "demonstrations"
 MAX_FRAMES = 64
 _KEPT = ("buffers/**/*", "checkpoints/*", "models/**/versions/*", "launches/*/*.jsonl", "*.json")
@@ -81,20 +78,33 @@ class _Demonstrator:
         return Answer({"logits": logits, "value": np.float32(0)}, 0)
 
 
-def make(name: str) -> None:
-    """Make one trial in the working directory."""
-    recipe, task, settings = TRIALS[name]
-    goal = Goal(episode_return=1e6, evaluate_at=1e6, max_frames=MAX_FRAMES, evaluation_episodes=2)
-    config = with_overrides(load(recipe).Config(), settings.split())
-    template = Template(
-        recipe=recipe,
-        environment=task,
-        settings=config,
-        seed=1,
-        goal=goal,
-        keep=Keep(checkpoints=1, versions=2),
-    )
-    run_template(template, Launch(project=Path(), trial=name))
+def make(name: str, *, trial: str | None = None, seed: int = 1, times: int = 1) -> None:
+    """Make one trial in the working directory, or go on with it for as much again.
+
+    Args:
+        name: Row of `TRIALS`.
+        trial: Name of the trial; without, that of the row.
+        seed: Seed of the run.
+        times: Launches of this trial so far, this one included: budgets count all of them.
+    """
+    algorithm, task, settings = TRIALS[name]
+    written = [*settings.split(), "goal.episode_return=1e6", "goal.evaluate_at=1e6"]
+    written += ["goal.evaluation_episodes=2", "keep.checkpoints=1", "keep.versions=2"]
+    written += [f"goal.max_frames={times * MAX_FRAMES}", f"seed={seed}"]
+    template = compose(algorithm, task, written)
+    config = template.parts.trainer
+    for counted in ("max_steps", "rounds"):
+        if hasattr(config, counted):
+            config = replace(config, **{counted: times * getattr(config, counted)})
+    template = replace(template, parts=replace(template.parts, trainer=config))
+    run_template(template, Launch(project=Path(), trial=trial or name))
+
+
+def make_demonstrations() -> None:
+    """Record what recipes that imitate learn from, in the working directory."""
+    folder = Path(DEMONSTRATIONS)
+    folder.mkdir()
+    demonstrations.record(folder, "CartPole-v1", _Demonstrator(), episodes=2, seed=1)
 
 
 def _files(trial: Path) -> Iterator[Path]:
@@ -126,9 +136,9 @@ def pack(name: str, files: list[Path], folder: Path) -> None:
 def main(folder: Path) -> None:
     """Make all in a folder; the trials themselves stay in `<folder>/made`."""
     made = folder / "made"
-    (made / DEMONSTRATIONS).mkdir(parents=True)
+    made.mkdir(parents=True)
     os.chdir(made)
-    demonstrations.record(Path(DEMONSTRATIONS), "CartPole-v1", _Demonstrator(), episodes=2, seed=1)
+    make_demonstrations()
     pack(DEMONSTRATIONS, list(Path(DEMONSTRATIONS).iterdir()), Path(".."))
     for name in TRIALS:
         make(name)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[2]))
 
-from watched import Machine, Training
+from benchmarks.soak.watched import Machine, Training
 
 APPO = ("recipe", "appo", "CartPole-v1", "num_workers=2")
 FOR_EVER = ("--goal", "1e9", "--max-frames", "1000000000")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from watched import Machine, Training
+from benchmarks.soak.watched import Machine, Training
 from watched.machine import rss_bytes
 
 MINUTES = float(os.environ.get("BRAY_SOAK_MINUTES", "30"))

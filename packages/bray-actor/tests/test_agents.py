@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bray_actor import Agent, AgentActor, State
-from bray_actor.agent_actor import AgentError
-from bray_actor.state import WaitCycleError
+from bray_actor import Agent, AgentActor, TickState
+from bray_actor.agents.agent_actor import AgentError
+from bray_actor.agents.tick_state import WaitCycleError
 from bray_core import codec, metrics
 from bray_core.errors import (
     AlreadyExistsError,
@@ -24,7 +24,7 @@ class Doubler(Agent):
     def __init__(self) -> None:
         self.episodes: list[tuple[list[Any], bool]] = []
 
-    async def on_tick(self, state: State) -> Any:
+    async def on_tick(self, state: TickState) -> Any:
         return state.observation * 2
 
     async def on_episode(self, episode: Sequence[Any], done: bool) -> None:
@@ -32,12 +32,12 @@ class Doubler(Agent):
 
 
 class Adder(Doubler):
-    async def on_tick(self, state: State) -> Any:
+    async def on_tick(self, state: TickState) -> Any:
         return await state.wait("doubler") + 1
 
 
 class Failing(Doubler):
-    async def on_tick(self, state: State) -> Any:
+    async def on_tick(self, state: TickState) -> Any:
         raise ValueError(f"cannot do {state.observation}")
 
 
@@ -110,7 +110,7 @@ async def test_one_agents_failure_is_named_and_the_others_keep_their_work() -> N
 
 async def test_who_waits_for_a_failed_agent_fails_at_once() -> None:
     class Late(Doubler):
-        async def on_tick(self, state: State) -> Any:
+        async def on_tick(self, state: TickState) -> Any:
             for _ in range(10):
                 await asyncio.sleep(0)
             return await state.wait("doubler")
@@ -137,7 +137,7 @@ async def test_a_failing_on_episode_is_logged(caplog: pytest.LogCaptureFixture) 
 
 
 async def test_waiting_has_a_deadline_that_says_who_waits_for_what() -> None:
-    state = State(None, timeout_s=0.05)
+    state = TickState(None, timeout_s=0.05)
     state.set("here", 1)
     with pytest.raises(
         DeadlineError, match=r"'walker' waited 0\.05 s for 'map'; set are \['here'\]"
@@ -147,12 +147,12 @@ async def test_waiting_has_a_deadline_that_says_who_waits_for_what() -> None:
 
 async def test_a_deadline_names_all_that_wait() -> None:
     class Map(Agent):
-        async def on_tick(self, state: State) -> Any:
+        async def on_tick(self, state: TickState) -> Any:
             await state.wait("walker")
             state.set("map", 1)
 
     class Walker(Agent):
-        async def on_tick(self, state: State) -> Any:
+        async def on_tick(self, state: TickState) -> Any:
             return await state.wait("map")
 
     actor = AgentActor({"mapper": Map(), "walker": Walker()}, timeout_s=0.05)
@@ -163,11 +163,11 @@ async def test_a_deadline_names_all_that_wait() -> None:
 
 async def test_a_cycle_through_one_of_many_waits_is_named() -> None:
     class Both(Agent):
-        async def on_tick(self, state: State) -> Any:
+        async def on_tick(self, state: TickState) -> Any:
             return await asyncio.gather(state.wait("b"), state.wait("c"))
 
     class Waits(Agent):
-        async def on_tick(self, state: State) -> Any:
+        async def on_tick(self, state: TickState) -> Any:
             await asyncio.sleep(0.01)
             return await state.wait("a")
 
@@ -178,7 +178,7 @@ async def test_a_cycle_through_one_of_many_waits_is_named() -> None:
 
 async def test_who_waits_for_a_cancelled_agent_fails_at_once() -> None:
     class Cancelled(Doubler):
-        async def on_tick(self, state: State) -> Any:
+        async def on_tick(self, state: TickState) -> Any:
             await asyncio.sleep(0.01)
             raise asyncio.CancelledError("the model went away")
 
@@ -192,7 +192,7 @@ async def test_a_cycle_of_waits_is_named() -> None:
         def __init__(self, name: str) -> None:
             self.name = name
 
-        async def on_tick(self, state: State) -> Any:
+        async def on_tick(self, state: TickState) -> Any:
             return await state.wait(self.name)
 
     actor = AgentActor({"a": Waits("b"), "b": Waits("c"), "c": Waits("a")}, timeout_s=0.2)
@@ -204,7 +204,7 @@ async def test_a_cycle_of_waits_is_named() -> None:
 
 
 async def test_state_values() -> None:
-    state = State()
+    state = TickState()
     state.of("a").set("x", 1)
     assert state.get("x") == await state.wait("x") == 1
     with pytest.raises(AlreadyExistsError, match="'x' was set already, by 'a'"):

@@ -14,7 +14,7 @@ from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
 from bray_actor import Runner, segment_spec
-from bray_actor.atari import AtariSignal, is_atari, make_atari
+from bray_actor.atari import AtariRewardTransform, is_atari, make_atari
 from bray_actor.segment import unstacked
 from bray_actor.spaces import resolve, spec_of
 from bray_core.errors import ConfigError, MissingExtraError
@@ -64,7 +64,7 @@ class Kept:
         return len(segments)
 
 
-class Noted(AtariSignal):
+class Noted(AtariRewardTransform):
     """Also notes with how many frames each game begins."""
 
     def __init__(self) -> None:
@@ -90,12 +90,14 @@ async def recorded(
     *,
     stack: bool = False,
     cuts: int = 1,
-    signal: AtariSignal | None = None,
+    signal: AtariRewardTransform | None = None,
 ) -> tuple[Kept, list[float]]:
     """Let a runner take `cuts` times `steps` steps; return its segments and its returns."""
     buffer: Any = Kept(environment, stack=stack)
     model: Any = Wander(int(environment.single_action_space.n))
-    runner = Runner(environment, model, buffer, seed=5, signal=signal or AtariSignal())
+    runner = Runner(
+        environment, model, buffer, seed=5, reward_transform=signal or AtariRewardTransform()
+    )
     for _ in range(cuts):
         assert await runner.run(steps) == steps * environment.num_envs
         runner.cut()

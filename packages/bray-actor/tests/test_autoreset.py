@@ -18,7 +18,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from bray_actor import Interleaved, Rollouts, Runner, segment_spec
+from bray_actor import AlternatingRunners, Rollouts, Runner, segment_spec
 from bray_actor.runners import stepping
 from bray_core.errors import ConfigError, DeadlineError, SpecError, WorkerLostError
 from bray_core.layout import Layout, Packed
@@ -208,7 +208,7 @@ async def test_halves_that_take_turns_bring_it_each(
         Runner(make(Wander, mode), model, buffer, seed=SEED)
         for make, buffer in zip((one_after_the_other, side_by_side), buffers, strict=True)
     ]
-    both = Interleaved(halves)
+    both = AlternatingRunners(halves)
     closing.append(both)
     for steps in RUNS:
         assert await both.run(steps) == 2 * N * steps

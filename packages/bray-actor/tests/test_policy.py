@@ -409,6 +409,7 @@ def test_nonsense_is_refused(arguments: Any, message: str) -> None:
         play(actors="tcp://127.0.0.1:1", **arguments)
 
 
+@pytest.mark.long
 def test_a_fleet_that_always_fails_says_why(tmp_path: Any) -> None:
     fleet = GamecoreFleet("Nonsense-v9", ["tcp://127.0.0.1:1"], log=tmp_path / "log")
     fleet.start()

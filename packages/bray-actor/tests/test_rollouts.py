@@ -21,8 +21,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from bray_actor import Rollouts, Runner, segment_spec
 from bray_actor.policy.batch_decoder import BatchDiagonalGaussian
-from bray_actor.policy.decoder import DiagonalGaussian, check_outputs
-from bray_actor.policy.squash import log_slope, squash
+from bray_actor.policy.decoder import DiagonalGaussian, check_outputs, tanh_log_slope, tanh_squash
 from bray_actor.runners.rollout_worker import RolloutWorker
 from bray_core import metrics
 from bray_core.errors import ConfigError, SpecError
@@ -282,10 +281,10 @@ def test_one_row_is_decoded_as_a_batch_is() -> None:
 def test_the_slope_is_that_of_the_squashing() -> None:
     at, step = np.linspace(-6, 6, 121)[:, None] * np.ones(2), 1e-6
     difference = (_squash64(at + step) - _squash64(at - step)) / (2 * step)
-    np.testing.assert_allclose(log_slope(at, LOW, HIGH), np.log(difference), atol=1e-4)
+    np.testing.assert_allclose(tanh_log_slope(at, LOW, HIGH), np.log(difference), atol=1e-4)
     far = np.array([[-1e4, 1e4], [-80.0, 80.0]])
-    assert np.isfinite(log_slope(far, LOW, HIGH)).all()
-    assert (squash(far, LOW, HIGH) == [LOW[0], HIGH[1]]).all()
+    assert np.isfinite(tanh_log_slope(far, LOW, HIGH)).all()
+    assert (tanh_squash(far, LOW, HIGH) == [LOW[0], HIGH[1]]).all()
 
 
 def _squash64(before: np.ndarray) -> np.ndarray:
@@ -338,6 +337,7 @@ def check_that_one_may_stand_still(rollouts: Any) -> None:
     wait_for(lambda: rollouts.poll().frames > 0 and not rollouts._asked)
 
 
+@pytest.mark.long
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_killed_worker_is_replaced_and_an_error_reaches_the_driver() -> None:

@@ -344,7 +344,7 @@ async def test_a_signal_changes_what_is_trained_on_and_no_return(mode: Autoreset
     changed: Any = Kept(DISCRETE)
     runners = [
         Runner(walks(spaces.Discrete(2), mode), model, plain),
-        Runner(walks(spaces.Discrete(2), mode), model, changed, signal=Halved()),
+        Runner(walks(spaces.Discrete(2), mode), model, changed, reward_transform=Halved()),
     ]
     for runner in runners:
         await runner.run(60)

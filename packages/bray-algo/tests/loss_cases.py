@@ -10,26 +10,26 @@ import torch
 from bray_algo.losses import (
     a2c,
     adversarial,
+    alphazero,
     appo,
     c51,
     cloning,
     critics,
     dqn,
     imitation,
+    impala,
     mappo,
     ppo,
+    qmix,
     qr_dqn,
     rnd,
     sac,
     sac_discrete,
     td3,
-    vtrace_actor_critic,
 )
 from bray_algo.losses import discrete as losses
-from bray_algo.networks import mixers
 from bray_algo.returns import advantages as returns
 from bray_algo.returns import targets
-from bray_algo.search import alphazero
 
 N, A, K, T = 3, 4, 5, 3
 Arguments = dict[str, Any]
@@ -81,7 +81,7 @@ CASES: dict[str, tuple[Callable[..., Any], Arguments]] = {
     ),
     "behaviour_cloning_loss": (losses.behaviour_cloning_loss, full("logits", action=ACTION)),
     "a2c": (a2c.loss, full("log_prob", "entropy", "value", "advantage", "target")),
-    "impala": (vtrace_actor_critic.loss, segment(*LAG)),
+    "impala": (impala.loss, segment(*LAG)),
     "appo": (appo.loss, segment(*LAG, "target_log_prob")),
     "mappo": (mappo.loss, {name: torch.zeros(N, 2) for name in PPO}),
     "teacher": (imitation.teacher_loss, full("logits", "teacher_logits")),
@@ -130,6 +130,6 @@ CASES: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "td3 target": (td3.target, full("reward", "discount", next_q=CRITICS[..., 0])),
     "discriminator": (adversarial.discriminator_loss, full("expert_logit", "policy_logit")),
     "rnd": (rnd.loss, full("error")),
-    "mixers": (mixers.joint_loss, full("joint_q", "target")),
-    "alphazero": (alphazero.alphazero_loss, full("logits", "value", "policy", "outcome")),
+    "qmix": (qmix.joint_loss, full("joint_q", "target")),
+    "alphazero": (alphazero.loss, full("logits", "value", "policy", "outcome")),
 }

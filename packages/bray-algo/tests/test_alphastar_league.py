@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bray_algo.league.league import Freeze, League, LeagueRules
-from bray_algo.league.selfplay import pfsp_weights
+from bray_algo.league.alphastar import FrozenCopy, League, LeagueRules
+from bray_algo.league.matchmaking import pfsp_weights
 
 LEARNERS: Any = {
     "main": "main",
@@ -86,7 +86,7 @@ def test_a_struggling_main_agent_climbs_by_the_others_copies() -> None:
 
 def test_a_main_exploiter_has_a_curriculum_while_it_loses() -> None:
     league = League({"main": "main", "spy": "main_exploiter"}, rules=PURE, seed=4)
-    assert league.freeze("main") == Freeze("main", "main-1", False)
+    assert league.freeze("main") == FrozenCopy("main", "main-1", False)
     beats(league, "spy", "main", 1, 9)
     got = shares(league, "spy")
     assert got[("curriculum", "main-1")] == pytest.approx(0.5, abs=ERROR)
@@ -109,9 +109,9 @@ def test_a_league_exploiter_plays_all_past_players() -> None:
 def test_main_agents_are_frozen_by_the_clock_and_never_reset() -> None:
     league = League(LEARNERS, rules=LeagueRules(main_period=100), seed=0)
     assert league.advance("main", 99) is None
-    assert league.advance("main", 1) == Freeze("main", "main-1", False)
+    assert league.advance("main", 1) == FrozenCopy("main", "main-1", False)
     assert league.advance("main", 99) is None
-    assert league.advance("main", 50) == Freeze("main", "main-2", False)
+    assert league.advance("main", 50) == FrozenCopy("main", "main-2", False)
     assert league.copies() == ["main-1", "main-2"]
     assert league.copies("main_exploiter") == []
 
@@ -123,10 +123,10 @@ def test_main_exploiters_are_frozen_when_they_beat_all_main_agents_and_begin_ane
     beats(league, "spy", "twin", 7, 3)
     assert league.advance("spy", 1) is None  # more than 70 %
     beats(league, "spy", "twin", 1, 0)
-    assert league.advance("spy", 1) == Freeze("spy", "spy-1", True)
+    assert league.advance("spy", 1) == FrozenCopy("spy", "spy-1", True)
     assert league.payoff.win_rate("spy", "main") == 0.5  # another policy's results
     assert league.advance("spy", int(4e9) - 1) is None
-    assert league.advance("spy", 1) == Freeze("spy", "spy-2", True)
+    assert league.advance("spy", 1) == FrozenCopy("spy", "spy-2", True)
 
 
 def test_league_exploiters_are_frozen_when_they_beat_the_league_and_sometimes_begin_anew() -> None:

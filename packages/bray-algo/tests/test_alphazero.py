@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from bray_algo.games import TIC_TAC_TOE
+from bray_algo.losses.alphazero import loss as alphazero_loss
 from bray_algo.networks.board_network import BoardNetwork
-from bray_algo.search.alphazero import SelfPlay, alphazero_loss, evaluator
+from bray_algo.search.alphazero import SelfPlay, evaluator
 from bray_algo.search.mcts import SearchConfig
 
 N, A = 5, 4

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bray_algo.distributions import multi_categorical
-from bray_algo.distributions.autoregressive import AutoRegressiveHead
+from bray_algo.networks.autoregressive import AutoRegressiveHead
 
 SIZES = (2, 3, 4)
 ACTIONS = torch.tensor(list(itertools.product(*map(range, SIZES))))

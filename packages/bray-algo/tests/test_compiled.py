@@ -10,7 +10,7 @@ import torch
 from loss_cases import CASES, segment
 from torch.utils import _pytree as pytree
 
-from bray_algo import columns, ratios
+from bray_algo import precision
 from bray_algo.distributions import (
     beta,
     categorical,
@@ -19,7 +19,7 @@ from bray_algo.distributions import (
     multi_categorical,
     squashed_gaussian,
 )
-from bray_algo.losses import dqn, td3
+from bray_algo.losses import dqn, reductions, td3
 from bray_algo.returns import advantages as returns
 from bray_algo.returns import targets, value_rescaling
 
@@ -54,8 +54,8 @@ def others() -> dict[str, Any]:
     """What stands beside the losses."""
     flags = ACTION > 1
     return {
-        "standardised": columns.standardised(UNIT, UNIT > 0.3),
-        "ratio": ratios.ratio(REAL * 100),
+        "standardised": reductions.standardised(UNIT, UNIT > 0.3),
+        "ratio": precision.probability_ratio(REAL * 100),
         "epsilon": dqn.epsilon_greedy(LOGITS, 0.1),
         "greedy": dqn.greedy(LOGITS, LEGAL),
         "discount": targets.discount(0.9, flags, 3),
@@ -71,6 +71,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", FUNCTIONS)
 def test_it_is_one_graph_with_the_same_result(case: str) -> None:
     function, arguments = FUNCTIONS[case]

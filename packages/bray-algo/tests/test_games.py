@@ -1,4 +1,4 @@
-"""Rules of the board games against plain ones, and the search that is a yardstick."""
+"""Rules of the board games against plain ones, and minimax as a benchmark opponent."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bray_algo import gae, n_step
 from bray_algo.losses import a2c, appo, ppo
-from bray_algo.losses import vtrace_actor_critic as impala
+from bray_algo.losses import impala as impala
 
 T, B, GAMMA = 6, 3, 0.9
 

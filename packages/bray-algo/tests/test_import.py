@@ -15,7 +15,7 @@ def test_exported_names_exist() -> None:
 
 def test_every_submodule_is_imported_from_the_package_and_shadows_no_name() -> None:
     names = [module.name for module in pkgutil.iter_modules(bray_algo.__path__)]
-    assert {"sac", "ppo", "returns", "league", "validation"} <= set(names)
+    assert {"games", "league", "losses", "networks", "returns", "validation"} <= set(names)
     for name in names:
         module = importlib.import_module(f"bray_algo.{name}")
         assert getattr(bray_algo, name) is module

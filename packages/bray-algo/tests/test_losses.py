@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bray_algo import behaviour_cloning_loss, policy_gradient_loss, ppo_loss
 from bray_algo.distributions import categorical
-from bray_algo.losses.discrete import clipped_surrogate, value_error
+from bray_algo.losses.ppo import clipped_surrogate, value_error
 
 N, A = 6, 4
 

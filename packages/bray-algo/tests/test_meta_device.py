@@ -17,6 +17,7 @@ from bray_algo.losses import (
     cloning,
     critics,
     dqn,
+    qmix,
     qr_dqn,
     rnd,
     sac,
@@ -25,7 +26,7 @@ from bray_algo.losses import (
 )
 from bray_algo.networks import mixers
 from bray_algo.networks.noisy import NoisyLinear
-from bray_algo.polyak import polyak_
+from bray_algo.networks.polyak import polyak_
 from bray_algo.returns import targets, value_rescaling
 
 N, A, K, C = 4, 3, 5, 2
@@ -111,8 +112,8 @@ def curiosity_step() -> Tensor:
 
 def mixing_step() -> Tensor:
     mixer, q = mixers.QMix(C, A), rows(N, C, K)
-    joint = mixer(mixers.chosen(q, mixers.greedy(q, flags(N, C, K))), rows(N, A))
-    return mixers.joint_loss(joint, targets.bootstrap(rows(N), rows(N), joint), valid=flags(N))[0]
+    joint = mixer(qmix.chosen(q, qmix.greedy(q, flags(N, C, K))), rows(N, A))
+    return qmix.joint_loss(joint, targets.bootstrap(rows(N), rows(N), joint), valid=flags(N))[0]
 
 
 def noisy_step() -> Tensor:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from bray_algo.losses import qmix
 from bray_algo.networks import mixers
 from bray_algo.returns import targets
 
@@ -56,10 +57,10 @@ def test_so_the_agents_own_greedy_actions_are_the_joint_one() -> None:
     mixer = mixers.QMix(2, S)
     q, state = torch.randn(1, 2, A), torch.randn(1, S)
     joint = {
-        pair: mixer(mixers.chosen(q, torch.tensor([pair])), state).item()
+        pair: mixer(qmix.chosen(q, torch.tensor([pair])), state).item()
         for pair in itertools.product(range(A), repeat=2)
     }
-    best = mixers.greedy(q)[0].tolist()
+    best = qmix.greedy(q)[0].tolist()
     assert joint[tuple(best)] == pytest.approx(max(joint.values()))
 
 
@@ -84,16 +85,16 @@ def learn(kind: str) -> tuple[Tensor, Tensor]:
     features = torch.eye(3)
 
     def joint(state: Tensor, action: Tensor) -> Tensor:
-        own = mixers.chosen(agents(state).view(-1, 2, 2), action)
+        own = qmix.chosen(agents(state).view(-1, 2, 2), action)
         return mixers.vdn(own) if kind == "vdn" else mixer(own, features[state])
 
     optimizer = torch.optim.Adam([*agents.parameters(), *mixer.parameters()], lr=0.03)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, 600)
     for _ in range(600):
         with torch.no_grad():
-            best = mixers.greedy(agents(following).view(-1, 2, 2))
+            best = qmix.greedy(agents(following).view(-1, 2, 2))
             target = targets.bootstrap(reward, discount, joint(following, best))
-        loss, _ = mixers.joint_loss(joint(state, action), target)
+        loss, _ = qmix.joint_loss(joint(state, action), target)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -126,13 +127,13 @@ def test_the_joint_loss_counts_valid_samples() -> None:
     joint, target = [1.0, math.nan, 4.0], [2.0, 1.0, 1.0]
     valid = torch.tensor([True, False, True])
     q = torch.tensor(joint, requires_grad=True)
-    loss, terms = mixers.joint_loss(q, torch.tensor(target), valid=valid)
+    loss, terms = qmix.joint_loss(q, torch.tensor(target), valid=valid)
     loss.backward()
     assert loss.item() == pytest.approx((1 + 9) / 2)
     assert terms["td_error"].item() == 2.0
     assert terms["q"].item() == 2.5
     assert q.grad.tolist() == pytest.approx([-1.0, 0.0, 3.0])  # type: ignore[union-attr]
-    none = mixers.joint_loss(q, torch.tensor(target), valid=valid & ~valid)[0]
+    none = qmix.joint_loss(q, torch.tensor(target), valid=valid & ~valid)[0]
     assert none.item() == 0.0
 
 
@@ -143,17 +144,17 @@ def test_gradients_agree_with_finite_differences() -> None:
     state = torch.randn(M, S, dtype=torch.float64, requires_grad=True)
     target = torch.randn(M, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(
-        lambda q, s: mixers.joint_loss(mixer(q, s), target)[0], (q, state)
+        lambda q, s: qmix.joint_loss(mixer(q, s), target)[0], (q, state)
     )
-    mixers.joint_loss(mixer(q, state), target)[0].backward()
+    qmix.joint_loss(mixer(q, state), target)[0].backward()
     assert target.grad is None
 
 
 def test_greedy_among_the_legal() -> None:
     q = torch.tensor([[[3.0, 2.0, 1.0], [0.0, -1.0, -2.0]]])
     legal = torch.tensor([[[False, False, True], [False, False, False]]])
-    assert mixers.greedy(q, legal).tolist() == [[2, 0]]
-    assert mixers.chosen(q, torch.tensor([[2, 1]])).tolist() == [[1.0, -1.0]]
+    assert qmix.greedy(q, legal).tolist() == [[2, 0]]
+    assert qmix.chosen(q, torch.tensor([[2, 1]])).tolist() == [[1.0, -1.0]]
 
 
 def test_nonsense_is_refused() -> None:
@@ -167,10 +168,10 @@ def test_nonsense_is_refused() -> None:
     with pytest.raises(ValueError, match=r"q: expected \[M, N\], not empty"):
         mixers.vdn(q[0])
     with pytest.raises(ValueError, match=r"action: expected shape \(5, 3\), got \(5,\)"):
-        mixers.chosen(torch.zeros(M, N, A), q[:, 0])
+        qmix.chosen(torch.zeros(M, N, A), q[:, 0])
     with pytest.raises(ValueError, match=r"legal: expected shape \(5, 3, 4\), got \(5, 3\)"):
-        mixers.greedy(torch.zeros(M, N, A), q.bool())
+        qmix.greedy(torch.zeros(M, N, A), q.bool())
     with pytest.raises(ValueError, match=r"target: expected shape \(5,\), got \(5, 3\)"):
-        mixers.joint_loss(q[:, 0], q)
+        qmix.joint_loss(q[:, 0], q)
     with pytest.raises(ValueError, match=r"valid: expected bool \(5,\), got torch.bool \(1,\)"):
-        mixers.joint_loss(q[:, 0], q[:, 0], valid=torch.ones(1, dtype=torch.bool))
+        qmix.joint_loss(q[:, 0], q[:, 0], valid=torch.ones(1, dtype=torch.bool))

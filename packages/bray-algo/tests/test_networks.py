@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from bray_algo import NatureCNN, PolicyValueMLP, mlp
-from bray_algo.networks.feedforward import NatureEncoder, orthogonal_
+from bray_algo.networks.convolutional import NatureEncoder
+from bray_algo.networks.initialisation import orthogonal_
 
 
 def test_orthogonal_weights_are_orthogonal() -> None:

@@ -17,16 +17,16 @@ from bray_algo.distributions import (
     multi_categorical,
     squashed_gaussian,
 )
-from bray_algo.distributions.autoregressive import AutoRegressiveHead
 from bray_algo.networks import entities
 from bray_algo.networks.attention import EntityTransformer
+from bray_algo.networks.autoregressive import AutoRegressiveHead
+from bray_algo.networks.convolutional import ImpalaResNet
 from bray_algo.networks.encoders import Embeddings, binary, one_hot, sinusoidal
 from bray_algo.networks.heads import DuellingHead, PointerHead
-from bray_algo.networks.impala import ImpalaResNet
-from bray_algo.networks.memory import GatedTransformerXL, Memory
 from bray_algo.networks.normalisation import RunningNorm
 from bray_algo.networks.recurrent import Recurrent
 from bray_algo.networks.spatial import scatter
+from bray_algo.networks.transformer_xl import GatedTransformerXL, Memory
 
 
 class Modes(nn.Module):
@@ -157,6 +157,7 @@ def inputs(num: int) -> tuple[Tensor, ...]:
     return x, legal, frames, units, index, present, states, steps, valid, begins
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:# The axis name. batch")  # said of every input but one
 def test_everything_exports_for_any_batch() -> None:
     pytest.importorskip("onnxscript")

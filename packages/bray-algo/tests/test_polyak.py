@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from bray_algo.networks.noisy import NoisyLinear
-from bray_algo.polyak import polyak_
+from bray_algo.networks.polyak import polyak_
 
 
 def networks() -> tuple[nn.Sequential, nn.Sequential]:

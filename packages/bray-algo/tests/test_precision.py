@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from bray_algo import gae, n_step, vtrace
-from bray_algo.columns import standardised
 from bray_algo.distributions import (
     beta,
     categorical,
@@ -21,8 +20,15 @@ from bray_algo.distributions import (
     multi_categorical,
     squashed_gaussian,
 )
-from bray_algo.losses import a2c, appo, mappo, ppo, vtrace_actor_critic
-from bray_algo.ratios import MAX_LOG_RATIO
+from bray_algo.losses import (
+    a2c,
+    appo,
+    impala,
+    mappo,
+    ppo,
+)
+from bray_algo.losses.reductions import standardised
+from bray_algo.precision import MAX_LOG_RATIO
 from bray_algo.returns.advantages import retrace, td_lambda, upgo
 
 HALVES = [torch.float16, torch.bfloat16]
@@ -151,7 +157,7 @@ def test_vtrace_of_far_policies_is_finite(
 def test_losses_of_far_policies_are_finite() -> None:
     far, zero = torch.full((3, 2), 100.0), torch.zeros(3, 2)
     ends = (torch.zeros(2), torch.zeros(3, 2, dtype=torch.bool), torch.tensor([3, 2]))
-    for loss in (vtrace_actor_critic.loss, appo.loss):
+    for loss in (impala.loss, appo.loss):
         total, terms = loss(far, zero, zero, zero, zero, *ends, gamma=0.9, rho_bar=float("inf"))
         assert all(torch.isfinite(x) for x in (total, *terms.values()))
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bray_algo.losses import c51, dqn
 from bray_algo.networks.noisy import NoisyLinear, redraw_noise_
-from bray_algo.polyak import polyak_
+from bray_algo.networks.polyak import polyak_
 from bray_algo.returns import targets
 
 STATES, ACTIONS, ATOMS, STEPS, GAMMA = 6, 2, 21, 3, 0.9

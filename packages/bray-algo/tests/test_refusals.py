@@ -20,11 +20,31 @@ from bray_algo.distributions import (
     multi_categorical,
     squashed_gaussian,
 )
-from bray_algo.distributions.autoregressive import AutoRegressiveHead
-from bray_algo.league import elo, intervals, payoff, selfplay, trueskill
-from bray_algo.losses import a2c, c51, cloning, dqn, imitation, ppo, rnd, sac, sac_discrete, td3
-from bray_algo.networks import encoders, initialisation, mixers
-from bray_algo.networks.feedforward import mlp
+from bray_algo.league import (
+    champion,
+    elo,
+    intervals,
+    matchmaking,
+    payoff,
+    trueskill,
+)
+from bray_algo.league.trueskill import TrueSkillRating
+from bray_algo.losses import (
+    a2c,
+    c51,
+    cloning,
+    dqn,
+    imitation,
+    ppo,
+    qmix,
+    rnd,
+    sac,
+    sac_discrete,
+    td3,
+)
+from bray_algo.networks import encoders, initialisation
+from bray_algo.networks.autoregressive import AutoRegressiveHead
+from bray_algo.networks.mlp import mlp
 from bray_algo.networks.noisy import NoisyLinear
 from bray_algo.networks.normalisation import RunningNorm, moments
 from bray_algo.returns import targets, value_rescaling
@@ -72,7 +92,7 @@ def test_arrays_and_lists_are_not_taken_for_tensors(case: str, name: str) -> Non
         lambda action: c51.loss(ROWS[..., None], action, COLUMN[:, None]),
         lambda action: c51.divergence(ROWS[..., None], action, COLUMN[:, None]),
         lambda action: sac_discrete.chosen(ROWS[None], action),
-        lambda action: mixers.chosen(ROWS[:, None], action[:, None]),
+        lambda action: qmix.chosen(ROWS[:, None], action[:, None]),
         lambda action: cloning.smoothed_loss(ROWS, action, ROWS == 0),
     ],
 )
@@ -240,11 +260,23 @@ NUMBERS: list[tuple[str, list[Any], Callable[[Any], Any]]] = [
     ("prior_sigma", POSITIVE, lambda x: elo.fit_elo([[0]], [[0]], prior_sigma=x)),
     ("mean", FINITE, lambda x: elo.fit_elo([[0]], [[0]], mean=x)),
     ("confidence", [0.0, 1.0, -1.0, NAN], lambda x: elo.fit_elo([[0]], [[0]]).interval(x)),
-    ("confidence", [0.0, 1.0, -1.0, NAN], lambda x: trueskill.Rating().interval(x)),
-    ("sigma", [-1.0, NAN], lambda x: trueskill.chances(trueskill.Rating(1, x), trueskill.Rating())),
-    ("mu", [NAN], lambda x: trueskill.update(trueskill.Rating(x), trueskill.Rating(), 1.0)),
-    ("tau", NOT_NEGATIVE, lambda x: trueskill.update(*2 * (trueskill.Rating(),), 1.0, tau=x)),
-    ("beta", POSITIVE, lambda x: trueskill.chances(*2 * (trueskill.Rating(),), beta=x)),
+    ("confidence", [0.0, 1.0, -1.0, NAN], lambda x: TrueSkillRating().interval(x)),
+    (
+        "sigma",
+        [-1.0, NAN],
+        lambda x: trueskill.chances(TrueSkillRating(1, x), TrueSkillRating()),
+    ),
+    (
+        "mu",
+        [NAN],
+        lambda x: trueskill.update(TrueSkillRating(x), TrueSkillRating(), 1.0),
+    ),
+    (
+        "tau",
+        NOT_NEGATIVE,
+        lambda x: trueskill.update(*2 * (TrueSkillRating(),), 1.0, tau=x),
+    ),
+    ("beta", POSITIVE, lambda x: trueskill.chances(*2 * (TrueSkillRating(),), beta=x)),
     ("a", [0.0, -1.0, NAN, INF], lambda x: intervals.beta_cdf(x, 1.0, 0.5)),
     ("x", [-0.1, 1.1, NAN], lambda x: intervals.beta_cdf(1.0, 1.0, x)),
     ("probability", FRACTION, lambda x: intervals.beta_quantile(1.0, 1.0, x)),
@@ -252,9 +284,9 @@ NUMBERS: list[tuple[str, list[Any], Callable[[Any], Any]]] = [
     ("prior_games", NOT_NEGATIVE, lambda x: payoff.PayoffTable(["a"]).matrix(prior_games=x)),
     ("decay", FRACTION, lambda x: payoff.PayoffTable(decay=x)),
     ("num_pairs", [-1, 0.5], lambda x: payoff.PayoffTable(["a"]).fewest_games(x)),
-    ("width", NOT_NEGATIVE, lambda x: selfplay.wanted_weights([0.5], 0.5, width=x)),
-    ("num_versions", COUNT, lambda x: selfplay.past_weights(x)),
-    ("max_games", LIMIT, lambda x: selfplay.gate(1, 2, max_games=x)),
+    ("width", NOT_NEGATIVE, lambda x: matchmaking.difficulty_weights([0.5], 0.5, width=x)),
+    ("num_versions", COUNT, lambda x: matchmaking.past_weights(x)),
+    ("max_games", LIMIT, lambda x: champion.promotion_verdict(1, 2, max_games=x)),
     ("num_simulations", COUNT, lambda x: mcts.SearchConfig(num_simulations=x)),
     ("noise_fraction", FRACTION, lambda x: mcts.SearchConfig(noise_fraction=x)),
 ]

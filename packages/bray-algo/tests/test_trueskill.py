@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_algo.league.trueskill import Rating, chances, update
+from bray_algo.league.trueskill import TrueSkillRating, chances, update
 
 BETA, MARGIN_OF_TENTH = 25 / 6, 0.7404665874521482
 
@@ -19,7 +19,7 @@ def normal_cdf(x: Any) -> Any:
     return np.vectorize(lambda t: 0.5 * math.erfc(-t / math.sqrt(2)))(x)
 
 
-def posterior(one: Rating, other: Rating, score: float) -> list[float]:
+def posterior(one: TrueSkillRating, other: TrueSkillRating, score: float) -> list[float]:
     """Means and deviations of both skills given the result, by summing over pairs of skills."""
     s1 = np.linspace(one.mu - 8 * one.sigma, one.mu + 8 * one.sigma, 301)
     s2 = np.linspace(other.mu - 8 * other.sigma, other.mu + 8 * other.sigma, 301)
@@ -38,9 +38,15 @@ def posterior(one: Rating, other: Rating, score: float) -> list[float]:
 @pytest.mark.parametrize("score", [1.0, 0.5, 0.0])
 @pytest.mark.parametrize(
     ("one", "other"),
-    [(Rating(), Rating()), (Rating(30, 2), Rating(20, 5)), (Rating(10, 6), Rating(32, 4))],
+    [
+        (TrueSkillRating(), TrueSkillRating()),
+        (TrueSkillRating(30, 2), TrueSkillRating(20, 5)),
+        (TrueSkillRating(10, 6), TrueSkillRating(32, 4)),
+    ],
 )
-def test_an_update_has_the_posteriors_moments(one: Rating, other: Rating, score: float) -> None:
+def test_an_update_has_the_posteriors_moments(
+    one: TrueSkillRating, other: TrueSkillRating, score: float
+) -> None:
     got = update(one, other, score, tau=0)
     want = posterior(one, other, score)
     assert [*got[0], *got[1]] == pytest.approx(want, rel=2e-4)
@@ -50,7 +56,7 @@ def test_an_update_has_the_posteriors_moments(one: Rating, other: Rating, score:
 def test_sides_are_exchangeable_and_games_inform(
     gap: float, sigma: float, sigma_of_other: float, score: float
 ) -> None:
-    one, other = Rating(25 + gap, sigma), Rating(25, sigma_of_other)
+    one, other = TrueSkillRating(25 + gap, sigma), TrueSkillRating(25, sigma_of_other)
     a, b = update(one, other, score, tau=0)
     d, c = update(other, one, 1 - score, tau=0)
     assert [*a, *b] == pytest.approx([*c, *d])
@@ -66,20 +72,22 @@ def test_sides_are_exchangeable_and_games_inform(
 @pytest.mark.parametrize("draw_probability", [1e-12, 1e-5, 0.1, 0.999])
 def test_wonders_are_finite(score: float, draw_probability: float) -> None:
     for gap in (-1e5, -300, -30, 0, 30, 300, 1e5):
-        got = update(Rating(gap, 1), Rating(0, 1), score, draw_probability=draw_probability)
+        got = update(
+            TrueSkillRating(gap, 1), TrueSkillRating(0, 1), score, draw_probability=draw_probability
+        )
         assert np.isfinite(got).all()
         assert (np.array(got)[:, 1] > 0).all()
 
 
 def test_a_rare_draw_is_the_limit_of_narrow_margins() -> None:
-    one, other = Rating(27, 3), Rating(22, 5)
+    one, other = TrueSkillRating(27, 3), TrueSkillRating(22, 5)
     near, limit = (update(one, other, 0.5, draw_probability=p) for p in (1e-4, 1e-9))
     assert [*near[0], *near[1]] == pytest.approx([*limit[0], *limit[1]], abs=1e-5)
 
 
 @given(st.floats(-40, 40), st.floats(0, 0.9))
 def test_chances_add_up(gap: float, draw_probability: float) -> None:
-    one, other = Rating(25 + gap, 3), Rating(25, 4)
+    one, other = TrueSkillRating(25 + gap, 3), TrueSkillRating(25, 4)
     got = chances(one, other, draw_probability=draw_probability)
     back = chances(other, one, draw_probability=draw_probability)
     assert sum(got) == pytest.approx(1)
@@ -89,11 +97,11 @@ def test_chances_add_up(gap: float, draw_probability: float) -> None:
 
 def test_chances_are_the_games_frequencies() -> None:
     rng = np.random.default_rng(0)
-    one, other = Rating(27, 2), Rating(25, 1)
+    one, other = TrueSkillRating(27, 2), TrueSkillRating(25, 1)
     gap = rng.normal(2, math.sqrt(4 + 1 + 2 * BETA**2), 400_000)
     want = [(gap > MARGIN_OF_TENTH).mean(), (abs(gap) < MARGIN_OF_TENTH).mean()]
     assert [*chances(one, other)][:2] == pytest.approx(want, abs=0.003)
-    even = chances(Rating(0, 0), Rating(0, 0), draw_probability=0.3)
+    even = chances(TrueSkillRating(0, 0), TrueSkillRating(0, 0), draw_probability=0.3)
     assert even.draw == pytest.approx(0.3)
 
 
@@ -101,7 +109,7 @@ def test_chances_are_the_games_frequencies() -> None:
 def test_skills_are_found_as_surely_as_it_says(seed: int) -> None:
     rng = np.random.default_rng(seed)
     skill = rng.normal(25, 25 / 3, 20)
-    believed = [Rating()] * 20
+    believed = [TrueSkillRating()] * 20
     for _ in range(3000):
         i, j = rng.choice(20, 2, replace=False)
         gap = skill[i] - skill[j] + rng.normal(0, math.sqrt(2) * BETA)
@@ -127,4 +135,4 @@ def test_skills_are_found_as_surely_as_it_says(seed: int) -> None:
 )
 def test_nonsense_is_refused(arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        update(Rating(), Rating(), **arguments)
+        update(TrueSkillRating(), TrueSkillRating(), **arguments)

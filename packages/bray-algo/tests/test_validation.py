@@ -9,10 +9,11 @@ import torch
 from loss_cases import CASES, Arguments, N, T
 from torch import Tensor
 
-from bray_algo import columns, validation
+from bray_algo import validation
 from bray_algo.distributions import categorical
 from bray_algo.losses import discrete as losses
-from bray_algo.losses import imitation
+from bray_algo.losses import imitation, reductions
+from bray_algo.validation import switch, values
 
 READ = [
     (case, name)
@@ -60,7 +61,7 @@ def test_padding_and_values_after_an_end_may_hold_anything(case: str, bad: float
     function(**arguments)
 
 
-@pytest.mark.parametrize("case", ["ppo", "a2c", "likelihood", "mixers", "teacher"])
+@pytest.mark.parametrize("case", ["ppo", "a2c", "likelihood", "qmix", "teacher"])
 def test_samples_that_are_not_valid_may_hold_anything(case: str) -> None:
     function, arguments = CASES[case]
     rubbish = {k: v.clone() if isinstance(v, Tensor) else v for k, v in arguments.items()}
@@ -90,19 +91,19 @@ def test_a_row_of_no_legal_action_is_refused() -> None:
 
 def test_great_numbers_are_not_taken_for_infinite_ones() -> None:
     great = torch.full((N,), torch.finfo(torch.float32).max)
-    validation.check_finite(great=great, half=torch.full((N,), 6e4, dtype=torch.float16))
+    values.check_finite(great=great, half=torch.full((N,), 6e4, dtype=torch.float16))
 
 
 def test_the_switch_comes_back() -> None:
     column = torch.tensor([torch.nan])
-    assert validation.is_validated(column)
+    assert switch.is_validated(column)
     with suppress(RuntimeError), validation.validating(False):
-        assert not validation.is_validated(column)
+        assert not switch.is_validated(column)
         raise RuntimeError
-    assert validation.is_validated(column)
+    assert switch.is_validated(column)
     validation.set_validation(False)
     try:
-        columns.weighted_mean(column, column)
+        reductions.weighted_mean(column, column)
     finally:
         validation.set_validation(True)
 
@@ -110,6 +111,6 @@ def test_the_switch_comes_back() -> None:
 def test_nothing_is_read_while_compiling_nor_on_another_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    validation.check_finite(column=torch.full((N,), torch.nan, device="meta"))
+    values.check_finite(column=torch.full((N,), torch.nan, device="meta"))
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    validation.check_finite(column=torch.tensor([torch.nan]))
+    values.check_finite(column=torch.tensor([torch.nan]))

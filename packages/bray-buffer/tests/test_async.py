@@ -15,7 +15,7 @@ def queue(layout):
 
 
 async def waiting(buffer, count=1):
-    while buffer._gate.num_waiting < count:  # noqa: ASYNC110  nothing tells of a waiter
+    while buffer._lock.num_waiting < count:  # noqa: ASYNC110  nothing tells of a waiter
         await asyncio.sleep(0)
 
 
@@ -26,7 +26,7 @@ async def test_a_push_from_a_thread_wakes_a_coroutine(queue, segment, numbers):
     before = threading.active_count()
     await asyncio.to_thread(buffer.push, segment(1), segment(2))
     assert numbers(await popping) == [1, 2]
-    assert buffer._gate.num_waiting == 0
+    assert buffer._lock.num_waiting == 0
     assert threading.active_count() <= before + 1  # that of to_thread
 
 
@@ -51,7 +51,7 @@ async def test_a_cancelled_waiter_leaves_the_batch(queue, segment, numbers):
         with pytest.raises(asyncio.CancelledError):
             await popping
         assert numbers(await buffer.pop_async(0)) == [number]
-    assert buffer._gate.num_waiting == 0
+    assert buffer._lock.num_waiting == 0
 
 
 async def test_deadlines_and_closing(queue):
@@ -91,9 +91,9 @@ async def test_a_waiter_whose_loop_is_gone_is_forgotten(queue, segment):
         return waiter
 
     waiter = await asyncio.to_thread(leave_a_waiter_behind)
-    assert buffer._gate.num_waiting == 1
+    assert buffer._lock.num_waiting == 1
     buffer.push(segment(1))
-    assert buffer._gate.num_waiting == 0
+    assert buffer._lock.num_waiting == 0
     waiter.get_coro().close()
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bray_buffer import Buffer, BufferConfig
-from bray_buffer.batching import SegmentBatcher
+from bray_buffer.queue.segment_batcher import SegmentBatcher
 from bray_buffer.time_axis import TimeAxis
 from bray_core import nested
 from bray_core.errors import ConfigError, SpecError

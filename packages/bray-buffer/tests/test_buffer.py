@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bray_buffer import Buffer, BufferConfig, Mixture, ReplayBuffer, ReplayConfig
-from bray_buffer.ring import Ring
+from bray_buffer.queue.segment_ring import SegmentRing
 from bray_core import nested
 from bray_core.errors import (
     BrayError,
@@ -215,6 +215,10 @@ class TestReplay:
     def test_nonsense_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="min_size: 5 exceeds capacity=4"):
             ReplayConfig(capacity=4, batch_size=1, min_size=5)
+        with pytest.raises(ConfigError, match="seed: expected 0 or more, got -1"):
+            ReplayConfig(capacity=4, batch_size=2, seed=-1)
+        with pytest.raises(ConfigError, match="samples_per_insert: expected more than 0, got 0"):
+            ReplayConfig(capacity=4, batch_size=2, samples_per_insert=0.0, error_margin=8.0)
         with pytest.raises(ConfigError, match="batch_size: expected 1 or more, got 0"):
             ReplayConfig(capacity=4, batch_size=0)
 
@@ -270,7 +274,7 @@ def test_neither_torch_nor_ray_is_needed() -> None:
 
 
 def test_a_queue_that_is_emptied_takes_memory_only_for_what_was_there_together() -> None:
-    ring = Ring(Layout({"x": ArraySpec(np.dtype(np.uint8), (4,))}), 100)
+    ring = SegmentRing(Layout({"x": ArraySpec(np.dtype(np.uint8), (4,))}), 100)
     places = set()
     for first in range(0, 150, 3):
         for value in range(first, first + 3):

@@ -23,7 +23,7 @@ def make(layout: Layout, batch_size: int, capacity: int, when_full: str = "block
 def until_waiting(buffer: Buffer, count: int = 1) -> None:
     """Return when `count` threads wait for the buffer."""
     deadline = threading.Event()
-    while buffer._gate.num_waiting < count:
+    while buffer._lock.num_waiting < count:
         deadline.wait(0.001)
 
 
@@ -96,7 +96,7 @@ def test_several_consumers_repeat_nothing(layout, segment, numbers):
         eating = [pool.submit(consume) for _ in range(3)]
         for number in range(0, 300, 3):
             buffer.push(*map(segment, range(number, number + 3)), wait=True, timeout_s=SOON_S)
-        assert buffer._gate.until(lambda: buffer.stats()["popped"] == 300 or None, SOON_S)
+        assert buffer._lock.wait_for(lambda: buffer.stats()["popped"] == 300 or None, SOON_S)
         buffer.close()
         got = [number for done in eating for number in done.result(SOON_S)]
     assert sorted(got) == list(range(300))

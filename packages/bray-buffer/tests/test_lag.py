@@ -96,7 +96,7 @@ def test_it_does_what_a_list_would(calls):
     assert stats["queued_steps"] == T * len(expected)
     assert (stats["pushed"], stats["stale"], stats["dropped"]) == (pushed, stale, dropped)
     buffer.set_policy_version(newest)
-    with buffer._gate.lock:
+    with buffer._lock.mutex:
         rows = buffer._queue.ring.oldest(buffer._queue.ring.size)
     assert buffer.layout.views(rows)["number"].tolist() == [n for n, _ in expected]
 
@@ -108,7 +108,7 @@ def test_room_made_by_staleness_lets_a_producer_go_on():
     producer = threading.Thread(target=lambda: buffer.push(*more, wait=True, timeout_s=30))
     producer.start()
     pause = threading.Event()
-    while not buffer._gate.num_waiting:
+    while not buffer._lock.num_waiting:
         pause.wait(0.001)
     buffer.set_policy_version(6)
     producer.join(30)

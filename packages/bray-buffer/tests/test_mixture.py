@@ -30,7 +30,7 @@ async def test_a_coroutine_waits_for_the_drawn_buffer(numbers):
     queue, reservoir, mixture = make(weights=(1.0, 0.0))
     reservoir.push(row(9))
     popping = asyncio.create_task(mixture.pop_async())
-    while not queue._gate.num_waiting:  # noqa: ASYNC110  nothing tells of a waiter
+    while not queue._lock.num_waiting:  # noqa: ASYNC110  nothing tells of a waiter
         await asyncio.sleep(0)
     queue.push(row(1))
     assert x(await popping) == 1
@@ -47,7 +47,7 @@ async def test_a_coroutine_waits_for_the_drawn_buffer(numbers):
 async def test_a_cancelled_pop_is_owed():
     queue, reservoir, mixture = make(weights=(1.0, 0.0))
     popping = asyncio.create_task(mixture.pop_async())
-    while not queue._gate.num_waiting:  # noqa: ASYNC110  nothing tells of a waiter
+    while not queue._lock.num_waiting:  # noqa: ASYNC110  nothing tells of a waiter
         await asyncio.sleep(0)
     popping.cancel()
     with pytest.raises(asyncio.CancelledError):

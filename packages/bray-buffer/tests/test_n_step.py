@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bray_buffer import Mixture, ReplayBuffer, ReplayConfig
+from bray_buffer.remote.connections import SharedMemoryConnection
 from bray_buffer.replay.n_step import n_step
-from bray_buffer.shared.link import SharedLink
+from bray_buffer.shared.buffer_worker import BufferWorker
 from bray_buffer.shared.slot_pool import deadline_after
-from bray_buffer.shared.worker import BufferWorker
 from bray_core import nested
 from bray_core.layout import Layout, Packed
 
@@ -148,7 +148,7 @@ def test_a_worker_hands_the_returns_out_by_shared_memory(kind):
     segments = [make(0, kind), make(T, kind, 4, (1,))]
     layout = Layout(nested.spec(segments[0]))
     worker = BufferWorker(layout, config(), uuid4().hex, 0, "127.0.0.1", None)
-    link = SharedLink(worker.describe_buffer(), 0)
+    link = SharedMemoryConnection(worker.describe_buffer(), 0)
     try:
         assert worker.describe_buffer().batch_layout.spec["reward"].dtype == "float32"
         rows = np.concatenate([layout.pack(nested.stack([segment])) for segment in segments])

@@ -92,12 +92,12 @@ def producers(ray_pickles_this_file):
 
 def elsewhere(buffer, carrier):
     """A handle as a process of another node has it."""
-    from bray_buffer.shared.link import CallLink
+    from bray_buffer.remote.connections import RayCallConnection
 
     handle = pickle.loads(pickle.dumps(buffer))
     handle._pool.near = lambda: []
     if carrier == "ray":
-        handle._links[0] = CallLink(handle._pool, 0, handle.layout)
+        handle._connections.opened[0] = RayCallConnection(handle._pool, 0, handle.layout)
     return handle
 
 
@@ -199,9 +199,12 @@ def test_batches_by_steps(make, segment, numbers):
         buffer.push(segment(0, 0))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("carrier", ["socket", "ray"])
 def test_producers_and_consumers_of_another_node(make, segment, numbers, carrier, monkeypatch):
-    monkeypatch.setattr("bray_buffer.shared.link._MAX_CALL_NBYTES", 200)  # several calls a push
+    monkeypatch.setattr(
+        "bray_buffer.remote.connections._MAX_CALL_NBYTES", 200
+    )  # several calls a push
     buffer = make(capacity=4, when_full="block")
     other = elsewhere(buffer, carrier)
     assert other.push(*map(segment, range(5))) == 5  # sent; what became of them:
@@ -219,6 +222,7 @@ def test_producers_and_consumers_of_another_node(make, segment, numbers, carrier
     assert sorted(numbers(buffer.pop(SOON_S)) + numbers(buffer.pop(SOON_S))) == [5, 6, 7, 8]
 
 
+@pytest.mark.long
 def test_several_workers_share_the_pushes_and_each_gives_whole_batches(make, segment, numbers):
     buffer = make(num_workers=2, capacity=8)
     for number in range(8):
@@ -252,6 +256,7 @@ def test_close_wakes_those_who_wait(make, segment):
         assert list(handle) == []
 
 
+@pytest.mark.long
 def test_a_queue_loses_nothing_with_its_worker(make, segment, numbers):
     buffer = make()
     buffer.push(*map(segment, range(3)))
@@ -266,6 +271,7 @@ def test_a_queue_loses_nothing_with_its_worker(make, segment, numbers):
     assert buffer.stats()["lost"] == 0
 
 
+@pytest.mark.long
 def test_a_replay_in_its_worker_dies_counted_and_is_restored(make, segment, numbers, tmp_path):
     config = ReplayConfig(capacity=8, batch_size=4, min_size=3, sampler="prioritized", epsilon=0)
     replay = make(config)
@@ -292,8 +298,9 @@ def test_a_replay_in_its_worker_dies_counted_and_is_restored(make, segment, numb
     replay.load_state_dict(replay.state_dict())
 
 
+@pytest.mark.long
 def test_priorities_for_a_worker_that_stands_still_are_counted(make, segment, monkeypatch):
-    monkeypatch.setattr("bray_buffer.shared.link._UPDATE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("bray_buffer.remote.connections._UPDATE_TIMEOUT_S", 0.05)
     config = ReplayConfig(capacity=8, batch_size=4, min_size=3, sampler="prioritized", epsilon=0)
     replay = make(config)
     replay.push(*map(segment, range(3)), wait=True)

@@ -164,5 +164,7 @@ def test_bad_weights_are_refused_and_nothing_is_added(weights, message):
 def test_bad_settings_are_refused():
     with pytest.raises(ConfigError, match="batch_size: 3 exceeds capacity=2"):
         make(2, batch_size=3)
+    with pytest.raises(ConfigError, match="seed: expected 0 or more, got -1"):
+        ReservoirConfig(capacity=2, batch_size=2, seed=-1)
     with pytest.raises(ConfigError, match="capacity: expected 1 or more, got 0"):
         make(0)

@@ -12,7 +12,7 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
-from bray_buffer.queue.lag import PolicyLag
+from bray_buffer.queue.policy_lag import PolicyLag
 from bray_buffer.shared.slot_pool import PREFIX, PoolShape, SlotPool, deadline_after
 from bray_core import nested
 from bray_core.errors import CapacityError, ClosedError, NotFoundError

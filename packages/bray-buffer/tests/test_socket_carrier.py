@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from bray_buffer.shared.socket_carrier import Listener, Sender
+from bray_buffer.shared.socket_carrier import SegmentListener, SegmentSender
 
 TOKEN = "secret-of-this-test"
 NBYTES = 64
@@ -43,7 +43,7 @@ def serve():
     listeners = []
 
     def serve(rows):
-        listeners.append(Listener("127.0.0.1", TOKEN, NBYTES, rows.receive))
+        listeners.append(SegmentListener("127.0.0.1", TOKEN, NBYTES, rows.receive))
         return listeners[-1].address
 
     yield serve
@@ -56,7 +56,7 @@ def connect():
     senders = []
 
     def connect(address, token=TOKEN):
-        senders.append(Sender(address, token))
+        senders.append(SegmentSender(address, token))
         return senders[-1]
 
     yield connect
@@ -159,7 +159,7 @@ def _is_hung_up(connection):
 
 def test_close_ends_every_connection(serve, connect):
     rows = Rows()
-    listener = Listener("127.0.0.1", TOKEN, NBYTES, rows.receive)
+    listener = SegmentListener("127.0.0.1", TOKEN, NBYTES, rows.receive)
     sender = connect(listener.address)
     sender.send(np.zeros((1, NBYTES), np.uint8), 0.0)
     sender.settle(0)
@@ -167,7 +167,7 @@ def test_close_ends_every_connection(serve, connect):
     with pytest.raises((ConnectionResetError, BrokenPipeError)):
         _send_for_ever(sender)
     with pytest.raises(ConnectionRefusedError):
-        Sender(listener.address, TOKEN)
+        SegmentSender(listener.address, TOKEN)
 
 
 def _send_for_ever(sender):

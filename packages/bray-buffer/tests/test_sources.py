@@ -266,7 +266,7 @@ async def test_waiting_closing_and_coroutines():
         buffer.pop(0)
     begun.wait(30)
     popping = asyncio.create_task(buffer.pop_async())
-    while not buffer._gate.num_waiting:  # noqa: ASYNC110  nothing tells of a waiter
+    while not buffer._lock.num_waiting:  # noqa: ASYNC110  nothing tells of a waiter
         await asyncio.sleep(0)
     go_on.set()
     assert (await popping).tree["x"].tolist() == [0, 1]
@@ -328,7 +328,7 @@ def test_another_order_is_refused():
     with pytest.raises(SpecError, match=r"expected shard=\[1, 2\], got \[0, 1\]"):
         make(samples, shuffle=True).shard(1, 2).load_state_dict(state)
     for cursor in (None, {"epoch": 1}, {**state["cursor"], "row": -1}):
-        with pytest.raises(SpecError, match="source: expected a cursor"):
+        with pytest.raises(SpecError, match="source: expected a position"):
             make(samples, shuffle=True).load_state_dict({**state, "cursor": cursor})
 
 

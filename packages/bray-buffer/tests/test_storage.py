@@ -11,7 +11,8 @@ import threading
 import numpy as np
 import pytest
 
-from bray_buffer import Buffer, BufferConfig, ReplayBuffer, ReplayConfig, ring, storage
+from bray_buffer import Buffer, BufferConfig, ReplayBuffer, ReplayConfig, storage
+from bray_buffer.queue import segment_ring
 from bray_core import nested
 from bray_core.errors import CapacityError, CodecError, FormatError, NotFoundError, SpecError
 
@@ -85,7 +86,7 @@ def test_what_is_pushed_and_popped_meanwhile_changes_nothing_else(
 ):
     buffer = queue(capacity=8)
     buffer.push(*map(segment, range(8)))
-    monkeypatch.setattr(ring, "_SNAPSHOT_BYTES", 2 * buffer.layout.nbytes)
+    monkeypatch.setattr(segment_ring, "_SNAPSHOT_BYTES", 2 * buffer.layout.nbytes)
     written = []
 
     def write(file, piece, write=storage._write):

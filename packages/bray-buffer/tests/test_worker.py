@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from bray_buffer import BufferConfig, ReplayConfig, storage
-from bray_buffer.shared.link import SharedLink
+from bray_buffer.remote.connections import SharedMemoryConnection
+from bray_buffer.shared.buffer_worker import BufferWorker
 from bray_buffer.shared.slot_pool import deadline_after
-from bray_buffer.shared.socket_carrier import Sender
-from bray_buffer.shared.worker import BufferWorker
+from bray_buffer.shared.socket_carrier import SegmentSender
 from bray_core import nested
 from bray_core.errors import ClosedError, SpecError
 from bray_core.layout import Packed
@@ -39,7 +39,7 @@ def link():
     made = []
 
     def link(worker, index=0):
-        made.append(SharedLink(worker.describe_buffer(), index))
+        made.append(SharedMemoryConnection(worker.describe_buffer(), index))
         return made[-1]
 
     yield link
@@ -70,7 +70,7 @@ def test_a_queue_needs_no_worker_in_between(make, link, block, layout, numbers):
     assert worker.pop(0.0) == "0 of 2 segments are there"
 
 
-def test_a_replay_is_fed_and_emptied_by_its_pump(make, link, block, layout, numbers):
+def test_a_replay_is_fed_and_emptied_by_its_thread(make, link, block, layout, numbers):
     worker = make(ReplayConfig(capacity=8, batch_size=4, min_size=3))
     producer, consumer = link(worker), link(worker)
     push(producer, block(0, 1), wait_s=SOON_S)
@@ -124,7 +124,9 @@ def test_producers_are_ahead_of_the_rate_by_margins_not_by_all_the_memory(make, 
     producer = link(make(config))
     accepted = push(producer, block(*range(300)), wait_s=1.0)
     drawn = 4 * config.batch_size  # ready, and one on its way
-    assert 4 + 12 <= accepted <= 4 + 12 + drawn + 12 + 4  # waiting, and in the pump's hands
+    assert (
+        4 + 12 <= accepted <= 4 + 12 + drawn + 12 + 4
+    )  # waiting, and in the transfer thread's hands
 
 
 def test_a_masked_queue_is_masked_by_its_worker(make, link, layout, segment):
@@ -169,7 +171,7 @@ def test_what_a_buffer_raises_reaches_a_consumer_once(make, link, block, monkeyp
 )
 def test_producers_of_other_nodes_come_by_a_socket(make, link, block, layout, numbers, config):
     worker = make(config)
-    sender = Sender(worker.listen(), worker.describe_buffer().token)
+    sender = SegmentSender(worker.listen(), worker.describe_buffer().token)
     assert worker.listen() == worker.listen()
     try:
         sender.send(block(0, 1), 0.0)
@@ -183,7 +185,7 @@ def test_producers_of_other_nodes_come_by_a_socket(make, link, block, layout, nu
 
 def test_what_finds_no_room_by_a_socket_is_counted(make, block):
     worker = make(BufferConfig(batch_size=1, capacity=2, when_full="block"))
-    sender = Sender(worker.listen(), worker.describe_buffer().token)
+    sender = SegmentSender(worker.listen(), worker.describe_buffer().token)
     try:
         sender.send(block(0, 1, 2), 0.0)
         assert sender.settle(0) == 2
@@ -218,7 +220,7 @@ def test_content_is_saved_and_loaded(make, link, block, layout, numbers, tmp_pat
 
 WORKER = """
 import sys, pickle
-from bray_buffer.shared.worker import BufferWorker
+from bray_buffer.shared.buffer_worker import BufferWorker
 layout, config, token = pickle.loads(bytes.fromhex(sys.stdin.readline()))
 worker = BufferWorker(layout, config, token, 0, "127.0.0.1")
 print("up", flush=True)
@@ -247,7 +249,7 @@ def test_a_worker_that_replaces_a_dead_one_takes_over(
         process.stdin.flush()
         assert process.stdout.readline() == "up\n"
         description = BufferWorker.describe_buffer(_Like(layout, config, token))
-        consumer = SharedLink(description, 0)
+        consumer = SharedMemoryConnection(description, 0)
         push(consumer, block(0, 1, 2), wait_s=SOON_S)
         consumer.flush()
         process.kill()
@@ -265,10 +267,10 @@ class _Like:
     """What `describe_buffer` reads."""
 
     def __init__(self, layout, config, token):
-        from bray_buffer.shared.terms import Terms
+        from bray_buffer.shared.sharing_rules import SharingRules
 
         self.layout = self.batch_layout = layout
-        self._terms = Terms.of(config)
+        self._rules = SharingRules.of(config)
         self._token = token
 
 
@@ -306,7 +308,7 @@ def test_who_takes_over_counts_nothing_again(make, link, block, config, recorded
     worker._record()
     assert recorded()["buffer/lost_segments"] == 3
     worker._stopped.set()  # as if it had died
-    worker._keeper.join()
+    worker._cleaner.join()
     after = make(config, token)
     after._record()
     assert "buffer/lost_segments" not in recorded()

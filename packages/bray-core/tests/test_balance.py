@@ -5,24 +5,24 @@ from collections import Counter
 import pytest
 
 from bray_core.errors import ConfigError
-from bray_core.remote.balance import STRATEGIES, Balance
+from bray_core.remote.load_balancing import STRATEGIES, LoadBalancer
 
 N = 8000
 SIZE = 8
 
 
-def counts(balance: Balance, strategy: str, **options: object) -> list[int]:
+def counts(balance: LoadBalancer, strategy: str, **options: object) -> list[int]:
     found = Counter(balance.choose(strategy, **options) for _ in range(N))  # type: ignore[arg-type]
     return [found[index] for index in range(SIZE)]
 
 
 def test_round_robin_takes_each_in_turn() -> None:
-    balance = Balance(SIZE)
+    balance = LoadBalancer(SIZE)
     assert [balance.choose("round_robin") for _ in range(2 * SIZE)] == [*range(SIZE)] * 2
 
 
 def test_least_loaded_is_even_without_load_and_avoids_the_busiest() -> None:
-    balance = Balance(SIZE)
+    balance = LoadBalancer(SIZE)
     # Binomial(8000, 1/8): mean 1000, standard deviation 30: six of them is 180
     assert all(abs(count - N / SIZE) < 180 for count in counts(balance, "least_loaded"))
     balance.in_flight[3] = 1
@@ -35,7 +35,7 @@ def test_least_loaded_is_even_without_load_and_avoids_the_busiest() -> None:
 
 def test_two_choices_keep_the_longest_queue_short() -> None:
     """Mitzenmacher 2001: the fullest of n bins holds about log log n above the mean, not log n."""
-    balance = Balance(100)
+    balance = LoadBalancer(100)
     for _ in range(10_000):
         balance.in_flight[balance.choose("least_loaded")] += 1
     assert max(balance.in_flight.values()) <= 100 + 6
@@ -43,7 +43,7 @@ def test_two_choices_keep_the_longest_queue_short() -> None:
 
 
 def test_hash_keeps_a_key_and_spreads_keys() -> None:
-    balance, other = Balance(SIZE), Balance(SIZE)
+    balance, other = LoadBalancer(SIZE), LoadBalancer(SIZE)
     keys = [f"session-{number}" for number in range(N)]
     chosen = [balance.choose("hash", key=key) for key in keys]
     assert chosen == [other.choose("hash", key=key) for key in keys]
@@ -52,20 +52,20 @@ def test_hash_keeps_a_key_and_spreads_keys() -> None:
 
 def test_local_first_stays_on_the_node_while_it_can() -> None:
     near = [2, 5]
-    balance = Balance(SIZE, lambda: near)
+    balance = LoadBalancer(SIZE, lambda: near)
     assert [balance.choose("local_first") for _ in range(4)] == [2, 5, 2, 5]
     near.clear()
     assert sorted(balance.choose("local_first") for _ in range(SIZE)) == [*range(SIZE)]
 
 
 def test_one_worker_is_always_chosen() -> None:
-    balance = Balance(1, lambda: [0])
+    balance = LoadBalancer(1, lambda: [0])
     for strategy in STRATEGIES:
         assert balance.choose(strategy, key="k") == 0  # type: ignore[arg-type]
 
 
 def test_nonsense_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"strategy: expected one of round_robin, .*got 'best'"):
-        Balance(2).choose("best")  # type: ignore[arg-type]
+        LoadBalancer(2).choose("best")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="key: strategy 'hash' needs one"):
-        Balance(2).choose("hash")
+        LoadBalancer(2).choose("hash")

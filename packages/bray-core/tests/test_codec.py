@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bray_core import async_codec, codec, nested
+from bray_core import codec, nested
 from bray_core.errors import CodecError
 
 VECTORS = Path(__file__).parents[3] / "tests" / "vectors"
@@ -246,15 +246,15 @@ async def test_a_message_of_many_values_is_decoded_beside_the_event_loop() -> No
     numbers = [0.5] * 50_000
     ran = asyncio.Event()
     asyncio.get_running_loop().call_soon(ran.set)
-    assert await async_codec.decode(codec.encode(numbers)) == numbers
+    assert await codec.decode_async(codec.encode(numbers)) == numbers
     assert ran.is_set(), "the loop went on meanwhile"
     with pytest.raises(CodecError, match="65536 values"):
-        await async_codec.decode(repeated(b"\x01", 2**20))
+        await codec.decode_async(repeated(b"\x01", 2**20))
     with pytest.raises(CodecError, match="exceed max_bytes=10"):
-        await async_codec.decode(repeated(b"\x01", 2**20), max_bytes=10)
+        await codec.decode_async(repeated(b"\x01", 2**20), max_bytes=10)
     with pytest.raises(CodecError, match="truncated"):
-        await async_codec.decode(b"")
-    assert await async_codec.decode(codec.encode({"a": 1})) == {"a": 1}
+        await codec.decode_async(b"")
+    assert await codec.decode_async(codec.encode({"a": 1})) == {"a": 1}
 
 
 def test_what_is_no_bytes_is_refused() -> None:

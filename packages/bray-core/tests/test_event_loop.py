@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bray_core.errors import ClosedError, DeadlineError
-from bray_core.event_loop import EventLoopThread
+from bray_core.process.event_loop import EventLoopThread
 
 
 async def answer(value: int) -> int:
@@ -131,7 +131,7 @@ def test_tasks_that_cancelled_ones_start_are_cancelled_too() -> None:
 def test_a_task_that_refuses_does_not_keep_stop_waiting(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("bray_core.event_loop._STOP_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("bray_core.process.event_loop._STOP_TIMEOUT_S", 0.2)
     loop = EventLoopThread("test")
     over = threading.Event()
 
@@ -154,7 +154,7 @@ def test_a_task_that_refuses_does_not_keep_stop_waiting(
 def test_a_callback_that_blocks_does_not_keep_stop_waiting(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("bray_core.event_loop._STOP_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("bray_core.process.event_loop._STOP_TIMEOUT_S", 0.1)
     loop = EventLoopThread("test")
     entered, leave = threading.Event(), threading.Event()
 
@@ -175,7 +175,7 @@ def test_a_callback_that_blocks_does_not_keep_stop_waiting(
 def test_a_loop_that_nobody_stopped_ends_before_the_interpreter_does() -> None:
     program = """
 import asyncio
-from bray_core.event_loop import EventLoopThread
+from bray_core.process.event_loop import EventLoopThread
 
 async def wait(begun):
     try:

@@ -12,7 +12,8 @@ import yaml
 
 from bray_core import metrics, runtime
 from bray_core.errors import AlreadyExistsError, ConfigError, MissingExtraError, NotFoundError
-from bray_core.trials.experiment import Experiment, write_atomic
+from bray_core.files.saved_file import write_atomic
+from bray_core.trials.experiment import Experiment
 
 
 def test_a_trial_has_its_folders_and_a_launch_its_own(tmp_path: Path) -> None:
@@ -197,7 +198,7 @@ class TestRuntime:
     def test_without_ray_it_names_the_extra(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.delitem(sys.modules, "bray_core.remote.pool", raising=False)
+        monkeypatch.delitem(sys.modules, "bray_core.remote.cluster", raising=False)
         monkeypatch.setitem(sys.modules, "ray", None)
         with pytest.raises(MissingExtraError, match=r"'ray' needs.*install bray-core\[ray\]"):
             runtime.init(tmp_path, "one", "ray")
@@ -219,8 +220,8 @@ class TestRuntime:
         def refuse() -> None:
             raise OSError("no")
 
-        monkeypatch.setattr("bray_core.remote.pool.init_ray", lambda address: True)
-        monkeypatch.setattr("bray_core.remote.pool.shutdown_ray", refuse)
+        monkeypatch.setattr("bray_core.remote.cluster.init_ray", lambda address: True)
+        monkeypatch.setattr("bray_core.remote.cluster.shutdown_ray", refuse)
         opened = runtime.init(tmp_path, "one", "ray")
         assert opened.runtime == "ray"
         with pytest.raises(OSError, match="no"):

@@ -16,7 +16,7 @@ import pytest
 
 from bray_core.errors import CodecError, ConfigError
 from bray_core.metrics import Registry, hub_wire, uplink
-from bray_core.metrics.hub import ADDRESS, Gathered, Hub
+from bray_core.metrics.hub import ADDRESS, GatheredMetrics, Hub
 from bray_core.metrics.hub_wire import Line
 from bray_core.metrics.sample import Sample
 
@@ -68,8 +68,8 @@ class Worker:
 
 
 @pytest.fixture
-def made() -> Iterator[tuple[Hub, list[Gathered], list[tuple[Line, str, int]]]]:
-    written: list[Gathered] = []
+def made() -> Iterator[tuple[Hub, list[GatheredMetrics], list[tuple[Line, str, int]]]]:
+    written: list[GatheredMetrics] = []
     lines: list[tuple[Line, str, int]] = []
     hub = Hub(
         Registry(),
@@ -162,7 +162,7 @@ def test_pictures_and_rates(made: Any, worker: Worker) -> None:
     worker.ask("metrics.show('task/map', np.full((3, 4), 7, np.uint8))")
     worker.ask("metrics.record('actor/steps', 50, kind='count')")
     values = hub.gather()
-    (shown,) = [one for gathered in written for one in gathered.shown]
+    (shown,) = [one for gathered in written for one in gathered.media]
     assert (shown.frames == np.full((1, 3, 4, 1), 7)).all()
     assert values["actor/steps_per_s"] > 0
 

@@ -14,8 +14,9 @@ import pytest
 import yaml
 
 from bray_core.errors import CodecError
+from bray_core.files.trial_folders import newest_launch
 from bray_core.trials import git
-from bray_core.trials.experiment import Experiment, newest_launch
+from bray_core.trials.experiment import Experiment
 from bray_core.trials.launch_record import CHANGES, RECORD, LaunchRecord
 from bray_core.trials.trial import Trial
 

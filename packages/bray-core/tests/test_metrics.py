@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bray_core.errors import ConfigError
-from bray_core.metrics import MAX_SHOWN, Registry
+from bray_core.metrics import MAX_MEDIA, Registry
 
 
 @pytest.mark.parametrize(
@@ -224,12 +224,12 @@ def test_a_window_that_is_none_is_refused(window_s: float) -> None:
 
 def test_of_what_is_shown_the_newest_are_kept() -> None:
     registry = Registry()
-    for number in range(MAX_SHOWN + 4):
+    for number in range(MAX_MEDIA + 4):
         registry.show("a/text", str(number))
-    assert [one.text for one in registry.take_shown()] == [str(n) for n in range(4, MAX_SHOWN + 4)]
+    assert [one.text for one in registry.take_media()] == [str(n) for n in range(4, MAX_MEDIA + 4)]
     registry.show("a/image", np.zeros((4, 5), np.uint8))
     registry.show("a/video", np.zeros((2, 4, 5, 3), np.uint8), frames_per_s=5)
-    assert [one.frames.shape for one in registry.take_shown()] == [(1, 4, 5, 1), (2, 4, 5, 3)]
+    assert [one.frames.shape for one in registry.take_media()] == [(1, 4, 5, 1), (2, 4, 5, 3)]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from bray_core.settings.ranges import (
     PositiveInt,
     Range,
     check_fields,
+    check_value,
 )
 
 
@@ -84,3 +85,16 @@ def test_the_schema_has_what_is_declared() -> None:
     assert properties["hidden"]["items"] == {"type": "integer", "minimum": 1}
     assert properties["hidden"]["minItems"] == 1
     assert properties["clip"]["anyOf"][0]["anyOf"][0]["exclusiveMinimum"] == 0
+
+
+def test_an_argument_is_checked_as_a_field_is() -> None:
+    check_value("port", None, Port | None)
+    check_value("port", 80, Port | None)
+    for value, words in (
+        (-1, "port: expected 0 to 65535, got -1"),
+        (1.5, "port: expected a"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            check_value("port", value, Port | None)
+    with pytest.raises(ConfigError, match="port: expected a whole number, got None"):
+        check_value("port", None, Port)

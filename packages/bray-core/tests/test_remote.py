@@ -46,7 +46,7 @@ class Adder:
         return self.total
 
     def index(self) -> int:
-        from bray_core.remote.pool import worker_index
+        from bray_core.remote.worker_process import worker_index
 
         return worker_index()
 
@@ -265,6 +265,7 @@ class Large:
         return float(self.weights.sum())
 
 
+@pytest.mark.long
 def test_a_worker_made_of_much_is_replaced_again_and_again() -> None:
     """Ray keeps large arguments in its object store, and drops them once the worker is there."""
     from bray_core.remote.pool import WorkerPool
@@ -280,6 +281,7 @@ def test_a_worker_made_of_much_is_replaced_again_and_again() -> None:
         pool.close()
 
 
+@pytest.mark.long
 def test_without_restart_a_dead_worker_stays_dead() -> None:
     from bray_core.remote.pool import WorkerPool
 
@@ -310,24 +312,26 @@ class Mortal:
         os._exit(1)
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_again_and_again_ends_the_run(tmp_path: Path) -> None:
     """Whatever the program does meanwhile: it may wait for another pool's worker."""
-    from bray_core.remote import pool as remote
-    from bray_core.restart_limit import RestartLimit
+    from bray_core.remote.health import check_workers, explain_lost_workers
+    from bray_core.remote.pool import WorkerPool
+    from bray_core.remote.restart_limit import RestartLimit
 
     limit = RestartLimit(max_restarts=2)
-    made = remote.WorkerPool("mortals", Mortal, args=(tmp_path / "mark",), limit=limit)
+    made = WorkerPool("mortals", Mortal, args=(tmp_path / "mark",), limit=limit)
     why = (
         r"pool mortals, worker 0: the worker died: 3 times within 300 s, so it is not started "
         r"again; its last words: .*no memory is left on the device$"
     )
     try:
-        remote.check_workers(5.0)
+        check_workers(5.0)
         with pytest.raises(WorkerLostError):
             made.call("die")
         with pytest.raises(WorkerLostError, match=why):
-            until_it_raises(lambda: remote.check_workers(1.0))
-        with pytest.raises(WorkerLostError, match=why), remote.telling_what_died():
+            until_it_raises(lambda: check_workers(1.0))
+        with pytest.raises(WorkerLostError, match=why), explain_lost_workers():
             raise ClosedError("model: closed")  # what follows from it
         with pytest.raises(WorkerLostError, match="3 times within 300 s"):
             made.wait_ready(3600)
@@ -335,15 +339,16 @@ def test_a_worker_that_dies_again_and_again_ends_the_run(tmp_path: Path) -> None
             made.call("die", again=True, timeout_s=3600)
     finally:
         made.close()
-    remote.check_workers(1.0)  # it is closed: no longer anybody's
+    check_workers(1.0)  # it is closed: no longer anybody's
 
 
+@pytest.mark.long
 def test_workers_that_are_killed_now_and_then_are_no_crash_loop(pool: Any) -> None:
-    from bray_core.remote import pool as remote
+    from bray_core.remote.health import check_workers
 
     os.kill(pool.pids()[1], signal.SIGKILL)
     pool.wait_ready(60)
-    remote.check_workers(1.0)
+    check_workers(1.0)
 
 
 def run(script: str, *arguments: str, environment: dict[str, str] | None = None) -> str:
@@ -375,21 +380,22 @@ def marked():
             pass
     return found - {os.getpid()}
 
-from bray_core.remote import pool as remote
+from bray_core.remote.cluster import init_ray, shutdown_ray
+from bray_core.remote.pool import WorkerPool
 from bray_core.errors import ClosedError
 import ray
 
-remote.init_ray()
+init_ray()
 assert os.environ["RAY_AUTH_MODE"] == "token", "Ray's token authentication is on"
-pool = remote.WorkerPool("p", dict)
+pool = WorkerPool("p", dict)
 assert pool.pids()[0] in marked()
 assert ray.cluster_resources()["object_store_memory"] < 300e6
-remote.shutdown_ray()
-remote.shutdown_ray()
+shutdown_ray()
+shutdown_ray()
 assert not marked(), marked()
 
 pool.close()  # none of these may start a cluster of Ray's own accord
-for use in (lambda: remote.WorkerPool("q", dict), lambda: remote.WorkerPool.get("q")):
+for use in (lambda: WorkerPool("q", dict), lambda: WorkerPool.get("q")):
     try:
         use()
     except ClosedError as error:
@@ -402,6 +408,7 @@ print("done")
 """
 
 
+@pytest.mark.long
 def test_a_cluster_of_ours_has_a_token_and_leaves_nothing_behind(tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "RAY_AUTH_MODE"}
     mark = str(uuid4())
@@ -409,6 +416,7 @@ def test_a_cluster_of_ours_has_a_token_and_leaves_nothing_behind(tmp_path: Path)
     assert done.strip() == "done"
 
 
+@pytest.mark.long
 def test_every_listener_of_a_cluster_of_ours_is_on_loopback(pool: Any) -> None:
     """Daemons, workers and the driver; of all protocols."""
     pool.pids()  # its workers are up
@@ -458,18 +466,20 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return mapped or address
 
 
+@pytest.mark.long
 def test_a_cluster_on_loopback_is_joined_by_its_address() -> None:
     """Ray itself takes 127.0.0.1 for the address at which other machines reach this one."""
     import ray
 
     script = """
 import os, sys
-from bray_core.remote import pool as remote
-remote.init_ray(sys.argv[1])
-pool = remote.WorkerPool("joined", dict)
+from bray_core.remote.cluster import init_ray, shutdown_ray
+from bray_core.remote.pool import WorkerPool
+init_ray(sys.argv[1])
+pool = WorkerPool("joined", dict)
 assert pool.pids()
 pool.close()
-remote.shutdown_ray()
+shutdown_ray()
 assert "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER" not in os.environ
 print("alive")
 """
@@ -482,13 +492,13 @@ print("alive")
 
 @pytest.mark.parametrize(("version", "is_new"), [("2.58.3", False), ("2.59.0", True)])
 def test_a_ray_without_tokens_is_refused(version: str, is_new: bool) -> None:
-    from bray_core.remote import pool as remote
+    from bray_core.remote.cluster import _check_version
 
     if is_new:
-        remote._check_version(version)
+        _check_version(version)
     else:
         with pytest.raises(ConfigError, match=r"ray: expected version 2\.59 or later.*got 2\.58"):
-            remote._check_version(version)
+            _check_version(version)
 
 
 TERMINATED = """
@@ -500,6 +510,7 @@ with runtime.init(sys.argv[1], "trial", "ray"):
 """
 
 
+@pytest.mark.long
 def test_sigterm_interrupts_a_launch_on_ray(tmp_path: Path) -> None:
     """Ray's own handler would drain its node for half a minute, then exit with 1: a failure."""
     from bray_core.trials.launch_record import LaunchRecord
@@ -524,36 +535,41 @@ def test_sigterm_interrupts_a_launch_on_ray(tmp_path: Path) -> None:
 def test_a_programs_own_handler_of_sigterm_stays() -> None:
     script = """
 import signal
-from bray_core.remote import pool as remote
+import ray
+from ray._private import utils as ray_utils
+from bray_core.errors import DeadlineError
+from bray_core.remote.cluster import init_ray
 seen = []
 handler = lambda number, frame: seen.append(number)
 signal.signal(signal.SIGTERM, handler)
 def start(**options):
-    remote.ray_utils.set_sigterm_handler(lambda number, frame: None)  # as Ray does
+    ray_utils.set_sigterm_handler(lambda number, frame: None)  # as Ray does
     signal.raise_signal(signal.SIGTERM)
     raise Exception("too busy")
-remote.ray.init = start
+ray.init = start
 try:
-    remote.init_ray()
-except remote.DeadlineError:
+    init_ray()
+except DeadlineError:
     pass
 print(seen == [signal.SIGTERM], signal.getsignal(signal.SIGTERM) is handler)
 """
     assert run(script).strip() == "True True"
 
 
+@pytest.mark.long
 def test_a_cluster_of_the_users_is_used_and_left_alone() -> None:
     import ray
 
     script = """
 import sys
-from bray_core.remote import pool as remote
+from bray_core.remote.cluster import init_ray, shutdown_ray
+from bray_core.remote.pool import WorkerPool
 import ray
 ray.init(address=sys.argv[1], log_to_driver=False, namespace="mine")
-remote.init_ray()
-pool = remote.WorkerPool("users", dict)
+init_ray()
+pool = WorkerPool("users", dict)
 pool.close()
-remote.shutdown_ray()
+shutdown_ray()
 assert ray.is_initialized()
 print(ray.get(ray.put("alive")))
 ray.shutdown()
@@ -562,15 +578,17 @@ ray.shutdown()
     assert run(script, address).strip() == "alive"
 
 
+@pytest.mark.long
 def test_a_cluster_that_does_not_start_is_named() -> None:
     script = """
 from bray_core import errors
-from bray_core.remote import pool as remote
+import ray
+from bray_core.remote.cluster import init_ray
 def fail(**options):
     raise Exception("The current node timed out during startup.")
-remote.ray.init = fail
+ray.init = fail
 try:
-    remote.init_ray()
+    init_ray()
 except errors.DeadlineError as error:
     print(error)
 """
@@ -591,9 +609,9 @@ def test_an_address_where_no_cluster_is(address: str, error: str, message: str) 
     script = """
 import sys
 from bray_core import errors
-from bray_core.remote import pool as remote
+from bray_core.remote.cluster import init_ray
 try:
-    remote.init_ray(sys.argv[1])
+    init_ray(sys.argv[1])
 except errors.BrayError as error:
     print(type(error).__name__, error)
 """

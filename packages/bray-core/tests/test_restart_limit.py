@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bray_core.errors import ConfigError
-from bray_core.restart_limit import RestartLimit, WorkerHistory
+from bray_core.remote.restart_limit import RestartLimit, WorkerHistory
 
 
 def die(times: int, every_s: float, limit: RestartLimit) -> int | None:

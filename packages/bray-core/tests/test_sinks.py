@@ -14,7 +14,7 @@ from PIL import Image
 from bray_core.errors import ConfigError, MissingExtraError
 from bray_core.metrics import Registry
 from bray_core.metrics.axes import AXES, Axes
-from bray_core.metrics.hub import Gathered
+from bray_core.metrics.hub import GatheredMetrics
 from bray_core.metrics.json_lines import JsonLinesSink, curve, last_axes
 from bray_core.metrics.sinks import Sinks
 from bray_core.metrics.tensorboard import Node, TensorBoardSink
@@ -22,9 +22,9 @@ from bray_core.metrics.tensorboard import Node, TensorBoardSink
 AT = Axes(frames=30, steps=4, policy_version=2, seconds=1.5, wall_time_s=1000.0)
 
 
-def gathered(registry: Registry, wall_time_s: float = 1000.0) -> Gathered:
+def gathered(registry: Registry, wall_time_s: float = 1000.0) -> GatheredMetrics:
     samples = registry.drain()
-    return Gathered(samples, registry.snapshot(), registry.take_shown(), wall_time_s)
+    return GatheredMetrics(samples, registry.snapshot(), registry.take_media(), wall_time_s)
 
 
 def events(folder: Path) -> Any:
@@ -147,7 +147,7 @@ def test_images_videos_and_texts(tmp_path: Path) -> None:
     registry.show("task/play", video, frames_per_s=10)
     registry.show("task/note", "**bold**")
     sink = TensorBoardSink(tmp_path)
-    sink.show(AT, registry.take_shown())
+    sink.show(AT, registry.take_media())
     sink.close()
     found = events(tmp_path)
     (image,) = found.Images("task/map")

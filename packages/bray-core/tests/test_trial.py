@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from bray_core.errors import AlreadyExistsError, CodecError, ConfigError, NotFoundError
+from bray_core.files.trial_folders import launches
 from bray_core.trials import trial_lock
-from bray_core.trials.experiment import Experiment, launches
+from bray_core.trials.experiment import Experiment
 from bray_core.trials.trial import Trial, clone, flatten, remove, trials
 
 

@@ -11,9 +11,10 @@ import torch
 from ray.cluster_utils import Cluster
 
 from bray_core.errors import BrayError
-from bray_core.event_loop import EventLoopThread
+from bray_core.process.event_loop import EventLoopThread
 from bray_core.remote import orphans
-from bray_core.remote.pool import WorkerPool, init_ray, shutdown_ray
+from bray_core.remote.cluster import init_ray, shutdown_ray
+from bray_core.remote.pool import WorkerPool
 from bray_model import remote
 
 SIZE = 500
@@ -55,8 +56,8 @@ def relays(model, nodes):
     """Return node → the pool of its relay."""
     found = {}
     for node in nodes:
-        outlet = model._pool.call("outlet", node)
-        found[node] = WorkerPool.get(outlet.relay)
+        location = model._pool.call("locate", node)
+        found[node] = WorkerPool.get(location.relay)
     return found
 
 
@@ -73,7 +74,7 @@ def is_parent(model, nodes, node):
 
 
 def main():
-    orphans.adopt()  # of a raylet that is killed
+    orphans.adopt_orphans()  # of a raylet that is killed
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False}
     )
@@ -126,7 +127,7 @@ def main():
         print("done: closed", flush=True)
     shutdown_ray()
     cluster.shutdown()
-    orphans.end(lambda command: command.startswith("ray::"))
+    orphans.end_children(lambda command: command.startswith("ray::"))
 
 
 if __name__ == "__main__":

@@ -57,6 +57,7 @@ def test_a_compiled_module_answers_as_it_does_eagerly_and_is_compiled_twice(
         assert counted() == compiled, "once for one row, once for more; not for a publish or clone"
 
 
+@pytest.mark.long
 def test_a_compiled_model_is_exported_as_any_other(policy, observations, tmp_path, one_process):
     with Model(policy, observations(1), config=ModelConfig(compile=True)) as model:
         assert model.export(tmp_path / "export").max_rel_error < 1e-3
@@ -171,7 +172,7 @@ def test_torch_on_the_gpu_answers_as_on_the_cpu(policy, observations, tmp_path):
         Model(policy, observations(1)) as wanted,
         Model(policy, observations(1), config=CUDA) as model,
     ):
-        assert next(model._worker.definition.engine.module.parameters()).is_cuda
+        assert next(model._runtime.definition.engine.module.parameters()).is_cuda
         check_like(model, wanted, observations)
         model.export(tmp_path / "export")
 

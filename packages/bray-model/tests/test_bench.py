@@ -10,14 +10,14 @@ from bray_core.cli import main
 from bray_core.errors import ExportError
 from bray_model import Manifest, Model
 from bray_model.export import bench
-from bray_model.export.bench import Measurement, recommend
-from bray_model.export.manifest import Recommendation, sha256
+from bray_model.export.bench import ForwardMeasurement, recommend
 from bray_model.export.validate import validate
+from bray_model.export_files.manifest import ServeRecommendation, sha256
 
 
 def measured(*rates, backend="onnxruntime"):
     """(threads, batch, rows/s), … as measurements."""
-    return [Measurement(backend, t, b, b * 1e6 / rate) for t, b, rate in rates]
+    return [ForwardMeasurement(backend, t, b, b * 1e6 / rate) for t, b, rate in rates]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,9 @@ def measured(*rates, backend="onnxruntime"):
     ],
 )
 def test_the_fewest_threads_and_the_smallest_batch_that_come_near(rates, threads, batch):
-    assert recommend(measured(*rates)) == Recommendation(num_threads=threads, max_batch_size=batch)
+    assert recommend(measured(*rates)) == ServeRecommendation(
+        num_threads=threads, max_batch_size=batch
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,7 @@ def test_a_quantised_graph_must_decide_alike_and_pay(rate, agreement, backend, b
         *measured((1, 1, 130), backend="float16"),
     ]
     found = recommend(measurements, agreement)
-    assert found == Recommendation(num_threads=1, max_batch_size=batch, backend=backend)
+    assert found == ServeRecommendation(num_threads=1, max_batch_size=batch, backend=backend)
 
 
 def test_bench_notes_what_serve_then_takes(export_copy, capsys, monkeypatch):
@@ -98,7 +100,7 @@ def test_a_recommendation_of_an_earlier_version_is_read(export_copy):
     path = export_copy / "manifest.json"
     given = {"num_threads": 2, "max_batch_size": 8}
     path.write_text(json.dumps({**json.loads(path.read_text()), "recommended": given}))
-    assert Manifest.read(export_copy).recommended == Recommendation(**given, backend="auto")
+    assert Manifest.read(export_copy).recommended == ServeRecommendation(**given, backend="auto")
 
 
 def test_validate_says_what_holds(exported, capsys):

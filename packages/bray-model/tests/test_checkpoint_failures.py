@@ -14,7 +14,7 @@ import torch
 
 from bray_core.errors import CodecError, SpecError
 from bray_model import Model, Retention
-from bray_model.versions.versions import CheckpointError, VersionStore
+from bray_model.versions.version_store import CheckpointError, VersionStore
 
 ROW = np.ones(4, np.float32)
 
@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np, torch
 from bray_core.errors import BrayError
 from bray_model import Model
-from bray_model.versions.versions import VersionStore
+from bray_model.versions.version_store import VersionStore
 
 disk = Path(sys.argv[1])
 row = np.ones(500, np.float32)
@@ -116,7 +116,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from bray_model import Retention
-from bray_model.versions.versions import VersionStore
+from bray_model.versions.version_store import VersionStore
 
 store = VersionStore(Path(sys.argv[1]), Retention(keep_last=2))
 version = max(store.versions(), default=0)
@@ -164,7 +164,7 @@ from itertools import count
 from pathlib import Path
 import numpy as np
 from bray_model import Retention
-from bray_model.versions.versions import VersionStore
+from bray_model.versions.version_store import VersionStore
 
 EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.link", "os.listdir", "os.scandir")
 

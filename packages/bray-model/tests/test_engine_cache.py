@@ -4,7 +4,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bray_core import metrics
-from bray_model.engines.engine_cache import Current, EngineCache
+from bray_model.engines.engine import EngineCache
+from bray_model.versions.weights import VersionWeights
 
 NBYTES = 80
 
@@ -25,7 +26,7 @@ class Engine:
 
 
 def version(number):
-    return Current(number, {"w": np.full(NBYTES // 8, number, np.int64)})
+    return VersionWeights(number, {"w": np.full(NBYTES // 8, number, np.int64)})
 
 
 def cache(capacity, made=None):
@@ -114,7 +115,7 @@ def test_weights_that_cannot_be_read_disturb_nobody():
         raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):
-        engines.engine("b", Current(2, None, broken))
+        engines.engine("b", VersionWeights(2, None, broken))
     assert engines.engine("a", kept) is held
     assert held.value == 1
 

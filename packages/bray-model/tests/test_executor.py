@@ -5,8 +5,9 @@ import torch
 from bray_core import metrics, nested
 from bray_core.errors import ClosedError, SpecError
 from bray_model import ModelConfig, Signature
-from bray_model.batching.executor import BatchRequest, Current, Executor, NonFiniteError
+from bray_model.batching.executor import BatchExecutor, BatchRequest, NonFiniteError
 from bray_model.engines.torch_engine import TorchEngine
+from bray_model.versions.weights import VersionWeights
 
 
 class Doubler:
@@ -27,8 +28,8 @@ class Doubler:
 def make(engine, **settings):
     x = np.zeros((1, 2), np.float64)
     spec = nested.spec(x[0])
-    current = Current(0, {"scale": np.float64(2.0)})
-    return Executor(engine, Signature((spec,), spec), ModelConfig(**settings), current)
+    current = VersionWeights(0, {"scale": np.float64(2.0)})
+    return BatchExecutor(engine, Signature((spec,), spec), ModelConfig(**settings), current)
 
 
 def rows(n, start=0.0):
@@ -77,8 +78,8 @@ def test_a_large_request_is_split_and_joined_by_one_version():
 
 def test_new_weights_take_effect_with_the_next_batch():
     executor = make(Doubler())
-    executor.current = Current(1, {"scale": np.float64(3.0)})
-    executor.current = Current(2, {"scale": np.float64(5.0)})
+    executor.current = VersionWeights(1, {"scale": np.float64(3.0)})
+    executor.current = VersionWeights(2, {"scale": np.float64(5.0)})
     answer = executor.run([request(1)])[0]
     assert answer.version == 2
     np.testing.assert_array_equal(answer.outputs, rows(1) * 5)
@@ -112,7 +113,7 @@ def test_outputs_are_checked(output, message):
 def test_another_output_structure_is_refused(policy, observations):
     engine = TorchEngine(policy)
     signature = Signature.probe(engine.run, observations(2))
-    executor = Executor(engine, signature, ModelConfig(), Current(0, engine.weights()))
+    executor = BatchExecutor(engine, signature, ModelConfig(), VersionWeights(0, engine.weights()))
     engine.run = lambda inputs: {"logits": np.zeros(3)}
     leaves, _ = signature.input_tree.batch(observations(2))
     with pytest.raises(SpecError, match=r"outputs: expected the leaves .*, got another structure"):
@@ -157,7 +158,9 @@ def test_a_row_keeps_its_result_in_its_place(network, shape):
     for n in (1, 2, 3, 5, 6, 7, 8, 9, 16, 17, 33):
         x = rng.standard_normal((n, *shape)).astype(np.float32)
         signature = Signature.probe(engine.run, (x,))
-        executor = Executor(engine, signature, ModelConfig(), Current(0, engine.weights()))
+        executor = BatchExecutor(
+            engine, signature, ModelConfig(), VersionWeights(0, engine.weights())
+        )
         expected = executor.run([BatchRequest([row]) for row in x])
         for _ in range(4):
             kept = rng.random(n) < 0.5

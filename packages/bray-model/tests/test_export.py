@@ -15,8 +15,7 @@ from bray_core import nested
 from bray_core.errors import AlreadyExistsError, ConfigError, ExportError
 from bray_model import Manifest, Model
 from bray_model.export.export_folder import check_target, copy_export, find_export, read_report
-from bray_model.export.export_report import ExportReport
-from bray_model.export.output_error import OutputError, output_error
+from bray_model.export.export_report import ExportReport, OutputError, output_error
 from bray_model.export.validate import validate
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from bray_core.cli import main
 from bray_core.errors import ConfigError, ExportError, SpecError
 from bray_model import Manifest, Model
-from bray_model.definition import open_definition
+from bray_model.engines.definition import open_definition
 from bray_model.engines.torch_engine import TorchEngine
 from bray_model.export.export_folder import read_report
 from bray_model.export.graph_writer import write_graph

@@ -9,11 +9,11 @@ import torch
 
 from bray_core.errors import ExportError, SpecError
 from bray_model import Manifest, Model, ModelConfig
-from bray_model.distributed.shared_publishing import SharedPublisher
-from bray_model.export.manifest import sha256
-from bray_model.serving.repository import Repository
+from bray_model.export_files.manifest import sha256
+from bray_model.serving.repository import ExportRepository
+from bray_model.serving.shared_publishing import SharedPublisher
 from bray_model.versions.retention import Retention
-from bray_model.versions.versions import VersionStore
+from bray_model.versions.version_store import VersionStore
 
 ROW = np.ones(4, np.float32)
 NAN = r"weights/weight: expected finite numbers, got NaN or infinity in 2 of 8"
@@ -124,7 +124,7 @@ def test_an_export_with_nan_is_not_taken_up(exported_linear, tmp_path):
     folder.mkdir()
     for file in exported_linear.iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
-    repository = Repository(folder, lambda manifest: ModelConfig())
+    repository = ExportRepository(folder, lambda manifest: ModelConfig())
     before = repository.get("linear").model(ROW)
     weights = broken(safetensors.numpy.load_file(folder / "weights.safetensors"))
     replace_file(folder, "weights.safetensors", safetensors.numpy.save(weights))

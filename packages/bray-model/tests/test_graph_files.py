@@ -16,10 +16,10 @@ from bray_model import Manifest, Model, ModelConfig, Signature
 from bray_model.engines.onnx_engine import OnnxEngine
 from bray_model.export.export_folder import copy_export
 from bray_model.export.export_report import ExportReport
-from bray_model.export.graph_files import _CHILDREN, external_files
-from bray_model.export.manifest import check_files, sha256
 from bray_model.export.quantize import quantize
-from bray_model.serving.repository import Repository
+from bray_model.export_files.graph_files import _CHILDREN, external_files
+from bray_model.export_files.manifest import check_files, sha256
+from bray_model.serving.repository import ExportRepository
 
 SPEC = ArraySpec(np.dtype(np.float32), (16,))
 SIGNATURE = Signature((SPEC,), SPEC)
@@ -74,7 +74,7 @@ def opened(folder):
     """Every way by which an export's graph is opened."""
     return {
         "Model": lambda: Model(folder).close(),
-        "Repository": lambda: Repository(folder, lambda manifest: ModelConfig()).close(),
+        "Repository": lambda: ExportRepository(folder, lambda manifest: ModelConfig()).close(),
         "quantize": lambda: quantize(folder, "float16"),
         "check_files": lambda: check_files(folder),
         "copy": lambda: copy_export(folder, folder.parent / "copy"),
@@ -184,7 +184,7 @@ def test_a_link_inside_the_folder_is_followed(secret):
 def test_a_pipe_in_place_of_a_graph_holds_up_neither_reload_nor_close(secret):
     plain = model_with([numpy_helper.from_array(WEIGHT, "w")]).SerializeToString()
     folder = write(secret / "export", plain)
-    repository = Repository(folder, lambda manifest: ModelConfig())
+    repository = ExportRepository(folder, lambda manifest: ModelConfig())
     (folder / "model.onnx").unlink()
     os.mkfifo(folder / "model.onnx")
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -295,7 +295,7 @@ def test_what_cannot_be_read_is_refused(graph, words):
 
 
 def test_a_field_for_each_byte_costs_seconds_not_minutes(monkeypatch):
-    monkeypatch.setattr("bray_model.export.graph_files._MAX_FIELDS", 1000)
+    monkeypatch.setattr("bray_model.export_files.graph_files._MAX_FIELDS", 1000)
     with pytest.raises(ExportError, match="more than 1,000 fields"):
         external_files(b"\x3a\x00" * 2000 + b"\x32\x08location", "x")
 

@@ -6,7 +6,7 @@ import pytest
 from bray_core.errors import ExportError
 from bray_core.nested import ArraySpec
 from bray_model import Manifest, Model, Signature
-from bray_model.export.manifest import GRAPH, check_files
+from bray_model.export_files.manifest import GRAPH, check_files
 
 SPEC = ArraySpec(np.dtype(np.float32), (4,))
 
@@ -141,7 +141,7 @@ def test_a_huge_manifest_is_not_read(export_copy):
 
 
 def test_a_graph_that_onnxruntime_refuses_is_told(export_copy):
-    from bray_model.export.manifest import sha256
+    from bray_model.export_files.manifest import sha256
 
     (export_copy / GRAPH).write_bytes(b"garbage")
     rewrite(export_copy, lambda c: c["files"][GRAPH].update(sha256=sha256(b"garbage")))

@@ -17,7 +17,7 @@ from bray_core.errors import (
     SpecError,
     VersionNotFoundError,
 )
-from bray_core.event_loop import EventLoopThread
+from bray_core.process.event_loop import EventLoopThread
 from bray_model import Model, ModelConfig
 
 ROW = np.ones(2, np.float32)

@@ -11,7 +11,7 @@ from bray_model import Manifest, Model, ModelConfig
 from bray_model.config import Backend
 from bray_model.export import bench
 from bray_model.export.export_folder import read_report
-from bray_model.export.manifest import QUANTIZED
+from bray_model.export_files.manifest import QUANTIZED
 
 
 @pytest.fixture
@@ -109,16 +109,16 @@ def test_int8_without_calibration_is_told(export_copy, capsys):
 
 
 def test_the_command_itself_loads_none_of_the_packages_logic():
-    code = "import bray_model.export.quantize_command, sys; print(*sys.modules)"
+    code = "import bray_model.commands, sys; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {
         name for name in run.stdout.split() if name.startswith(("bray_model", "numpy", "onnx"))
     }
-    assert loaded == {"bray_model", "bray_model.export.quantize_command"}
+    assert loaded == {"bray_model", "bray_model.commands"}
 
 
 def test_it_offers_what_there_is():
-    from bray_model.export.quantize_command import _KINDS
+    from bray_model.commands import _KINDS
 
     assert tuple(QUANTIZED) == _KINDS
     assert set(_KINDS) < set(get_args(Backend))

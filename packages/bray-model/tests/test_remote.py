@@ -22,7 +22,7 @@ from bray_core.errors import (
     SpecError,
     VersionNotFoundError,
 )
-from bray_core.event_loop import EventLoopThread
+from bray_core.process.event_loop import EventLoopThread
 from bray_model import Model
 
 pytestmark = pytest.mark.ray
@@ -226,6 +226,7 @@ def test_a_publisher_that_was_overtaken_is_told(make):
         replica._link.call("put", seen.after_publish(), np.zeros(24, np.uint8), "another")
 
 
+@pytest.mark.long
 def test_two_processes_that_publish_to_one_name_lose_nothing_and_mix_nothing(make, players):
     """Each wins some versions; whoever is late is told, and no version is given twice."""
     model = make()
@@ -241,6 +242,7 @@ def test_two_processes_that_publish_to_one_name_lose_nothing_and_mix_nothing(mak
         assert values[0] == values[1]
 
 
+@pytest.mark.long
 def test_a_killed_store_comes_back_and_the_numbering_goes_on(make, players):
     model = make()
     pool = players(model, 1)
@@ -253,6 +255,7 @@ def test_a_killed_store_comes_back_and_the_numbering_goes_on(make, players):
     assert pool.call("infer") == ([12.0, 12.0], 4)
 
 
+@pytest.mark.long
 def test_a_restarted_store_gets_its_weights_back_from_a_replica(make, players):
     model = make()
     model.publish(weights(7))
@@ -280,6 +283,7 @@ def test_checkpoints_resume(make, tmp_path):
     assert make().checkpoint() is None
 
 
+@pytest.mark.long
 def test_publishes_under_full_load_fail_nothing_and_mix_nothing(make, players):
     """Every weight is its version's number, so an answer tells whether one version made it."""
     model = make()
@@ -328,6 +332,7 @@ def test_clones_are_frozen_found_by_name_and_closed(make, players):
     assert model(ROW).tolist() == [6.0, 6.0], "closing a clone leaves its model alone"
 
 
+@pytest.mark.long
 def test_load_goes_back_everywhere_and_the_numbering_goes_on(make, players, tmp_path):
     model = make(directory=tmp_path)
     pool = players(model)

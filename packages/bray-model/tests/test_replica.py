@@ -20,13 +20,12 @@ from bray_core.errors import (
 )
 from bray_core.layout import Layout
 from bray_model import Model, ModelConfig
-from bray_model.distributed.blueprint import Blueprint
-from bray_model.distributed.replica import Replica
+from bray_model.distributed.blueprint import ModelBlueprint
+from bray_model.distributed.replica import ModelReplica
 from bray_model.distributed.weight_relay import WeightRelay
 from bray_model.distributed.weight_store import WeightStore
 from bray_model.versions.retention import Retention
-from bray_model.versions.stamp import Stamp
-from bray_model.versions.weights import weights_spec
+from bray_model.versions.weights import WeightsStamp, weights_spec
 
 ROW = np.ones(3, np.float32)
 CONFIG = ModelConfig(retention=Retention(keep_last=2))
@@ -47,7 +46,7 @@ class Cluster:
         self.replicas = []
         self.calls = []
         first = self.model()
-        self.blueprint = Blueprint(
+        self.blueprint = ModelBlueprint(
             name="demo",
             uid="u",
             definition=b"",
@@ -55,7 +54,7 @@ class Cluster:
             config=CONFIG,
             directory=directory,
         )
-        self.stamp = Stamp(0, first.version, first.version)
+        self.stamp = WeightsStamp(0, first.version, first.version)
         self.block = Layout(weights_spec(first.weights()[1])).pack(first.weights()[1])
         self.store = self.new_store()
         self.store.begin(self.blueprint, self.stamp, self.block)
@@ -72,12 +71,12 @@ class Cluster:
 
     def replica(self, node="home", stamp=None, **changes):
         blueprint = dataclasses.replace(self.blueprint, **changes)
-        self.replicas.append(Replica(blueprint, self.model(), Link(self, node), stamp))
+        self.replicas.append(ModelReplica(blueprint, self.model(), Link(self, node), stamp))
         return self.replicas[-1]
 
     def kill_store(self):
         old, self.store = self.store, None
-        for relay in old._relays.values():  # as Ray does: their owner is gone
+        for relay in old._relays._relays.values():  # as Ray does: their owner is gone
             relay.kill()
         old._board.close()
 
@@ -182,7 +181,7 @@ def test_replicas_on_the_stores_node_read_shared_memory(make):
     cluster = make()
     one = cluster.replica(stamp=cluster.stamp)
     other = cluster.replica()
-    assert one.publish(weights(4)) == Stamp(1, 1, 1)
+    assert one.publish(weights(4)) == WeightsStamp(1, 1, 1)
     until(holds(other, 1))
     assert other.shares
     assert other.model(ROW).tolist() == [12.0, 12.0]
@@ -240,7 +239,7 @@ def test_a_store_that_was_restarted_gets_all_back(make):
     until(holds(far, 2))
     cluster.kill_store()
     cluster.store = cluster.new_store()
-    until(lambda: cluster.store_stamp() == Stamp(2, 2, 2))
+    until(lambda: cluster.store_stamp() == WeightsStamp(2, 2, 2))
     until(lambda: "two" in cluster.store._clones)
     one.publish(weights(5))
     until(holds(far, 3))
@@ -253,7 +252,7 @@ def test_the_only_replica_may_be_on_another_node_when_the_store_dies(make):
     far.publish(weights(2))
     cluster.kill_store()
     cluster.store = cluster.new_store()
-    until(lambda: cluster.store_stamp() == Stamp(1, 1, 1))
+    until(lambda: cluster.store_stamp() == WeightsStamp(1, 1, 1))
     late = cluster.replica("home")
     assert late.model(ROW).tolist() == [6.0, 6.0]
 
@@ -263,15 +262,15 @@ def test_publishing_to_a_store_that_died_is_repeated(make):
     one = cluster.replica(stamp=cluster.stamp)
     one.publish(weights(1))
     cluster.kill_store()
-    assert one.publish(weights(2)) == Stamp(2, 2, 2)
-    assert cluster.store.stamp() == Stamp(2, 2, 2)
+    assert one.publish(weights(2)) == WeightsStamp(2, 2, 2)
+    assert cluster.store.stamp() == WeightsStamp(2, 2, 2)
 
 
 def test_without_shared_memory_replicas_wait_at_the_store_or_their_relay(make, monkeypatch):
     def full(nbytes):
         raise ConfigError("shared memory is full")
 
-    monkeypatch.setattr("bray_model.distributed.weight_board.WeightsWriter", full)
+    monkeypatch.setattr("bray_model.distributed.weight_store.WeightsWriter", full)
     cluster = make()
     one = cluster.replica(stamp=cluster.stamp)
     others = [cluster.replica("home"), cluster.replica("far")]
@@ -289,11 +288,11 @@ def test_load_is_an_update_and_newest_travels_with_it(make, tmp_path):
     for version in (1, 2, 3):
         one.publish(weights(version))
         one.checkpoint()
-    assert one.load(2) == Stamp(4, 2, 3)
+    assert one.load(2) == WeightsStamp(4, 2, 3)
     until(holds(far, 2))
     assert far.model(ROW).tolist() == [6.0, 6.0]
     late = cluster.replica()
-    assert late.publish(weights(9)) == Stamp(5, 4, 4)
+    assert late.publish(weights(9)) == WeightsStamp(5, 4, 4)
     until(holds(one, 4))
     with pytest.raises(VersionNotFoundError, match=r"version 1: not in .*; it has \[2, 3\]"):
         one.load(1)
@@ -312,7 +311,7 @@ def test_weights_that_are_not_finite_reach_nobody(make, tmp_path):
     with pytest.raises(SpecError, match=message):
         one.load(2)
     until(holds(other, 1))
-    assert one.stamp == other.stamp == cluster.store_stamp() == Stamp(1, 1, 1)
+    assert one.stamp == other.stamp == cluster.store_stamp() == WeightsStamp(1, 1, 1)
     assert other.model(ROW).tolist() == [12.0, 12.0]
 
 

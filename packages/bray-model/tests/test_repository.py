@@ -18,8 +18,8 @@ import torch
 from bray_core.errors import ConfigError, ExportError, NotFoundError, VersionNotFoundError
 from bray_model import Model, ModelConfig
 from bray_model.serving import service as service_module
-from bray_model.serving.repository import Repository
-from bray_model.serving.serve_command import _service as service_of
+from bray_model.serving.repository import ExportRepository
+from bray_model.serving.service import service_of
 
 ROW = np.ones(2, np.float32)
 
@@ -46,7 +46,7 @@ def copy(source, target):
 
 
 def open_at(path):
-    return Repository(path, lambda manifest: ModelConfig())
+    return ExportRepository(path, lambda manifest: ModelConfig())
 
 
 def answer(repository, name="constant"):
@@ -54,6 +54,7 @@ def answer(repository, name="constant"):
     return float(model(ROW)[0]), model.version
 
 
+@pytest.mark.long
 def test_an_export_is_replaced(exports, tmp_path):
     copy(exports / "1", tmp_path / "e")
     repository = open_at(tmp_path / "e")

@@ -46,8 +46,8 @@ def test_geometric_keeps_about_the_logarithm_and_thins_out_with_age():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"keep_last": 0}, "keep_last: expected an integer of 1 or more, got 0"),
-        ({"keep_every": -1}, "keep_every: expected an integer of 0 or more, got -1"),
+        ({"keep_last": 0}, "keep_last: expected 1 or more, got 0"),
+        ({"keep_every": -1}, "keep_every: expected 0 or more, got -1"),
         ({"keep_every_minutes": -1}, "keep_every_minutes: expected 0 or more, got -1"),
         ({"keep_geometric": 1}, "keep_geometric: expected true or false, got 1"),
     ],

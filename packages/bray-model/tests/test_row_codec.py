@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from bray_core import nested
 from bray_core.codec import decode, encode
 from bray_core.nested import ArraySpec
-from bray_model.batching.row_codec import RowCodec
+from bray_model.serving.row_codec import RowCodec
 from bray_model.signature import Signature
 
 DTYPES = ["bool", "uint8", "int16", "int64", "float16", "float32", "float64"]

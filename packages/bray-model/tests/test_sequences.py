@@ -25,8 +25,8 @@ from tritonclient.utils import InferenceServerException
 
 from bray_core.errors import ServiceError
 from bray_model import Model, ModelConfig
-from bray_model.serving.inference_pages import InferencePages
-from bray_model.serving.repository import Repository
+from bray_model.serving.open_inference_pages import OpenInferencePages
+from bray_model.serving.repository import ExportRepository
 from bray_server import PageRequest
 
 GRU = "gru"
@@ -152,8 +152,8 @@ class Group:
 
     def __init__(self, folder, count, config):
         self.owners = {}
-        self.repositories = [Repository(folder, lambda _: config) for _ in range(count)]
-        self.pages = [InferencePages(repository) for repository in self.repositories]
+        self.repositories = [ExportRepository(folder, lambda _: config) for _ in range(count)]
+        self.pages = [OpenInferencePages(repository) for repository in self.repositories]
 
     async def ask(self, worker, row, sequence, *, version=None, forwarded=False, **marks):
         name = f"{GRU}/versions/{version}" if version is not None else GRU

@@ -29,12 +29,12 @@ from bray_core.cli import main
 from bray_core.codec import decode, encode
 from bray_core.errors import ServiceError
 from bray_model import Model, ModelConfig
-from bray_model.export.manifest import Manifest
 from bray_model.export.quantize import quantize
-from bray_model.serving import serve_command, workers
-from bray_model.serving.open_inference import MAX_REPLY_BYTES
-from bray_model.serving.serve_command import _LIMITS, _OTHER_LIMITS
+from bray_model.export_files.manifest import Manifest
+from bray_model.serving import serving_processes
+from bray_model.serving.infer_request import MAX_REPLY_BYTES
 from bray_model.serving.serve_example import example
+from bray_model.serving.serve_options import OTHER_LIMITS, SERVER_LIMITS
 from bray_server import Client, Limits
 
 # Runs the command, then tells which heavy modules the process has loaded.
@@ -178,12 +178,12 @@ def test_the_example_names_where_it_can_be_reached(exported):
 
 
 def test_limits_are_options_with_the_servers_defaults():
-    for name, (default, _) in _LIMITS.items():
+    for name, (default, _) in SERVER_LIMITS.items():
         assert getattr(Limits(), name) == default, name
     config = ModelConfig()
-    assert _OTHER_LIMITS["max_queue_rows"][0] == config.max_queue_rows
-    assert _OTHER_LIMITS["sequence_idle_s"][0] == config.session_idle_s
-    assert _OTHER_LIMITS["max_reply_bytes"][0] == MAX_REPLY_BYTES
+    assert OTHER_LIMITS["max_queue_rows"][0] == config.max_queue_rows
+    assert OTHER_LIMITS["sequence_idle_s"][0] == config.session_idle_s
+    assert OTHER_LIMITS["max_reply_bytes"][0] == MAX_REPLY_BYTES
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -251,7 +251,7 @@ def test_a_port_in_use_names_the_option(exported, capsys, option):
         (["--backend=int8"], "backend='int8': "),
         (["--backend=onnx"], "backend: expected one of auto, int8, "),
         (["--device=gpu"], "device: expected one of cpu, cuda, got 'gpu'"),
-        (["--max-batch-size=0"], "max_batch_size: expected an integer of 1 or more, got 0"),
+        (["--max-batch-size=0"], "max_batch_size: expected 1 or more, got 0"),
     ],
 )
 def test_serve_refuses_bad_options(exported, capsys, arguments, message):
@@ -517,7 +517,7 @@ def test_tls_on_every_port(numbers, tmp_path):
 
 def test_every_limit_of_a_server_is_an_option():
     fields = {field.name: field.default for field in dataclasses.fields(Limits)}
-    assert {name: default for name, (default, _) in serve_command._LIMITS.items()} == fields
+    assert {name: default for name, (default, _) in SERVER_LIMITS.items()} == fields
 
 
 def test_limits_come_from_a_file_and_from_the_command_line(exported, observations, row, tmp_path):
@@ -580,7 +580,7 @@ def ask_ready(where):
 def test_a_worker_that_dies_again_and_again_is_started_later_each_time(monkeypatch):
     """The watch's own steps, by a clock of the test: no process is started."""
     ended = SimpleNamespace(returncode=1, stdin=io.BytesIO(), stdout=io.BytesIO())
-    watch = object.__new__(workers.ServingWorkers)
+    watch = object.__new__(serving_processes.ServingProcesses)
     watch._deaths, watch._due, watch._processes = [[]], {}, [ended]
     started = []
     watch._spawn = lambda: started.append(now) or ended

@@ -73,7 +73,7 @@ class OddIndex(torch.nn.Module):
 async def test_calls_together_get_the_answers_of_each_alone():
     sizes = []
     model = Model(OddIndex(), (np.zeros(1, np.int64), np.ones((1, 1), np.float32)))
-    engine = model._worker.definition.engine
+    engine = model._runtime.definition.engine
     run = engine.run
     engine.run = lambda inputs: (sizes.append(len(inputs[0])), run(inputs))[1]
     service = ModelService(model)

@@ -13,7 +13,7 @@ from bray_core import nested
 from bray_core.errors import CapacityError, ConfigError, ExportError, SpecError
 from bray_model import Manifest, Model, ModelConfig, Signature
 from bray_model.batching.executor import NonFiniteError
-from bray_model.export.manifest import FORMAT
+from bray_model.export_files.manifest import FORMAT
 
 STATE = {"inputs[1]": "outputs/state"}
 
@@ -179,7 +179,7 @@ async def test_one_request_of_a_session_at_a_time(counter):
 @pytest.mark.parametrize("counter", [{"max_sessions": 2, "session_idle_s": 10}], indirect=True)
 def test_sessions_are_bounded_and_idle_ones_are_dropped(counter, monkeypatch):
     now_s = 100.0
-    monkeypatch.setattr("bray_model.engines.session_states.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("bray_model.batching.session_states.time.monotonic", lambda: now_s)
     assert [counter(X, session=name)["count"] for name in "aab"] == [1, 2, 1]
     now_s += 9
     with pytest.raises(CapacityError, match=r"session 'c': model 'model' keeps max_sessions=2"):
@@ -194,7 +194,7 @@ def test_sessions_are_bounded_and_idle_ones_are_dropped(counter, monkeypatch):
 
 def test_a_single_session_that_was_idle_begins_anew(counter, monkeypatch):
     now_s = 0.0
-    monkeypatch.setattr("bray_model.engines.session_states.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("bray_model.batching.session_states.time.monotonic", lambda: now_s)
     assert counter(X, session="a")["count"] == 1
     now_s = counter.config.session_idle_s + 1
     assert counter(X, session="a")["count"] == 1

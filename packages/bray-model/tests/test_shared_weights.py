@@ -10,7 +10,7 @@ import pytest
 from bray_core.errors import ClosedError, ConfigError, NotFoundError, SpecError
 from bray_model.distributed import shared_weights
 from bray_model.distributed.shared_weights import WeightsReader, WeightsWriter, sweep
-from bray_model.versions.stamp import Stamp
+from bray_model.versions.weights import WeightsStamp
 
 NBYTES = 1_000_000
 
@@ -24,7 +24,7 @@ def writer():
 
 
 def stamp(version):
-    return Stamp.of(version)
+    return WeightsStamp.of(version)
 
 
 def block(version, nbytes=NBYTES):
@@ -85,11 +85,11 @@ def test_no_reader_ever_sees_a_mixture(writer):
 
 def test_an_older_version_under_a_later_sequence_is_newer(writer):
     reader = WeightsReader(writer.path)
-    writer.publish(Stamp(8, 8, 8), block(8))
-    writer.publish(Stamp(9, 2, 8), block(2))
+    writer.publish(WeightsStamp(8, 8, 8), block(8))
+    writer.publish(WeightsStamp(9, 2, 8), block(2))
     assert (reader.sequence, reader.version) == (9, 2)
     got, copied = reader.read()
-    assert got == Stamp(9, 2, 8)
+    assert got == WeightsStamp(9, 2, 8)
     np.testing.assert_array_equal(copied, block(2))
     reader.close()
 
@@ -118,8 +118,8 @@ def test_readers_outlive_a_writer_that_is_killed():
     script = (
         "import time, numpy as np\n"
         "from bray_model.distributed.shared_weights import WeightsWriter\n"
-        "from bray_model.versions.stamp import Stamp\n"
-        "w = WeightsWriter(4096)\nw.publish(Stamp(5, 5, 5), np.full(4096, 5, np.uint8))\n"
+        "from bray_model.versions.weights import WeightsStamp\n"
+        "w = WeightsWriter(4096)\nw.publish(WeightsStamp(5, 5, 5), np.full(4096, 5, np.uint8))\n"
         "print(w.path, flush=True)\ntime.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
@@ -146,7 +146,7 @@ def test_nonsense_is_refused(writer, tmp_path):
     with pytest.raises(SpecError, match="block: expected 1000000 bytes, got 10"):
         writer.publish(stamp(1), block(1, 10))
     writer.publish(stamp(3), block(3))
-    with pytest.raises(ConfigError, match=r"stamp=Stamp\(.*\): expected a sequence above 3"):
+    with pytest.raises(ConfigError, match=r"stamp=WeightsStamp\(.*\): expected a sequence above 3"):
         writer.publish(stamp(3), block(3))
     with pytest.raises(NotFoundError, match="No such file"):
         WeightsReader(tmp_path / "none")

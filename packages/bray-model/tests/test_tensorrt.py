@@ -18,8 +18,7 @@ import torch
 from bray_core import nested
 from bray_core.errors import ConfigError, ExportError, MissingExtraError, SpecError
 from bray_model import Manifest, Model, ModelConfig
-from bray_model.engines.baked_graph import bake
-from bray_model.engines.plan_cache import cached_plan, plan_path
+from bray_model.engines.tensorrt_plan import bake, cached_plan, plan_path
 
 TENSORRT = ModelConfig(backend="tensorrt", device="cuda", max_batch_size=16)
 
@@ -216,7 +215,7 @@ def test_it_answers_as_onnxruntime_and_refits_what_is_published(
             clone.publish(weights)
             check_like(model, wanted, observations(5))
         with pytest.raises(SpecError, match="inputs: expected 16 rows at most, got 17"):
-            model._worker.definition.engine.run(observations(17))
+            model._runtime.definition.engine.run(observations(17))
     assert [(entry, entry.stat().st_mtime_ns) for entry in cache.iterdir()] == [(plan, made)]
     with Model(exported[0]) as wanted, Model(exported[0], config=TENSORRT) as again:
         check_like(again, wanted, observations(16))  # not with the weights of the first plan
@@ -246,7 +245,7 @@ def test_an_export_with_fixed_weights(export_copy, observations, stand_in, cache
 
 
 def test_a_graph_that_it_cannot_read_is_told(exported, stand_in, cache, monkeypatch):
-    monkeypatch.setattr("bray_model.engines.baked_graph.bake", lambda exchange, weights: b"odd")
+    monkeypatch.setattr("bray_model.engines.tensorrt_plan.bake", lambda exchange, weights: b"odd")
     with pytest.raises(ExportError, match="TensorRT cannot read the graph: no such operator"):
         Model(exported[0], config=TENSORRT)
     assert not cache.exists()

@@ -5,7 +5,7 @@ import pytest
 
 from bray_core.errors import CodecError, FormatError, VersionNotFoundError
 from bray_model import Retention
-from bray_model.versions.versions import VersionStore
+from bray_model.versions.version_store import VersionStore
 
 
 def weights(value):
@@ -118,7 +118,7 @@ def test_a_crash_before_the_index_leaves_the_last_good_state(store, monkeypatch)
             raise OSError("no space left on device")
         path.write_bytes(data)
 
-    monkeypatch.setattr("bray_model.versions.versions.write_atomic", crash)
+    monkeypatch.setattr("bray_model.versions.version_store.write_atomic", crash)
     with pytest.raises(OSError, match=r"no space left"):
         store.save(2, weights(2))
     assert store.versions() == [1]

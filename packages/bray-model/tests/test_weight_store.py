@@ -13,20 +13,19 @@ from bray_core.errors import (
 )
 from bray_core.nested import ArraySpec
 from bray_model import ModelConfig
-from bray_model.distributed.blueprint import Blueprint, CloneEntry
+from bray_model.distributed.blueprint import CloneEntry, ModelBlueprint
 from bray_model.distributed.shared_weights import WeightsReader
-from bray_model.distributed.weight_board import MAX_WAITING_POLLS
-from bray_model.distributed.weight_store import WeightStore
+from bray_model.distributed.weight_store import MAX_WAITING_POLLS, WeightStore
 from bray_model.signature import Signature
 from bray_model.versions.retention import Retention
-from bray_model.versions.stamp import Stamp
-from bray_model.versions.versions import VersionStore
+from bray_model.versions.version_store import VersionStore
+from bray_model.versions.weights import WeightsStamp
 
 FLOAT = ArraySpec(np.dtype(np.float32), (1,))
 
 
 def blueprint(directory=None):
-    return Blueprint(
+    return ModelBlueprint(
         name="demo",
         uid="u",
         definition=b"",
@@ -65,7 +64,7 @@ class FakeMaker:
 
 
 def stamp(version, sequence=None):
-    return Stamp(version if sequence is None else sequence, version, version)
+    return WeightsStamp(version if sequence is None else sequence, version, version)
 
 
 def block(value):
@@ -112,7 +111,7 @@ def test_without_room_in_shared_memory_replicas_ask(make, monkeypatch, caplog):
     def full(nbytes):
         raise ConfigError(f"weights: {nbytes} bytes of shared memory are needed")
 
-    monkeypatch.setattr("bray_model.distributed.weight_board.WeightsWriter", full)
+    monkeypatch.setattr("bray_model.distributed.weight_store.WeightsWriter", full)
     store = make()
     assert store.shared() is None
     store.put(stamp(4), block(4), "me")
@@ -168,12 +167,12 @@ def test_publishing_again_is_harmless_and_older_is_refused(store):
 
 
 def test_an_old_version_under_a_later_sequence_is_newer(store):
-    store.put(Stamp(4, 1, 3), block(1), "me")
+    store.put(WeightsStamp(4, 1, 3), block(1), "me")
     got, copied = store.poll(3, 0.0)
-    assert got == Stamp(4, 1, 3)
+    assert got == WeightsStamp(4, 1, 3)
     assert copied[0] == 1
-    assert got.after_publish() == Stamp(5, 4, 4)
-    assert Stamp(5, 4, 4).after_load(2, 9) == Stamp(6, 2, 9)
+    assert got.after_publish() == WeightsStamp(5, 4, 4)
+    assert WeightsStamp(5, 4, 4).after_load(2, 9) == WeightsStamp(6, 2, 9)
 
 
 def test_clones_are_kept_and_names_are_taken_once(store):
@@ -206,45 +205,45 @@ def test_a_clone_without_weights_must_be_on_disk(make, tmp_path):
 
 
 def test_a_node_has_one_relay_whoever_asks(store, maker):
-    home = store.outlet("home")
+    home = store.locate("home")
     assert (home.is_here, home.relay) == (True, None)
     with_threads: list = []
     threads = [
-        threading.Thread(target=lambda: with_threads.append(store.outlet("far"))) for _ in range(8)
+        threading.Thread(target=lambda: with_threads.append(store.locate("far"))) for _ in range(8)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(10)
-    assert {outlet.relay for outlet in with_threads} == {"far-0"}
+    assert {location.relay for location in with_threads} == {"far-0"}
     assert len(maker.made) == 1
-    assert store.outlet("farther").relay == "farther-1"
+    assert store.locate("farther").relay == "farther-1"
 
 
 def test_a_relay_that_is_missed_is_replaced_once(store, maker):
-    assert store.outlet("far").relay == "far-0"
-    assert store.outlet("far", lost="far-0").relay == "far-1"
-    assert store.outlet("far", lost="far-0").relay == "far-1", "the second who misses it"
+    assert store.locate("far").relay == "far-0"
+    assert store.locate("far", lost="far-0").relay == "far-1"
+    assert store.locate("far", lost="far-0").relay == "far-1", "the second who misses it"
     assert maker.made[0].closed
     assert maker.made[0].calls == ["close"]
 
 
 def test_relays_that_die_again_and_again_are_not_made_any_more(store, maker, caplog):
-    outlet = store.outlet("far")
+    location = store.locate("far")
     for _ in range(20):
-        if outlet.relay is None:
+        if location.relay is None:
             break
-        outlet = store.outlet("far", lost=outlet.relay)
+        location = store.locate("far", lost=location.relay)
     assert len(maker.made) == 11, "as many as the limit of restarts has"
-    assert (outlet.is_here, outlet.relay) == (False, None), "the replicas ask the store"
+    assert (location.is_here, location.relay) == (False, None), "the replicas ask the store"
     assert "relays of node far die" in caplog.text
-    assert store.outlet("farther").relay == "farther-11"
+    assert store.locate("farther").relay == "farther-11"
 
 
 def test_without_a_relay_replicas_ask_the_store(store, maker, caplog):
     maker.error = WorkerLostError("no such node")
-    outlet = store.outlet("far")
-    assert (outlet.is_here, outlet.relay) == (False, None)
+    location = store.locate("far")
+    assert (location.is_here, location.relay) == (False, None)
     assert "no relay: no such node" in caplog.text
 
 
@@ -272,12 +271,12 @@ def test_a_closed_store_wakes_who_waits_and_makes_no_relay(make):
     thread.join(10)
     assert raised == ["model 'demo': closed"]
     with pytest.raises(ClosedError, match="model 'demo': closed"):
-        store.outlet("far")
+        store.locate("far")
 
 
 def test_an_empty_store_waits_for_what_it_begins_with(maker, monkeypatch):
     store = WeightStore("demo", maker)
-    for ask in (store.stamp, store.shared, lambda: store.poll(0, 9), lambda: store.outlet("home")):
+    for ask in (store.stamp, store.shared, lambda: store.poll(0, 9), lambda: store.locate("home")):
         with pytest.raises(WorkerLostError, match="'demo': its store was restarted and is empty"):
             ask()
     waiting = threading.Thread(target=lambda: got.append(store.uid()))

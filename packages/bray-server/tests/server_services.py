@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bray_core import async_codec, metrics
+from bray_core import codec, metrics
 from bray_core.errors import CodecError
 
 Launch = Callable[..., tuple["subprocess.Popen[str]", list[str]]]
@@ -44,7 +44,7 @@ class Reader(Counter):
     async def tick(self, body: bytes) -> bytes:
         if body:
             with contextlib.suppress(CodecError):
-                await async_codec.decode(body)
+                await codec.decode_async(body)
         return await super().tick(b"")
 
 

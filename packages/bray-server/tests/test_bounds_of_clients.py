@@ -348,7 +348,7 @@ def test_shares_count_by_address() -> None:
     assert client_of(("2001:db8::1", 80, 0, 0)) != client_of(("2001:db8:0:1::1", 80, 0, 0))
     assert client_of(("fe80::1%eth0", 80, 0, 2)) == "fe80::"
     assert client_of("") == "", "a Unix socket"
-    with pytest.raises(ConfigError, match="max_client_share: expected more than 0, 1 at most"):
+    with pytest.raises(ConfigError, match="max_client_share: expected more than 0 and at most 1"):
         Limits(max_client_share=1.1)
 
 

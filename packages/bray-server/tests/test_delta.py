@@ -170,6 +170,7 @@ def test_a_body_cut_at_every_byte_is_refused(number: int) -> None:
                 decoder.decode(encoded[:cut])
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(sessions(), st.data())
 def test_mutated_bodies_never_do_worse_than_an_error(

@@ -134,6 +134,7 @@ def send(address: str, data: bytes) -> None:
                 pass
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_frames_and_requests(launch: Launch) -> None:
     rng = random.Random(20261121)
     limits = {"max_body_bytes": 100_000, "idle_timeout_s": 600.0, "max_sessions": 50}

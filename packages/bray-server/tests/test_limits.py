@@ -184,9 +184,9 @@ async def test_ticks_that_wait_do_not_hold_up_those_that_do_not() -> None:
 
 
 def test_nonsense_is_refused() -> None:
-    with pytest.raises(ConfigError, match="max_requests: expected a number, got '3'"):
+    with pytest.raises(ConfigError, match="max_requests: expected a whole number, got '3'"):
         Limits(max_requests="3")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="send_timeout_s: expected more than 0, got nan"):
         Limits(send_timeout_s=float("nan"))
-    with pytest.raises(ConfigError, match="max_sessions: expected a number, got True"):
+    with pytest.raises(ConfigError, match="max_sessions: expected a whole number, got True"):
         Limits(max_sessions=True)

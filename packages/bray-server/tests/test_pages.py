@@ -11,7 +11,7 @@ from server_services import Echo
 
 from bray_core.errors import ServiceError
 from bray_server import Limits, ServerThread
-from bray_server.hosting.pages import PageReply
+from bray_server.sessions.pages import PageReply
 
 
 class Mirror:

@@ -65,6 +65,7 @@ def test_workers_share_a_port_and_are_replaced() -> None:
         Client(second)
 
 
+@pytest.mark.long
 def test_killing_a_worker_ends_only_its_sessions() -> None:
     server = remote_server("sticky", Session, num_workers=2)
     try:
@@ -86,6 +87,7 @@ def test_killing_a_worker_ends_only_its_sessions() -> None:
         server.close()
 
 
+@pytest.mark.long
 def test_calls_follow_the_strategy_and_survive_a_worker() -> None:
     server = remote_server("turns", Pid, num_workers=2, strategy="round_robin")
     keyed = remote_server("keyed", Pid, num_workers=2, strategy="hash")

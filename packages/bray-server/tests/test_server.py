@@ -296,7 +296,7 @@ def test_nonsense_is_refused() -> None:
         ServerThread(NoTick())  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="tcp_port: expected a port here or"):
         ServerThread(Echo(), tcp_port=None)
-    with pytest.raises(ConfigError, match="max_sessions: expected more than 0, got 0"):
+    with pytest.raises(ConfigError, match="max_sessions: expected 1 or more, got 0"):
         Limits(max_sessions=0)
     with pytest.raises(ConfigError, match="tokens"):
         ServerThread(Echo(), tokens="secret")
@@ -388,7 +388,7 @@ async def test_a_client_that_does_not_read_is_not_read_either() -> None:
             while True:  # 1,000 frames are 100 MB: the server must stop reading long before
                 writer.write(frame)
                 await writer.drain()
-                assert sum(server.sessions.figures.requests.values()) < 1000
+                assert sum(server.sessions.metrics.requests.values()) < 1000
     writer.transport.abort()
     del reader
     await server.stop(0)

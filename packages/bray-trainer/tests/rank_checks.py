@@ -21,8 +21,9 @@ from torch.distributed import PrefixStore, TCPStore
 from bray_core import metrics, nested
 from bray_core.errors import BrayError, ClosedError, DeadlineError, SpecError
 from bray_core.layout import Layout, Packed
-from bray_trainer import Trainer, TrainerConfig, group, ranks
-from bray_trainer.gradients import Gradients
+from bray_trainer import Trainer, TrainerConfig
+from bray_trainer.distributed import process_group, ranks
+from bray_trainer.distributed.gradient_buckets import GradientBuckets
 
 LAYOUT = Layout(nested.spec({"x": np.zeros(3, np.float32), "y": np.float32(0)}))
 
@@ -142,7 +143,7 @@ def check_average(own: ranks.Ranks) -> Any:
         mine = x[:5] if own.is_first else x[5:]
         module(mine, own.rank).mean().backward()
         parameters = list(module.parameters())
-        total = Gradients(parameters, bucket_bytes).average(own._joined(), len(mine))
+        total = GradientBuckets(parameters, bucket_bytes).average(own._joined(), len(mine))
         grads = [None if p.grad is None else p.grad.tolist() for p in parameters]
         found.append([total, grads])
     module.a.grad = torch.tensor([1.0, float("nan" if own.is_first else "inf"), 2.0])
@@ -383,7 +384,7 @@ STORE: Any = None
 
 def main() -> None:
     global STORE
-    group._ROLL_CALL_S = 0.3
+    process_group._ROLL_CALL_S = 0.3
     torch.set_num_threads(1)
     first = ranks.Ranks.from_environment(timeout_s=30)
     assert ranks.Ranks.current() is first

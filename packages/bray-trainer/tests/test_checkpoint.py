@@ -15,7 +15,8 @@ from torch import nn
 from bray_core import nested
 from bray_core.errors import BrayError, FormatError, SpecError
 from bray_core.layout import Layout, Packed
-from bray_trainer import Trainer, TrainerConfig, checkpoint
+from bray_trainer import Trainer, TrainerConfig
+from bray_trainer.checkpoints import checkpoint, random_state
 
 LAYOUT = Layout(nested.spec({"x": np.zeros(2, np.float32)}))
 
@@ -218,28 +219,28 @@ def test_what_could_not_be_read_again_is_not_written(tmp_path, value, path, got)
 
 
 def test_the_global_generators_come_back():
-    checkpoint.seed_all(3)
+    random_state.seed_all(3)
     random.gauss(0, 1)
     np.random.standard_normal()
-    state = checkpoint.random_state()
+    state = random_state.random_state()
 
     def draw():
         return random.gauss(0, 1), np.random.standard_normal(), torch.rand(()).item()
 
     first = draw()
     assert draw() != first
-    checkpoint.set_random_state(state)
+    random_state.set_random_state(state)
     assert draw() == first
-    checkpoint.seed_all(3)
+    random_state.seed_all(3)
     seeded = draw()
-    checkpoint.seed_all(3)
+    random_state.seed_all(3)
     assert draw() == seeded
 
 
 WRITER = """
 import sys, torch
 from pathlib import Path
-from bray_trainer import checkpoint
+from bray_trainer.checkpoints import checkpoint
 print("ready", flush=True)
 for number in range(1, 10**6):
     state = {"replays": number, "w": torch.full((50_000,), float(number))}
@@ -247,6 +248,7 @@ for number in range(1, 10**6):
 """
 
 
+@pytest.mark.long
 def test_a_writer_killed_at_any_moment_leaves_whole_ones(tmp_path):
     for _ in range(3):
         writer = subprocess.Popen(

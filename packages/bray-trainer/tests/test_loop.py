@@ -160,7 +160,7 @@ def test_an_error_is_raised_to_each_who_waits_and_by_stop_only_if_nobody_did(cap
     seen.stop()
     assert "Traceback" in caplog.text
     unseen.start()
-    assert unseen._background.is_idle(30)
+    assert unseen._thread.is_idle(30)
     with pytest.raises(ValueError, match="my fault"):
         unseen.stop()
     unseen.stop()

@@ -19,7 +19,8 @@ import torch
 import torch.distributed as dist
 
 from bray_core.errors import ClosedError, ConfigError
-from bray_trainer import Trainer, ranks
+from bray_trainer import Trainer
+from bray_trainer.distributed import ranks
 
 SCRIPT = Path(__file__).with_name("rank_checks.py")
 checks = SimpleNamespace(**runpy.run_path(str(SCRIPT), run_name="rank_checks"))
@@ -271,7 +272,7 @@ def test_alone_nothing_is_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_rank_on_a_gpu() -> None:
     """A group of one over nccl: what one GPU can show."""
     port = checks.free_port()
-    group = checks.group.Group(
+    group = checks.process_group.ProcessGroup(
         checks.TCPStore("127.0.0.1", port, None, True),
         0,
         1,
@@ -281,7 +282,7 @@ def test_one_rank_on_a_gpu() -> None:
     try:
         parameter = torch.nn.Parameter(torch.zeros(3, device="cuda"))
         parameter.grad = torch.arange(3.0, device="cuda")
-        assert checks.Gradients([parameter]).average(group, 4) == 4
+        assert checks.GradientBuckets([parameter]).average(group, 4) == 4
         assert parameter.grad.tolist() == [0, 1, 2]
         assert group.all_reduce(torch.ones(1)).item() == 1
     finally:

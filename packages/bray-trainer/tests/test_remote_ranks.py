@@ -17,7 +17,8 @@ from torch import nn
 from bray_core import metrics, nested
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout, Packed
-from bray_trainer import Trainer, TrainerConfig, ranks
+from bray_trainer import Trainer, TrainerConfig
+from bray_trainer.distributed import ranks
 
 pytestmark = pytest.mark.ray
 
@@ -84,6 +85,7 @@ def make(ray_cluster: None, tmp_path: Path) -> Iterator[Callable[..., Any]]:
         trainer.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_two_ranks_survive_the_loss_of_either(make: Callable[..., Any]) -> None:
     trainer = make(num_workers=2, rank_timeout_s=20)

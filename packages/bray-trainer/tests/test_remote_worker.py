@@ -107,6 +107,7 @@ def test_the_same_methods_and_those_of_the_user(make):
         copy.wait(60)
 
 
+@pytest.mark.long
 def test_it_may_die_while_it_trains_or_stands_still(make, tmp_path):
     trainer = make()
     trainer.call("set_goal", 10**9)
@@ -139,6 +140,7 @@ def test_it_may_die_while_it_trains_or_stands_still(make, tmp_path):
     trainer.stop()
 
 
+@pytest.mark.long
 def test_every_loss_is_counted_also_before_it_began_again(make, tmp_path):
     trainer = make()
     trainer.call("set_goal", 10**9)

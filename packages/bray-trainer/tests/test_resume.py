@@ -70,6 +70,7 @@ def kill_many_times(directory, kills, replays):
     return json.loads(done.stdout)
 
 
+@pytest.mark.long
 def test_killed_at_random_moments_it_reaches_the_same_losses(tmp_path):
     found = kill_many_times(tmp_path, kills=20, replays=50)
     assert found["written"] >= 5, "it went on in spite of the kills"

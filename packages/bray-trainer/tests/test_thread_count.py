@@ -43,6 +43,7 @@ print(in_loop, trainer.threads)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("threads", "expected"), [(None, "1 1\n"), (2, "2 2\n")])
 def test_training_uses_as_many_threads_as_torch_or_the_trainer_was_told(
     threads: int | None, expected: str

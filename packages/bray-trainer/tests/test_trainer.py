@@ -13,7 +13,8 @@ from torch import nn
 from bray_core import nested
 from bray_core.errors import BrayError, ConfigError, SpecError
 from bray_core.layout import Layout, Packed
-from bray_trainer import Trainer, TrainerConfig, checkpoint, to_torch
+from bray_trainer import Trainer, TrainerConfig, to_torch
+from bray_trainer.checkpoints import checkpoint
 
 SPEC = nested.spec({"x": np.zeros(3, np.float32), "y": np.float32(0)})
 LAYOUT = Layout(SPEC)

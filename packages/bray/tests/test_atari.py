@@ -21,7 +21,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import bray
-from bray import machine
 from bray import registry as recipe_command
 from bray.algorithms import appo, impala, ppo
 from bray.cli.commands import _launch
@@ -36,13 +35,14 @@ from bray.training.actor_critic import ActorCriticTrainer
 from bray.training.compute import chosen, described
 from bray.training.on_policy import segment_layout
 from bray.training.players import Players
-from bray_actor import Interleaved, Rollouts, Runner, segment_spec
+from bray_actor import AlternatingRunners, Rollouts, Runner, segment_spec
 from bray_actor.segment import unstacked
 from bray_buffer import Buffer, BufferConfig
 from bray_core import codec, nested
 from bray_core.cli import main
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout, Packed
+from bray_core.process import machine
 from bray_model import Model
 from bray_trainer.sequences import Batch, final_value, time_major, unroll, valid_steps
 
@@ -55,9 +55,13 @@ class Play:
     """A policy of few features that has played a game, and what it recorded."""
 
     def __init__(self, environment: str, memory_size: int, precision: str = "fp32") -> None:
-        settings: Any = impala.Config(
-            hidden=(16,), num_envs=NUM_ENVS, segment_length=LENGTH, precision=precision
-        )
+        settings: Any = impala.IMPALA.of(
+            "CartPole-v1",
+            hidden=(16,),
+            num_envs=NUM_ENVS,
+            segment_length=LENGTH,
+            precision=precision,
+        ).config
         spaces = Spaces.of(environment)
         players = Players(spaces, settings, is_local=False)
         self.module = make_policy(spaces, (16,), memory_size, seed=1)
@@ -85,7 +89,7 @@ def test_a_policy_replayed_says_what_it_said_when_it_acted(
     plays: dict[int, Play], memory_size: int
 ) -> None:
     play = plays[memory_size]
-    part = impala.Config(hidden=(16,), memory_size=memory_size)
+    part = impala.IMPALA.of("CartPole-v1", hidden=(16,), memory_size=memory_size).config
     trainer = ActorCriticTrainer(play.module, play.buffer, model=play.model, part=part, seed=1)
     (segments,) = trainer.handle(play.replay)
     valid = valid_steps(segments)
@@ -173,7 +177,7 @@ def test_what_is_padding_or_after_a_termination_counts_nothing(
     plays: dict[int, Play], memory_size: int
 ) -> None:
     play = plays[memory_size]
-    part = appo.Config(hidden=(16,), memory_size=memory_size)
+    part = appo.APPO.of("CartPole-v1", hidden=(16,), memory_size=memory_size).config
     trainer = appo.APPOTrainer(play.module, play.buffer, model=play.model, part=part, seed=1)
     segments = time_major(play.replay)
     loss = trainer.loss(segments, 0)[0].detach()
@@ -191,8 +195,8 @@ def test_what_is_padding_or_after_a_termination_counts_nothing(
 
 def test_halves_of_an_even_number_and_their_model() -> None:
     spaces = Spaces.of(PONG)
-    for num_envs, kind, batch in ((4, Interleaved, 2), (3, Runner, 3), (1, Runner, 1)):
-        settings = impala.Config(num_envs=num_envs, hidden=(16,))
+    for num_envs, kind, batch in ((4, AlternatingRunners, 2), (3, Runner, 3), (1, Runner, 1)):
+        settings = impala.IMPALA.of("CartPole-v1", num_envs=num_envs, hidden=(16,)).parts
         players = Players(spaces, settings, is_local=False)
         config = players.model_config()
         assert (config.max_batch_size, config.pad_to) == (batch, (batch,))
@@ -203,7 +207,7 @@ def test_halves_of_an_even_number_and_their_model() -> None:
             assert isinstance(made, kind)
             assert made.num_envs == num_envs
             made.close()
-    settings = impala.Config(num_envs=4)
+    settings = impala.IMPALA.of("CartPole-v1", num_envs=4).config
     players = Players(Spaces.of("CartPole-v1"), settings, is_local=False)
     assert players.model_config().max_batch_size == 4, "no threads: no halves"
     players = Players(spaces, settings, is_local=True)
@@ -233,32 +237,12 @@ def test_a_softened_policy_acts_less_surely() -> None:
     torch.testing.assert_close(module(seen)["logits"], before / 2)
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        ("fpu sse2 avx512f amx_tile amx_bf16", True),
-        ("fpu avx512_bf16 avx512f", True),
-        ("fpu avx512f avx2 amx_tile", False),
-        ("fpu avx512_bf16x", False),
-    ],
-)
-def test_bf16_is_read_from_what_the_kernel_says(
-    flags: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "cpuinfo").write_text(f"model name\t: some CPU\nflags\t\t: {flags}\n")
-    monkeypatch.setattr(machine, "_CPUINFO", tmp_path / "cpuinfo")
-    assert machine.has_bf16.__wrapped__() is expected
-    monkeypatch.setattr(machine, "_CPUINFO", tmp_path / "absent")
-    assert machine.has_bf16.__wrapped__() is False
-
-
-def test_what_this_machine_has() -> None:
-    assert machine.num_cores() >= 1
-    assert machine.has_gpu() is torch.cuda.is_available()
+def test_defaults_for_atari_fit_this_machine() -> None:
+    has_gpu = torch.cuda.is_available()
     settings = atari.settings()
     assert settings["num_workers"] == max(1, machine.num_cores() // 2)
-    assert settings["precision"] == ("bf16" if machine.has_bf16() or machine.has_gpu() else "fp32")
-    assert settings["device"] == ("cuda" if machine.has_gpu() else "cpu")
+    assert settings["precision"] == ("bf16" if machine.has_bf16() or has_gpu else "fp32")
+    assert settings["device"] == ("cuda" if has_gpu else "cpu")
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 6, 12, 16, 96])
@@ -274,7 +258,7 @@ def test_a_replay_of_ppo_is_shared_out_evenly_on_any_number_of_cores(
 
 def test_what_nobody_said_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compute, "num_cores", lambda: 8)
-    config = impala.Config(num_workers=3)
+    config = impala.IMPALA.of("CartPole-v1", num_workers=3).config
 
     def threads(**how: bool) -> tuple[int, int]:
         made = chosen(config, **how)
@@ -303,8 +287,8 @@ def test_settings_of_compute_that_cannot_be_are_refused(monkeypatch: pytest.Monk
         for settings, message in wrong:
             with pytest.raises(ConfigError, match=message):
                 recipe.Config(**settings)
-    monkeypatch.setattr(compute, "has_gpu", lambda: False)
-    config = ppo.Config(device="cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    config = ppo.PPO.of("CartPole-v1", device="cuda").config
     with pytest.raises(ConfigError, match=r"device: .cuda. needs an NVIDIA GPU .*, found none"):
         chosen(config, is_image=True, is_local=True)
     assert chosen(config, is_image=True, is_local=False).device == "cuda", "its node decides"
@@ -406,6 +390,7 @@ def tiny(recipe: str) -> Any:
     return replace(recipe_command.defaults(recipe, PONG), **few)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recipe", ["impala", "ppo"])
 def test_a_run_trains(recipe: str, tmp_path: Path) -> None:
     goal = Goal(evaluate_at=1e9, max_frames=128, evaluation_episodes=1)
@@ -448,6 +433,7 @@ def test_bray_train_and_then_its_policy_is_served_in_fp32_and_plays(
     np.testing.assert_allclose(got["value"], wanted["value"], atol=1e-4)
 
 
+@pytest.mark.long
 def test_gamecores_play_for_a_run_over_the_wire(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -489,6 +475,7 @@ def test_over_the_wire_training_sees_clipped_rewards(plays: dict[int, Play]) -> 
     assert tree["episode_return"][0] == 5.0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", sorted(RECIPES))
 def test_a_trial_goes_on(recipe: str, tmp_path: Path) -> None:
@@ -501,12 +488,13 @@ def test_a_trial_goes_on(recipe: str, tmp_path: Path) -> None:
     assert after["version"] > before["version"], "from the checkpoint"
 
 
+@pytest.mark.long
 @pytest.mark.slow  # test_on_policy.py has the same of a quicker task
 @pytest.mark.ray
 @pytest.mark.timeout(300)
 def test_appo_plays_and_trains_side_by_side_on_ray(ray_cluster: None, tmp_path: Path) -> None:
     goal = Goal(evaluate_at=1e9, max_frames=256, evaluation_episodes=1)
     with bray.init(tmp_path, "atari", "ray") as run:
-        outcome = appo.train(run, PONG, tiny("appo"), goal=goal, seed=1)
+        outcome = appo.APPO.of(PONG, **tiny("appo")).train(run, goal=goal, seed=1)
     assert outcome.frames >= 256
     assert outcome.version > 1

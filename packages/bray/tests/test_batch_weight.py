@@ -15,8 +15,8 @@ from bray.algorithms import a2c, appo, impala, ppo
 from bray.policies.networks import make_policy
 from bray.sources.environments import Spaces
 from bray_trainer import Trainer
-from bray_trainer.figures import LossTerms
-from bray_trainer.ranks import Ranks
+from bray_trainer.distributed.ranks import Ranks
+from bray_trainer.reporting.loss_means import LossMeans
 from bray_trainer.sequences import Batch
 
 T = 6
@@ -26,9 +26,9 @@ LENGTHS = ([6, 6, 5, 6], [1, 2, 1, 1])
 TOLERANCE = 1e-6
 """Of a gradient, beside its greatest element: float32 sums in another order."""
 KINDS: dict[str, Any] = {
-    "a2c": (a2c.A2CTrainer, a2c.Config()),
-    "appo": (appo.APPOTrainer, appo.Config()),
-    "impala": (impala.IMPALATrainer, impala.Config()),
+    "a2c": (a2c.A2CTrainer, a2c.A2C.of("CartPole-v1").config),
+    "appo": (appo.APPOTrainer, appo.APPO.of("CartPole-v1").config),
+    "impala": (impala.IMPALATrainer, impala.IMPALA.of("CartPole-v1").config),
 }
 
 
@@ -113,7 +113,7 @@ class NoModel:
 
 def gradient(trainer: Trainer, batches: list[Batch]) -> tuple[Tensor, dict[str, float]]:
     """Return the gradient that the optimiser steps along, and the means that are reported."""
-    terms = LossTerms()
+    terms = LossMeans()
     trainer._stepper.step(batches, 0, terms)
     found = [p.grad.ravel() for p in trainer.module.parameters() if p.grad is not None]
     return torch.cat(found), terms.means(0)
@@ -151,7 +151,7 @@ def on_two_ranks(kind: str, memory_size: int, parts: list[Batch]) -> list[Tensor
 
 def test_ppo_with_memory_weighs_its_minibatches_by_their_valid_steps() -> None:
     """Its advantages are normalised within a minibatch, so the weights alone are compared."""
-    config = ppo.Config(memory_size=3)
+    config = ppo.PPO.of("CartPole-v1", memory_size=3).config
     module = make_policy(SPACES, (8,), 3, seed=1)
     trainer = ppo.PPOTrainer(module, NoBuffer(), model=NoModel(), part=config, seed=1)  # type: ignore[arg-type]
     weights = [trainer.batch_weight(segments(lengths, 3, 0)) for lengths in LENGTHS]

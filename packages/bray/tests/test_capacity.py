@@ -11,10 +11,10 @@ import pytest
 from bray.planning.capacity import (
     MAX_CONNECTIONS,
     MAX_PROCESSES,
-    Costs,
+    CapacityPrediction,
     Machines,
-    Part,
-    Prediction,
+    Resource,
+    UnitCosts,
     capacity,
     growth,
     needs,
@@ -23,7 +23,7 @@ from bray_buffer.shared import socket_carrier
 from bray_core.errors import ConfigError
 from bray_core.metrics import hub
 
-COSTS = Costs(
+COSTS = UnitCosts(
     environment_us=300,
     inference_us=150,
     recording_us=50,  # a core plays 2,000 frames/s
@@ -41,7 +41,7 @@ MANY = Machines(count=10, cores=10, network_gbit=8)
 """A link carries 1e9 bytes/s."""
 
 
-def part(found: Prediction, name: str) -> Part:
+def part(found: CapacityPrediction, name: str) -> Resource:
     return next(part for part in found.parts if part.name == name)
 
 
@@ -236,16 +236,16 @@ def test_limits_are_those_of_the_code() -> None:
 @pytest.mark.parametrize(
     ("kind", "change", "words"),
     [
-        (COSTS, {"environment_us": 0}, "environment_us: expected a number, more than 0, got 0"),
-        (COSTS, {"training_us": -1}, "training_us: expected a number, more than 0, got -1"),
-        (COSTS, {"receiving_us": -1}, "receiving_us: expected a number, 0 or more, got -1"),
-        (COSTS, {"driver_us": math.nan}, "driver_us: expected a number, 0 or more, got nan"),
-        (COSTS, {"weights_bytes": "7"}, "weights_bytes: expected a number, more than 0, got '7'"),
-        (COSTS, {"gpu_training_us": 0}, "gpu_training_us: expected a number, more than 0, got 0"),
-        (MANY, {"count": 0}, "count: expected a whole number from 1, got 0"),
-        (MANY, {"cores": 1.5}, "cores: expected a whole number from 1, got 1.5"),
-        (MANY, {"gpus": -1}, "gpus: expected a whole number from 0, got -1"),
-        (MANY, {"network_gbit": 0}, "network_gbit: expected a number, more than 0, got 0"),
+        (COSTS, {"environment_us": 0}, "environment_us: expected more than 0, got 0"),
+        (COSTS, {"training_us": -1}, "training_us: expected more than 0, got -1"),
+        (COSTS, {"receiving_us": -1}, "receiving_us: expected 0 or more, got -1"),
+        (COSTS, {"driver_us": math.nan}, "driver_us: expected 0 or more, got nan"),
+        (COSTS, {"weights_bytes": "7"}, "weights_bytes: expected a number, got '7'"),
+        (COSTS, {"gpu_training_us": 0}, "gpu_training_us: expected more than 0, got 0"),
+        (MANY, {"count": 0}, "count: expected 1 or more, got 0"),
+        (MANY, {"cores": 1.5}, "cores: expected a whole number, got 1.5"),
+        (MANY, {"gpus": -1}, "gpus: expected 0 or more, got -1"),
+        (MANY, {"network_gbit": 0}, "network_gbit: expected more than 0, got 0"),
         (MANY, {"training_machines": 11}, "training_machines: expected at most count=10, got 11"),
         (MANY, {"ranks": 11}, "ranks: expected at most the 10 cores of training_machines=1"),
         (MANY, {"gpus": 2, "ranks": 3}, "ranks: expected at most the 2 GPUs of"),
@@ -262,5 +262,5 @@ def test_gpus_need_their_cost() -> None:
 
 
 def test_a_rate_is_positive() -> None:
-    with pytest.raises(ConfigError, match="frames_per_s: expected a number, more than 0, got 0"):
+    with pytest.raises(ConfigError, match="frames_per_s: expected more than 0, got 0"):
         needs(COSTS, MANY, 0)

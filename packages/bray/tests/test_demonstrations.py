@@ -13,7 +13,7 @@ import torch
 import bray
 from bray.algorithms import bc, rl_imitation
 from bray.goal import Goal
-from bray.policies.networks import Policy, make_policy
+from bray.policies.networks import VectorPolicy, make_policy
 from bray.sources import demonstrations
 from bray.sources.environments import Spaces
 from bray_core import nested
@@ -80,7 +80,7 @@ def test_a_folder_without_episodes_is_refused(tmp_path: Path) -> None:
 def test_cloning_follows_the_demonstrator(recorded: tuple[Path, list[float]]) -> None:
     folder, _ = recorded
     module = make_policy(SPACES, (32,), 0, 1)
-    config = bc.Config(demonstrations=str(folder), learning_rate=0.01, batch_size=64)
+    config = {"demonstrations": str(folder), "learning_rate": 0.01, "batch_size": 64}
     bc.CloningTrainer(module, SPACES, config, 1).run(100)
     (steps, *_) = all_steps(folder, 0.99)
     with torch.no_grad():
@@ -92,15 +92,15 @@ def test_cloning_follows_the_demonstrator(recorded: tuple[Path, list[float]]) ->
 
 def test_what_is_out_of_range_is_refused() -> None:
     with pytest.raises(ConfigError, match="evaluate_every: expected more than 0, got 0"):
-        bc.Config(evaluate_every=0)
+        bc.BC.of("CartPole-v1", evaluate_every=0)
     with pytest.raises(ConfigError, match=r"memory_size: expected 0, .* got 8"):
-        rl_imitation.Config(memory_size=8)
+        rl_imitation.RLImitation.of("CartPole-v1", memory_size=8)
     with pytest.raises(ConfigError, match="imitation_frames: expected more than 0, got 0"):
-        rl_imitation.Config(imitation_frames=0)
+        rl_imitation.RLImitation.of("CartPole-v1", imitation_frames=0)
     with pytest.raises(ConfigError, match="temperature: expected more than 0, got 0"):
-        rl_imitation.Config(temperature=0)
+        rl_imitation.RLImitation.of("CartPole-v1", temperature=0)
     with pytest.raises(ConfigError, match="imitation_weight: expected 0 or more, got -1"):
-        rl_imitation.Config(imitation_weight=-1)
+        rl_imitation.RLImitation.of("CartPole-v1", imitation_weight=-1)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_what_is_out_of_range_is_refused() -> None:
 def test_a_softened_policy_is_its_power(environment: str) -> None:
     spaces = Spaces.of(environment)
     policy = make_policy(spaces, (8,), 0, 1)
-    assert isinstance(policy, Policy)
+    assert isinstance(policy, VectorPolicy)
     with torch.no_grad():  # away from uniform
         policy.policy[-1].weight.mul_(300.0)
     observation: Any = nested.map(lambda leaf: torch.from_numpy(leaf) + 1, spaces.example)
@@ -139,20 +139,20 @@ def test_the_mixed_loss_fades(recorded: tuple[Path, list[float]], tmp_path: Path
             weights.append(float(terms["imitation_weight"]))
             return loss, terms
 
-    config = rl_imitation.Config(
-        demonstrations=str(recorded[0]),
-        hidden=(8,),
-        cloning_steps=2,
-        epochs=1,
-        imitation_weight=0.5,
-        imitation_frames=1024,
-    )
+    config = {
+        "demonstrations": str(recorded[0]),
+        "hidden": (8,),
+        "cloning_steps": 2,
+        "epochs": 1,
+        "imitation_weight": 0.5,
+        "imitation_frames": 1024,
+    }
     goal = Goal(evaluate_at=math.inf, max_frames=1536, evaluation_episodes=1)
     with pytest.MonkeyPatch.context() as patch, bray.init(tmp_path, "trial") as run:
         patch.setattr(rl_imitation, "ImitatingTrainer", Noting)
         heard: list[float] = []
         run.listen(lambda figures, save: heard.append(figures["frames"]))
-        outcome = rl_imitation.train(run, "CartPole-v1", config, goal=goal)
+        outcome = rl_imitation.RLImitation.of("CartPole-v1", **config).train(run, goal=goal)
     assert outcome.frames == 1536
     assert heard == [512, 1024, 1536, 1536]
     assert weights == pytest.approx([0.25] * 4 + [0.0] * 8)
@@ -167,5 +167,5 @@ def test_a_clone_is_as_good_as_its_demonstrators(tmp_path: Path, seed: int) -> N
     assert 100 < np.mean(returns) < 200
     goal = Goal(episode_return=float(np.mean(returns)))
     with bray.init(tmp_path, "trial") as run:
-        config = bc.Config(demonstrations=str(folder))
-        assert bc.train(run, "CartPole-v1", config, goal=goal, seed=seed).reached
+        config = {"demonstrations": str(folder)}
+        assert bc.BC.of("CartPole-v1", **config).train(run, goal=goal, seed=seed).reached

@@ -117,12 +117,14 @@ def test_demonstrations_of_float64_are_imitated(is_continuous: bool, tmp_path: P
         demonstrations.record(folder, environment, model, episodes=2, seed=1)
     config = {"demonstrations": str(folder), "hidden": (4,)}
     with bray.init(tmp_path, "cloned") as run:
-        settings = bc.Config(**config, batch_size=4, evaluate_every=2, max_steps=2)
-        bc.train(run, environment, settings, goal=GOAL)
+        settings = dict(**config, batch_size=4, evaluate_every=2, max_steps=2)
+        bc.BC.of(environment, **settings).train(run, goal=GOAL)
     with bray.init(tmp_path, "mixed") as run:
         _, both = CASES["ppo"]
-        settings = rl_imitation.Config(**{**both, **config}, cloning_steps=2)
-        assert rl_imitation.train(run, environment, settings, goal=GOAL).version >= 2
+        settings = dict(**{**both, **config}, cloning_steps=2)
+        assert (
+            rl_imitation.RLImitation.of(environment, **settings).train(run, goal=GOAL).version >= 2
+        )
 
 
 @pytest.mark.parametrize("case", ["dqn", "sac"])
@@ -168,7 +170,7 @@ def test_teams_may_see_any_number_type(kind: Any) -> None:
         sizes = {"own": teams.observation_size, "state": teams.state_size}
         own, state = (torch.ones(4, size).numpy().astype(kind) for size in sizes.values())
         seen = {"agent": torch.zeros(4).long(), "own": torch.tensor(own)}
-        policy = mappo.policy(teams, mappo.Config(hidden=(4,)), 1)
+        policy = mappo.policy(teams, mappo.MAPPO.of("two-step", hidden=(4,)).config, 1)
         assert policy({**seen, "state": torch.tensor(state)})["logits"].dtype == torch.float32
         agents = torch.ones(4, teams.num_agents, sizes["own"]).double()
         assert qmix.QMIXPolicy(teams, (4,))({"agents": agents})["q"].dtype == torch.float32

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from bray import monitoring
 from bray.cli.commands import monitoring as command
+from bray.monitoring import configuration
+from bray.monitoring.configuration import write_configuration
 from bray_core.errors import AlreadyExistsError, ConfigError
 
 ROOT = Path(__file__).parents[3]
@@ -60,7 +61,7 @@ def documented() -> dict[str, str]:
 
 def expressions() -> list[str]:
     """Every query of the dashboard, with its variables filled in as Grafana does."""
-    text = (Path(monitoring.__file__).parent / "dashboard.json").read_text()
+    text = (Path(configuration.__file__).parent / "dashboard.json").read_text()
     panels = json.loads(text)["panels"]
     found = [target["expr"] for panel in panels for target in panel.get("targets", [])]
     for variable, value in {"$job": ".*", "$instance": ".*", "$__rate_interval": "1m"}.items():
@@ -101,7 +102,7 @@ def targets(tmp_path: Path) -> Iterator[tuple[list[str], Callable[[], None]]]:
 @pytest.fixture
 def ask(targets: Any, tmp_path: Path) -> Iterator[Callable[[str], list[Any]]]:
     """A Prometheus that scrapes the targets by the shipped configuration; answers a query."""
-    configuration, _ = monitoring.write(tmp_path / "monitoring", targets[0])
+    configuration, _ = write_configuration(tmp_path / "monitoring", targets[0])
     text = configuration.read_text()
     assert "scrape_interval: 5s" in text
     configuration.write_text(text.replace("scrape_interval: 5s", "scrape_interval: 500ms"))
@@ -165,7 +166,7 @@ def finite(result: list[Any]) -> list[float]:
 
 @needs_prometheus
 def test_prometheus_own_check_accepts_the_configuration(tmp_path: Path) -> None:
-    path, _ = monitoring.write(tmp_path / "m")
+    path, _ = write_configuration(tmp_path / "m")
     done = subprocess.run(["promtool", "check", "config", path], capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
@@ -180,7 +181,7 @@ def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
 
 
 def test_panels_do_not_overlap() -> None:
-    text = (Path(monitoring.__file__).parent / "dashboard.json").read_text()
+    text = (Path(configuration.__file__).parent / "dashboard.json").read_text()
     cells: set[tuple[int, int]] = set()
     for panel in json.loads(text)["panels"]:
         at = panel["gridPos"]
@@ -203,4 +204,4 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         command.run(options)
     for target in ("nowhere", "a:b", 'x"]:1', "http://a:1"):
         with pytest.raises(ConfigError, match="target: expected host:port, got"):
-            monitoring.write(tmp_path / "other", [target])
+            write_configuration(tmp_path / "other", [target])

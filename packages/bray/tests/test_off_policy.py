@@ -82,7 +82,7 @@ def test_actions_without_bounds_are_refused() -> None:
     with pytest.raises(ConfigError, match="Endless: expected bounded actions, got Box"):
         ActionBounds.of(endless)
     with pytest.raises(ConfigError, match="Pendulum-v1: expected Discrete actions, got Box"):
-        dqn.policy(spaces, dqn.Config(), 0)
+        dqn.policy(spaces, dqn.DQN.of("CartPole-v1").parts, 0)
 
 
 def test_critics_are_several_functions_of_observation_and_action() -> None:

@@ -63,7 +63,7 @@ def test_a_policy_replayed_says_what_it_said_when_it_acted(
     environment: str, memory_size: int
 ) -> None:
     module, buffer, model = played(environment, memory_size)
-    part = impala.Config(memory_size=memory_size)
+    part = impala.IMPALA.of("CartPole-v1", memory_size=memory_size).config
     trainer = ActorCriticTrainer(module, buffer, model=model, part=part, seed=1)
     (segments,) = trainer.handle(buffer.pop(timeout_s=1))
     valid = valid_steps(segments)
@@ -115,7 +115,7 @@ def test_what_lags_is_corrected() -> None:
 @pytest.mark.isa
 def test_ppo_with_memory_trains_on_whole_segments() -> None:
     module, buffer, model = played("bray.sources.tasks:Recall-v0", 5)
-    config = ppo.Config(memory_size=5, epochs=2, minibatch_size=40)
+    config = {"memory_size": 5, "epochs": 2, "minibatch_size": 40}
     trainer = ppo.PPOTrainer(module, buffer, model=model, part=config, seed=1)
     replay = buffer.pop(timeout_s=1)
     batches = list(trainer.handle(replay))
@@ -150,56 +150,72 @@ def test_a_policy_of_several_heads_and_a_memory_is_served_from_its_export(tmp_pa
 def test_two_heads_are_learnt_in_a_moment(tmp_path: Path) -> None:
     """Rewards are of the step alone, so nothing is discounted: seeds 1 to 4 need 1,792 frames."""
     goal = Goal(episode_return=8.5, evaluate_at=8.0, max_frames=12_000, evaluation_episodes=20)
-    config = ppo.Config(
-        steps_per_replay=256,
-        epochs=6,
-        minibatch_size=64,
-        learning_rate=3e-3,
-        gamma=0.0,
-        gae_lambda=0.0,
-    )
+    config = {
+        "steps_per_replay": 256,
+        "epochs": 6,
+        "minibatch_size": 64,
+        "learning_rate": 3e-3,
+        "gamma": 0.0,
+        "gae_lambda": 0.0,
+    }
     with bray.init(tmp_path, "heads") as run:
-        outcome = ppo.train(run, "bray.sources.tasks:TwoHeads-v0", config, goal=goal, seed=1)
+        outcome = ppo.PPO.of("bray.sources.tasks:TwoHeads-v0", **config).train(
+            run, goal=goal, seed=1
+        )
     assert outcome.reached, outcome  # a random allowed pair gives 6
 
 
 def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     for make, message in [
-        (lambda: impala.Config(replays_per_collect=4, max_policy_lag=2), "expected 3 or more for"),
-        (lambda: appo.Config(epochs=0), "epochs: expected more than 0"),
-        (lambda: a2c.Config(gamma=1.5), "gamma: expected 0 to 1"),
-        (lambda: ppo.Config(memory_size=-1), "memory_size: expected 0 or more"),
-        (lambda: ppo.Config(hidden=()), "hidden: expected one or more positive sizes"),
+        (
+            lambda: impala.IMPALA.of("CartPole-v1", replays_per_collect=4, max_policy_lag=2).config,
+            "expected 3 or more for",
+        ),
+        (lambda: appo.APPO.of("CartPole-v1", epochs=0).config, "epochs: expected more than 0"),
+        (lambda: a2c.A2C.of("CartPole-v1", gamma=1.5).config, "gamma: expected 0 to 1"),
+        (
+            lambda: ppo.PPO.of("CartPole-v1", memory_size=-1).config,
+            "memory_size: expected 0 or more",
+        ),
+        (
+            lambda: ppo.PPO.of("CartPole-v1", hidden=()).config,
+            "hidden: expected one or more positive sizes",
+        ),
         (lambda: Flow(8, 0).check(), "replays_per_collect: expected 1 or more"),
-        (lambda: appo.Config(num_ranks=0), "num_ranks: expected 1 or more, got 0"),
+        (
+            lambda: appo.APPO.of("CartPole-v1", num_ranks=0).config,
+            "num_ranks: expected 1 or more, got 0",
+        ),
     ]:
         with pytest.raises(ConfigError, match=message):
             make()
     goal = Goal()
     uneven = "to divide the 512 steps of a replay, got 5 × 1"
     with bray.init(tmp_path, "uneven") as run, pytest.raises(ConfigError, match=uneven):
-        ppo.train(run, "CartPole-v1", ppo.Config(num_envs=5), goal=goal)
+        ppo.PPO.of("CartPole-v1", num_envs=5).train(run, goal=goal)
     with pytest.raises(ConfigError, match="expected observations that are one vector"):
         make_policy(Spaces.of("FrozenLake-v1"), (8,), 0, seed=1)
 
 
+@pytest.mark.long
 @pytest.mark.ray
 def test_appo_plays_and_trains_side_by_side_on_ray(ray_cluster: None, tmp_path: Path) -> None:
     goal = Goal(evaluate_at=1e9, max_frames=8_000, evaluation_episodes=8)
-    config = appo.Config(num_envs=8, num_workers=2, learning_rate=3e-3)
+    config = {"num_envs": 8, "num_workers": 2, "learning_rate": 3e-3}
     with bray.init(tmp_path, "appo", "ray") as run:
-        outcome = appo.train(run, "CartPole-v1", config, goal=goal, seed=1)
+        outcome = appo.APPO.of("CartPole-v1", **config).train(run, goal=goal, seed=1)
     assert outcome.frames >= 8_000
     assert outcome.version > 5
 
 
+@pytest.mark.long
 @pytest.mark.ray
 def test_two_ranks_train_on_replays_of_their_own(ray_cluster: None, tmp_path: Path) -> None:
     """Each frame is trained on once, by one of them; a step is that of both."""
     goal = Goal(evaluate_at=1e9, max_frames=8_000, evaluation_episodes=8)
-    config = impala.Config(num_envs=8, num_workers=2, num_ranks=2)
+    config = {"num_envs": 8, "num_workers": 2, "num_ranks": 2}
     with bray.init(tmp_path, "ranks", "ray") as run:
-        outcome = impala.train(run, "CartPole-v1", config, goal=goal, seed=1)
+        outcome = impala.IMPALA.of("CartPole-v1", **config).train(run, goal=goal, seed=1)
         ranks = {rank for name, rank in run._runtime.hub.processes if name == "trainer"}
     assert ranks == {0, 1}
     assert outcome.version > 5
@@ -212,15 +228,20 @@ def test_two_ranks_train_on_replays_of_their_own(ray_cluster: None, tmp_path: Pa
     assert 1.8 < frames_a_step / (config.segment_length * config.num_envs) < 2.3
 
 
+@pytest.mark.long
 @pytest.mark.ray
 def test_a_trial_goes_on_with_either_runtime(ray_cluster: None, tmp_path: Path) -> None:
     """From the checkpoint of the other: weights, optimiser, and what the buffer has to know."""
     versions = []
     config = impala.Config(num_envs=8, replays_per_collect=1)
-    goal = Goal(evaluate_at=1e9, max_frames=1_000, evaluation_episodes=1)
+    frames = 0
     for runtime in ("local", "ray", "local"):
+        goal = Goal(evaluate_at=1e9, max_frames=frames + 1_000, evaluation_episodes=1)
         with bray.init(tmp_path, "trial", runtime) as run:
-            versions.append(impala.train(run, "CartPole-v1", config, goal=goal, seed=1).version)
+            outcome = impala.train(run, "CartPole-v1", config, goal=goal, seed=1)
+        assert outcome.frames >= frames + 1_000, "those of earlier launches count"
+        frames = outcome.frames
+        versions.append(outcome.version)
     assert versions[0] >= 5
     assert versions[1] >= versions[0] + 5
     assert versions[2] >= versions[1] + 5

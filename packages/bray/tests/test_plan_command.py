@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bray.planning.capacity import Costs, Machines, capacity
+from bray.planning.capacity import Machines, UnitCosts, capacity
 from bray.planning.unit_costs import measure, receiving_us
 from bray.templates import template
 from bray_actor import segment_spec
@@ -33,7 +33,7 @@ buffer: {warmup_frames: 64}
 source: {environment: CartPole-v1}
 """
 FLOATS, ACTION = ArraySpec(np.dtype(np.float32), (4,)), ArraySpec(np.dtype(np.int64), ())
-COSTS = Costs(
+COSTS = UnitCosts(
     environment_us=339,
     inference_us=195,
     recording_us=0,
@@ -132,7 +132,7 @@ def test_the_command_measures_saves_and_predicts(
     assert "4 machines of 8 cores: " in printed
     assert "one core, in turns: measured" in printed
     assert "APPO" not in printed  # the training's own table
-    found = capacity(Costs(**json.loads(saved.read_text())), Machines(count=4, cores=8))
+    found = capacity(UnitCosts(**json.loads(saved.read_text())), Machines(count=4, cores=8))
     assert f"{found.frames_per_s:,.0f} frames/s, limited by: {found.bottleneck}" in printed
 
 
@@ -165,7 +165,7 @@ def test_the_command_prints_one_document(saved: Path, capsys: pytest.CaptureFixt
         (["cartpole", "--costs", "SAVED"], "--costs: takes the place of a template"),
         (["--costs", "SAVED", "--env", "Pong"], "--costs: takes the place of a template"),
         (["atari", "--env", "Brakout"], "environment: unknown 'Brakout'"),
-        (["--costs", "SAVED", "--machines", "0"], "count: expected a whole number from 1, got 0"),
+        (["--costs", "SAVED", "--machines", "0"], "count: expected 1 or more, got 0"),
         (["--costs", "nowhere.json"], "nowhere.json"),
         (["--costs", "SAVED", "--gpus", "8", "--ranks", "9"], "ranks: expected at most the 8 GPUs"),
         (["cartpol"], "template: unknown 'cartpol', did you mean 'cartpole'?"),

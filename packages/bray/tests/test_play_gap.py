@@ -20,14 +20,22 @@ from bray_model import Model, ModelConfig
 
 N, STEPS, T = 4, 24, 8
 NAMES = ("trainer/log_prob_gap", "trainer/log_prob_gap_max")
-PPO = ppo.Config(epochs=2, minibatch_size=32)
+PPO = ppo.PPO.of("CartPole-v1", epochs=2, minibatch_size=32).config
 KINDS: dict[str, Any] = {
     "ppo": (ppo.PPOTrainer, PPO, 0),
-    "ppo-memory": (ppo.PPOTrainer, ppo.Config(epochs=2, minibatch_size=32, memory_size=3), 3),
-    "a2c": (a2c.A2CTrainer, a2c.Config(), 0),
-    "impala": (impala.IMPALATrainer, impala.Config(), 0),
-    "impala-memory": (impala.IMPALATrainer, impala.Config(memory_size=3), 3),
-    "appo": (appo.APPOTrainer, appo.Config(), 0),
+    "ppo-memory": (
+        ppo.PPOTrainer,
+        ppo.PPO.of("CartPole-v1", epochs=2, minibatch_size=32, memory_size=3).config,
+        3,
+    ),
+    "a2c": (a2c.A2CTrainer, a2c.A2C.of("CartPole-v1").config, 0),
+    "impala": (impala.IMPALATrainer, impala.IMPALA.of("CartPole-v1").config, 0),
+    "impala-memory": (
+        impala.IMPALATrainer,
+        impala.IMPALA.of("CartPole-v1", memory_size=3).config,
+        3,
+    ),
+    "appo": (appo.APPOTrainer, appo.APPO.of("CartPole-v1").config, 0),
 }
 
 

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-import bray
-from bray.algorithms.qmix import Config, QMixTrainer, networks, train
-from bray.goal import Goal
+from bray.algorithms.qmix import Config, QMixTrainer, networks
 from bray.sources.cooperative_tasks import TwoStep, make_teams
 from bray.training.team_evaluation import evaluate_teams
 from bray_actor.runners.team_environments import TeamEnvironment
@@ -110,18 +108,6 @@ def test_the_loss_is_the_papers_by_hand() -> None:
             errors = [2 + 0.5 * target - mixed]
         wanted = sum(error.item() ** 2 for error in errors) / len(errors)
         assert trainer.loss(batch, 0)[0].item() == pytest.approx(wanted, rel=1e-5), mixing
-
-
-def test_the_loop_plays_and_trains_and_goes_on(tmp_path: Path) -> None:
-    config = Config(hidden=(8,), warmup_frames=64, batch_size=16, replays_per_collect=2)
-    goal = Goal(episode_return=9, evaluate_at=9, max_frames=256, evaluation_episodes=4)
-    for launch in range(2):
-        with bray.init(tmp_path, "trial") as run:
-            outcome = train(run, "two-step", config, goal=goal)
-        assert not outcome.reached
-        assert outcome.frames == 256
-        assert outcome.evaluation_return in (0.0, 1.0, 7.0, 8.0)
-        assert outcome.version >= 1 + launch
 
 
 def test_settings_are_checked() -> None:

@@ -71,7 +71,7 @@ def test_settings_and_goal_are_those_of_the_command_line(
     ((path, task, config, goal, seed),) = calls
     assert path == tmp_path / "dqn-CartPole-v1-3"
     assert (task, seed) == ("CartPole-v1", 3)
-    assert config == dqn.Config(gamma=0.9, hidden=(8, 4), learning_rate=1e-4)
+    assert config == dqn.DQN.of("CartPole-v1", gamma=0.9, hidden=(8, 4), learning_rate=1e-4).parts
     assert goal == Goal(episode_return=50, evaluate_at=50, max_frames=99, evaluation_episodes=5)
     said = capsys.readouterr()
     assert said.out == json.dumps(asdict(outcome(goal))) + "\n"
@@ -96,7 +96,7 @@ def test_a_task_may_have_defaults_of_its_own(tmp_path: Path, calls: list[Any]) -
     small, large = (config for _, _, config, _, _ in calls)
     assert small.num_games == large.num_games == 8
     assert small.hidden == alphazero.DEFAULTS["tic-tac-toe"].hidden
-    assert large.hidden == alphazero.Config().hidden
+    assert large.hidden == alphazero.AlphaZero.of("tic-tac-toe").config.hidden
 
 
 def test_a_matrix_may_be_a_task(tmp_path: Path) -> None:

@@ -30,7 +30,9 @@ def test_each_collect_is_a_replay(mode: AutoresetMode, tmp_path: Path) -> None:
         [lambda: gymnasium.make("CartPole-v1")] * NUM_ENVS, autoreset_mode=mode
     )
     network = make_policy(spaces, (8,), 0, seed=1)
-    config = ppo.Config(steps_per_replay=STEPS, epochs=1, minibatch_size=16, segment_length=8)
+    config = ppo.PPO.of(
+        "CartPole-v1", steps_per_replay=STEPS, epochs=1, minibatch_size=16, segment_length=8
+    ).config
     observation: Any = spaces.observation
     with bray.init(tmp_path, "loop") as run:
         model = run.model("policy", network, np.zeros((1, *observation.shape), observation.dtype))
@@ -54,6 +56,5 @@ def test_each_collect_is_a_replay(mode: AutoresetMode, tmp_path: Path) -> None:
             assert played.frames == buffer.stats()["queued_steps"] == STEPS
             trainer.run(1)
             assert buffer.stats()["queued"] == 0
-            assert trainer.progress()["frames"] == number * STEPS
             assert model.version == number
         assert ended >= NUM_ENVS, "some episodes began anew"

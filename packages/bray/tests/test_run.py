@@ -11,7 +11,7 @@ import torch
 
 import bray
 from bray.cli.launch import Launch
-from bray.retention import Keep
+from bray.retention import RetentionPolicy
 from bray_buffer import BufferConfig, ReplayConfig
 from bray_core import metrics, nested
 from bray_core.errors import AlreadyExistsError, ConfigError, PortInUseError
@@ -31,6 +31,31 @@ def test_a_local_run_creates_plain_components_and_resumes_versions(tmp_path: Pat
         model = run.model("policy", torch.nn.Linear(4, 2), example)
         assert model.version == 1
         assert np.allclose(model(np.ones(4, np.float32)), 4.0)
+
+
+def test_a_model_on_ray_gets_its_placement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, object]] = []
+
+    class Handle:
+        def __init__(self, *arguments: object, **options: object) -> None:
+            made.append(options)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("bray_model.remote.RemoteModel", Handle)
+    example = np.zeros((1, 4), np.float32)
+    with bray.init(tmp_path, "demo") as run:
+        local = run.model("here", torch.nn.Linear(4, 2), example, placement="proxy")
+        assert isinstance(local, bray.Model), "a local run has one process"
+        with pytest.raises(ConfigError, match="placement: expected one of caller, workers, proxy"):
+            run.model("odd", torch.nn.Linear(4, 2), example, placement="worker")  # type: ignore[arg-type]
+        monkeypatch.setattr(bray.Run, "is_local", False)
+        for host, where in (("127.0.0.1", "127.0.0.1"), ("10.0.0.7", None)):
+            monkeypatch.setattr("bray_core.remote.pool.this_host", lambda host=host: host)
+            run.model("policy", torch.nn.Linear(4, 2), example, placement="workers", num_workers=3)
+            told = made.pop()
+            assert (told["placement"], told["num_workers"], told["host"]) == ("workers", 3, where)
 
 
 def test_a_trainer_on_ray_has_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +80,7 @@ def test_a_trainer_on_ray_has_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_failed_start_leaves_the_trial_as_it_was(tmp_path: Path) -> None:
     """Such as one with a network of another shape, and with less room for what is kept."""
-    few = Keep(checkpoints=1, versions=1)
+    few = RetentionPolicy(checkpoints=1, versions=1)
     segment = {"x": np.zeros((4, 3), np.float32)}
     layout = Layout(nested.spec(segment))
     example = np.zeros((1, 4), np.float32)
@@ -93,12 +118,12 @@ def test_what_ends_a_run_is_not_hidden_by_what_fails_then(tmp_path: Path) -> Non
             raise RuntimeError("cannot be closed")
 
     failed = bray.init(tmp_path, "trial")
-    failed.keep(Component())
+    failed.close_with(Component())
     why = ValueError("why it ends")
     failed.close(why)
     assert "RuntimeError: cannot be closed" in why.__notes__[0]
     finished = bray.init(tmp_path, "trial")
-    finished.keep(Component())
+    finished.close_with(Component())
     with pytest.raises(RuntimeError, match="cannot be closed"):
         finished.close()
 
@@ -173,13 +198,13 @@ def test_metrics_are_served(tmp_path: Path) -> None:
 def test_a_launch_says_where_its_metrics_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Launch(project=tmp_path, trial="trial", metrics_port=0).open({}, Keep()):
+    with Launch(project=tmp_path, trial="trial", metrics_port=0).open({}, RetentionPolicy()):
         said = capsys.readouterr().err.strip()
         assert said.startswith("metrics at http://127.0.0.1:")
         assert urllib.request.urlopen(said.removeprefix("metrics at ")).status == 200
         port = int(said.split(":")[2].partition("/")[0])
     with socket.create_server(("127.0.0.1", port)), pytest.raises(PortInUseError):
-        Launch(project=tmp_path, trial="trial", metrics_port=port).open({}, Keep())
-    Launch(project=tmp_path, trial="trial").open({}, Keep()).close()
+        Launch(project=tmp_path, trial="trial", metrics_port=port).open({}, RetentionPolicy())
+    Launch(project=tmp_path, trial="trial").open({}, RetentionPolicy()).close()
     with pytest.raises(ConfigError, match="--metrics-port: expected 0 to 65535, got 70000"):
         Launch(project=tmp_path, trial="trial", metrics_port=70_000)

@@ -14,10 +14,10 @@ import yaml
 from bray import registry as recipe_command
 from bray.algorithms import alphazero, dqn, ppo
 from bray.goal import Goal
-from bray.retention import Keep
+from bray.retention import RetentionPolicy
 from bray.templates import schema as parts
 from bray.templates import template
-from bray.templates.template import RenderPart, Template, Wire
+from bray.templates.template import RenderPart, Template
 from bray_core import cli
 from bray_core.errors import ConfigError
 
@@ -30,7 +30,10 @@ def write(folder: Path, text: str) -> str:
 def test_a_shipped_template_loads_and_overrides_win() -> None:
     loaded = template.load("cartpole", ["trainer.learning_rate=3e-4", "model.hidden=[32]"])
     assert (loaded.recipe, loaded.environment) == ("ppo", "CartPole-v1")
-    assert loaded.settings == ppo.Config(learning_rate=3e-4, hidden=(32,), num_envs=8)
+    assert (
+        loaded.settings
+        == ppo.PPO.of("CartPole-v1", learning_rate=3e-4, hidden=(32,), num_envs=8).config
+    )
     assert loaded.wire == Wire(num_processes=2)
 
 
@@ -74,7 +77,7 @@ def test_every_recipe_is_reachable_with_all_its_settings(name: str, tmp_path: Pa
         enable="deploy",
         render=RenderPart(function="a.b:draw"),
         goal=Goal(max_frames=5),
-        keep=Keep(versions=3),
+        keep=RetentionPolicy(versions=3),
     )
     text = yaml.safe_dump(made.to_mapping())
     loaded = template.load(write(tmp_path, text))
@@ -106,7 +109,9 @@ def test_a_task_may_have_defaults_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_trial_is_a_template(tmp_path: Path) -> None:
-    made = Template(recipe="dqn", environment="CartPole-v1", settings=dqn.Config(gamma=0.9))
+    made = Template(
+        recipe="dqn", environment="CartPole-v1", settings=dqn.DQN.of("CartPole-v1", gamma=0.9).parts
+    )
     (tmp_path / "trial").mkdir()
     (tmp_path / "trial" / "config.yaml").write_text(yaml.safe_dump(made.to_mapping()))
     assert template.load(str(tmp_path / "trial")) == made

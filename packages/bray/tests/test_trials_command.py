@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from bray_core import cli
-from bray_core.trials.experiment import Experiment, newest_launch
+from bray_core.files.trial_folders import newest_launch
+from bray_core.trials.experiment import Experiment
 
 Bray = Callable[..., tuple[int, str, str]]
 
@@ -140,7 +141,7 @@ def test_prune_says_first_and_then_deletes(tmp_path: Path, bray: Bray, running: 
     assert "3 files" in bray("prune", "one", "--episodes", "1", "--yes")[1]
     assert [file.name for file in (path / "episodes").iterdir()] == ["3.episode"]
     code, _, err = bray("prune", "one", "--episodes", "0")
-    assert (code, "episodes: expected more than 0" in err) == (2, True)
+    assert (code, "episodes: expected 1 or more" in err) == (2, True)
     code, _, err = bray("prune", "busy", "--yes")
     assert code == 0, "there is nothing to delete"
 

@@ -49,7 +49,7 @@ def test_a_trial_goes_on_from_a_checkpoint_with_other_settings(
     monkeypatch.setattr(remote.tune, "get_checkpoint", lambda: first)
     run_trial({"hidden": [8], "epochs": 1, "learning_rate": 0.001})
     assert [figures["frames"] for figures in seen[3:]] == [1024, 1024]
-    assert json.loads((kept[3] / "frames").read_text()) == 1024
+    assert json.loads((kept[3] / "checkpoints" / "progress.json").read_text())["frames"] == 1024
     newest = [max(folder.glob("checkpoints/*.pt")).name for folder in kept]
     replays = [1, 2, 2, 2, 2]  # the second run goes on from the first one's first
     assert newest == [f"replay-{number:09d}.pt" for number in replays]
@@ -64,7 +64,7 @@ def test_settings_that_are_not_searched_are_those_that_suit_the_task(
     monkeypatch.setattr(alphazero, "train", lambda run, task, config, **_: seen.append(config))
     remote.trainable("alphazero", "tic-tac-toe", GOAL)({"learning_rate": 0.5})
     assert seen == [replace(alphazero.DEFAULTS["tic-tac-toe"], learning_rate=0.5)]
-    assert seen[0] != alphazero.Config(learning_rate=0.5)
+    assert seen[0] != alphazero.AlphaZero.of("tic-tac-toe", learning_rate=0.5).config
 
 
 def test_every_report_has_the_return_that_a_search_goes_by(

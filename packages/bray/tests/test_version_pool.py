@@ -1,4 +1,4 @@
-"""Versions that stay: frozen, played, rated, drawn, and found again after a restart."""
+"""Versions that stay: frozen, played, rated, and found again after a restart."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from bray.games import tournament
-from bray.games.frozen import freeze, frozen
 from bray.games.opponents import LATEST, Opponents
-from bray.games.version_pool import VersionPool
+from bray.games.version_pool import VersionPool, freeze_version, frozen_version
 from bray_algo import PolicyValueMLP
 from bray_algo.games import Boards
 from bray_core.errors import ConfigError, NotFoundError
@@ -70,14 +69,14 @@ def test_a_frozen_version_is_found_where_its_name_is_not(tmp_path: Path) -> None
     """On Ray the names of clones do not outlive the cluster; the files do."""
     with make_model(tmp_path) as model:
         publish_another(model)
-        version = freeze(model, "old")
+        version = freeze_version(model, "old")
         answer = model(ROW)["logits"]
         for _ in range(15):
             publish_another(model)
             model.checkpoint()
         with pytest.raises(NotFoundError):
             model.get_clone("other")
-        assert (frozen(model, "other", version)(ROW)["logits"] == answer).all()
+        assert (frozen_version(model, "other", version)(ROW)["logits"] == answer).all()
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"versions": {"a": 1}, "payoff": 3, "notes": {}}'])
@@ -100,7 +99,7 @@ def test_a_table_of_other_players_is_refused(tmp_path: Path) -> None:
             VersionPool(model, path)
 
 
-def test_a_tournament_is_completed_rated_and_drawn(
+def test_a_tournament_is_completed_and_rated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tournament, "PAIRS_AT_ONCE", 4)
@@ -109,17 +108,14 @@ def test_a_tournament_is_completed_rated_and_drawn(
         pool = filled(model, path, 4)
         for score in (1.0, 1.0, 0.0):
             pool.payoff.record("v1", "v2", score)
-        assert asyncio.run(tournament.complete(pool, GAME, 2, seed=0)) == 5 * 2
+        assert asyncio.run(tournament.play_tournament(pool, GAME, 2, seed=0)) == 5 * 2
         games = pool.payoff.num_games
         assert games[0, 1] == 3  # it had more
         assert (games[np.triu_indices(4, 1)] == [3, 2, 2, 2, 2, 2]).all()
-        assert asyncio.run(tournament.complete(pool, GAME, 2, seed=0)) == 0
+        assert asyncio.run(tournament.play_tournament(pool, GAME, 2, seed=0)) == 0
         again = VersionPool(model, path)  # each part was saved
         assert (again.payoff.num_games == games).all()
         assert pool.elo().rating.shape == (4,)
-        drawn = pool.draw(tmp_path)
-        assert [p.name for p in drawn] == ["win_rates.png", "ratings.png"]
-        assert all(p.read_bytes().startswith(b"\x89PNG") for p in drawn)
 
 
 def drawn_shares(opponents: Opponents, number: int = 4000) -> dict[str, float]:

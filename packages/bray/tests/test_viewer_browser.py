@@ -96,6 +96,7 @@ def test_metrics_are_picked_and_values_read_under_the_pointer(visit: Visit) -> N
     visit.picture("trials-tip")
 
 
+@pytest.mark.long
 def test_dragging_over_a_chart_zooms_all(visit: Visit) -> None:
     page = visit.open("trials")
     loss = curves(page, "trainer/loss")
@@ -191,6 +192,7 @@ def test_an_episode_is_stepped_through(visit: Visit) -> None:
     expect(page.locator("tr.at")).to_contain_text("pixels/0")
 
 
+@pytest.mark.long
 def test_an_episode_plays_to_its_end(visit: Visit) -> None:
     page = visit.open("episodes", "ppo-1")
     page.locator("#speed").select_option("60")
@@ -202,6 +204,7 @@ def test_an_episode_plays_to_its_end(visit: Visit) -> None:
     visit.picture("episode-light")
 
 
+@pytest.mark.long
 def test_episodes_are_paged_and_found_by_their_address(visit: Visit) -> None:
     page = visit.open("episodes", "ppo-1")
     expect(page.get_by_text("1–50 of 60")).to_be_visible()
@@ -217,6 +220,7 @@ def test_episodes_are_paged_and_found_by_their_address(visit: Visit) -> None:
     expect(page.locator("img.frame")).to_have_attribute("data-step", "7")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["webp", "gif"])
 def test_a_video_is_saved(visit: Visit, kind: str) -> None:
     page = visit.open("episodes", "pixels")
@@ -229,6 +233,7 @@ def test_a_video_is_saved(visit: Visit, kind: str) -> None:
         assert image.n_frames >= 21
 
 
+@pytest.mark.long
 def test_the_log_is_filtered_paged_and_followed(visit: Visit, viewed: Path) -> None:
     page = visit.open("log", "ppo-2")
     records = page.locator(".record")
@@ -248,6 +253,7 @@ def test_the_log_is_filtered_paged_and_followed(visit: Visit, viewed: Path) -> N
     visit.picture("log-light")
 
 
+@pytest.mark.long
 def test_keys_do_what_the_help_says(visit: Visit) -> None:
     page = visit.open("trials")
     expect(page.locator("tbody tr")).to_have_count(7)
@@ -271,6 +277,7 @@ def test_keys_do_what_the_help_says(visit: Visit) -> None:
         expect(page.locator("nav a[aria-current]")).to_have_text(words)
 
 
+@pytest.mark.long
 def test_dark_and_light_by_system_and_by_switch(browser: Browser, viewer: Viewer) -> None:
     visit = Visit(browser, viewer, color_scheme="dark")
     page = visit.open("trials")
@@ -298,6 +305,7 @@ def test_dark_and_light_by_system_and_by_switch(browser: Browser, viewer: Viewer
     assert not visit.problems
 
 
+@pytest.mark.long
 def test_a_narrow_window_shows_all_without_scrolling_sideways(
     browser: Browser, viewer: Viewer
 ) -> None:
@@ -319,7 +327,7 @@ def test_a_token_is_asked_for_in_the_page(browser: Browser, viewed: Path) -> Non
         page = visit.open("trials")
         page.get_by_label("Token").fill("wrong")
         page.get_by_role("button", name="Open").click()
-        expect(page.get_by_text("That is not the token.")).to_be_visible()
+        expect(page.get_by_text("Wrong token.")).to_be_visible()
         visit.picture("login")
         page.get_by_label("Token").fill(TOKEN)
         page.keyboard.press("Enter")
@@ -347,6 +355,7 @@ def test_the_page_opens_with_few_requests(visit: Visit) -> None:
     assert len(asked) <= 3 + 4 + 1  # project, trials, metrics, a chart each; one poll may be in it
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_logarithmic", [False, True])
 def test_a_resumed_trials_curve_has_a_gap_and_keeps_its_metrics(
     browser: Browser, tmp_path: Path, is_logarithmic: bool

@@ -78,7 +78,7 @@ def test_from_a_template_to_a_file_that_is_valid(
     making.picture("builder-errors-light")
     page.get_by_label("File").fill("walker.yaml")
     page.get_by_role("button", name="Save").click()
-    expect(page.locator("#builder-news")).to_contain_text("mend what is wrong first")
+    expect(page.locator("#builder-news")).to_contain_text("fix the problems first")
     expect(field(page, "model.hidden")).to_be_focused()  # the first by line
     field(page, "model.hidden").fill("32 16")
     field(page, "keep.versions").fill("")
@@ -93,26 +93,27 @@ def test_from_a_template_to_a_file_that_is_valid(
         "model": {"hidden": [32, 16]},
         "source": {"environment": "CartPole-v1"},
         "trainer": {"learning_rate": 3e-4},
-        "goal": {"max_frames": 500_000},
+        "goal": {"episode_return": 475, "evaluate_at": 400, "max_frames": 500_000},
     }
     assert cli.main(["config", "check", str(folder / "walker.yaml")]) == 0
     assert "ppo on CartPole-v1: valid" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_another_recipe_has_another_form(making: Visit, folder: Path) -> None:
     page = making.open("builder")
     field(page, "trainer.epochs").fill("4")
     field(page, "trainer.gamma").fill("0.9")
     expect(yaml_of(page)).to_have_value(re.compile("gamma: 0.9"))
     field(page, "recipe").select_option("dqn")
-    expect(page.locator("#builder-news")).to_have_text("dqn has no trainer.epochs: left out.")
+    expect(page.locator("#builder-news")).to_have_text("dqn has no trainer.epochs: removed.")
     expect(field(page, "buffer.capacity")).to_be_visible()
     expect(field(page, "trainer.epochs")).to_have_count(0)
     expect(field(page, "trainer.gamma")).to_have_value("0.9")
     field(page, "buffer.prioritized").select_option("true")
     field(page, "buffer.capacity").fill("5000")
     expect(yaml_of(page)).to_have_value(re.compile(r"recipe: dqn\n[^#]*prioritized: true"))
-    page.get_by_role("button", name="buffer.capacity: back to the default").click()
+    page.get_by_role("button", name="buffer.capacity: reset to the default").click()
     expect(yaml_of(page)).not_to_have_value(re.compile("capacity"))
     expect(field(page, "buffer.capacity")).to_be_focused()
     # A few tasks have defaults of their own: the form has them, and typing goes on.
@@ -124,6 +125,7 @@ def test_another_recipe_has_another_form(making: Visit, folder: Path) -> None:
     expect(field(page, "source.environment")).to_be_focused()
 
 
+@pytest.mark.long
 def test_text_and_form_are_in_step(making: Visit, folder: Path) -> None:
     (folder / "mine.yaml").write_text(
         "# my run\nrecipe: dqn # the algorithm\nsource:\n  environment: CartPole-v1\n"
@@ -148,6 +150,7 @@ def test_text_and_form_are_in_step(making: Visit, folder: Path) -> None:
     expect(text).to_have_value("# my run\nrecipe: dqn\nseed: 4\nsource:\n  environment: X\n")
 
 
+@pytest.mark.long
 def test_a_draft_outlives_a_look_at_another_page(making: Visit) -> None:
     page = making.open("builder")
     field(page, "seed").fill("77")
@@ -161,6 +164,7 @@ def test_a_draft_outlives_a_look_at_another_page(making: Visit) -> None:
     expect(page.get_by_label("File")).to_have_value("another.yaml")
 
 
+@pytest.mark.long
 def test_what_was_not_saved_can_be_had_again(making: Visit) -> None:
     page = making.open("builder")
     field(page, "seed").fill("5")
@@ -172,6 +176,7 @@ def test_what_was_not_saved_can_be_had_again(making: Visit) -> None:
     expect(page.get_by_label("File")).to_have_value("reinforcement.yaml")
 
 
+@pytest.mark.long
 def test_a_file_that_changed_on_disk_is_told(making: Visit, folder: Path) -> None:
     file = folder / "shared.yaml"
     text = "recipe: dqn\nsource:\n  environment: CartPole-v1\n"
@@ -216,7 +221,7 @@ def test_a_run_is_started_watched_and_stopped(making: Visit, folder: Path) -> No
     page.get_by_role("link", name="Builder").click()
     page.get_by_role("button", name="Stop watched").click()
     expect(run.locator(".state")).to_have_text("ended")
-    expect(run).to_contain_text("stopped: Start goes on with it")
+    expect(run).to_contain_text("stopped: Start resumes it")
     assert select.select([ended], [], [], 30)[0]
     os.close(ended)
     assert trial.state == "interrupted"
@@ -234,6 +239,7 @@ def test_it_is_off_unless_it_was_turned_on(browser: Browser, tmp_path: Path) -> 
     assert not visit.problems
 
 
+@pytest.mark.long
 def test_keys_reach_the_first_problem_and_save(making: Visit, folder: Path) -> None:
     page = making.open("builder")
     field(page, "trainer.clip").fill("5")
@@ -251,6 +257,7 @@ def test_keys_reach_the_first_problem_and_save(making: Visit, folder: Path) -> N
     assert template.load(str(folder / "keys.yaml")).settings.clip == 0.1
 
 
+@pytest.mark.long
 def test_every_field_has_a_label_in_the_dark_and_in_a_narrow_window(
     browser: Browser, building: Viewer
 ) -> None:

@@ -16,10 +16,10 @@ from viewer_client import Answer, ask
 
 from bray.algorithms import alphazero
 from bray.templates import template
-from bray.viewer.drafts import Drafts
-from bray.viewer.runs import Runs
 from bray.viewer.server import Viewer
-from bray.viewer.settings_text import look, written
+from bray.viewer.started_runs import StartedRuns
+from bray.viewer.template_files import TemplateFiles
+from bray.viewer.template_text import inspect_template, template_yaml
 from bray_core import cli
 from bray_core.errors import AlreadyExistsError, ClosedError, ConfigError, NotFoundError
 
@@ -212,7 +212,7 @@ def test_the_schema_of_a_recipe_knows_its_tasks_defaults(building: Viewer) -> No
 @pytest.mark.parametrize("name", template.names())
 def test_a_template_is_the_same_run_when_the_form_has_written_it(name: str) -> None:
     text = template.path_of(name).read_text()
-    again = written(look(text)["settings"], "")
+    again = template_yaml(inspect_template(text)["settings"], "")
     assert template.parse(again, name) == template.parse(text, name)
     assert len(yaml.safe_load(again)) <= len(yaml.safe_load(text))
 
@@ -224,12 +224,15 @@ def test_only_what_differs_from_the_defaults_is_written() -> None:
         "trainer: {learning_rate: 1e-3, gamma: 0.9, epochs: 10}\nmodel: {hidden: [64, 64]}\n"
         "agent: {segment_lenght: 3}\n"
     )
-    assert written(look(text)["settings"], text) == (
+    assert template_yaml(inspect_template(text)["settings"], text) == (
         "# mine\n# to keep\n\nrecipe: ppo\nagent:\n  segment_lenght: 3\n"
         "source:\n  environment: CartPole-v1\ntrainer:\n  gamma: 0.9\n"
     )
-    changed = look(text)["settings"] | {"model": {"hidden": [32]}, "trainer": {"clip": "x"}}
-    found = look(written(changed, ""))
+    changed = inspect_template(text)["settings"] | {
+        "model": {"hidden": [32]},
+        "trainer": {"clip": "x"},
+    }
+    found = inspect_template(template_yaml(changed, ""))
     assert found["text"].startswith("recipe: ppo\nmodel:\n  hidden: [32]\n")
     assert [(one["key"], one["line"]) for one in found["problems"]] == [
         ("agent.segment_lenght", 5),
@@ -239,11 +242,11 @@ def test_only_what_differs_from_the_defaults_is_written() -> None:
 
 def test_text_that_cannot_be_a_form_is_told_with_its_line() -> None:
     for text, line in (("recipe: [", 2), ("a: 1\nb: &x [1]\nc: *x\n", 3), ("recipe: x\n", 1)):
-        found = look(text + "\n")
+        found = inspect_template(text + "\n")
         assert found["form"] is None
         assert [one["line"] for one in found["problems"]] == [line]
-    assert look("[1]")["settings"] is None
-    assert look(f"{VALID}seed: 2020-01-01")["settings"]["seed"] == "2020-01-01"
+    assert inspect_template("[1]")["settings"] is None
+    assert inspect_template(f"{VALID}seed: 2020-01-01")["settings"]["seed"] == "2020-01-01"
 
 
 def test_lines_that_stand_for_more_than_a_memory_holds_are_not_expanded() -> None:
@@ -252,24 +255,24 @@ def test_lines_that_stand_for_more_than_a_memory_holds_are_not_expanded() -> Non
     lines += [
         f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]" for old, new in itertools.pairwise(names)
     ]
-    assert "aliases such as *a" in look("\n".join(lines))["problems"][0]["text"]
+    assert "aliases such as *a" in inspect_template("\n".join(lines))["problems"][0]["text"]
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="--builder: no folder"):
         Viewer(tmp_path, builder=tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="expected a name of letters"):
-        Drafts(tmp_path).open("a/../b.yaml")
+        TemplateFiles(tmp_path).open("a/../b.yaml")
 
 
 class TestRuns:
     @pytest.fixture
-    def runs(self, tmp_path: Path) -> Iterator[Runs]:
-        runs = Runs(tmp_path, tmp_path / "trials")
+    def runs(self, tmp_path: Path) -> Iterator[StartedRuns]:
+        runs = StartedRuns(tmp_path, tmp_path / "trials")
         yield runs
         runs.close()
 
-    def test_an_error_of_the_run_is_its_output(self, runs: Runs, tmp_path: Path) -> None:
+    def test_an_error_of_the_run_is_its_output(self, runs: StartedRuns, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text(VALID.replace("dqn", "dqqn"))
         runs.start("a.yaml")
         run = ended(runs)
@@ -277,7 +280,7 @@ class TestRuns:
         assert "recipe: expected one of" in run["lines"][-1]
 
     def test_one_run_of_a_trial_at_a_time_and_none_after_the_end(
-        self, runs: Runs, tmp_path: Path
+        self, runs: StartedRuns, tmp_path: Path
     ) -> None:
         (tmp_path / "a.yaml").write_text(VALID)
         runs.start("a.yaml")
@@ -291,7 +294,7 @@ class TestRuns:
             runs.start("a.yaml")
 
     def test_a_trial_that_another_process_runs_is_refused_by_its_lock(
-        self, runs: Runs, tmp_path: Path
+        self, runs: StartedRuns, tmp_path: Path
     ) -> None:
         from bray_core.trials.experiment import Experiment
 
@@ -306,7 +309,7 @@ class TestRuns:
         assert re.search(rf"already running in process {os.getpid()}", run["lines"][-1])
 
 
-def ended(runs: Runs) -> dict[str, Any]:
+def ended(runs: StartedRuns) -> dict[str, Any]:
     """Return the only run as soon as it has ended."""
     (run,) = runs._runs.values()
     run._process.wait(60)

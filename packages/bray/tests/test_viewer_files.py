@@ -13,10 +13,10 @@ import pytest
 from PIL import Image
 from viewer_project import HOSTILE, league, record, trial, write_log, write_record
 
-from bray.viewer import log_tail, population, project, rendering, video
-from bray.viewer.bodies import decoded, leaves
-from bray.viewer.episodes import Episodes, Step
+from bray.viewer import league_results, log_tail, model_versions, project, rendering, video
+from bray.viewer.episodes import EpisodeStep, RecordedEpisodes
 from bray.viewer.project import Project
+from bray.viewer.request_bodies import decode_body, describe_leaves
 from bray_algo.league.elo import fit_elo
 from bray_algo.league.payoff import PayoffTable
 from bray_core import codec
@@ -135,7 +135,7 @@ def test_a_log_is_followed_where_it_was_left(tmp_path: Path) -> None:
 def test_a_league_is_what_the_payoff_table_says(tmp_path: Path) -> None:
     league(tmp_path, players=6)
     table = PayoffTable.from_state(json.loads((tmp_path / "league.json").read_text())["payoff"])
-    found = population.league(tmp_path)
+    found = league_results.league(tmp_path)
     assert found["players"] == list(table.players)
     games = np.array(found["games"])
     assert (games == table.games).all()
@@ -143,7 +143,7 @@ def test_a_league_is_what_the_payoff_table_says(tmp_path: Path) -> None:
     assert (np.isnan(rates) == (games == 0)).all()
     assert rates[games > 0] == pytest.approx(table.matrix()[games > 0], abs=1e-3)
     fit = fit_elo(table.wins + table.draws / 2, table.games)
-    ratings = population.ratings(tmp_path)
+    ratings = league_results.ratings(tmp_path)
     assert ratings["rating"] == pytest.approx(fit.rating, abs=0.1)
     assert ratings["low"] == pytest.approx(fit.interval()[0], abs=0.1)
 
@@ -153,44 +153,44 @@ def test_a_league_of_roles_and_one_that_is_broken(tmp_path: Path) -> None:
     state = json.loads((tmp_path / "league.json").read_text())
     both = {"league": {"learners": {"v0": "main"}}, "ratings": state["payoff"]}
     (tmp_path / "league.json").write_text(json.dumps(both))
-    assert population.league(tmp_path)["roles"] == {"v0": "main"}
+    assert league_results.league(tmp_path)["roles"] == {"v0": "main"}
     for broken in ("{", "[]", '{"payoff": {"players": ["a"], "results": [[0, 5, 1, 0, 0, 1]]}}'):
         (tmp_path / "league.json").write_text(broken)
         with pytest.raises(CodecError, match="not a league"):
-            population.league(tmp_path)
+            league_results.league(tmp_path)
     with pytest.raises(NotFoundError, match="has no league"):
-        population.league(tmp_path / "nowhere")
+        league_results.league(tmp_path / "nowhere")
 
 
 def test_only_so_many_players_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(population, "MAX_PLAYERS", 4)
+    monkeypatch.setattr(league_results, "MAX_PLAYERS", 4)
     league(tmp_path, players=6)
-    found = population.league(tmp_path)
+    found = league_results.league(tmp_path)
     assert found["players"] == ["v20", "v30", "v40", "v50"]
     assert found["num_left_out"] == 2
     assert np.array(found["games"]).shape == (4, 4)
 
 
 def test_versions_are_listed_with_time_and_size(viewed: Path) -> None:
-    (model,) = population.versions(viewed / "ppo-1")
+    (model,) = model_versions.versions(viewed / "ppo-1")
     assert model["name"] == "policy"
     assert model["num_versions"] == 10
     assert [v["version"] for v in model["versions"]] == list(range(29, 19, -1))
     assert all(v["bytes"] > 64 * 64 * 4 and not v["pinned"] for v in model["versions"])
-    assert population.versions(viewed / "ppo-2") == []
+    assert model_versions.versions(viewed / "ppo-2") == []
 
 
 def test_an_index_of_versions_that_is_broken_is_told(tmp_path: Path) -> None:
     folder = tmp_path / "models" / "policy" / "versions"
     folder.mkdir(parents=True)
     (folder / "index.json").write_text("{")
-    (model,) = population.versions(tmp_path)
+    (model,) = model_versions.versions(tmp_path)
     assert "index" in model["problem"]
     assert model["versions"] == []
 
 
 def test_episodes_are_paged_the_newest_first(viewed: Path) -> None:
-    episodes = Episodes()
+    episodes = RecordedEpisodes()
     files = sorted((viewed / "ppo-1" / "episodes").iterdir(), reverse=True)
     first = episodes.page(viewed / "ppo-1", 0, 50)
     second = episodes.page(viewed / "ppo-1", 50, 50)
@@ -207,7 +207,7 @@ def test_episodes_are_paged_the_newest_first(viewed: Path) -> None:
 
 
 def test_an_episode_tells_its_steps(viewed: Path) -> None:
-    episodes = Episodes()
+    episodes = RecordedEpisodes()
     name = episodes.names(viewed / "ppo-1")[0]
     found = episodes.describe(viewed / "ppo-1", name)
     assert found["kinds"] == ["start", *["tick"] * 20, "end"]
@@ -223,7 +223,7 @@ def test_an_episode_tells_its_steps(viewed: Path) -> None:
 def test_a_damaged_episode_hides_no_other(tmp_path: Path) -> None:
     record(tmp_path, episodes=2, pixels=False)
     (tmp_path / "episodes" / "20300101T000000-1-000001.episode").write_bytes(b"BRAYEP01 nonsense")
-    episodes = Episodes()
+    episodes = RecordedEpisodes()
     page = episodes.page(tmp_path, 0, 10)
     assert "damaged" in page["episodes"][0]["problem"]
     assert [one.get("return") for one in page["episodes"]] == [None, 20.0, 20.0]
@@ -232,32 +232,32 @@ def test_a_damaged_episode_hides_no_other(tmp_path: Path) -> None:
 
 
 def test_a_body_is_codec_json_text_or_bytes() -> None:
-    assert decoded(codec.encode({"a": 1})) == {"a": 1}
-    assert decoded(b'{"a": [1, 2]}') == {"a": [1, 2]}
-    assert decoded("schön".encode()) == "schön"
-    assert decoded(b"\x00\xff\xfe") == b"\x00\xff\xfe"
-    assert decoded(b"") is None
+    assert decode_body(codec.encode({"a": 1})) == {"a": 1}
+    assert decode_body(b'{"a": [1, 2]}') == {"a": [1, 2]}
+    assert decode_body("schön".encode()) == "schön"
+    assert decode_body(b"\x00\xff\xfe") == b"\x00\xff\xfe"
+    assert decode_body(b"") is None
 
 
 def test_leaves_tell_type_shape_and_first_values() -> None:
     tree = {"x": np.array([[1.0, np.nan], [3.0, -2.0]]), "name": "<b>", "big": np.arange(1000)}
-    found = {leaf["path"]: leaf for leaf in leaves(tree)}
+    found = {leaf["path"]: leaf for leaf in describe_leaves(tree)}
     assert found["x"]["values"] == [1.0, "nan", 3.0, -2.0]
     assert found["x"]["shape"] == [2, 2]
     assert (found["x"]["min"], found["x"]["max"]) == (-2.0, 3.0)
     assert found["name"]["text"] == "<b>"
     assert len(found["big"]["values"]) == 64
-    assert leaves(b"\x01\x02")[0]["text"] == "2 bytes: 01 02"
-    assert leaves(None) == []
-    assert leaves([]) == []
-    json.dumps(leaves({"d": np.array(["a"]), "o": True, "n": None, "e": np.empty((0, 3))}))
+    assert describe_leaves(b"\x01\x02")[0]["text"] == "2 bytes: 01 02"
+    assert describe_leaves(None) == []
+    assert describe_leaves([]) == []
+    json.dumps(describe_leaves({"d": np.array(["a"]), "o": True, "n": None, "e": np.empty((0, 3))}))
 
 
-def step(observation: Any) -> Step:
-    return Step(0, "tick", 0.0, {"observation": observation}, {"action": np.int64(1)})
+def step(observation: Any) -> EpisodeStep:
+    return EpisodeStep(0, "tick", 0.0, {"observation": observation}, {"action": np.int64(1)})
 
 
-def draw(step: Step, render: rendering.Render | None = None) -> Image.Image:
+def draw(step: EpisodeStep, render: rendering.RenderFunction | None = None) -> Image.Image:
     return rendering.Painter(render, [step]).image(0)
 
 
@@ -292,7 +292,7 @@ def test_any_nested_arrays_are_drawn() -> None:
     ]  # fmt: skip
     for tree in trees:
         assert draw(step(tree)).width == 560
-    assert draw(Step(0, "start", 0.0, None, None)).height == 60
+    assert draw(EpisodeStep(0, "start", 0.0, None, None)).height == 60
     small = np.asarray(draw(step(np.array([-1.0, 1.0]))))
     assert {(178, 24, 43), (33, 102, 172)} <= {tuple(c) for c in small.reshape(-1, 3).tolist()}
 
@@ -342,15 +342,18 @@ def test_render_functions_are_found_by_name(
     (tmp_path / "my_renders_7.py").write_text("def draw(step): return step\nnumber = 3\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert rendering.load("my_renders_7:draw")(5) == 5
-    assert list(rendering.names_of(["my_renders_7:draw"])) == ["observation", "my_renders_7:draw"]
+    assert rendering.load_render("my_renders_7:draw")(5) == 5
+    assert list(rendering.render_functions(["my_renders_7:draw"])) == [
+        "observation",
+        "my_renders_7:draw",
+    ]
     for wrong, said in (
         ("draw", "expected module:function"),
         ("my_renders_7:number", "no function 'number'"),
         ("no_such_module_7:draw", "cannot be imported"),
     ):
         with pytest.raises(ConfigError, match=said):
-            rendering.load(wrong)
+            rendering.load_render(wrong)
 
 
 @pytest.mark.parametrize("kind", list(video.FORMATS))
@@ -370,6 +373,6 @@ def test_a_video_has_every_frame_at_its_time(kind: str) -> None:
 
 def test_a_long_video_leaves_steps_out() -> None:
     small, large = Image.new("RGB", (10, 10)), Image.new("RGB", (2048, 2048))
-    assert video.chosen(100, small) == range(100)
-    assert len(video.chosen(100_000, small)) <= video.MAX_FRAMES
-    assert len(video.chosen(1000, large)) * 2048 * 2048 * 3 <= 512 * 2**20
+    assert video.frame_steps(100, small) == range(100)
+    assert len(video.frame_steps(100_000, small)) <= video.MAX_FRAMES
+    assert len(video.frame_steps(1000, large)) * 2048 * 2048 * 3 <= 512 * 2**20

@@ -65,6 +65,7 @@ def resident(process: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.long
 def test_no_request_is_a_fault_of_the_server_and_none_stays(
     served: tuple[str, int, str],
 ) -> None:

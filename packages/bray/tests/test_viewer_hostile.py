@@ -21,11 +21,19 @@ import pytest
 from viewer_client import ask
 from viewer_project import league, line, record, trial, write_log
 
-from bray.viewer import bodies, drafts, log_tail, population, project, rendering, video
-from bray.viewer.drafts import Drafts
-from bray.viewer.episodes import Episodes, Step
+from bray.viewer import (
+    league_results,
+    log_tail,
+    project,
+    rendering,
+    request_bodies,
+    template_files,
+    video,
+)
+from bray.viewer.episodes import EpisodeStep, RecordedEpisodes
 from bray.viewer.metric_log import MAX_NAMES, MetricLog
 from bray.viewer.server import Viewer
+from bray.viewer.template_files import TemplateFiles
 from bray.viewer.trial_file import text
 from bray_actor.recording import read_episode
 from bray_core import codec
@@ -279,7 +287,7 @@ def test_more_steps_than_are_shown_are_told_not_made(place: Path, shown: Viewer)
 def test_open_episodes_are_kept_up_to_a_size(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bray.viewer.episodes._MAX_KEPT_BYTES", 3_000_000)
     made = make(place / "project")
-    episodes = Episodes()
+    episodes = RecordedEpisodes()
     for number in range(6):
         body = b"x" * 1_000_000
         write_episode(made / "episodes" / f"{number}.episode", [["tick", 0.0, body, None]])
@@ -317,9 +325,9 @@ def test_a_body_is_shown_and_drawn_in_a_bounded_space(
     assert step.status == 200
     assert len(step.body) < 200_000
     assert len(step.json["body"]) <= 200
-    image = rendering.Painter(None, Episodes().steps(made, "e")).image(0)
+    image = rendering.Painter(None, RecordedEpisodes().steps(made, "e")).image(0)
     assert max(image.size) <= 2048
-    assert max(video.fitted(image).size) <= video.MAX_SIDE
+    assert max(video.scaled_down(image).size) <= video.MAX_SIDE
     assert ask(shown, "/api/trials/t/episodes/e/steps/1/picture").status == 200
     assert ask(shown, "/api/trials/t/episodes/e").status == 200
 
@@ -338,7 +346,7 @@ def test_a_body_is_shown_and_drawn_in_a_bounded_space(
     ],
 )  # fmt: skip
 def test_a_reward_is_a_number_or_none(body: bytes, reward: float | None) -> None:
-    assert bodies.reward_of(body) == reward
+    assert request_bodies.reward_of(body) == reward
 
 
 def test_metrics_take_memory_by_their_values(tmp_path: Path) -> None:
@@ -405,14 +413,14 @@ def test_drafts_are_regular_files_of_the_folder(tmp_path: Path) -> None:
     os.mkfifo(folder / "pipe.yaml")
     (folder / "link.yaml").symlink_to(tmp_path / "secret.yaml")
     (folder / "folder.yaml").mkdir()
-    made = Drafts(folder)
+    made = TemplateFiles(folder)
     for name in ("pipe.yaml", "link.yaml", "folder.yaml"):
         with pytest.raises(NotFoundError):
             made.open(name)
         with pytest.raises(ConfigError):
             made.save(name, "recipe: dqn\nsource: {environment: CartPole-v1}\n", None)
     assert made.names() == []
-    assert drafts.MAX_BYTES < 2**20
+    assert template_files.MAX_BYTES < 2**20
 
 
 def test_settings_of_the_form_are_bounded_and_any_charset_is_json(place: Path) -> None:
@@ -441,9 +449,9 @@ def test_a_league_of_any_content_is_a_table_or_told(tmp_path: Path) -> None:
     (tmp_path / "league.json").write_text(
         json.dumps({"payoff": {"players": ["x" * 5000] * 3000, "results": [[0, 2999, 1, 0, 0, 1]]}})
     )
-    found = population.league(tmp_path)
-    assert (len(found["players"]), len(found["players"][0])) == (population.MAX_PLAYERS, 200)
-    assert len(population.ratings(tmp_path)["players"]) == population.MAX_PLAYERS
+    found = league_results.league(tmp_path)
+    assert (len(found["players"]), len(found["players"][0])) == (league_results.MAX_PLAYERS, 200)
+    assert len(league_results.ratings(tmp_path)["players"]) == league_results.MAX_PLAYERS
 
 
 def test_a_trial_whose_name_is_no_text_is_not_listed(place: Path, shown: Viewer) -> None:
@@ -464,9 +472,9 @@ def test_records_of_many_launches_are_shown_up_to_a_size(tmp_path: Path) -> None
 
 def test_a_step_keeps_what_a_render_function_is_given(tmp_path: Path) -> None:
     record(tmp_path, episodes=1, pixels=True)
-    (name,) = Episodes().names(tmp_path)
-    steps = Episodes().steps(tmp_path, name)
-    assert isinstance(steps[3], Step)
+    (name,) = RecordedEpisodes().names(tmp_path)
+    steps = RecordedEpisodes().steps(tmp_path, name)
+    assert isinstance(steps[3], EpisodeStep)
     assert (steps[3].index, steps[-1].kind) == (3, "end")
     assert [step.index for step in steps[:3]] == [0, 1, 2]
     assert steps[2].body["observation"].shape == (4, 42, 42)

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray.viewer import loop, series
+from bray.viewer import curves, system_figures
 from bray.viewer.metric_log import AXES, MetricLog, tail
+from bray_core.files.trial_folders import launches
 from bray_core.metrics.json_lines import Row, rows
-from bray_core.trials.experiment import launches
 
 
 def write(launch: Path, lines: list[dict[str, Any]], end: str = "\n") -> None:
@@ -92,7 +92,7 @@ def test_what_is_no_line_is_left_out() -> None:
 def test_smoothing_is_the_weighted_mean_of_what_came_before(
     values: list[float], weight: float
 ) -> None:
-    got = series.smoothed(np.array(values), weight)
+    got = curves.smoothed(np.array(values), weight)
     for t in range(len(values)):
         weights = [weight ** (t - i) for i in range(t + 1)]
         wanted = sum(w * v for w, v in zip(weights, values, strict=False)) / sum(weights)
@@ -102,7 +102,7 @@ def test_smoothing_is_the_weighted_mean_of_what_came_before(
 def test_thinning_keeps_the_ends_and_a_single_spike() -> None:
     y = np.zeros(100_000)
     y[71_234] = 1.0
-    chosen = series.thinned(y, 500)
+    chosen = curves.thinned(y, 500)
     assert len(chosen) <= 500
     assert chosen[0] == 0
     assert chosen[-1] == 99_999
@@ -115,11 +115,11 @@ def test_thinning_gives_rising_indices_and_the_envelope_holds_all(
     number: int, points: int, seed: int
 ) -> None:
     y = np.random.default_rng(seed).normal(size=number)
-    chosen = series.thinned(y, points)
+    chosen = curves.thinned(y, points)
     assert len(chosen) <= points
     assert len(chosen) == number or number > points
     assert (np.diff(chosen) > 0).all()
-    low, high = series.envelope(y, chosen)
+    low, high = curves.envelope(y, chosen)
     assert (low <= y[chosen]).all()
     assert (high >= y[chosen]).all()
     if number:
@@ -139,22 +139,24 @@ def figure(found: dict[str, Any], part: str, words: str) -> float:
 
 
 def test_rates_are_taken_over_the_last_seconds() -> None:
-    found = loop.figures(
+    found = system_figures.figures(
         [row(0, actor__steps=0), row(100, actor__steps=1000), row(130, actor__steps=1600)], None
     )
     assert figure(found, "gamecore-actor", "ticks") == pytest.approx(20.0)  # 600 in 30 s
     assert found["at_s"] == 130
-    assert loop.figures([], None)["figures"] == []
+    assert system_figures.figures([], None)["figures"] == []
 
 
 def test_what_was_never_counted_is_not_shown_and_losses_are() -> None:
-    found = loop.figures([row(0, trainer__restarts=0, gamecore__restarts=2)], None)
+    found = system_figures.figures([row(0, trainer__restarts=0, gamecore__restarts=2)], None)
     assert [f["part"] for f in found["figures"]] == ["gamecore"]
 
 
 def limit(capacity: float | None = None, **values: float) -> tuple[str | None, str]:
     changed = {name: 0.0 for name in values if name.endswith(("steps", "dropped_segments"))}
-    found = loop.figures([row(0, **{**values, **changed}), row(10, **values)], capacity)["limit"]
+    found = system_figures.figures([row(0, **{**values, **changed}), row(10, **values)], capacity)[
+        "limit"
+    ]
     return found["part"], found["words"]
 
 
@@ -188,6 +190,11 @@ def test_who_waits_tells_what_limits_the_run() -> None:
 
 
 def test_shares_are_between_nothing_and_all() -> None:
-    found = loop.figures([row(0, buffer__queued_segments=48.0)], 64.0)
+    found = system_figures.figures([row(0, buffer__queued_segments=48.0)], 64.0)
     assert found["shares"] == {"buffer full": 0.75}
-    assert loop.figures([row(0, buffer__queued_segments=90.0)], 64.0)["shares"]["buffer full"] == 1
+    assert (
+        system_figures.figures([row(0, buffer__queued_segments=90.0)], 64.0)["shares"][
+            "buffer full"
+        ]
+        == 1
+    )

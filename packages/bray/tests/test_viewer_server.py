@@ -189,7 +189,7 @@ def test_the_form_takes_the_token_and_gives_a_cookie(guarded: Viewer) -> None:
     form = {"Content_Type": "application/x-www-form-urlencoded"}
     wrong = ask(guarded, "/login", "POST", urlencode({"token": "wrong"}), **form)
     assert wrong.status == 401
-    assert b"That is not the token." in wrong.body
+    assert b"Wrong token." in wrong.body
     right = ask(guarded, "/login", "POST", urlencode({"token": TOKEN}), **form)
     cookie = right.headers["Set-Cookie"]
     assert (right.status, right.headers["Location"]) == (303, "/")

@@ -19,7 +19,7 @@ from bray_core import codec
 from bray_core.trials.experiment import Experiment
 from bray_core.trials.launch_record import Ending, LaunchRecord
 from bray_model.versions.retention import Retention
-from bray_model.versions.versions import VersionStore
+from bray_model.versions.version_store import VersionStore
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 """A folder may be named so: whoever shows it must not run it."""

@@ -24,15 +24,15 @@ def make_atari(environment: str, num_envs: int, *, num_threads: int = 1) -> Any:
     observation is the last four of these, grey, 84 × 84, uint8 `[4, 84, 84]`. An episode is a
     whole game, begun with up to 30 idle frames and, where the game has it, a press of fire; no
     action is repeated by chance (Mnih et al. 2015, "Human-level control through deep reinforcement
-    learning", Methods). Rewards are the game's own: `AtariSignal` clips them.
+    learning", Methods). Rewards are the game's own: `AtariRewardTransform` clips them.
 
     Args:
-        environment: an id such as `ALE/Pong-v5`, or its short name `Pong`.
-        num_envs: games side by side.
-        num_threads: that step them; no more than there are games.
+        environment: Id such as `ALE/Pong-v5`, or its short name `Pong`.
+        num_envs: Number of games side by side.
+        num_threads: Number of threads that step them; at most one a game.
 
     Raises:
-        ConfigError: no such game, or a number below 1.
+        ConfigError: the game is unknown, or a number is below 1.
         MissingExtraError: gymnasium or ale-py is not installed.
     """
     for name, value in (("num_envs", num_envs), ("num_threads", num_threads)):
@@ -53,7 +53,7 @@ def make_atari(environment: str, num_envs: int, *, num_threads: int = 1) -> Any:
     )
 
 
-class AtariSignal:
+class AtariRewardTransform:
     """What training sees of a game: rewards of -1, 0 and 1, and the end of a life as an end.
 
     Scores are counted by the game's own rewards all the same, and the game goes on. (ALE's own
@@ -74,9 +74,9 @@ class AtariSignal:
         """Return the rewards for training `[N]`, and whose life has ended `[N]`.
 
         Args:
-            reward: of the game, `[N]`.
-            ended: whose game has ended, `[N]`: they may have begun the next.
-            info: of the step; has `lives [N]`.
+            reward: Rewards of the games, `[N]`.
+            ended: Which games have ended, `[N]`; they may have begun the next.
+            info: Information of the step; has `lives [N]`.
         """
         lives = np.array(info["lives"])
         lost = (lives < self._lives) & ~ended

@@ -22,8 +22,8 @@ import msgspec
 from bray_core import codec, metrics
 from bray_core.errors import ConfigError, RefusedFileError, SpecError
 from bray_core.files.regular_file import Opener, open_regular
+from bray_core.files.saved_file import write_atomic
 from bray_core.protocols import ActorProtocol
-from bray_core.trials.experiment import write_atomic
 
 logger = logging.getLogger(__name__)
 
@@ -77,10 +77,10 @@ class Recorder:
     disk is too slow, is logged and counted (`actor/recordings_lost`); the session goes on.
 
     Args:
-        folder: where files go; made if it is absent.
+        folder: Folder of the files; made if it is absent.
         every: N; the first session is recorded.
-        max_files: beyond it the oldest file of the folder is deleted.
-        max_waiting: episodes that wait for the disk at most, in memory.
+        max_files: Number of files beyond which the oldest of the folder is deleted.
+        max_waiting: Largest number of episodes in memory that wait for the disk.
 
     Examples:
         >>> import asyncio, tempfile
@@ -257,15 +257,15 @@ def read_episode(
     """Read a recorded episode.
 
     Args:
-        path: the file.
-        max_bytes: what it may hold once it is decompressed; it is decompressed no further.
-        max_requests: how many it may hold.
-        opener: opens the file.
+        path: Path of the file.
+        max_bytes: Largest size once it is decompressed; it is decompressed no further.
+        max_requests: Largest number of requests.
+        opener: Function that opens the file.
 
     Raises:
-        LongEpisodeError: it holds more.
-        SpecError: the file is none, or damaged; names it.
-        FileNotFoundError: there is none.
+        LongEpisodeError: the file holds more than that.
+        SpecError: the file is no recording, or damaged; the message names it.
+        FileNotFoundError: the file is missing.
     """
     try:
         with opener(Path(path)) as file:

@@ -15,7 +15,10 @@ from bray_actor.runners.rollouts import AnyRunner, Played
 from bray_core import metrics
 from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
 from bray_core.protocols import ActorProtocol
-from bray_core.remote.pool import WorkerPool, gave_up, telling_what_died, worker_index
+from bray_core.remote.calls import died_for_good
+from bray_core.remote.health import explain_lost_workers
+from bray_core.remote.pool import WorkerPool
+from bray_core.remote.worker_process import worker_index
 from bray_server import Limits, Tls
 from bray_server.remote import RemoteServer
 
@@ -31,19 +34,19 @@ class RemoteActor(RemoteServer):
     """A pool of workers that answer gamecores on one port; see `bray_server.remote.RemoteServer`.
 
     Args:
-        name: of the pool.
-        actor: a class whose instances answer one session each, made with its id; or a function
+        name: Name of the worker pool.
+        actor: A class whose instances answer one session each, made with its id; or a function
             that is called once in each worker and returns what makes a session's actor from its
             id, so that model replicas and buffer handles are made there.
-        num_workers: how many.
-        sessions_per_worker: beyond it a worker answers `too_many_sessions`; None takes that of
-            `limits`.
-        port: of the binary protocol; 0 takes any free one.
-        http_port: likewise for HTTP; None offers none.
-        host: as for `bray_server.Server`.
-        limits: likewise.
-        tokens: likewise.
-        tls: likewise.
+        num_workers: Number of workers.
+        sessions_per_worker: Number of sessions beyond which a worker answers
+            `too_many_sessions`; None takes that of `limits`.
+        port: Port of the binary protocol; 0 takes any free one.
+        http_port: Port of HTTP; 0 takes any free one, None offers no HTTP.
+        host: Address to listen at, see `bray_server.Server`.
+        limits: Limits of sessions, sizes and times.
+        tokens: Tokens that callers may show.
+        tls: Certificate and key; None speaks without TLS.
     """
 
     def __init__(
@@ -79,6 +82,81 @@ class RemoteActor(RemoteServer):
             tokens=tokens,
             tls=tls,
         )
+        self._reports = PlayReports(self._pool, "actors", "actor/workers_lost")
+
+    def poll(self) -> Played:
+        """Return what was played since the last call, where what makes the actors can tell.
+
+        For that the function given as `actor` returns an object with a method `poll` of its own.
+        Errors are those of `RemoteRollouts.poll`.
+        """
+        return self._reports.poll()
+
+
+class PlayReports:
+    """What the workers of a pool have played, asked of all without waiting for any.
+
+    Args:
+        pool: its workers' `report` returns their process, and what was played since the last one.
+        what: name of these workers in the log.
+        metric: name of the metric that counts those that were lost.
+    """
+
+    def __init__(self, pool: WorkerPool, what: str, metric: str) -> None:
+        self._pool = pool
+        self._what = what
+        self._metric = metric
+        self._lost: set[int] = set()
+        """Workers that died and do not answer yet."""
+        self._pids: dict[int, int] = {}
+        self._asked: dict[int, tuple[Any, float]] = {}
+        """The answer that each worker owes, and since when."""
+        self._silent: set[int] = set()
+
+    def poll(self) -> Played:
+        """Return what was played since the last call; errors as in `RemoteRollouts.poll`."""
+        with explain_lost_workers():
+            return self._poll()
+
+    def _poll(self) -> Played:
+        played = Played(0, [])
+        now = time.monotonic()
+        for worker in range(self._pool.size):
+            if worker not in self._asked:
+                self._asked[worker] = self._pool.submit("report", worker=worker), now
+        for worker, (ref, since) in list(self._asked.items()):
+            try:
+                left_s = max(0.0, now + _ANSWER_S - time.monotonic())
+                pid, part = self._pool.result(ref, left_s)
+            except DeadlineError:
+                self._note_silent(worker, since)
+                continue
+            except WorkerLostError as error:
+                if died_for_good(error):
+                    raise
+                self._note_lost(worker, error)
+                part = Played(0, [])
+            else:
+                if self._pids.setdefault(worker, pid) != pid:
+                    self._note_lost(worker, "it has another process")  # back before it was missed
+                    self._pids[worker] = pid
+                self._lost.discard(worker)
+                self._silent.discard(worker)
+            del self._asked[worker]
+            played = Played(played.frames + part.frames, played.returns + part.returns)
+        return played
+
+    def _note_silent(self, worker: int, since: float) -> None:
+        if worker not in self._silent and time.monotonic() > since + _SILENT_S:
+            self._silent.add(worker)
+            logger.warning("%s: worker %d has not answered for %g s", self._what, worker, _SILENT_S)
+
+    def _note_lost(self, worker: int, error: WorkerLostError | str) -> None:
+        if worker in self._lost:  # being started again
+            return
+        self._lost.add(worker)
+        logger.warning("%s: worker %d is replaced: %s", self._what, worker, error)
+        metrics.record(self._metric, 1, kind="count")
 
 
 class RemoteRollouts:
@@ -89,11 +167,11 @@ class RemoteRollouts:
     workers of a cluster are shared out over its nodes by their CPUs.
 
     Args:
-        name: of the pool.
-        make: makes the runner of a worker from the worker's number.
-        num_workers: how many.
-        steps: of all environments of a worker, between two cuts of its segments.
-        lockstep: whether a worker waits after these for the next policy version.
+        name: Name of the worker pool.
+        make: Function that makes the runner of a worker, given the worker's number.
+        num_workers: Number of workers.
+        steps: Number of steps of each environment between two cuts of its segments.
+        lockstep: Whether a worker waits after these for the next policy version.
     """
 
     def __init__(
@@ -115,12 +193,10 @@ class RemoteRollouts:
             max_concurrency=2,
             spread=True,
         )
-        self._lost: set[int] = set()
-        """Workers that died and do not answer yet."""
-        self._pids: dict[int, int] = {}
-        self._asked: dict[int, tuple[Any, float]] = {}
-        """The answer that each worker owes, and since when."""
-        self._silent: set[int] = set()
+        self._reports = PlayReports(self._pool, "rollouts", "actor/rollouts_lost")
+
+    def collect(self, steps: int) -> None:
+        """Do nothing: the workers play by themselves, and so much as they are told to."""
 
     def poll(self) -> Played:
         """Return what was played since the last call; the first one starts all workers.
@@ -128,52 +204,11 @@ class RemoteRollouts:
         A worker that stands still keeps nobody waiting: its part comes when it answers again.
 
         Raises:
-            Exception: what environment, model or buffer of one failed with.
+            Exception: the error of a worker's environment, model or buffer.
             WorkerLostError: a worker died too often, of these or of any other pool that this
                 process made; quotes its last words.
         """
-        with telling_what_died():
-            return self._poll()
-
-    def _poll(self) -> Played:
-        played = Played(0, [])
-        now = time.monotonic()
-        for worker in range(self._pool.size):
-            if worker not in self._asked:
-                self._asked[worker] = self._pool.submit("report", worker=worker), now
-        for worker, (ref, since) in list(self._asked.items()):
-            try:
-                left_s = max(0.0, now + _ANSWER_S - time.monotonic())
-                pid, part = self._pool.result(ref, left_s)
-            except DeadlineError:
-                self._note_silent(worker, since)
-                continue
-            except WorkerLostError as error:
-                if gave_up(error):
-                    raise
-                self._note_lost(worker, error)
-                part = Played(0, [])
-            else:
-                if self._pids.setdefault(worker, pid) != pid:
-                    self._note_lost(worker, "it has another process")  # back before it was missed
-                    self._pids[worker] = pid
-                self._lost.discard(worker)
-                self._silent.discard(worker)
-            del self._asked[worker]
-            played = Played(played.frames + part.frames, played.returns + part.returns)
-        return played
-
-    def _note_silent(self, worker: int, since: float) -> None:
-        if worker not in self._silent and time.monotonic() > since + _SILENT_S:
-            self._silent.add(worker)
-            logger.warning("rollouts: worker %d has not answered for %g s", worker, _SILENT_S)
-
-    def _note_lost(self, worker: int, error: WorkerLostError | str) -> None:
-        if worker in self._lost:  # being started again
-            return
-        self._lost.add(worker)
-        logger.warning("rollouts: worker %d is replaced: %s", worker, error)
-        metrics.record("actor/rollouts_lost", 1, kind="count")
+        return self._reports.poll()
 
     def close(self) -> None:
         """Kill the workers."""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bray_actor.runners.segment_columns import check_stack
 from bray_core import nested
 from bray_core.errors import ConfigError, SpecError
 from bray_core.layout import Layout, Packed
@@ -53,13 +52,13 @@ def segment_spec(
     initial_state `[S]` (before the first step: zeros if it begins its episode).
 
     Args:
-        observation: nested `ArraySpec` of one observation.
-        action: nested `ArraySpec` of one action.
+        observation: Nested `ArraySpec` of one observation.
+        action: Nested `ArraySpec` of one action.
         length: T.
-        extra: what the algorithm adds to each step, by name: nested `ArraySpec` of one step.
+        extra: Leaves that the algorithm adds to each step, by name: nested `ArraySpec` of one step.
             `PolicyActor` fills it with the model's outputs of these names.
         state_size: S of a recurrent policy; 0 is none.
-        stack: whether an observation `[C, …]` is a stack of the newest C frames, of which each is
+        stack: Whether an observation `[C, …]` is a stack of the newest C frames, of which each is
             then stored once: `frames [T + C, …]` instead of observation and final_observation.
             Step t saw the C frames from t on; those from `length` on followed the last step.
             `bray_actor.segment.unstacked` gives both back.
@@ -125,7 +124,7 @@ def unstacked(
 
     Args:
         frames: `[B, T + C, …]`.
-        length: steps of each segment, `[B]`.
+        length: Number of steps of each segment, `[B]`.
         num_steps: T.
 
     Returns:
@@ -151,7 +150,7 @@ class SegmentWriter:
     ended are known one request later.
 
     Args:
-        layout: of a `segment_spec`.
+        layout: Packed layout of a `segment_spec`.
 
     Examples:
         >>> number = ArraySpec(np.dtype("float32"), ())
@@ -212,17 +211,17 @@ class SegmentWriter:
         """Write what is known when the agent acts.
 
         Args:
-            observation: what the agent saw.
-            action: what it did then.
-            log_prob: of the action, by the policy that chose it.
-            value: of the observation, by the same policy.
-            version: of that policy.
-            extra: the layout's extra leaves by name; others are ignored.
-            state: of a recurrent policy before it acted; kept of the segment's first step.
+            observation: Observation of the agent.
+            action: Action that it took.
+            log_prob: Log probability of the action under the policy that chose it.
+            value: Value of the observation under the same policy.
+            version: Version of that policy.
+            extra: Extra leaves of the layout by name; others are ignored.
+            state: State of a recurrent policy before it acted; the segment's first is kept.
 
         Raises:
-            SpecError: an array does not fit; names the leaf. Or the segment is full, or the step
-                before is not finished.
+            SpecError: an array does not fit (the message names the leaf), the segment is
+                full, or the step before is not finished.
         """
         if self._has_open_step or self.is_full:
             raise SpecError("begin_step: finish the step and cut the full segment first")
@@ -262,9 +261,9 @@ class SegmentWriter:
         """Hand over the segment of the finished steps and begin a new one.
 
         Args:
-            final_observation: after the last step; None if the episode terminated there.
-            episode_return: sum of the episode's rewards, if the segment ends it.
-            episode_length: its steps, if the segment ends it.
+            final_observation: Observation after the last step; None if the episode terminated.
+            episode_return: Sum of the episode's rewards, if the segment ends it.
+            episode_length: Number of its steps, if the segment ends it.
         """
         if self._count == 0 or self._has_open_step:
             raise SpecError("finish: expected one or more finished steps and no open one")
@@ -338,3 +337,20 @@ def _is_kept(leaf: Any, dtype: np.dtype[Any]) -> bool:
             return isinstance(leaf, int | float)
         return isinstance(leaf, int) and dtype.kind in "iub"
     return bool(given == dtype or np.can_cast(given, dtype, "same_kind"))
+
+
+def check_stack(before: npt.NDArray[Any], now: npt.NDArray[Any]) -> None:
+    """Refuse an observation that is no stack of frames.
+
+    Args:
+        before: The newest frames of the observation before.
+        now: The oldest frames of this one.
+
+    Raises:
+        SpecError: the frames differ.
+    """
+    if not np.array_equal(before, now, equal_nan=now.dtype.kind == "f"):
+        raise SpecError(
+            "observation: expected stacked frames, each step's moved on by one, as stack=True "
+            "says; got others: leave stack at False"
+        )

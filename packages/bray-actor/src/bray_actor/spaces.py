@@ -12,7 +12,7 @@ import numpy as np
 
 from bray_core.errors import ConfigError, MissingExtraError, SpecError
 from bray_core.nested import ArraySpec, Nested
-from bray_core.own_module import import_own
+from bray_core.process.user_modules import import_user_module
 from bray_core.settings.choice import closest
 
 ALIASES = {"cartpole": "CartPole-v1"}
@@ -27,7 +27,7 @@ def import_gymnasium() -> Any:
     """Return the module.
 
     Raises:
-        MissingExtraError: it is not installed.
+        MissingExtraError: the package is not installed.
     """
     try:
         import gymnasium
@@ -40,7 +40,7 @@ def import_ale() -> Any:
     """Return the module `ale_py`, which registers Atari games.
 
     Raises:
-        MissingExtraError: it is not installed.
+        MissingExtraError: the package is not installed.
     """
     try:
         import ale_py
@@ -56,7 +56,8 @@ def resolve(environment: str) -> str:
     imports the module first, which registers the id; a module of the working directory is found.
 
     Raises:
-        ConfigError: unknown; names the closest. Or the module that registers it cannot be imported.
+        ConfigError: the id is unknown (the message names the closest), or the module that registers
+            it cannot be imported.
         MissingExtraError: `ALE/…`, and ale_py is not installed.
     """
     gymnasium = import_gymnasium()
@@ -66,7 +67,7 @@ def resolve(environment: str) -> str:
         return resolved
     if module:
         try:
-            imported = import_own(module)
+            imported = import_user_module(module)
         except ImportError as error:
             raise ConfigError(
                 f"environment: {environment!r} needs the module {module}, which cannot be "
@@ -95,7 +96,7 @@ def spec_of(space: Any) -> Nested:
     """Return the nested `ArraySpec` of a space's values.
 
     Raises:
-        ConfigError: a kind of space that has no fixed arrays; names it.
+        ConfigError: the space has no fixed arrays; the message names its kind.
     """
     spaces = import_gymnasium().spaces
     if isinstance(space, spaces.Dict):
@@ -116,7 +117,7 @@ def check_spaces(observation: Any, action: Any, agent: str = "") -> None:
     """Refuse spaces that have no arrays.
 
     Raises:
-        ConfigError: says which of the two, of which agent if one is named, and its kind.
+        ConfigError: a space cannot be played; the message names it, its agent and its kind.
     """
     of = f" of {agent!r}" if agent else ""
     for name, space in (("observation_space", observation), ("action_space", action)):
@@ -130,7 +131,7 @@ def to_arrays(space: Any, value: Any) -> Nested:
     """Return a value of a space as arrays of its spec, or a batch of values likewise.
 
     Raises:
-        SpecError: fractions where the space has whole numbers.
+        SpecError: the action has fractions where the space has whole numbers.
     """
     spaces = import_gymnasium().spaces
     if isinstance(space, spaces.Dict):
@@ -150,7 +151,7 @@ def to_action(space: Any, value: Nested) -> Any:
     """Return an actor's action as a value of the action space; reals are clipped to a Box.
 
     Raises:
-        ConfigError: the space does not contain it.
+        ConfigError: the space does not contain the action.
     """
     try:
         action = _to_value(space, value)

@@ -1,8 +1,9 @@
 """Evolution strategies over flat parameters `[D]`: pure functions, and an ask/tell object.
 
 Salimans et al. 2017, "Evolution strategies as a scalable alternative to reinforcement learning".
-P candidates of a generation are P/2 pairs θ ± σ ε. A worker needs no candidate sent, only its
-number: `candidate(parameters, key, index, sigma=…)` makes the same one anywhere.
+P candidates of a generation are P/2 pairs θ ± σ ε, and θ moves along the noise of those that did
+well: no gradient of the policy is needed. A worker needs no candidate sent, only its number:
+`candidate(parameters, key, index, sigma=…)` makes the same one anywhere.
 """
 
 from __future__ import annotations
@@ -18,23 +19,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_floats, check_numbers, check_rank, check_shape
 from bray_algo.precision import wide
-from bray_algo.scalars import check_count, check_not_negative, check_positive
-from bray_algo.validation import check_finite
+from bray_algo.validation.scalars import check_count, check_not_negative, check_positive
+from bray_algo.validation.tensors import (
+    check_floats,
+    check_numbers,
+    check_rank,
+    check_shape,
+)
+from bray_algo.validation.values import check_finite
 
 Key = Sequence[int]
-"""What noise is drawn by, such as (seed, generation): whole numbers from 0, of any size."""
+"""Key of the noise, such as (seed, generation): whole numbers from 0, of any size."""
 
 _WORD = 2**32
 
 
 def pair_seed(key: Key, pair: int) -> np.random.SeedSequence:
-    """Return what a pair's noise comes from: different keys and pairs give different ones.
+    """Return the seed of a pair's noise: different keys and pairs give different ones.
 
     numpy splits numbers into words of 32 bits and puts them in a row, in which (2³², 0) and (0, 1)
-    are the same, as are rows of zeros of any length. Only a key of two words and a pair of one are
-    taken as they are; of all others the digest of what they say.
+    are the same, as are rows of zeros of any length. So only a key of two words with a pair of one
+    is taken as it is; all others are hashed.
 
     Raises:
         ValueError: a number is not whole, or negative.
@@ -100,10 +106,10 @@ def gradient(key: Key, weight: Tensor, *, size: int, sigma: float) -> Tensor:
     The noise is drawn again, one pair at a time: memory is D, not P D.
 
     Args:
-        key: the candidates'.
-        weight: F_i, `[P]`: fitness, or its `centred_ranks`.
-        size: D.
-        sigma: σ.
+        key: Key that the candidates were drawn by.
+        weight: Fitness F_i, or its `centred_ranks`, `[P]`.
+        size: Number D of parameters.
+        sigma: Standard deviation σ of the noise.
 
     Raises:
         ValueError: an odd number of weights, one that is not finite, or σ is not positive.
@@ -116,6 +122,7 @@ def gradient(key: Key, weight: Tensor, *, size: int, sigma: float) -> Tensor:
     if len(weight) % 2:
         raise ValueError(f"weight: expected an even number, of pairs, got {len(weight)}")
     total = torch.zeros(size, dtype=weight.dtype)
+    # Both of a pair have the same noise with opposite signs, so only their difference counts.
     for pair, difference in enumerate((weight[::2] - weight[1::2]).tolist()):
         total += difference * perturbation(key, pair, size)
     return total / (len(weight) * sigma)
@@ -139,19 +146,23 @@ class EvolutionStrategy:
     """
 
     parameters: Tensor = field(repr=False)
-    """θ, `[D]`, as of `torch.nn.utils.parameters_to_vector`; copied."""
+    """Parameters θ, `[D]`, such as `torch.nn.utils.parameters_to_vector` gives; copied."""
     population: int
-    """P, candidates of a generation: even, 20 to 10,000."""
+    """Number P of candidates of a generation, even, 20 to 10,000. The more parameters and the
+    noisier the fitness, the more it takes; more than that is computed for nothing."""
     sigma: float = 0.02
-    """Standard deviation of the noise, 0.01 to 0.1."""
+    """Standard deviation σ of the noise, usually 0.01 to 0.1. Too small is drowned in the noise of
+    the fitness; too large, and no candidate behaves like θ."""
     learning_rate: float = 0.05
-    """Of Adam."""
+    """Learning rate of Adam, usually 0.01 to 0.1: too large overshoots, too small takes
+    generations."""
     weight_decay: float = 0.0
-    """Pull of θ to 0, added to the gradient: 0.005 in the paper's code."""
+    """Pull of θ towards 0, added to the gradient; 0.005 in the paper's code. Without it weights may
+    grow until σ changes nothing any more; too large, and nothing is learned."""
     seed: int = 0
-    """Of all noise."""
+    """Seed of all noise."""
     generation: int = field(default=0, init=False)
-    """How often `tell` was called."""
+    """Number of times that `tell` was called."""
 
     def __post_init__(self) -> None:
         check_rank("parameters", self.parameters, "D")
@@ -170,7 +181,7 @@ class EvolutionStrategy:
 
     @property
     def key(self) -> tuple[int, int]:
-        """What this generation's noise is drawn by; for `candidate` on workers."""
+        """Key of this generation's noise, for `candidate` on workers."""
         return self.seed, self.generation
 
     def ask(self) -> Tensor:
@@ -189,6 +200,7 @@ class EvolutionStrategy:
             ValueError: not one fitness for each candidate.
         """
         check_shape("fitness", fitness, (self.population,))
+        # Ranks, not fitness: one lucky candidate must not rule the step, nor the scale of rewards.
         weight = centred_ranks(fitness.detach().cpu())
         climb = gradient(self.key, weight, size=len(self.parameters), sigma=self.sigma)
         climb = climb.to(self.parameters) - self.weight_decay * self.parameters

@@ -1,7 +1,9 @@
-"""Population-based training as a rule: who copies whom, and what changes then.
+"""Population-based training (PBT) as a rule: who copies whom, and what changes then.
 
-Jaderberg et al. 2017, "Population based training of neural networks". Pure functions over scores
-and hyperparameters; copying weights is the caller's part.
+Several runs train beside each other. Now and then the worst take over the weights of the best and
+go on with changed hyperparameters, so that a schedule of these is found in one training. Jaderberg
+et al. 2017, "Population based training of neural networks". Pure functions over scores and
+hyperparameters; copying weights is the caller's part.
 """
 
 from __future__ import annotations
@@ -14,14 +16,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from bray_algo.scalars import check_fraction, check_number
+from bray_algo.validation.scalars import check_fraction, check_number
 
 Hyperparameters = Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HyperparameterRange:
-    """Where a hyperparameter may lie.
+    """Range in which a hyperparameter may lie.
 
     Raises:
         ValueError: the bounds are not in order, or not positive on a log scale.
@@ -57,13 +59,13 @@ class HyperparameterRange:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Move:
-    """What one member of the population does next."""
+class MemberUpdate:
+    """What one member of the population is told to do next."""
 
     source: int
-    """Whose weights it goes on with; its own number: it stays."""
+    """Number of the member whose weights it goes on with; its own number: it stays as it is."""
     hyperparameters: dict[str, float]
-    """What it goes on with: its own if it stays, else the source's, explored."""
+    """Hyperparameters that it goes on with: its own if it stays, else the source's, explored."""
 
 
 def exploit_truncation(
@@ -75,9 +77,10 @@ def exploit_truncation(
     or more that is one at least; nobody copies a score that is not above its own.
 
     Args:
-        scores: `[P]`, the more the better; NaN (diverged) is worst.
-        rng: what the draws come from.
-        fraction: above 0 to 0.5.
+        scores: Scores of the members, `[P]`, the more the better; NaN (diverged) is worst.
+        rng: Source of the draws.
+        fraction: Share of the members that copy, above 0 to 0.5; usually 0.2. Large ones soon leave
+            one family alone; small ones keep bad members for long.
 
     Raises:
         ValueError: no members, or the fraction is out of range.
@@ -85,6 +88,7 @@ def exploit_truncation(
     known = _scores(scores)
     if not 0.0 < fraction <= 0.5:
         raise ValueError(f"fraction: expected above 0 to 0.5, got {fraction}")
+    # Half at most: nobody may be among the best and the worst.
     count = min(max(1, int(len(known) * fraction)), len(known) // 2)
     order = np.argsort(known, kind="stable")
     sources = list(range(len(known)))
@@ -99,12 +103,13 @@ def exploit_tournament(scores: npt.ArrayLike, rng: np.random.Generator) -> list[
     """Return each member's source, by binary tournament (§4.3).
 
     Each member meets another, drawn evenly, and copies it if its score is above its own. Arguments
-    and errors as in `exploit_truncation`.
+    and errors are those of `exploit_truncation`.
     """
     known = _scores(scores)
     sources = list(range(len(known)))
     for member in range(len(known) if len(known) > 1 else 0):
         other = int(rng.integers(len(known) - 1))
+        # Skips the member itself, so that all others are as likely.
         other += other >= member
         if known[other] > known[member]:
             sources[member] = other
@@ -122,11 +127,12 @@ def explore(
     """Return changed hyperparameters: each times one of the factors, or drawn anew (§4.1.1).
 
     Args:
-        hyperparameters: by name.
-        ranges: of those to be changed; the others stay.
-        rng: what the draws come from.
-        factors: positive; one is drawn evenly for each hyperparameter.
-        resample: probability to draw anew from the whole range instead.
+        hyperparameters: Values by name.
+        ranges: Ranges of those to be changed, by name; the others stay.
+        rng: Source of the draws.
+        factors: Positive factors, of which one is drawn evenly for each hyperparameter; usually 0.8
+            and 1.2. Factors far from 1 forget what was found, those near 1 search slowly.
+        resample: Probability to draw anew from the whole range instead, 0 to 0.25.
 
     Raises:
         ValueError: a range names no hyperparameter, or a number is out of range.
@@ -154,10 +160,10 @@ def evolve(
     *,
     fraction: float = 0.2,
     resample: float = 0.0,
-) -> list[Move]:
+) -> list[MemberUpdate]:
     """Return what each member does next: truncation selection, then `explore` for who copied.
 
-    Algorithm 1. Arguments and errors as in `exploit_truncation` and `explore`.
+    Algorithm 1. Arguments and errors are those of `exploit_truncation` and `explore`.
     """
     sources = exploit_truncation(scores, rng, fraction=fraction)
     if len(hyperparameters) != len(sources):
@@ -166,7 +172,7 @@ def evolve(
             f"got {len(hyperparameters)}"
         )
     return [
-        Move(
+        MemberUpdate(
             source=source,
             hyperparameters=dict(hyperparameters[member])
             if source == member

@@ -1,7 +1,7 @@
-"""Numbers that change in training, as functions of the step: coefficients, clips, learning rates.
+"""Schedules: numbers that change in training, such as learning rates, as functions of the step.
 
-Each is `start` until step `begin`, then changes for `num_steps` steps, then stays. `functools.
-partial(linear, start=1.0, end=0.0, num_steps=1000)` is a schedule to hand on.
+Each is `start` until step `begin`, then changes for `num_steps` steps, then stays at `end`. To hand
+a schedule on, fix its numbers: `functools.partial(linear, start=1.0, end=0.0, num_steps=1000)`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Literal
 
-from bray_algo.scalars import check_not_negative, check_number, check_positive
+from bray_algo.validation.scalars import check_not_negative, check_number, check_positive
 
 
 def linear(step: float, *, start: float, end: float, num_steps: float, begin: float = 0) -> float:
     """Return a number that goes from `start` to `end` on a straight line.
 
     Raises:
-        ValueError: a number is not finite, the step is negative, or `num_steps` is not positive; so
-            in all of this file.
+        ValueError: a number is not finite, the step is negative, or `num_steps` is not positive;
+            every function of this file refuses that.
     """
     _check_ends(start, end)
     return start + (end - start) * _progress(step, num_steps, begin)
@@ -42,7 +42,7 @@ def exponential(
     """Return a number that goes from `start` to `end` by the same factor at each step.
 
     Raises:
-        ValueError: also where `start` or `end` is zero, or they differ in sign.
+        ValueError: `start` or `end` is zero, they differ in sign, or `linear` refuses an argument.
     """
     _check_ends(start, end)
     if not (start > 0 < end or start < 0 > end):
@@ -58,10 +58,10 @@ def piecewise(
     *,
     between: Literal["linear", "constant"] = "linear",
 ) -> float:
-    """Return a number given at some steps, `(step, number)`, before the first as there.
+    """Return a number that is given at some steps as `(step, number)`.
 
-    Between two of them it goes on a straight line, or stays until the next; after the last it
-    stays.
+    Between two of them it follows a straight line, or stays until the next. Before the first and
+    after the last it is as there.
 
     Raises:
         ValueError: there is no point, their steps do not increase, or `between` is neither.

@@ -1,12 +1,12 @@
-"""Settings of a queue, of a replay and of a reservoir."""
+"""Settings of a queue and of a reservoir."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from bray_core.errors import ConfigError
-from bray_core.settings.choice import check_choice
+from bray_core.settings.ranges import NonNegativeInt, PositiveInt, check_fields
 
 WhenFull = Literal["drop_oldest", "drop_newest", "block"]
 
@@ -18,25 +18,28 @@ class BufferConfig:
     Exactly one of `batch_steps` and `batch_size` is given.
     """
 
-    batch_steps: int | None = None
+    batch_steps: PositiveInt | None = None
     """Steps of a batch: whole segments, until the sum of their `length` reaches it.
 
     A queue that is full before that gives a smaller batch: choose the capacity accordingly.
     """
-    batch_size: int | None = None
-    """Segments of a batch."""
-    capacity: int = 1024
-    """Segments that the queue holds at most; memory is capacity × layout.nbytes."""
+    batch_size: PositiveInt | None = None
+    """Segments of a batch. Larger batches give smoother gradients, but fewer of them."""
+    capacity: PositiveInt = 1024
+    """Largest number of segments in the queue; memory is capacity × layout.nbytes. Too large, and
+    segments are old when they are trained on; too small, and players wait or segments are lost.
+    Usual: 2 to 8 batches."""
     when_full: WhenFull = "drop_oldest"
     """Drop the oldest segment, drop the new one, or let the producer wait."""
     mask: bool = False
     """Add the leaf `mask` `[T]` to batches and clear the padding; needs the leaf `length`."""
     without_time: tuple[str, ...] = ()
     """Top-level leaves that have no time dimension although their first dimension is T."""
-    max_policy_lag: int | None = None
+    max_policy_lag: NonNegativeInt | None = None
     """Drop segments that are more policy versions older than the newest (`set_policy_version`).
 
-    Typically 1 to 20; None keeps all. A segment is as old as its oldest valid step.
+    Small values keep training close to on-policy and throw more away. Usual: 1 to 20; None keeps
+    all. A segment is as old as its oldest valid step.
     """
 
     def __post_init__(self) -> None:
@@ -45,38 +48,25 @@ class BufferConfig:
                 "batch_steps: expected exactly one of batch_steps and batch_size, "
                 f"got batch_steps={self.batch_steps} and batch_size={self.batch_size}"
             )
-        for name in ("batch_steps", "batch_size", "capacity"):
-            if getattr(self, name) is not None:
-                _check_count(name, getattr(self, name))
+        check_fields(self)
         if self.batch_size is not None:
             _check_below_capacity("batch_size", self.batch_size, self.capacity)
-        if self.max_policy_lag is not None and self.max_policy_lag < 0:
-            raise ConfigError(f"max_policy_lag: expected 0 or more, got {self.max_policy_lag}")
-        check_choice("when_full", self.when_full, get_args(WhenFull))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReservoirConfig:
     """Settings of a reservoir."""
 
-    capacity: int
+    capacity: PositiveInt
     """Segments of the sample; memory is capacity × layout.nbytes."""
-    batch_size: int
+    batch_size: PositiveInt
     """Segments of a batch, all different."""
-    seed: int = 0
-    """Of the sampling."""
+    seed: NonNegativeInt = 0
+    """Seed of the sampling."""
 
     def __post_init__(self) -> None:
-        for name in ("capacity", "batch_size"):
-            _check_count(name, getattr(self, name))
+        check_fields(self)
         _check_below_capacity("batch_size", self.batch_size, self.capacity)
-
-
-def _check_count(name: str, value: object) -> None:
-    if not isinstance(value, int):
-        raise ConfigError(f"{name}: expected a whole number, got {value!r}")
-    if value < 1:
-        raise ConfigError(f"{name}: expected 1 or more, got {value}")
 
 
 def _check_below_capacity(name: str, value: int, capacity: int) -> None:

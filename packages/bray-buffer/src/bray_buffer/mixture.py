@@ -6,14 +6,14 @@ import math
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bray_buffer.iteration import batches, batches_async
-from bray_buffer.replay.random_state import get_state, set_state
+from bray_buffer.iterable_buffer import IterableBuffer
+from bray_buffer.saved_state import generator_state, set_generator_state
 from bray_core.errors import ClosedError, ConfigError, DeadlineError, SpecError
 from bray_core.layout import Layout, Packed
 from bray_core.nested import Nested
@@ -22,17 +22,17 @@ from bray_core.protocols import BufferProtocol
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class Mixture:
+class Mixture(IterableBuffer):
     """Pops from several buffers; what is pushed goes to one of them, by its own `push`.
 
     Args:
-        buffers: name → (buffer, weight ≥ 0); weights need not add up to 1. All give batches of
-            one layout.
-        seed: of the draws.
+        buffers: Buffers by name, each with its weight of 0 or more; weights need not add up to 1.
+            All give batches of one layout.
+        seed: Seed of the draws.
 
     Raises:
-        ConfigError: no buffer, a name that is no file name, a negative weight, all weights 0, or
-            layouts that differ.
+        ConfigError: there is no buffer, a name cannot be a file name, a weight is negative, all are
+            0, or layouts differ.
     """
 
     def __init__(self, buffers: Mapping[str, tuple[BufferProtocol, float]], seed: int = 0) -> None:
@@ -59,7 +59,7 @@ class Mixture:
         """Change the weights of all buffers, from the next draw on.
 
         Raises:
-            ConfigError: other names, a negative weight, or all weights 0.
+            ConfigError: the names differ, a weight is negative, or all are 0.
         """
         if set(weights) != set(self._buffers):
             raise ConfigError(f"weights: expected {sorted(self._buffers)}, got {sorted(weights)}")
@@ -75,7 +75,7 @@ class Mixture:
     def push(
         self, *segments: Packed | Nested, wait: bool = False, timeout_s: float | None = None
     ) -> int:
-        """Refuse: which buffer would it be?"""
+        """Refuse: a push goes to one of the buffers, by its own `push`."""
         raise ConfigError(
             f"mixture: push to one of its buffers instead: {', '.join(self._buffers)}"
         )
@@ -94,8 +94,8 @@ class Mixture:
         that the shares of batches are those of the weights however fast each buffer fills.
 
         Raises:
-            DeadlineError: it has no batch within `timeout_s`; names it.
-            ClosedError: it was closed or is exhausted; names it.
+            DeadlineError: the drawn buffer has no batch within `timeout_s`; the message names it.
+            ClosedError: the drawn buffer was closed or is exhausted; the message names it.
         """
         name, started = self._draw(), time.monotonic()
         try:
@@ -132,14 +132,6 @@ class Mixture:
                 return self._owed.pop(0)
             return str(self._random.choice(list(self._shares), p=list(self._shares.values())))
 
-    def __iter__(self) -> Iterator[Packed]:
-        """Yield batches until a drawn buffer is closed."""
-        return batches(self)
-
-    def __aiter__(self) -> AsyncIterator[Packed]:
-        """Yield batches until a drawn buffer is closed."""
-        return batches_async(self)
-
     def set_policy_version(self, version: int) -> None:
         """Tell every buffer which policy version is the newest."""
         for buffer in self._having("set_policy_version").values():
@@ -173,7 +165,7 @@ class Mixture:
         states = {n: b.state_dict() for n, b in self._having("state_dict").items()}
         with self._lock:
             return {
-                "random": get_state(self._random),
+                "random": generator_state(self._random),
                 "weights": dict(self._shares),
                 "owed": list(self._owed),
                 "buffers": states,
@@ -183,13 +175,13 @@ class Mixture:
         """Go on from `state_dict`.
 
         Raises:
-            SpecError: it is another kind of buffer's, or of other buffers.
+            SpecError: the state is of another kind of buffer, or of other buffers.
             ConfigError: the weights are of other buffers.
         """
         holders = self._having("load_state_dict")
         if set(state.get("buffers", ())) != set(holders):
             raise SpecError(f"mixture: expected the states of {sorted(holders)}, got {dict(state)}")
-        set_state(self._random, state.get("random"))
+        set_generator_state(self._random, state.get("random"))
         self.set_weights(state["weights"])
         self._owed = list(state["owed"])
         for name, buffer in holders.items():

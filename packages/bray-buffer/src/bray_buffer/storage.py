@@ -35,7 +35,7 @@ from bray_core.errors import (
     NotFoundError,
     SpecError,
 )
-from bray_core.files.saved_format import check_format
+from bray_core.files.saved_file import check_format
 from bray_core.layout import Block, Layout
 
 _FORMAT = 2
@@ -43,9 +43,9 @@ _MAGIC = b"BRAYBUF2"
 _TRAILER = struct.Struct("<QI8s")
 _MAX_HEADER_BYTES = 16 * 1024 * 1024
 _CHUNK_BYTES = 8 * 1024 * 1024
-"""Read and written at a time: large enough for the disk, small beside a batch."""
+"""Size of one read or write: large enough for the disk, small beside a batch."""
 _YOUNG_S = 60.0
-"""A temporary file is not left behind yet: another save may be about to lock it."""
+"""Age below which a temporary file stays: another save may be about to lock it."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -62,16 +62,16 @@ def save(
     """Write blocks to a file, whole or not at all, and return how many there were.
 
     Args:
-        path: replaced if it is there.
-        layout: of the blocks.
-        chunks: blocks `[B, nbytes]`, asked for one by one and not kept. Large ones are written in
+        path: Path of the file; an existing one is replaced.
+        layout: Packed layout of the blocks.
+        chunks: Blocks `[B, nbytes]`, asked for one by one and not kept. Large ones are written in
             pieces of 8 MiB; better do not give tiny ones.
-        extra: small things to be kept beside them: numbers, strings, arrays, lists, dicts.
+        extra: Small values that are kept beside them: numbers, strings, arrays, lists, dicts.
 
     Raises:
-        NotFoundError: there is no such folder.
+        NotFoundError: the folder is missing.
         CapacityError: the disk is full; the file is as it was before.
-        CodecError: something in `extra` cannot be written.
+        CodecError: a value in `extra` cannot be written.
     """
     path = Path(path)
     if not path.parent.is_dir():
@@ -141,7 +141,7 @@ def load(path: Path, layout: Layout) -> tuple[int, dict[str, Any], Iterator[Bloc
         when it is asked for.
 
     Raises:
-        NotFoundError: there is no such file.
+        NotFoundError: the file is missing.
         FormatError: a newer version of bray wrote the file.
         SpecError: the file is cut off or damaged, no saved buffer, or holds another layout.
     """

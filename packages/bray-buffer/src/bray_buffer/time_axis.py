@@ -1,4 +1,4 @@
-"""Which leaves of a segment have a time dimension `[T, …]`, and how long it is."""
+"""The time axis of a segment: its leaves `[T, …]`, and its length."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WITHOUT_TIME = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TimeAxis:
-    """The steps of a segment.
+    """The time axis of a segment.
 
     Examples:
         >>> import numpy as np
@@ -28,9 +28,9 @@ class TimeAxis:
     """
 
     length: int
-    """T."""
+    """Number of steps, T."""
     paths: frozenset[str]
-    """Of the leaves `[T, …]`."""
+    """Paths of the leaves `[T, …]`."""
 
     @classmethod
     def of(cls, layout: Layout, without_time: tuple[str, ...] = ()) -> TimeAxis:
@@ -40,8 +40,8 @@ class TimeAxis:
         agree on the first.
 
         Args:
-            layout: of a segment.
-            without_time: top-level names that belong to the segment, beside `WITHOUT_TIME`.
+            layout: Packed layout of one segment.
+            without_time: Top-level names that belong to the segment, beside `WITHOUT_TIME`.
 
         Raises:
             ConfigError: the leaves have no common first dimension.

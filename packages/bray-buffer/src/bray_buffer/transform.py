@@ -12,7 +12,7 @@ from bray_core.layout import Block, Layout
 from bray_core.nested import Nested
 
 _ROWS = 2
-"""Of the batch that the result's layout is found with; one could hide that a leaf lacks `[B]`."""
+"""Rows of the batch that shows the result's layout; one row could hide that a leaf lacks `[B]`."""
 
 
 class Transform:
@@ -23,11 +23,11 @@ class Transform:
     batch alone, and its result may differ from batch to batch in B' only.
 
     Args:
-        function: leaves `[B, …]` → leaves `[B', …]`.
-        layout: of the rows that the function gets.
+        function: Function from leaves `[B, …]` to leaves `[B', …]`.
+        layout: Packed layout of the rows that the function gets.
 
     Raises:
-        SpecError: the function fails on a batch of zeros, or returns no such leaves; quotes it.
+        SpecError: the function fails on a batch of zeros, or returns other things than leaves.
 
     Examples:
         >>> layout = Layout(nested.spec({"reward": np.zeros(3, np.float32)}))
@@ -45,7 +45,7 @@ class Transform:
         with np.errstate(all="ignore"):  # zeros are no data: a mean of them is no news
             tree = self._call(layout.empty(_ROWS))
         self.layout = Layout(_row_spec(tree, self._name))
-        """Of the rows that the function returns."""
+        """Packed layout of the rows that the function returns."""
 
     def num_rows(self, count: int) -> int:
         """Return B', as a batch of `count` rows of zeros gives it."""

@@ -7,9 +7,9 @@ TYPE_CHECKING = False  # as `typing` says it: this package is the first that a c
 if TYPE_CHECKING:
     from bray_core.codec import decode, encode
     from bray_core.errors import BrayError
-    from bray_core.event_loop import EventLoopThread
     from bray_core.layout import Layout, Packed
     from bray_core.nested import ArraySpec
+    from bray_core.process.event_loop import EventLoopThread
     from bray_core.runtime import Runtime, current, init, shutdown
     from bray_core.trials.experiment import Experiment
 
@@ -35,7 +35,7 @@ __getattr__, __dir__ = lazy.attach(
     {
         "ArraySpec": "bray_core.nested",
         "BrayError": "bray_core.errors",
-        "EventLoopThread": "bray_core.event_loop",
+        "EventLoopThread": "bray_core.process.event_loop",
         "Experiment": "bray_core.trials.experiment",
         "Layout": "bray_core.layout",
         "Packed": "bray_core.layout",

@@ -1,9 +1,8 @@
 """The `bray` command: it runs a subcommand, and ends in one line when a signal tells it to.
 
-Signals have three ages: until there is something to clean up they end the process at once
-(`bray_core.entry`); then they raise KeyboardInterrupt in the subcommand; and once it is through
-they end the process at once again. What there is to parse, and the subcommands, are in
-`bray_core.command`.
+A signal is handled by what is going on: until there is something to clean up it ends the process at
+once (`bray_core.entry`); then it raises KeyboardInterrupt in the subcommand; and once that is done
+it ends the process at once again. Parsing and subcommands are in `bray_core.command`.
 """
 
 from __future__ import annotations
@@ -29,8 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["EXIT_ERROR", "EXIT_INTERRUPTED", "Command", "check_interrupted", "main"]
 
 _CLEAN_UP_S = 20.0
-"""After Ctrl-C a command has so long to clean up; then its process ends, its children with it. (A
-trainer finishes its replay, which takes seconds with convolutions; shared memory is left else.)"""
+"""Time that a command has to clean up after Ctrl-C; then its process ends, its children with it. A
+trainer finishes its replay, which takes seconds with convolutions; ended earlier, it would leave
+shared memory behind."""
 _RETRY_S = 0.02
 _MAX_IMPORT_S = 10.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -41,9 +41,9 @@ __getattr__, __dir__ = lazy.attach(
 )
 
 _interrupted_s: float | None = None
-"""When the first signal came; None: none has."""
+"""Time of the first signal; None before it."""
 _is_due = False
-"""Whether a signal that came at a bad moment will come again."""
+"""Whether a signal that came at a bad moment is about to be sent again."""
 _main_thread = 0
 
 
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bray_core.command import parse
 
         options = parse(sys.argv[1:] if arguments is None else arguments)
-        sys.unraisablehook = _come_again(hook)
+        sys.unraisablehook = _resend_interrupts(hook)
         code = _run(options)
     finally:
         sys.unraisablehook = hook
@@ -91,9 +91,9 @@ def _run(options: Namespace) -> int:
             _stop()
         if not isinstance(error, BrayError):
             raise
-        from bray_core.files.printable import printable_lines
+        from bray_core.files.escaping import escape_unprintable_lines
 
-        sys.stderr.write(f"error: {printable_lines(str(error))}\n")
+        sys.stderr.write(f"error: {escape_unprintable_lines(str(error))}\n")
         return EXIT_ERROR
     return code
 
@@ -111,7 +111,7 @@ def _stop() -> NoReturn:
 def _handle(handler: Any) -> dict[int, Any]:
     """Set a handler of Ctrl-C and SIGTERM; a signal that is ignored stays ignored.
 
-    Returns those before; none where this is not the main thread, which alone can have handlers.
+    Returns the handlers before; none in a thread other than the main one, which alone has handlers.
     """
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     changed: dict[int, Any] = {
@@ -139,7 +139,7 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Whether a module is being loaded, by what the command runs."""
+    """Return whether the command is importing a module."""
     while frame is not None and frame.f_code is not _run.__code__:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
@@ -159,8 +159,8 @@ def _send_late(signum: int, thread: int) -> None:
     signal.pthread_kill(thread, signum)  # it wakes a thread that sleeps, too
 
 
-def _come_again(hook: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Return a hook for errors in destructors, where an interrupt would be lost, and told of."""
+def _resend_interrupts(hook: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return a hook for errors in destructors, where an interrupt would be printed and lost."""
 
     def told(unraisable: Any) -> None:
         if isinstance(unraisable.exc_value, KeyboardInterrupt) and _interrupted_s is not None:
@@ -178,7 +178,7 @@ def _give_up() -> None:
 
 
 def check_interrupted() -> None:
-    """Raise KeyboardInterrupt if Ctrl-C came but got lost, as in a destructor; for long loops."""
+    """Raise KeyboardInterrupt if Ctrl-C came but got lost, as in a destructor. Call it in loops."""
     if _interrupted_s is not None:
         raise KeyboardInterrupt
 

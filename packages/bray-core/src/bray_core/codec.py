@@ -25,6 +25,8 @@ MAX_DEPTH = 32
 _SMALL_BYTES = codec_cost.SMALL_BYTES
 _MAX_NDIM = 32
 _MAX_SIZE = 0xFFFFFFFF
+_FEW_VALUES = 2_000
+"""Number of values up to which a message is decoded on the event loop, in a few milliseconds."""
 _UNBOUNDED = 1 << 30  # Python's own limit on recursion is reached long before
 _LEAVES = frozenset({type(None), bool, int, float, str, bytes, np.ndarray})
 _ENCODABLE = (np.ndarray, np.generic, float, int, str, bytes, bytearray, memoryview)
@@ -36,7 +38,7 @@ def encode(tree: Nested) -> bytes:
     Tuples become lists on the other side, numpy scalars arrays without dimensions.
 
     Raises:
-        CodecError: a leaf has no encoding; names its path.
+        CodecError: A leaf has no encoding; names its path.
     """
     try:
         _check(tree, _UNBOUNDED)
@@ -55,16 +57,17 @@ def decode(
     """Decode what `encode` made. Arrays are read-only views into `data`, not always aligned.
 
     Time and memory are bounded by the size of the data: more than 65,536 values in a message are
-    refused, and what would take more than 8 times its size in memory, or 4 MiB if that is more.
+    refused, as are messages that would take more than 8 times their size in memory (or 4 MiB, if
+    that is more).
 
     Args:
-        data: the encoded bytes; nothing in them is trusted.
-        max_bytes: longer data is refused before it is looked at.
-        max_depth: deeper nesting of lists and dicts is refused.
-        trusted: whether we wrote the data ourselves: then any number of values is taken.
+        data: The encoded bytes; nothing in them is trusted.
+        max_bytes: Longer data is refused before it is looked at.
+        max_depth: Deeper nesting of lists and dicts is refused.
+        trusted: Whether this program wrote the data: then it may have any number of values.
 
     Raises:
-        CodecError: the data is malformed or exceeds a bound.
+        CodecError: The data is malformed or exceeds a bound.
     """
     if type(data) is not bytes:
         data = _as_bytes(data)
@@ -82,6 +85,24 @@ def decode(
     return tree
 
 
+async def decode_async(data: bytes, *, max_bytes: int = MAX_BYTES) -> Nested:
+    """Decode like `decode`, without holding up the event loop: many values are left to a thread.
+
+    Args:
+        data: The encoded bytes; nothing in them is trusted.
+        max_bytes: Longer data is refused before it is looked at. Pass `len(data)` where a server
+            has bounded the body already.
+
+    Raises:
+        CodecError: The data is malformed or exceeds a bound.
+    """
+    if len(data) > max_bytes or codec_cost.has_few_values(data, _FEW_VALUES):
+        return decode(data, max_bytes=max_bytes)
+    import asyncio  # takes 30 ms to load, and most programs that decode have no event loop
+
+    return await asyncio.to_thread(decode, data, max_bytes=max_bytes)
+
+
 def _as_bytes(data: Any) -> memoryview:
     try:
         return memoryview(data).cast("B").toreadonly()
@@ -90,7 +111,7 @@ def _as_bytes(data: Any) -> memoryview:
 
 
 def _check(tree: Nested, left: int) -> None:
-    """Refuse what only some languages have (dates, keys that are no strings), and deep nesting."""
+    """Refuse values that only some languages have (dates, keys that are no strings), and depth."""
     if isinstance(tree, dict | list | tuple):
         if left == 0:
             raise CodecError("nested deeper than max_depth")
@@ -195,7 +216,7 @@ _DTYPES = {
 
 
 class _Brief(reprlib.Repr):
-    """Shows what came without writing all of it out."""
+    """Shows the beginning of a long value."""
 
     def repr_bytes(self, value: bytes, level: int) -> str:
         return repr(value[: self.maxstring])

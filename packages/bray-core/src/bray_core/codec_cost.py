@@ -1,4 +1,4 @@
-"""What decoding a message would cost, told from its bytes before anything is made of them.
+"""The cost of decoding a message, estimated from its bytes before anything is made of them.
 
 An empty map is one byte on the wire and 73 bytes of memory; a full one of the largest messages
 stops a process for half a minute. So the headers are walked first, which stops early.
@@ -9,29 +9,29 @@ from __future__ import annotations
 from bray_core.errors import CodecError
 
 SMALL_BYTES = 4096
-"""A message of this size or less can cost too little to be looked at."""
+"""Size of a message up to which its cost is not looked at."""
 MAX_VALUES = 65_536
-"""Values in one message: maps, lists, keys and leaves. An array is one value, however large."""
+"""Number of values in a message: maps, lists, keys and leaves. An array is one value."""
 MAX_TEXT_BYTES = 4 * 1024 * 1024
 """Most bytes of strings longer than 31 bytes in one message: no other thread runs while
 one is decoded."""
 _MAX_GROWTH = 8
-"""Bytes of memory that a byte of a message may become, where it becomes more than `_FREE_BYTES`."""
+"""Bytes of memory per byte of a message, where it takes more than `_FREE_BYTES` in all."""
 _FREE_BYTES = 4 * 1024 * 1024
 _ARRAY_BYTES = 600
-"""Memory of an array apart from its elements, which stay where they are."""
+"""Memory of an array without its elements, which are not copied."""
 _LIST_BYTES, _MAP_BYTES, _ENTRY_BYTES, _TEXT_BYTES, _NUMBER_BYTES, _SLOT_BYTES = (
     72, 136, 64, 64, 40, 8
 )  # fmt: skip
 _CHARACTER_BYTES = 4
-"""A single emoji makes every character of a string as wide."""
+"""Memory of a character: a single emoji makes all characters of its string that wide."""
 
 
 def check(data: bytes | memoryview) -> None:
     """Refuse a message that would cost more than its size justifies.
 
     Raises:
-        CodecError: says what the bound is and what came.
+        CodecError: Names the bound and what came.
     """
     if len(data) <= SMALL_BYTES:
         return
@@ -56,15 +56,15 @@ def check(data: bytes | memoryview) -> None:
 
 
 def has_few_values(data: bytes | memoryview, few: int) -> bool:
-    """Whether a message holds `few` values at most; looks no further than that."""
+    """Return whether a message holds at most `few` values; looks no further than that."""
     return len(data) <= few or _count(data, few)[0] <= few
 
 
 def _count(data: bytes | memoryview, most: int) -> tuple[int, int, int]:
     """Return values, memory and text of a message in bytes; stops at more than `most` values.
 
-    The nesting is not followed: it changes neither, and bytes that are no message are refused by
-    the decoder itself.
+    The nesting is not followed: it changes none of them, and the decoder itself refuses bytes that
+    are no message.
     """
     memory, steps, end = _MEMORY, _STEPS, len(data)
     at = values = total = text = 0
@@ -86,9 +86,10 @@ def _count(data: bytes | memoryview, most: int) -> tuple[int, int, int]:
 
 
 def _tables() -> tuple[list[int], list[int], dict[int, tuple[int, int, int, bool]]]:
-    """Return memory and length of a value by its first byte; 0: the length is in `_VARIABLE`.
+    """Return tables of a value's memory and length by its first byte, and of variable lengths.
 
-    That says: bytes of the length, bytes that follow it, memory by item, whether items are values.
+    Where the length is 0 the third table says: bytes of the length, bytes that follow it, memory
+    per item, and whether items are values.
     """
     memory, steps = [_SLOT_BYTES] * 256, [1] * 256
     for size in range(16):

@@ -1,4 +1,4 @@
-"""A subcommand of `bray`, and the command line of all that are installed.
+"""The command line of `bray`: subcommands of all installed packages.
 
 Each package adds subcommands through the entry-point group `bray.cli.commands`; an entry loads a
 `Command`. The modules that hold them import nothing heavy, so that `bray --help` is quick.
@@ -19,9 +19,9 @@ EXIT_ERROR = 2
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One subcommand.
+    """One subcommand of `bray`.
 
-    One that adds a positional argument `overrides` gets all words `key=value` in it, wherever they
+    If it adds a positional argument `overrides`, that receives all words `key=value`, wherever they
     stand in the command line.
     """
 
@@ -29,13 +29,13 @@ class Command:
     help: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
-    """Does the work and returns the exit code."""
+    """Function that runs the subcommand and returns its exit code."""
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read a command line: `command` in what is returned is the subcommand, the rest its options.
+    """Return the options of a command line; their `command` is the subcommand.
 
-    What is wrong ends the process with exit code 2.
+    A mistake in the command line ends the process with exit code 2.
     """
     parser = _parser()
     if arguments and arguments[0].startswith("-") and arguments[0] not in _options(parser):
@@ -71,7 +71,7 @@ def _load(entry: EntryPoint) -> Command | None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Names the closest choice where a subcommand is unknown."""
+    """An argument parser that names the closest subcommand where one is unknown."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_ERROR, f"error: {message}\ntry: {self.prog} --help\n")
@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Shows the defaults that there are."""
+    """Help texts that show defaults, but not `None`."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         return action.help if action.default is None else super()._get_help_string(action)

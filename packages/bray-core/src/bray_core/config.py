@@ -8,14 +8,21 @@ Types understood: bool, int, float, str, Path, Literal, Optional, tuple[X, ...],
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bray_core.errors import ConfigError, Problem, SettingsError
 from bray_core.settings.settings_build import build
-from bray_core.settings.settings_tree import Value, override, parse, place_of, read, unwrap
+from bray_core.settings.settings_tree import (
+    Value,
+    override,
+    parse,
+    place_of,
+    read,
+    to_plain,
+    unwrap,
+)
 
 __all__ = ["from_mapping", "load_text", "load_yaml", "to_mapping", "with_overrides"]
 
@@ -23,7 +30,7 @@ T = TypeVar("T")
 
 COMMAND_LINE = "command line"
 PREFIX = "BRAY_"
-"""Of environment variables that set something."""
+"""First letters of environment variables that set something."""
 
 
 def load_yaml(
@@ -31,37 +38,60 @@ def load_yaml(
     schema: type[T] | Callable[[Mapping[str, Any]], type[T]],
     overrides: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    renamed: Mapping[str, str] | None = None,
 ) -> T:
     """Read a YAML file into the dataclass `schema`.
 
     Args:
-        path: the file.
-        schema: a dataclass whose `__post_init__` raises ConfigError for values out of range, with
-            a message that begins with the field's name, dotted where it is of a part; or what
-            returns one for the file's settings.
-        overrides: `key.path=value`, the value in YAML syntax; they win over all else.
-        environment: variables, of which those such as `BRAY_KEY__PATH` set `key.path`.
+        path: The file.
+        schema: Dataclass to build, or a function that returns one for the file's settings. Its
+            `__post_init__` raises ConfigError for values out of range, with a message that begins
+            with the dotted name of the field.
+        overrides: Settings `key.path=value`, the value in YAML syntax; they win over all else.
+        environment: Environment variables; `BRAY_KEY__PATH` sets `key.path`.
+        renamed: Old names of keys of the top level, with those that they are read as.
 
     Raises:
-        SettingsError: a line a problem, `file:line:column: key.path: expected …, got …`, with the
-            closest known name.
-        ConfigError: there is no such file, or an override is of no such form.
+        SettingsError: One line per problem: `file:line:column: key.path: expected …, got …`, with
+            the closest known name.
+        ConfigError: There is no such file, or an override has another form.
     """
     root = read(path)
+    return _load(_overridden(root, overrides, environment, renamed), schema)
+
+
+def _overridden(
+    root: Value,
+    overrides: Sequence[str],
+    environment: Mapping[str, str] | None,
+    renamed: Mapping[str, str] | None,
+) -> Value:
+    for old, new in (renamed or {}).items():
+        if isinstance(root.value, dict) and old in root.value:
+            child = root.value.pop(old)
+            if new in root.value:
+                text = f"{old}: is `{new}` today, and that is given, too: remove one"
+                raise SettingsError([Problem(child.place, old, text)])
+            root.value = {new: child, **root.value}
     for name, text in (environment or {}).items():
         if name.startswith(PREFIX) and "__" in name:
             key = name.removeprefix(PREFIX).lower().replace("__", ".")
             override(root, f"{key}={text}", f"environment {name}")
     for written in overrides:
         override(root, written, COMMAND_LINE)
-    return _load(root, schema)
+    return root
 
 
 def load_text(
-    text: str, source: str, schema: type[T] | Callable[[Mapping[str, Any]], type[T]]
+    text: str,
+    source: str,
+    schema: type[T] | Callable[[Mapping[str, Any]], type[T]],
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    renamed: Mapping[str, str] | None = None,
 ) -> T:
-    """Read the YAML text of `source` into the dataclass `schema`; errors as in `load_yaml`."""
-    return _load(parse(text, source), schema)
+    """Read the YAML text of `source` into the dataclass `schema`; else as `load_yaml`."""
+    return _load(_overridden(parse(text, source), overrides, environment, renamed), schema)
 
 
 def _load(root: Value, schema: type[T] | Callable[[Mapping[str, Any]], type[T]]) -> T:
@@ -93,17 +123,7 @@ def with_overrides(config: T, overrides: Sequence[str]) -> T:
 
 def to_mapping(config: Any) -> dict[str, Any]:
     """Return a dataclass as plain values that YAML and JSON can hold."""
-    plain = _plain(config)
+    plain = to_plain(config)
     if not isinstance(plain, dict):
         raise ConfigError(f"config: expected a dataclass or mapping, got {type(config).__name__}")
     return plain
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(child) for key, child in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(child) for child in value]
-    return str(value) if isinstance(value, Path) else value

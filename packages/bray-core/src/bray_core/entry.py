@@ -1,7 +1,7 @@
-"""The first moments of the `bray` command, in which a signal already ends it in one line.
+"""Entry point of the `bray` command, which handles signals before anything else is imported.
 
-Until `main` has begun, Ctrl-C is Python's own, which prints a traceback: so this imports nothing
-more (not even `signal`, which reads `enum`); all else comes after.
+Until `main` has begun, Ctrl-C is Python's own and prints a traceback. So this module imports almost
+nothing (not even `signal`, which loads `enum`).
 """
 
 import _signal  # type: ignore[import-not-found]

@@ -2,7 +2,7 @@
 
     BrayError
     ├── ConfigError(ValueError)          a setting is unknown, of the wrong type or out of range
-    │   └── SettingsError                all that is wrong with settings that were written
+    │   └── SettingsError                all mistakes in a file of settings
     ├── SpecError(ValueError)            an array does not fit the structure, dtype or shape
     ├── CodecError(ValueError)           bytes are not a valid encoding, or exceed a bound
     │   └── FormatError                  a file was saved by a newer version of bray
@@ -38,21 +38,21 @@ class ConfigError(BrayError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with one setting."""
+    """One mistake in settings."""
 
     place: str
-    """Where it was written: `file:line:column`, or the command line."""
+    """Place where the setting was written: `file:line:column`, or the command line."""
     key: str
-    """Its dotted name; empty where it is of no setting alone."""
+    """Dotted name of the setting; empty where the mistake concerns several."""
     text: str
-    """The key, what was expected, what came."""
+    """The setting's name, what was expected and what came."""
 
     def __str__(self) -> str:
         return f"{self.place}: {self.text}"
 
 
 class SettingsError(ConfigError):
-    """All that is wrong with settings that were written, a line a problem."""
+    """All mistakes in settings, one line each."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))

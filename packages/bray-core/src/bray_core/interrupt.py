@@ -1,7 +1,7 @@
-"""How a signal ends the `bray` command where nothing has to be cleaned up: in one line.
+"""Ending the `bray` command by a signal while there is nothing to clean up.
 
-`bray_core.entry` loads this before any handler is set: so it imports nothing that has to be read
-from disk.
+`bray_core.entry` loads this before any handler is set, and `bray_core.cli` later: it is a module of
+its own, so that it loads fast and neither has to import the other.
 """
 
 import os

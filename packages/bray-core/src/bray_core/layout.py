@@ -25,12 +25,12 @@ Block: TypeAlias = npt.NDArray[np.uint8]
 _ALIGN = 8
 _KINDS = "biufc"
 _MAX_NBYTES = 2**31 - 1
-"""Of a numpy record."""
+"""Largest numpy record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Where one leaf lies inside a block."""
+    """Place of one leaf inside a block."""
 
     path: str
     dtype: np.dtype[Any]
@@ -43,13 +43,13 @@ class Layout:
     """One fixed packed layout of a spec.
 
     Args:
-        spec: nested `ArraySpec` (from `bray_core.nested.spec`).
-        offsets: where each leaf begins in a block, in the fixed order of leaves; by default one
-            after the other. Leaves may share bytes: such a layout is for reading.
-        nbytes: of a block; by default up to the end of the last leaf.
+        spec: Nested `ArraySpec` (from `bray_core.nested.spec`).
+        offsets: Offset of each leaf in a block, in the fixed order of leaves; by default one after
+            the other. Leaves may share bytes: such a layout is for reading.
+        nbytes: Size of a block; by default up to the end of the last leaf.
 
     Raises:
-        SpecError: no leaf at all, a dtype that has no fixed little-endian form, an offset that is
+        SpecError: No leaf at all, a dtype that has no fixed little-endian form, an offset that is
             not aligned or beyond the block, or 2 GB and more.
 
     Examples:
@@ -91,7 +91,7 @@ class Layout:
         self._keys = tuple(sorted(spec)) if _is_flat(spec) else None
 
     def describe(self) -> list[tuple[str, str, tuple[int, ...], int]]:
-        """Return `(path, dtype, shape, offset)` per leaf: all that another language needs."""
+        """Return `(path, dtype, shape, offset)` of each leaf, for programs in other languages."""
         return [(f.path, f.dtype.str, f.shape, f.offset) for f in self.fields]
 
     def empty(self, *lead: int) -> Block:
@@ -102,7 +102,7 @@ class Layout:
         """Return the leaves `[*lead, *shape]` of blocks `[*lead, nbytes]`, without a copy.
 
         Raises:
-            SpecError: the block's last dimension is not `nbytes` contiguous bytes.
+            SpecError: The block's last dimension is not `nbytes` contiguous bytes.
         """
         leaves = self.columns(block)
         if self._keys is not None:  # the way of a flat dict, in half the time
@@ -119,14 +119,14 @@ class Layout:
         return [records[name] for name in self._names]
 
     def pack(self, tree: Nested, out: Block | None = None) -> Block:
-        """Copy leaves `[*lead, *shape]` into blocks `[*lead, nbytes]`: one copy a leaf.
+        """Copy leaves `[*lead, *shape]` into blocks `[*lead, nbytes]`: one copy per leaf.
 
         Args:
-            tree: nested arrays of this layout's spec, with equal leading dimensions.
-            out: where to write; a new block by default.
+            tree: Nested arrays of this layout's spec, with equal leading dimensions.
+            out: Blocks to write into; new ones by default.
 
         Raises:
-            SpecError: a leaf does not fit; names its path, expected and got.
+            SpecError: A leaf does not fit; names its path, expected and got.
         """
         first = self.fields[0]
         leaf = dict(nested.items(tree)).get(first.path)

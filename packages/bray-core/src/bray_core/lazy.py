@@ -1,4 +1,4 @@
-"""Public names of a package that are loaded when they are first used.
+"""Lazy imports: public names of a package that are loaded when they are first used.
 
 `bray --help` loads the command modules of every package, and with them each package's `__init__`:
 that must not load numpy, let alone onnxruntime.
@@ -20,8 +20,8 @@ def attach(
     """Return `__getattr__` and `__dir__` for a package (PEP 562).
 
     Args:
-        package: its `__name__`.
-        homes: public name → module that defines it.
+        package: The package's `__name__`.
+        homes: Module that defines each public name.
     """
 
     def get(name: str) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 from bray_core.errors import SpecError
 
 Nested: TypeAlias = Any
-"""dict[str, Nested] | list[Nested] | tuple[Nested, ...] | leaf. A leaf is anything else."""
+"""`dict[str, Nested] | list[Nested] | tuple[Nested, ...] | leaf`; a leaf is anything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def items(tree: Nested, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield `(path, leaf)` in the fixed order.
 
     Raises:
-        SpecError: a dict has a key that is no string.
+        SpecError: A dict has a key that is no string.
     """
     if isinstance(tree, dict):
         for key in tree:
@@ -53,7 +53,7 @@ def items(tree: Nested, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def flatten(tree: Nested) -> dict[str, Any]:
-    """Return path → leaf in the fixed order. A bare leaf has the path `""`."""
+    """Return the leaves by path, in the fixed order. A bare leaf has the path `""`."""
     return dict(items(tree))
 
 
@@ -61,7 +61,7 @@ def unflatten(like: Nested, leaves: Iterable[Any]) -> Nested:
     """Rebuild the structure of `like` from leaves given in the fixed order.
 
     Raises:
-        SpecError: there are too few or too many leaves.
+        SpecError: There are too few or too many leaves.
     """
     iterator = iter(leaves)
 
@@ -91,7 +91,7 @@ def map(fn: Callable[..., Any], tree: Nested, *rest: Nested) -> Nested:
     """Apply `fn` leaf by leaf to one or more trees of the same structure.
 
     Raises:
-        SpecError: the structures differ; names the path.
+        SpecError: The structures differ; names the path.
     """
     first = flatten(tree)
     others = [flatten(other) for other in rest]
@@ -113,7 +113,7 @@ def spec(tree: Nested) -> Nested:
     """Replace each leaf by its `ArraySpec`.
 
     Raises:
-        SpecError: a leaf is no numpy array.
+        SpecError: A leaf is no numpy array.
     """
 
     def leaf_spec(path: str, leaf: Any) -> ArraySpec:
@@ -133,13 +133,13 @@ def check(
     """Check that `tree` has the structure, dtypes and shapes of the spec tree `expected`.
 
     Args:
-        tree: nested arrays, each leaf `[*lead, *shape]`.
-        expected: nested `ArraySpec`.
-        lead: sizes of the dimensions before those of the spec; None fits any size.
-        name: put before the path in messages, such as `segment`.
+        tree: Nested arrays, each leaf `[*lead, *shape]`.
+        expected: Nested `ArraySpec`.
+        lead: Sizes of the dimensions before those of the spec; None fits any size.
+        name: Word before the path in messages, such as `segment`.
 
     Raises:
-        SpecError: naming the path of the first leaf that does not fit, expected and got.
+        SpecError: A leaf does not fit; names its path, what was expected and what came.
     """
     got = dict(items(tree, name))
     want = dict(items(expected, name))
@@ -175,7 +175,7 @@ def split(tree: Nested, sizes: Sequence[int], axis: int = 0) -> list[Nested]:
     """Split along `axis` into views of the given sizes: the inverse of `concat`.
 
     Raises:
-        SpecError: the sizes do not add up to a leaf's size.
+        SpecError: The sizes do not add up to a leaf's size.
     """
     total = sum(sizes)
     for path, leaf in items(tree):

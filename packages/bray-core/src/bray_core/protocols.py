@@ -23,14 +23,14 @@ from bray_core.layout import Layout, Packed
 from bray_core.nested import Nested
 
 Weights = Mapping[str, npt.NDArray[Any]]
-"""Parameter name → array."""
+"""Array of each parameter by its name."""
 
 
 class Answer(NamedTuple):
-    """What a model returned for one request, and which version of it answered."""
+    """Outputs of a model for one request, and the version that computed them."""
 
     outputs: Nested
-    """Leaves `[...]` for one row, `[B, ...]` for a batched request."""
+    """Output leaves: `[...]` for one row, `[B, ...]` for a batched request."""
     version: int
 
 
@@ -66,7 +66,7 @@ class ModelProtocol(Protocol):
 
 @runtime_checkable
 class BufferProtocol(Protocol):
-    """Segments in, batches ready to train on out."""
+    """Takes segments, and gives batches that are ready to train on."""
 
     @property
     def layout(self) -> Layout:
@@ -94,7 +94,7 @@ class BufferProtocol(Protocol):
 
 @runtime_checkable
 class ActorProtocol(Protocol):
-    """The life of one session: what a gamecore's requests are answered by."""
+    """Answers the requests of one session of a gamecore."""
 
     async def start(self, body: bytes) -> bytes:
         """Answer the session's first request."""
@@ -109,7 +109,7 @@ class ActorProtocol(Protocol):
         ...
 
     async def abort(self, reason: str) -> None:
-        """The session was lost (connection, idle timeout, drain): free what it holds."""
+        """Free what the session holds: it was lost (connection, idle timeout, drain)."""
         ...
 
 

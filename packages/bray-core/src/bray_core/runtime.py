@@ -8,14 +8,14 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from bray_core import metrics
 from bray_core.errors import AlreadyExistsError, ConfigError, MissingExtraError, NotFoundError
-from bray_core.metrics.hub import Gathered, Hub
+from bray_core.metrics.hub import GatheredMetrics, Hub
 from bray_core.metrics.sinks import Sinks
-from bray_core.restart_limit import RestartLimit
+from bray_core.remote.restart_limit import RestartLimit
 from bray_core.settings.choice import closest
 from bray_core.trials.experiment import Experiment
 
 _TRAINED = "trainer/train_s"
-"""Recorded with each replay that a trainer was done with: from the first one the launch goes on."""
+"""Metric that a trainer records after each replay: with the first one the launch goes on."""
 
 RuntimeKind: TypeAlias = Literal["local", "ray"]
 
@@ -37,11 +37,11 @@ class Runtime:
         self._owns_ray = owns_ray
         metrics.registry().clear()  # counts are a launch's own
         self.sinks = Sinks(experiment.launch, config)
-        """Where metrics are written."""
+        """Writers of metrics."""
         self.hub = Hub(host=host, write=self._write, write_line=experiment.log.write_line)
-        """Gathers what all processes record and log."""
+        """Hub that gathers the metrics and logs of all processes."""
 
-    def _write(self, gathered: Gathered) -> None:
+    def _write(self, gathered: GatheredMetrics) -> None:
         if any(sample.name == _TRAINED for sample in gathered.samples):
             self.experiment.settle()
         self.sinks.write(gathered)
@@ -50,14 +50,14 @@ class Runtime:
         """Leave Ray if `init` joined or started it, and release the trial.
 
         Args:
-            error: what ends the launch, for its record; None: it has finished.
+            error: Error that ends the launch, for its record; None: it has finished.
         """
         global _current
         if _current is self:
             _current = None
         try:
             if self._owns_ray:
-                from bray_core.remote.pool import shutdown_ray
+                from bray_core.remote.cluster import shutdown_ray
 
                 shutdown_ray()
         finally:
@@ -88,16 +88,16 @@ def init(
     """Open a trial and start its runtime.
 
     Args:
-        project: folder of the project; made if it is absent.
-        trial: name of the trial; an existing one is resumed.
+        project: Folder of the project; made if it is absent.
+        trial: Name of the trial; an existing one is resumed.
         runtime: `local` or `ray`.
-        address: of a running Ray cluster (`ray` only); None starts one on this machine.
-        config: written to the trial's `config.yaml` once the launch goes on.
-        restarts: how often a worker on Ray may die before the run ends; None takes the default.
+        address: Address of a running Ray cluster (`ray` only); None starts one on this machine.
+        config: Settings, written to the trial's `config.yaml` once the launch goes on.
+        restarts: How often a worker on Ray may die before the run ends; None takes the default.
 
     Raises:
-        ConfigError: an unknown runtime, or an address for `local`.
-        AlreadyExistsError: this process has a runtime, or another process runs the trial.
+        ConfigError: An unknown runtime, or an address for `local`.
+        AlreadyExistsError: This process has a runtime, or another process runs the trial.
         MissingExtraError: Ray is asked for but not installed.
     """
     global _current
@@ -121,9 +121,9 @@ def init(
 
 
 def _start_ray(address: str | None, restarts: RestartLimit | None) -> tuple[bool, str]:
-    """Return whether this process started or joined Ray, and which address workers reach it at."""
+    """Return whether this call started or joined Ray, and the address at which workers reach us."""
     try:
-        from bray_core.remote.pool import init_ray, this_host
+        from bray_core.remote.cluster import init_ray, this_host
     except ImportError:
         raise MissingExtraError("runtime 'ray'", "bray-core", "ray") from None
     if restarts is None:
@@ -135,7 +135,7 @@ def current() -> Runtime:
     """Return this process's runtime.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: There is none.
     """
     if _current is None:
         raise NotFoundError("runtime: none is open: call bray.init first")
@@ -146,7 +146,7 @@ def shutdown(error: BaseException | None = None) -> None:
     """Close this process's runtime; harmless where there is none.
 
     Args:
-        error: what ends the launch, for its record; None: it has finished.
+        error: Error that ends the launch, for its record; None: it has finished.
     """
     if _current is not None:
         _current.close(error)

@@ -10,9 +10,8 @@ from bray_core import lazy
 if TYPE_CHECKING:
     from bray_model.config import ModelConfig
     from bray_model.engines.engine import Engine
-    from bray_model.export.export_report import ExportReport
-    from bray_model.export.manifest import Manifest
-    from bray_model.export.output_error import OutputError
+    from bray_model.export.export_report import ExportReport, OutputError
+    from bray_model.export_files.manifest import Manifest
     from bray_model.model import Model
     from bray_model.model_pool import ModelPool
     from bray_model.signature import Signature
@@ -35,11 +34,11 @@ __getattr__, __dir__ = lazy.attach(
     {
         "Engine": "bray_model.engines.engine",
         "ExportReport": "bray_model.export.export_report",
-        "Manifest": "bray_model.export.manifest",
+        "Manifest": "bray_model.export_files.manifest",
         "Model": "bray_model.model",
         "ModelConfig": "bray_model.config",
         "ModelPool": "bray_model.model_pool",
-        "OutputError": "bray_model.export.output_error",
+        "OutputError": "bray_model.export.export_report",
         "Retention": "bray_model.versions.retention",
         "Signature": "bray_model.signature",
     },

@@ -1,22 +1,23 @@
-"""The clones of one model by name, and their folders."""
+"""The clones of one model: what they share with it, and where each is found by its name."""
 
 from __future__ import annotations
 
 import re
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from bray_core.errors import AlreadyExistsError, ClosedError, ConfigError, NotFoundError
+from bray_model.batching.executor import BatchExecutor
+from bray_model.config import ModelConfig
+from bray_model.engines.definition import NetworkDefinition
+from bray_model.export_files.manifest import QUANTIZED
 from bray_model.versions.retention import Retention
-from bray_model.versions.versions import VersionStore
-
-if TYPE_CHECKING:
-    from bray_model.model import Model
-
-    Make = Callable[[str, Path | None], Model]
+from bray_model.versions.version_store import VersionStore
+from bray_model.versions.weights import VersionWeights, WeightsCheck
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _UNUSUAL = re.compile(r"[^A-Za-z0-9._-]")
@@ -24,27 +25,93 @@ _MAX_DEFAULT = 80
 """Characters of a name that was not given, so that a number fits behind it."""
 
 
-class Clones:
-    """Creates and looks up; thread-safe.
+class NamedModel(Protocol):
+    """What `Clones` needs of a model."""
+
+    name: str
+
+    def close(self) -> None:
+        """Free what it holds."""
+        ...
+
+
+ModelT = TypeVar("ModelT", bound=NamedModel)
+"""Class of the clones."""
+
+
+class SharedRuntime:
+    """What a model and its clones share: the network, one thread, and the memory for engines.
+
+    The first model, the root, makes it and closes it.
 
     Args:
-        owner: the name of the model that is cloned.
-        directory: that of the model; a clone's is `clones/<name>` below it. None: on disk is none.
+        definition: The network; its engine belongs to the runtime from now on.
+        config: Batching and memory.
+        name: Name of the root, for the thread.
+        directory: Whether the root has a directory for versions.
+
+    Raises:
+        ConfigError: a directory for the versions of weights that are fixed.
+    """
+
+    def __init__(
+        self, definition: NetworkDefinition, config: ModelConfig, name: str, *, directory: bool
+    ) -> None:
+        weights = definition.engine.weights()
+        if weights is None and directory:
+            raise ConfigError("directory: the weights of an export are fixed: leave it out")
+        self.definition = definition
+        self.config = config
+        self.check_weights = None if weights is None else WeightsCheck(weights)
+        """Checks what weights must be like; None where they are fixed."""
+        current = VersionWeights(definition.version, weights)
+        self.executor = BatchExecutor(definition.engine, definition.signature, config, current)
+        """Executor of the root; that of a clone is made from it."""
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix=f"bray-model-{name}")
+        self.is_closed = False
+
+    def why_fixed(self) -> str:
+        """Return why the weights cannot be exchanged, where they cannot, and what to do instead."""
+        if self.config.backend in QUANTIZED:
+            return (
+                f"the weights of backend={self.config.backend!r} are fixed: its graph was made for "
+                "them; export the new ones and quantize that"
+            )
+        return (
+            "the weights of this export are fixed (its graph computes with them while it is made): "
+            "publish to the model of the torch module and export that again"
+        )
+
+    def close(self) -> None:
+        """Let the thread end after the batches that it has."""
+        self.is_closed = True
+        self.pool.shutdown(wait=False)
+
+
+class Clones(Generic[ModelT]):
+    """The clones of one model by name. Thread-safe.
+
+    Args:
+        owner: Name of the model that is cloned.
+        directory: Directory of the model; a clone's is `clones/<name>` below it. None: no clone is
+            kept on disk.
     """
 
     def __init__(self, owner: str, directory: Path | None) -> None:
         self._owner = owner
         self._folder = None if directory is None else directory / "clones"
         self._lock = threading.Lock()
-        self._by_name: dict[str, Model] = {}
+        self._by_name: dict[str, ModelT] = {}
         self._closed = False
 
-    def create(self, name: str | None, default: str, make: Make) -> Model:
+    def create(
+        self, name: str | None, default: str, make: Callable[[str, Path | None], ModelT]
+    ) -> ModelT:
         """Make a clone under a name that is not taken: the one given, or one from `default`.
 
         Raises:
             ConfigError: the name is not plain.
-            AlreadyExistsError: it is taken.
+            AlreadyExistsError: A clone has the name already.
         """
         with self._lock:
             self._check_open()
@@ -53,7 +120,7 @@ class Clones:
             self._by_name[chosen] = clone
         return clone
 
-    def get(self, name: str, reopen: Make) -> Model:
+    def get(self, name: str, reopen: Callable[[str, Path | None], ModelT]) -> ModelT:
         """Return the clone of a name; one that is only on disk is reopened.
 
         Raises:
@@ -74,7 +141,7 @@ class Clones:
                 self._by_name[name] = reopen(name, self._directory(name))
             return self._by_name[name]
 
-    def remove(self, clone: Model) -> None:
+    def remove(self, clone: ModelT) -> None:
         """Forget one that was closed."""
         with self._lock:
             if self._by_name.get(clone.name) is clone:

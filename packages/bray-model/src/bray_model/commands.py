@@ -1,4 +1,4 @@
-"""`bray export`, `bray validate` and `bray bench`."""
+"""The commands `bray export`, `bray validate`, `bray bench` and `bray quantize`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 
 from bray_core.cli import Command
 from bray_core.errors import ConfigError
+
+_KINDS = ("int8", "int8-dynamic", "float16")
 
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +32,7 @@ def _add_tolerance(parser: argparse.ArgumentParser, help: str) -> None:
 
 def _export(options: argparse.Namespace) -> int:
     from bray_model.export.export_folder import copy_export, find_export, read_report
-    from bray_model.export.manifest import check_files
+    from bray_model.export_files.manifest import check_files
 
     export = find_export(options.path)
     manifest = check_files(export)
@@ -55,8 +57,8 @@ def _validate_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _validate(options: argparse.Namespace) -> int:
     from bray_model.export.export_folder import find_export, read_report
-    from bray_model.export.manifest import check_files
     from bray_model.export.validate import validate
+    from bray_model.export_files.manifest import check_files
 
     export = find_export(options.path)
     manifest = check_files(export)
@@ -79,11 +81,10 @@ def _bench_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from bray_core.trials.experiment import write_atomic
-    from bray_model.export.bench import measure_export, recommend
+    from bray_core.files.saved_file import write_atomic
+    from bray_model.export.bench import measure_export, recommend, table
     from bray_model.export.export_folder import find_export, read_report
-    from bray_model.export.manifest import MANIFEST, Manifest
-    from bray_model.export.measurement import table
+    from bray_model.export_files.manifest import MANIFEST, Manifest
 
     if not options.seconds > 0:
         raise ConfigError(f"--seconds: expected more than 0, got {options.seconds}")
@@ -102,6 +103,42 @@ def _bench(options: argparse.Namespace) -> int:
     if not options.dry_run:
         write_atomic(export / MANIFEST, replace(manifest, recommended=found).to_json())
         _say(f"`bray serve {options.path}` takes it from now on")
+    return 0
+
+
+def _quantize_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "path", metavar="EXPORT", type=Path, help="an export, or a trial: its newest export"
+    )
+    parser.add_argument(
+        "--kind",
+        required=True,
+        choices=_KINDS,
+        help="int8: weights and activations; int8-dynamic: weights, activations while it runs; "
+        "float16: for GPUs",
+    )
+    parser.add_argument(
+        "--calibration",
+        metavar="FILE.npz",
+        type=Path,
+        help="inputs as the model will see them, [N, ...] by name, such as inputs[0]/units; "
+        "int8 needs it",
+    )
+
+
+def _quantize(options: argparse.Namespace) -> int:
+    from bray_model.export.export_folder import find_export
+    from bray_model.export.quantize import quantize
+    from bray_model.export.trial_inputs import read_calibration
+    from bray_model.export_files.manifest import QUANTIZED, Manifest
+
+    export = find_export(options.path)
+    calibration = None
+    if options.calibration is not None:
+        calibration = read_calibration(options.calibration, Manifest.read(export).signature)
+    report = quantize(export, options.kind, calibration)
+    _say(f"added {export / QUANTIZED[options.kind]}\n{report.table()}")
+    _say(f"try: bray bench {options.path}")
     return 0
 
 
@@ -127,4 +164,10 @@ bench = Command(
     "measure an export by threads and batch size, and note what to serve it with",
     _bench_arguments,
     _bench,
+)
+quantize = Command(
+    "quantize",
+    "add a graph in fewer bits to an export, and compare it",
+    _quantize_arguments,
+    _quantize,
 )

@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING, Any
 from bray_core.errors import ClosedError, ExportError, MissingExtraError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer, Weights
-from bray_model.batching.batchers import Batchers
-from bray_model.batching.executor import BatchRequest, Executor
-from bray_model.clones import Clones
+from bray_model.batching.batcher import LoopBatchers
+from bray_model.batching.executor import BatchExecutor, BatchRequest
+from bray_model.batching.session_states import SessionStates
+from bray_model.clones import Clones, SharedRuntime
 from bray_model.config import ModelConfig
-from bray_model.definition import open_definition
-from bray_model.engines.engine_cache import Current
-from bray_model.engines.session_states import SessionStates
+from bray_model.engines.definition import open_definition
 from bray_model.versions.model_versions import ModelVersions
-from bray_model.versions.versions import VersionStore
-from bray_model.worker import Worker
+from bray_model.versions.version_store import VersionStore
+from bray_model.versions.weights import VersionWeights
 
 if TYPE_CHECKING:
-    from bray_model.definition import Source
+    from bray_model.engines.definition import ModelSource
     from bray_model.export.export_report import ExportReport
 
 
@@ -35,14 +34,15 @@ class Model:
     and `publish` called from any thread.
 
     Args:
-        module: a torch module, which is copied, or the folder of an export, which needs no torch.
-        example_inputs: for a module: the tuple of its arguments (or its only argument), nested
+        module: Torch module, which is copied, or the folder of an export, which needs no torch.
+        example_inputs: Inputs of a module: the tuple of its arguments (or its only one), nested
             arrays or tensors with batch dimension `[B, ...]`.
-        name: for messages, threads and exports.
-        config: batching, memory and retention.
-        directory: where `checkpoint` writes, below `versions/`, and clones below `clones/<name>/`.
+        name: Name in messages, threads and exports.
+        config: Batching, memory and retention.
+        directory: Folder in which `checkpoint` writes below `versions/`, and clones below
+            `clones/<name>/`.
             The newest version there is taken up, and the numbering goes on from it.
-        state: recurrent inputs that the model keeps for a session: input → the output that it
+        state: Recurrent inputs that the model keeps for a session: input → the output that it
             comes from, such as `{"inputs[1]": "outputs/state"}`. An export brings its own.
 
     Raises:
@@ -59,7 +59,7 @@ class Model:
 
     def __init__(
         self,
-        module: Source,
+        module: ModelSource,
         example_inputs: Nested | None = None,
         *,
         name: str = "model",
@@ -72,32 +72,32 @@ class Model:
         if state is not None:
             signature = replace(definition.signature, state=state)
             definition = replace(definition, signature=signature)
-        worker = Worker(definition, config, name, directory=directory is not None)
-        self._set_up(name, worker, worker.executor, directory, None)
+        runtime = SharedRuntime(definition, config, name, directory=directory is not None)
+        self._set_up(name, runtime, runtime.executor, directory, None)
         self._versions.load_newest()
 
     def _set_up(
         self,
         name: str,
-        worker: Worker,
-        executor: Executor,
+        runtime: SharedRuntime,
+        executor: BatchExecutor,
         directory: str | Path | None,
         parent: Model | None,
     ) -> None:
         self.name = name
-        self.config = worker.config
-        self.signature = worker.definition.signature
-        self._worker = worker
+        self.config = runtime.config
+        self.signature = runtime.definition.signature
+        self._runtime = runtime
         self._executor = executor
         self._parent = parent
         self._directory = None if directory is None else Path(directory)
         store = self._store_below(self._directory)
         self._versions = ModelVersions(
-            name, executor, worker.check_weights, store, self.config.backend
+            name, executor, runtime.check_weights, store, runtime.why_fixed()
         )
-        self._batchers = Batchers(executor.run, self.config, worker.pool, name)
+        self._batchers = LoopBatchers(executor.run, self.config, runtime.pool, name)
         self._sessions = SessionStates(self.signature, self.config, name)
-        self._clones = Clones(name, self._directory)
+        self._clones: Clones[Model] = Clones(name, self._directory)
         self._is_temporary = False
         self._lock = threading.Lock()  # closing
         self._closed = False
@@ -143,7 +143,7 @@ class Model:
     async def forward(
         self, *inputs: Nested, batch: bool = False, session: str | None = None
     ) -> Nested:
-        """`infer` without the version."""
+        """Answer as `infer` does, without the version."""
         return (await self.infer(*inputs, batch=batch, session=session)).outputs
 
     def __call__(self, *inputs: Nested, batch: bool = False, session: str | None = None) -> Nested:
@@ -174,8 +174,8 @@ class Model:
         """Make a copy of `weights` current from the next batch on, and return its version.
 
         Args:
-            weights: name → array, as in the module's `state_dict()`.
-            version: the number, for a copy of another model; by default the next one.
+            weights: Name → array, with the names of the module's `state_dict()`.
+            version: Number of the version, for a copy of another model; None: the next one.
 
         Raises:
             SpecError: a name, shape or dtype differs, or a number is not finite; names the
@@ -188,7 +188,7 @@ class Model:
         """Wait until `self.version >= version` and return it.
 
         Raises:
-            DeadlineError: it was not within `timeout_s` seconds.
+            DeadlineError: The version did not come within `timeout_s` seconds.
             ClosedError: the model was closed.
         """
         self._check_open()
@@ -209,7 +209,8 @@ class Model:
             None where the model has no directory: nothing is written.
 
         Raises:
-            CheckpointError: it cannot be written, such as on a full disk; what was there stays.
+            CheckpointError: The file cannot be written, for instance since the disk is full; what
+                was there stays.
         """
         return self._versions.checkpoint()
 
@@ -219,9 +220,9 @@ class Model:
         The next `publish` still continues after the newest number ever used.
 
         Raises:
-            VersionNotFoundError: it is not on disk; names those that are.
-            SpecError: its weights are not this module's, or not finite.
-            CodecError: its file is broken.
+            VersionNotFoundError: The version is not on disk; names those that are.
+            SpecError: The weights are not this module's, or not finite.
+            CodecError: The version's file is broken.
         """
         return self._versions.load(version)
 
@@ -239,7 +240,7 @@ class Model:
         """Keep a version on disk whatever `retention` says, or no longer.
 
         Raises:
-            VersionNotFoundError: it is not on disk; names those that are.
+            VersionNotFoundError: The version is not on disk; names those that are.
             ConfigError: the model has no directory.
         """
         self._versions.stored().pin(version, pinned)
@@ -253,13 +254,13 @@ class Model:
         is shared in memory. A clone is there until it, or this model, is closed.
 
         Args:
-            version: -1 is the current one; any other than the current is on disk.
-            name: unique among the clones of this model; what the clone has on disk stays, and
+            version: -1: the current one; any other than the current is on disk.
+            name: Name, unique among the clones of this model; what the clone has on disk stays, and
                 `get_clone` finds it, also after a restart. None: `<name>-v<version>`, and what it
                 has on disk goes when it is closed.
 
         Raises:
-            VersionNotFoundError: it is neither current nor on disk.
+            VersionNotFoundError: The version is neither current nor on disk.
             AlreadyExistsError: there is a clone of that name; `get_clone` looks it up.
             ConfigError: the name is not plain letters, digits, `.`, `_` and `-`.
         """
@@ -282,9 +283,9 @@ class Model:
         it, and closing this model does not close it.
 
         Args:
-            read: gives the weights, whenever an engine needs them.
-            version: their number.
-            name: for messages.
+            read: Returns the weights, whenever an engine needs them.
+            version: Number of the weights.
+            name: Name in messages.
         """
         return self._derive(name, self._versions.reading(version, read), None)
 
@@ -292,7 +293,7 @@ class Model:
         """Look up a clone; one that is only on disk is reopened with its newest version.
 
         Raises:
-            NotFoundError: there is none of that name; names those that are.
+            NotFoundError: The model has no clone of that name; names those that it has.
         """
 
         def reopen(name: str, directory: Path | None) -> Model:
@@ -314,7 +315,7 @@ class Model:
         """Write the current version as an ONNX export and compare it with the module.
 
         Args:
-            directory: the folder to make; an older export there is replaced when all went well.
+            directory: Folder to make; an older export there is replaced when all went well.
             actor: `{"name": ..., "config": {...}}`: what `bray serve` shall answer with.
             random_outputs: names of outputs that the module draws at random, or computes from
                 what it drew, such as `("outputs/action",)`: they are not compared.
@@ -327,14 +328,14 @@ class Model:
             ConfigError: `actor` or `tolerance` is malformed, or `random_outputs` names no output.
             AlreadyExistsError: the folder holds something else.
         """
-        if self._worker.definition.example is None:
+        if self._runtime.definition.example is None:
             raise ExportError(f"model {self.name!r}: is an export itself: copy its folder")
         try:
             from bray_model.export.exporter import export
         except ImportError as error:
             raise MissingExtraError("Model.export", "bray-model", "torch") from error
         current = self._versions.current
-        definition = replace(self._worker.definition, version=current.version)
+        definition = replace(self._runtime.definition, version=current.version)
         return export(
             definition,
             Path(directory),
@@ -352,13 +353,13 @@ class Model:
                 return
             self._closed = True
         if self._parent is None:
-            self._worker.close()
+            self._runtime.close()
         self._clones.close()
         self._batchers.close()
         self._versions.close()
         if self._parent is not None:
             self._parent._clones.remove(self)
-            if not self._worker.is_closed:
+            if not self._runtime.is_closed:
                 self._executor.close()
         if self._is_temporary and self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
@@ -372,10 +373,10 @@ class Model:
     def __repr__(self) -> str:
         return f"Model({self.name!r}, version={self.version})"
 
-    def _derive(self, name: str, current: Current, directory: Path | None) -> Model:
-        """Return a model that shares this one's worker."""
+    def _derive(self, name: str, current: VersionWeights, directory: Path | None) -> Model:
+        """Return a model that shares this one's runtime."""
         clone = object.__new__(Model)
-        clone._set_up(name, self._worker, self._executor.clone(current), directory, self)
+        clone._set_up(name, self._runtime, self._executor.clone(current), directory, self)
         return clone
 
     def _store_below(self, directory: Path | None) -> VersionStore | None:

@@ -12,21 +12,21 @@ import numpy as np
 from bray_core.errors import AlreadyExistsError, ConfigError, NotFoundError
 from bray_core.settings.choice import check_choice
 
-Rule: TypeAlias = Literal["weights", "hard", "even"]
+PoolRule: TypeAlias = Literal["weights", "hard", "even"]
 
 
-class Named(Protocol):
+class NamedMember(Protocol):
     """Anything with a name, such as a `Model` or a `RemoteModel`."""
 
     name: str
 
 
-Member = TypeVar("Member", bound=str | Named)
+PoolMember = TypeVar("PoolMember", bound=str | NamedMember)
 
 
 @dataclass(slots=True)
 class _Results:
-    """Of the games against one member."""
+    """Results of the games against one member."""
 
     weight: float
     games: float = 0.0
@@ -37,7 +37,7 @@ class _Results:
         return self.won / self.games if self.games else 0.5
 
 
-class ModelPool(Generic[Member]):
+class ModelPool(Generic[PoolMember]):
     """Draws members, such as the clones of a model that it plays against. Not thread-safe.
 
     The probability of a member is in proportion to its weight times a factor of x, the share of
@@ -52,11 +52,13 @@ class ModelPool(Generic[Member]):
     all factors are zero, as when every game was won, the weights alone count.
 
     Args:
-        rule: how results count.
-        power: of `hard`; 0 and above, larger ones favour the hardest. Typical: 1 to 4.
-        decay: what earlier games against a member still count after each further one, so that
-            results follow a policy that learns; 1 forgets nothing.
-        seed: of the draws; None: another one every time.
+        rule: How results count: see above.
+        power: Exponent of the rule `hard`, 0 or more. 0 ignores the results, large values draw
+            almost only the hardest member, which then is overfitted to. Typical: 1 to 4.
+        decay: Factor on earlier games against a member after each further one: results then follow
+            a policy that learns. 1 forgets nothing, small values follow chance. Typical: 0.95 to
+            1.
+        seed: Seed of the draws; None: another one every time.
 
     Raises:
         ConfigError: a value is out of range.
@@ -73,16 +75,16 @@ class ModelPool(Generic[Member]):
     def __init__(
         self,
         *,
-        rule: Rule = "weights",
+        rule: PoolRule = "weights",
         power: float = 2.0,
         decay: float = 0.99,
         seed: int | None = None,
     ) -> None:
-        check_choice("rule", rule, get_args(Rule))
+        check_choice("rule", rule, get_args(PoolRule))
         self._rule = rule
         self._power = _number("power", power, 0, math.inf)
         self._decay = _number("decay", decay, 0, 1)
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, PoolMember] = {}
         self._results: dict[str, _Results] = {}
         self._rng = np.random.default_rng(seed)
 
@@ -92,7 +94,7 @@ class ModelPool(Generic[Member]):
     def __contains__(self, name: str) -> bool:
         return name in self._members
 
-    def add(self, member: Member, *, weight: float = 1.0) -> None:
+    def add(self, member: PoolMember, *, weight: float = 1.0) -> None:
         """Add a model, or only a name.
 
         Raises:
@@ -111,13 +113,13 @@ class ModelPool(Generic[Member]):
         """Give a member another weight."""
         self._of(name).weight = _weight(weight)
 
-    def remove(self, name: str) -> Member:
+    def remove(self, name: str) -> PoolMember:
         """Take a member out, its results as well, and return it; it is not closed."""
         self._of(name)
         del self._results[name]
         return self._members.pop(name)
 
-    def sample(self) -> Member:
+    def sample(self) -> PoolMember:
         """Draw a member, as it was added.
 
         Raises:
@@ -157,8 +159,8 @@ class ModelPool(Generic[Member]):
         """Take up what `state` returned; its members have been added, others may have been too.
 
         Raises:
-            NotFoundError: a member of it is not in the pool.
-            ConfigError: it is not a pool's state; the pool stays as it is.
+            NotFoundError: A member of the state is not in the pool.
+            ConfigError: `state` is not a pool's state; the pool stays as it is.
         """
         try:
             members = {name: _Results(**results) for name, results in state["members"].items()}

@@ -29,19 +29,18 @@ from bray_core.errors import (
 )
 from bray_core.layout import Layout
 from bray_core.nested import Nested
-from bray_core.remote.pool import WorkerPool, gave_up
+from bray_core.remote.calls import died_for_good
+from bray_core.remote.pool import WorkerPool
 from bray_model.config import ModelConfig
-from bray_model.distributed.attachment import Attachment
-from bray_model.distributed.blueprint import Blueprint, Placement, check_placement
+from bray_model.distributed.attachment import ModelAttachment
+from bray_model.distributed.blueprint import ModelBlueprint, Placement, check_placement
 from bray_model.distributed.inference_worker import InferenceWorker
 from bray_model.distributed.model_handle import ModelHandle
-from bray_model.distributed.relay_tree import WIDTH
-from bray_model.distributed.weight_board import NUM_THREADS
+from bray_model.distributed.relays import WIDTH
 from bray_model.distributed.weight_relay import WeightRelay
-from bray_model.distributed.weight_store import WeightStore
+from bray_model.distributed.weight_store import NUM_THREADS, WeightStore
 from bray_model.model import Model
-from bray_model.versions.stamp import Stamp
-from bray_model.versions.weights import weights_spec
+from bray_model.versions.weights import WeightsStamp, weights_spec
 
 if TYPE_CHECKING:
     import torch
@@ -58,19 +57,20 @@ class RemoteModel(ModelHandle["RemoteModel"]):
     process at a time may publish.
 
     Args:
-        name: unique in the cluster.
-        module: as for `Model`, and it must be picklable.
-        example_inputs: as for `Model`.
-        config: as for `Model`.
-        state: as for `Model`.
-        directory: where `checkpoint` writes; the newest version there is taken up.
+        name: Name, unique in the cluster.
+        module: Module of the `Model`; it must be picklable.
+        example_inputs: Example inputs of the `Model`.
+        config: Config of the `Model`.
+        state: Recurrent inputs of the `Model`.
+        directory: Folder in which `checkpoint` writes; the newest version there is taken up.
         placement: where rows are computed. `caller`: in a replica in each process that uses the
             handle. `workers`: in inference workers, reached over TCP; those need the module, the
             caller does not. `proxy`: the same, but joined into batches by the caller first, for
             one with many requests at a time.
-        num_workers: inference workers.
-        host: address that they bind. `127.0.0.1`: they run on this node, for callers on it. None:
-            they run on any node and bind its address in the cluster, for callers on all nodes.
+        num_workers: Number of inference workers.
+        host: Address that the inference workers bind. `127.0.0.1`: they run on this node, for
+            callers on it. None: they run on any node and bind its address in the cluster, for
+            callers on all nodes.
 
     Raises:
         AlreadyExistsError: the cluster has a model of that name; `RemoteModel.get` looks it up.
@@ -98,7 +98,7 @@ class RemoteModel(ModelHandle["RemoteModel"]):
         model = Model(
             module, example_inputs, name=name, config=config, directory=directory, state=state
         )
-        blueprint = Blueprint(
+        blueprint = ModelBlueprint(
             name=name,
             uid=uuid.uuid4().hex,
             definition=cloudpickle.dumps((module, example_inputs)),
@@ -138,7 +138,7 @@ class RemoteModel(ModelHandle["RemoteModel"]):
         """Look up a model by name; clones are found by `get_clone` of their model.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: The cluster has no model of that name.
         """
         try:
             pool = WorkerPool.get(_pool_name(name))
@@ -170,7 +170,7 @@ class RemoteModel(ModelHandle["RemoteModel"]):
             _close_workers(self._workers or WorkerPool.get(_workers_name(self._root)))
         self._pool.close()
 
-    def _attach(self) -> Attachment:
+    def _attach(self) -> ModelAttachment:
         return _attachments.get(self._uid, self._pool)
 
     def _clone_handle(self, name: str, version: int) -> RemoteModel:
@@ -178,7 +178,7 @@ class RemoteModel(ModelHandle["RemoteModel"]):
 
 
 class _Link:
-    """A store seen from this process: `bray_model.distributed.store_link.StoreLink`."""
+    """A store seen from this process; implements `bray_model.distributed.store_link.StoreLink`."""
 
     def __init__(self, pool: WorkerPool, model: str) -> None:
         self._pool = pool
@@ -222,7 +222,7 @@ class _Link:
                     self._workers = WorkerPool.get(_workers_name(self._model))
                 return str(self._workers.call("address", worker=index, timeout_s=_CLOSE_S))
             except (WorkerLostError, DeadlineError) as error:
-                if isinstance(error, WorkerLostError) and gave_up(error):
+                if isinstance(error, WorkerLostError) and died_for_good(error):
                     raise
                 self._workers = None
                 if time.monotonic() > deadline:
@@ -235,7 +235,7 @@ class _Link:
 
 
 class _RelayMaker:
-    """`bray_model.distributed.store_link.RelayMaker`, in the process of the store."""
+    """Starts relays on Ray; implements `bray_model.distributed.store_link.RelayMaker`."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -257,21 +257,21 @@ class _RelayMaker:
 
 
 class _Attachments:
-    """What this process has of each model, by uid."""
+    """Attachments of this process to models, by uid."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_uid: dict[str, Attachment] = {}
+        self._by_uid: dict[str, ModelAttachment] = {}
 
-    def get(self, uid: str, pool: WorkerPool) -> Attachment:
+    def get(self, uid: str, pool: WorkerPool) -> ModelAttachment:
         with self._lock:
             if uid not in self._by_uid:
-                blueprint: Blueprint = pool.call("blueprint", again=True)
-                self._by_uid[uid] = Attachment(blueprint, _Link(pool, blueprint.name))
+                blueprint: ModelBlueprint = pool.call("blueprint", again=True)
+                self._by_uid[uid] = ModelAttachment(blueprint, _Link(pool, blueprint.name))
             return self._by_uid[uid]
 
-    def put(self, blueprint: Blueprint, model: Model, pool: WorkerPool) -> Attachment:
-        attachment = Attachment(blueprint, _Link(pool, blueprint.name), model)
+    def put(self, blueprint: ModelBlueprint, model: Model, pool: WorkerPool) -> ModelAttachment:
+        attachment = ModelAttachment(blueprint, _Link(pool, blueprint.name), model)
         with self._lock:
             self._by_uid[blueprint.uid] = attachment
         return attachment
@@ -286,7 +286,7 @@ class _Attachments:
 _attachments = _Attachments()
 
 
-def _start_store(blueprint: Blueprint, model: Model) -> WorkerPool:
+def _start_store(blueprint: ModelBlueprint, model: Model) -> WorkerPool:
     version, weights = model.weights()
     block = Layout(weights_spec(weights)).pack(dict(weights))
     name = blueprint.name
@@ -302,11 +302,11 @@ def _start_store(blueprint: Blueprint, model: Model) -> WorkerPool:
         raise AlreadyExistsError(
             f"name: a model named {name!r} exists already: RemoteModel.get looks it up"
         ) from None
-    pool.call("begin", blueprint, Stamp(0, version, version), block)
+    pool.call("begin", blueprint, WeightsStamp(0, version, version), block)
     return pool
 
 
-def _start_workers(blueprint: Blueprint, pool: WorkerPool, host: str | None) -> WorkerPool:
+def _start_workers(blueprint: ModelBlueprint, pool: WorkerPool, host: str | None) -> WorkerPool:
     return WorkerPool(
         _workers_name(blueprint.name),
         _make_worker,

@@ -22,11 +22,11 @@ class TreeSpec:
     """Checks trees against a spec without batch dimension.
 
     Args:
-        spec: nested `ArraySpec`.
-        name: what the paths of leaves begin with, such as `inputs`.
+        spec: Nested `ArraySpec`.
+        name: Beginning of the paths of leaves, such as `inputs`.
 
     Raises:
-        SpecError: no leaf at all, or a dtype that is neither bool nor a number.
+        SpecError: The tree has no leaf at all, or a dtype that is neither bool nor a number.
     """
 
     def __init__(self, spec: Nested, name: str) -> None:
@@ -79,6 +79,22 @@ class TreeSpec:
             leaves = self._checked(tree, (None,), "for one row without batch dimension batch=False")
         return leaves, self._num_rows(leaves)
 
+    def exactly(self, tree: Nested, rows: int) -> Leaves:
+        """Return the leaves `[rows, *shape]` of what a network computed.
+
+        Raises:
+            SpecError: The structure, a shape or a dtype differs; names the leaf.
+        """
+        leaves = self.leaves(tree)
+        if leaves is None:
+            raise SpecError(f"{self.name}: expected the leaves {self.paths}, got another structure")
+        for path, (dtype, shape), leaf in zip(self.paths, self._wanted, leaves, strict=True):
+            if leaf.shape != (rows, *shape) or leaf.dtype != dtype:
+                raise SpecError(
+                    f"{path}: expected {dtype} {(rows, *shape)}, got {leaf.dtype} {leaf.shape}"
+                )
+        return leaves
+
     def _fits_batch(self, leaves: Leaves) -> bool:
         return all(
             type(leaf) is np.ndarray and leaf.ndim and leaf.shape[1:] == shape and leaf.dtype == dt
@@ -97,7 +113,7 @@ class TreeSpec:
         return int(rows)
 
     def _checked(self, tree: Nested, lead: tuple[None, ...], other: str) -> Leaves:
-        """The slow way: finds the message; also lets numpy scalars pass as arrays."""
+        """Check slowly: this finds the message, and lets numpy scalars pass as arrays."""
         try:
             nested.check(tree, self.spec, lead, self.name)
         except SpecError as error:

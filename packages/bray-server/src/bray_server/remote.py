@@ -1,10 +1,11 @@
-"""Servers in worker processes on Ray, behind one port."""
+"""Servers in worker processes on Ray that share one port."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
 import logging
+import os
 import shutil
 import tempfile
 import threading
@@ -17,21 +18,22 @@ from bray_core.errors import (
     ServiceError,
     WorkerLostError,
 )
-from bray_core.remote.balance import STRATEGIES, Balance, Strategy
-from bray_core.remote.pool import WorkerPool, this_node
+from bray_core.process.memory import freeze_loaded_objects
+from bray_core.remote.cluster import this_node
+from bray_core.remote.load_balancing import STRATEGIES, LoadBalancer, Strategy
+from bray_core.remote.pool import WorkerPool
 from bray_core.settings.choice import check_choice
 from bray_server.clients.client import Client
-from bray_server.hosting.memory import freeze_what_stays
 from bray_server.hosting.reserved_port import reserved_port
 from bray_server.hosting.server_thread import ServerThread
 from bray_server.limits.limits import Limits
-from bray_server.sessions.sessions import Service
+from bray_server.sessions.services import Service
 from bray_server.wire.tls import Tls
 
 _CLOSE_TIMEOUT_S = 3.0
 _CONCURRENCY = 2
 _NOT_TAKEN = ("unreachable", "draining", "overloaded")
-"""Errors of a worker that has done nothing: another one may be asked."""
+"""Errors after which a worker has done nothing, so that another one may be asked."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,25 +46,24 @@ class RemoteServer:
     new worker takes its place.
 
     Args:
-        name: of the pool.
-        service: a class with `start`: its instances answer one session each; or what is called
-            once in each worker, and again in one that replaces it, and returns the service that
-            it hosts: a class with only `tick`, or a function.
-        num_workers: how many.
-        host: as for `Server`.
-        tcp_port: as for `Server`.
-        http_port: as for `Server`.
-        limits: of each worker, as for `Server`.
-        tokens: as for `Server`.
-        tls: as for `Server`.
-        access_log: as for `Server`.
-        strategy: how `call` chooses a worker: see `bray_core.remote.balance`.
+        name: Name of the pool, unique in the cluster.
+        service: Class with `start`, whose instances answer one session each; or a class or function
+            that is called once in each worker process and returns the service to host.
+        num_workers: Number of workers.
+        host: Address to bind.
+        tcp_port: Port of the binary protocol; 0 takes any free one, None offers none.
+        http_port: Port of HTTP; 0 takes any free one, None offers none.
+        limits: Limits of each worker.
+        tokens: Bearer tokens that are accepted; without any, everyone may call.
+        tls: Certificate for both ports; None: no TLS.
+        access_log: Whether to write a JSON line per request.
+        strategy: How `call` chooses a worker: see `bray_core.remote.load_balancing`.
         certificate_authority: PEM file that `call` trusts, with TLS.
 
     Raises:
-        PortInUseError: names the port.
-        ConfigError: a setting is out of range.
-        AlreadyExistsError: the cluster has a pool of that name.
+        PortInUseError: A port is taken; names it.
+        ConfigError: A setting is out of range.
+        AlreadyExistsError: The cluster has a pool of that name.
     """
 
     def __init__(
@@ -112,20 +113,20 @@ class RemoteServer:
             undo.callback(self._pool.close)
             self._shared: list[str] = self._pool.call("addresses", worker=0)
             self._direct: list[str] = self._pool.call_all("direct_address")
-            self._balance = Balance(num_workers, self._pool.near)
+            self._balance = LoadBalancer(num_workers, self._pool.near)
             self._undo = undo.pop_all()
         self._clients = threading.local()
 
     @property
     def addresses(self) -> list[str]:
-        """Where clients reach the workers, all of them: `tcp://host:port`, then `http://…`."""
+        """Addresses that all workers share: `tcp://host:port`, then `http://…`."""
         return list(self._shared)
 
     @property
     def worker_addresses(self) -> list[str]:
-        """Where clients reach each worker alone, over TCP; asks them: one that died has a new one.
+        """TCP addresses of the single workers. It asks them: a restarted worker has a new one.
 
-        For clients that want the load laid out by hand, such as one gamecore process a worker.
+        They let clients choose their worker, such as one gamecore process per worker.
         """
         self._direct = self._pool.call_all("direct_address")
         return list(self._direct)
@@ -136,13 +137,13 @@ class RemoteServer:
         A worker that is gone, full or shutting down has done nothing: the next one is asked.
 
         Args:
-            body: opaque.
-            key: for the strategy `hash`.
-            timeout_s: for each worker that is asked.
+            body: Body of the request.
+            key: Key for the strategy `hash`.
+            timeout_s: Seconds to wait for each worker that is asked.
 
         Raises:
-            ServiceError: the service's error; `connection_lost`: the worker died meanwhile.
-            DeadlineError: no reply in time.
+            ServiceError: The service's error; `connection_lost`: the worker died meanwhile.
+            DeadlineError: No reply in time.
         """
         chosen = self._balance.choose(self._strategy, key)
         for attempt in range(self._pool.size):
@@ -171,15 +172,15 @@ class RemoteServer:
         return clients[where]
 
     def _refresh(self, index: int) -> None:
-        """Learn the new address of a worker that may have been replaced; harmless if it was not."""
+        """Ask a worker that may have been replaced for its address."""
         with contextlib.suppress(WorkerLostError, DeadlineError):
             self._direct[index] = self._pool.call("direct_address", worker=index, timeout_s=1.0)
 
     def stats(self) -> dict[str, float]:
         """Return requests, errors and open sessions of all workers."""
         totals: dict[str, float] = {}
-        for figures in self._pool.call_all("stats", again=True):
-            for name, value in figures.items():
+        for metrics in self._pool.call_all("stats", again=True):
+            for name, value in metrics.items():
                 totals[name] = totals.get(name, 0.0) + value
         return totals
 
@@ -192,9 +193,9 @@ class RemoteServer:
         self._pool.wait_ready(timeout_s)
 
     def close(self, drain_s: float = 0.0) -> None:
-        """Let open sessions end for `drain_s`, free the ports, end the workers; again is harmless.
+        """Let open sessions end for `drain_s`, free the ports, and end the workers.
 
-        Clients of other threads that `call` was used from stay open until those threads end.
+        Connections of other threads that used `call` stay open until those threads end.
         """
         if self._pool.size:
             try:
@@ -207,13 +208,13 @@ class RemoteServer:
 
 
 class _Worker:
-    """One worker: listens from its first moment on, also one that replaces another."""
+    """The server in one worker, which listens as soon as it is made."""
 
     def __init__(self, service: Callable[..., Any], options: dict[str, Any]) -> None:
         is_session_class = inspect.isclass(service) and hasattr(service, "start")
-        hosted: Service = service if is_session_class else service()
-        self._server = ServerThread(hosted, **options)
-        freeze_what_stays()
+        self._hosted: Service = service if is_session_class else service()
+        self._server = ServerThread(self._hosted, **options)
+        freeze_loaded_objects()
 
     def addresses(self) -> list[str]:
         return self._server.addresses
@@ -226,3 +227,8 @@ class _Worker:
 
     def stats(self) -> dict[str, float]:
         return self._server.stats()
+
+    def report(self) -> tuple[int, Any]:
+        """Return the process, and what the service says when its own `poll` is called."""
+        hosted: Any = self._hosted
+        return os.getpid(), hosted.poll()

@@ -1,7 +1,7 @@
 """A torch training loop: replays in, published weights and whole checkpoints out."""
 
 from bray_trainer.config import TrainerConfig
-from bray_trainer.ranks import Ranks
+from bray_trainer.distributed.ranks import Ranks
 from bray_trainer.trainer import Trainer
 from bray_trainer.transfer import to_torch
 

@@ -1,4 +1,4 @@
-"""A trainer's arguments: one thing or several by name, checked."""
+"""Arguments of a trainer: one object or several by name, checked."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import nn
 
 from bray_core.errors import ConfigError
 from bray_trainer.config import TrainerConfig
-from bray_trainer.ranks import Ranks
+from bray_trainer.distributed.ranks import Ranks
 
-ONLY = ""
-"""The name of what is the only one of its kind."""
+UNNAMED = ""
+"""Name of a module, buffer or model that is the only one of its kind."""
 
 
 def as_mapping(value: Any) -> dict[str, Any]:
-    """Return one thing, or several by name, as a dict; None is an empty one."""
+    """Return one object, or several by name, as a dict; None is an empty dict."""
     if value is None:
         return {}
-    return dict(value) if isinstance(value, Mapping) else {ONLY: value}
+    return dict(value) if isinstance(value, Mapping) else {UNNAMED: value}
 
 
 def as_module(module: nn.Module | Mapping[str, nn.Module]) -> nn.Module:
@@ -44,10 +44,10 @@ def set_training(module: nn.Module, is_training: bool) -> None:
 
 
 def as_buffers(buffer: Any, ranks: Ranks, config: TrainerConfig) -> dict[str, Any]:
-    """Return the buffers by name: of those that have `shard`, this rank's share.
+    """Return the buffers by name; a buffer with `shard` gives this rank's share.
 
     Raises:
-        ConfigError: one shall be in the checkpoints, but cannot be saved.
+        ConfigError: a buffer shall be in the checkpoints, but has no `save`.
     """
     buffers = as_mapping(buffer)
     for value in buffers.values() if config.checkpoint_buffers else ():
@@ -67,7 +67,7 @@ def check_kinds(module: object, buffer: object, model: object) -> None:
     names = list(as_mapping(module))
     for name in as_mapping(model):
         if name not in names:
-            among = f"those of the modules {names}" if ONLY not in names else "none: one module"
+            among = f"those of the modules {names}" if UNNAMED not in names else "none: one module"
             raise ConfigError(f"model: expected names among {among}, got {name!r}")
     for value in as_mapping(module).values():
         _check("module", value, isinstance(value, nn.Module), "a torch.nn.Module")
@@ -86,7 +86,7 @@ def as_device(name: str) -> torch.device:
     """Return the device of that name.
 
     Raises:
-        ConfigError: torch knows none of that name, or it is not there.
+        ConfigError: torch knows no device of that name, or it is absent.
     """
     try:
         device = torch.device(name)

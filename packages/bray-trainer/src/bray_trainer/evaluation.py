@@ -1,4 +1,4 @@
-"""Figures of replays that nothing is trained on."""
+"""Evaluation on replays that are not trained on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from bray_core.errors import ClosedError, DeadlineError
 from bray_core.layout import Packed
-from bray_trainer import checkpoint
+from bray_trainer.checkpoints.random_state import random_state, set_random_state
 
 logger = logging.getLogger(__name__)
 
@@ -16,12 +16,12 @@ _POP_TIMEOUT_S = 10.0
 
 
 class Evaluation:
-    """Pops a replay of a buffer of its own and asks for its figures.
+    """Pops replays of a buffer of its own and takes the means of their figures.
 
     Args:
-        buffer: of the replays.
-        batches: as `Trainer.handle_eval`.
-        figures: as `Trainer.eval`.
+        buffer: Buffer of the replays.
+        batches: Function that turns a replay into batches: `Trainer.handle_eval`.
+        figures: Function that measures a batch: `Trainer.eval`.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class Evaluation:
         except (DeadlineError, ClosedError) as error:
             logger.warning("trainer: no evaluation: %s", error)
             return {}
-        random = checkpoint.random_state()
+        random = random_state()
         try:
             found = [self._figures(batch) for batch in self._batches(replay)]
         finally:
-            checkpoint.set_random_state(random)
+            set_random_state(random)
         values: dict[str, list[float]] = {}
         for figures in found:
             for name, value in figures.items():

@@ -1,4 +1,4 @@
-"""Weights on their way from the trained modules to the models that serve them."""
+"""Publishes weights of the trained modules to the models that serve them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bray_core import metrics
 from bray_core.errors import DeadlineError
 from bray_core.protocols import ModelProtocol
-from bray_trainer.background import Background
+from bray_trainer.background_thread import BackgroundThread
 from bray_trainer.config import TrainerConfig
 from bray_trainer.transfer import side_stream
 
@@ -27,11 +27,11 @@ class Publisher:
     is published next and the others are left out, unless it is opened to leave out none.
 
     Args:
-        modules: name → module.
-        models: name → model, of some of the modules; the first one's version counts.
-        buffers: told of each new version, where they have `set_policy_version`.
-        config: how often.
-        device: of the modules.
+        modules: Modules by name.
+        models: Models by name, for some of the modules; the first model's version counts.
+        buffers: Buffers; those with `set_policy_version` are told of each new version.
+        config: Gives how often to publish.
+        device: Device of the modules.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Publisher:
         self._is_closing = False
         self._leaves_out = True
         self._error: Exception | None = None
-        self._background = Background("trainer-publish")
+        self._thread = BackgroundThread("trainer-publish")
 
     def begin(self) -> None:
         """Take up the version that the models have already."""
@@ -67,20 +67,20 @@ class Publisher:
         """Publish in the background from now on.
 
         Args:
-            leave_out: whether to leave out versions rather than to wait for the one on its way.
+            leave_out: Whether versions are left out rather than waited for.
         """
         self._offered = time.monotonic()
         self._leaves_out = leave_out
         if self._models:
             self._is_closing = False
-            self._background.start(self._serve)
+            self._thread.start(self._serve)
 
     def close(self) -> None:
         """End the thread; what was offered and not flushed may be left out."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
-        if not self._background.is_idle(_FLUSH_TIMEOUT_S):
+        if not self._thread.is_idle(_FLUSH_TIMEOUT_S):
             raise DeadlineError(f"model: publishing takes longer than {_FLUSH_TIMEOUT_S:g} s")
 
     def is_due(self, replays: int) -> bool:
@@ -106,7 +106,7 @@ class Publisher:
         with self._changed:
             self._next = snapshot
             self._changed.notify_all()
-        if self._background.is_idle():
+        if self._thread.is_idle():
             self._publish_next()
 
     @property
@@ -190,7 +190,7 @@ class _Snapshot:
     """A copy of all modules' weights, into the same memory each time.
 
     Args:
-        stream: of CUDA, that the copies leave the device on; None on the CPU.
+        stream: CUDA stream on which the copies leave the device; None on the CPU.
     """
 
     def __init__(self, stream: torch.cuda.Stream | None) -> None:
@@ -202,6 +202,7 @@ class _Snapshot:
         for name, module in modules.items():
             live = module.state_dict()
             copies = self._copies.get(name, {})
+            # The same memory each time, unless the module has changed.
             if [*map(_kind, copies.values())] != [*map(_kind, live.values())]:
                 copies = self._copies[name] = {k: torch.empty_like(t) for k, t in live.items()}
             with torch.no_grad():

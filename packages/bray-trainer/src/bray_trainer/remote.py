@@ -13,15 +13,17 @@ import ray.util
 from bray_core import metrics
 from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
 from bray_core.protocols import TrainerProtocol
-from bray_core.remote.pool import WorkerPool, telling_what_died, worker_index
-from bray_trainer.group import Backend, torchs_name
-from bray_trainer.rank_worker import RankWorker
-from bray_trainer.ranks import TIMEOUT_S
+from bray_core.remote.health import explain_lost_workers
+from bray_core.remote.pool import WorkerPool
+from bray_core.remote.worker_process import worker_index
+from bray_trainer.distributed.process_group import Backend, torch_backend
+from bray_trainer.distributed.rank_worker import RankWorker
+from bray_trainer.distributed.ranks import TIMEOUT_S
 
 logger = logging.getLogger(__name__)
 
 _ANSWER_TIMEOUT_S = 120.0
-"""Of calls that write or read checkpoints, or find the worker being restarted."""
+"""Longest time of a call that writes or reads checkpoints, or finds the worker restarting."""
 _SLICE_S = 5.0
 """A long wait is several calls of this length."""
 _RETRY_S = 0.5
@@ -55,19 +57,19 @@ class RemoteTrainer:
     waits; copies of it may ask for `progress`.
 
     Args:
-        name: of the pool.
-        factory: makes the `Trainer`, in each worker; there `bray_trainer.Ranks.current()` tells
-            which rank it makes it for.
-        num_workers: number of ranks.
+        name: Name of the worker pool.
+        factory: Function that makes the `Trainer` in each worker; there
+            `bray_trainer.Ranks.current()` tells which rank it is made for.
+        num_workers: Number of ranks.
         num_cpus: CPUs that each worker claims from Ray.
         num_gpus: GPUs that each worker claims, and then sees alone: its device is `cuda`.
-        backend: `gloo`, or `nccl` for what is on a GPU; None takes nccl where there is one.
-        rank_timeout_s: how long a rank waits for another before it takes it for lost.
-        restart_timeout_s: how long lost workers may take to come back.
+        backend: `gloo`, or `nccl` for tensors on a GPU; None takes nccl where there is one.
+        rank_timeout_s: Time after which a rank that does not answer counts as lost.
+        restart_timeout_s: Longest time in which lost workers come back.
 
     Raises:
-        AlreadyExistsError: there is a pool of that name.
-        WorkerLostError: the factory failed; says how.
+        AlreadyExistsError: a pool of that name exists.
+        WorkerLostError: the factory failed; the message says how.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class RemoteTrainer:
         for setting, value in (("rank_", rank_timeout_s), ("restart_", restart_timeout_s)):
             if value <= 0:
                 raise ConfigError(f"{setting}timeout_s: expected more than 0, got {value}")
-        torchs_name(backend)  # refused here, not only in the workers
+        torch_backend(backend)  # refused here, not only in the workers
         self._pool = WorkerPool(
             name,
             _Worker,
@@ -121,7 +123,7 @@ class RemoteTrainer:
         deadline = time.monotonic() + timeout_s
         while True:
             left_s = max(0.0, deadline - time.monotonic())
-            with telling_what_died():
+            with explain_lost_workers():
                 is_over = self._wait_once(min(_SLICE_S, left_s))
             if is_over:
                 self._is_started = False
@@ -167,7 +169,7 @@ class RemoteTrainer:
         """Call a method at every rank; return each one's outcome, `dead` for a lost worker.
 
         Raises:
-            Exception: what one failed with of its own accord.
+            Exception: the error of a rank that failed of its own accord.
         """
         timeout_s = _ANSWER_TIMEOUT_S + sum(args)  # the only argument there is, is a wait
         refs = [self._pool.submit(method, *args, worker=rank) for rank in range(self._pool.size)]

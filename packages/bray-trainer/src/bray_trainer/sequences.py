@@ -12,20 +12,20 @@ from torch import Tensor, nn
 
 from bray_core import nested
 from bray_core.layout import Packed
-from bray_trainer import to_torch
-from bray_trainer.stacks import Stacks, arranged, tensors
+from bray_trainer.frame_stacks import FrameStacks, as_tensors, rearrange
+from bray_trainer.transfer import to_torch
 
 Batch = dict[str, Any]
 
 STEPS = ("observation", "action", "reward", "value", "log_prob", "terminated")
-"""What trainers read of each step."""
+"""Leaves of each step that trainers read."""
 _ROWS = 16
-"""A forward has a multiple of so many rows: oneDNN prepares a convolution for each number of rows
-that it meets, and keeps all of them."""
+"""The rows of a forward are padded to a multiple of this: oneDNN prepares a convolution for each
+number of rows that it meets, and keeps all of them."""
 IS_CURRENT = "is_current"
 """Leaf of steps that were acted by the version that the trainer's weights are: see `PlayGap`."""
 _BY_TIME = {*STEPS, "advantage", "return", IS_CURRENT}
-"""Leaves `[T, B, …]`: those, and what trainers add."""
+"""Leaves `[T, B, …]`: those of `STEPS`, and what trainers add."""
 
 
 def in_order(replay: Packed) -> Packed:
@@ -38,8 +38,8 @@ def in_order(replay: Packed) -> Packed:
 def time_major(replay: Packed, device: torch.device | str = "cpu") -> Batch:
     """Return the leaves of segments: those of `STEPS` `[T, B, …]`, the others as they are.
 
-    Of segments that store each frame once (`segment_spec(stack=True)`) the frames alone go to the
-    device; observations are `Stacks` of them.
+    Where segments store each frame once (`segment_spec(stack=True)`), the frames alone go to the
+    device, and observations are `FrameStacks`.
     """
     steps = tuple(name for name in STEPS if name in replay.layout.spec)
     tree: Batch = to_torch(replay, device, time_major=steps)
@@ -48,7 +48,7 @@ def time_major(replay: Packed, device: torch.device | str = "cpu") -> Batch:
         frames, length = tree.pop("frames"), len(tree["reward"])  # [B, T + C, …]
         first = torch.arange(len(frames), device=frames.device) * frames.shape[1]
         time = torch.arange(length, device=frames.device)
-        stacks = Stacks(frames.flatten(0, 1), first + time[:, None], frames.shape[1] - length)
+        stacks = FrameStacks(frames.flatten(0, 1), first + time[:, None], frames.shape[1] - length)
         tree["observation"] = stacks
         tree["final_observation"] = replace(stacks, first=first + tree["length"])
     return tree
@@ -64,13 +64,13 @@ def valid_steps(segments: Batch) -> Tensor:
 def unroll(module: nn.Module, segments: Batch) -> tuple[Batch, Tensor]:
     """Return a policy's outputs for each step, `[T, B, …]`, and the value after the last, `[B]`.
 
-    The outputs of padding are zeros, and of a recurrent policy without meaning. It goes through
+    The outputs of padding are zeros; for a recurrent policy they mean nothing. It goes through
     each segment from the state in which it began. (A segment lies within one episode: none begins
     inside.) After a termination the value means nothing.
 
     Args:
-        module: a `Policy` or a `RecurrentPolicy`.
-        segments: of `time_major`.
+        module: A policy, recurrent or not.
+        segments: Leaves from `time_major`.
     """
     if "initial_state" in segments:
         return _unroll_memory(module, segments)
@@ -83,9 +83,9 @@ def unroll(module: nn.Module, segments: Batch) -> tuple[Batch, Tensor]:
         return torch.cat([steps[valid], final, final.new_zeros((spare, *final.shape[1:]))])
 
     observation = nested.map(
-        partial(arranged, rows), segments["observation"], segments["final_observation"]
+        partial(rearrange, rows), segments["observation"], segments["final_observation"]
     )
-    outputs = module(tensors(observation))
+    outputs = module(as_tensors(observation))
 
     def in_place(leaf: Tensor) -> Tensor:
         columns = leaf.new_zeros((*valid.shape, *leaf.shape[1:]))
@@ -105,9 +105,9 @@ def _unroll_memory(module: nn.Module, segments: Batch) -> tuple[Batch, Tensor]:
         return longer
 
     observation = nested.map(
-        partial(arranged, with_final), segments["observation"], segments["final_observation"]
+        partial(rearrange, with_final), segments["observation"], segments["final_observation"]
     )
-    outputs = module.replay(tensors(observation), segments["initial_state"], length + 1)  # type: ignore[operator]
+    outputs = module.replay(as_tensors(observation), segments["initial_state"], length + 1)  # type: ignore[operator]
     return nested.map(lambda leaf: leaf[:-1], outputs), outputs["value"][length, columns]
 
 
@@ -115,7 +115,7 @@ def final_value(module: nn.Module, segments: Batch) -> Tensor:
     """Return the value after the last step, `[B]`."""
     if "initial_state" in segments:
         return unroll(module, segments)[1]
-    value: Tensor = module(tensors(segments["final_observation"]))["value"]
+    value: Tensor = module(as_tensors(segments["final_observation"]))["value"]
     return value
 
 

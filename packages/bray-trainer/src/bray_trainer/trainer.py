@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from bray_core import heap, metrics
+from bray_core import metrics
 from bray_core.errors import ClosedError, DeadlineError
+from bray_core.process import memory
 from bray_core.protocols import BufferProtocol, ModelProtocol
-from bray_trainer import checkpoint, resume
 from bray_trainer.arguments import (
     as_buffers,
     as_device,
@@ -25,41 +25,42 @@ from bray_trainer.arguments import (
     check_kinds,
     set_training,
 )
-from bray_trainer.background import Background
+from bray_trainer.background_thread import BackgroundThread
+from bray_trainer.checkpoints.random_state import seed_all
+from bray_trainer.checkpoints.trainer_checkpoints import TrainerCheckpoints
 from bray_trainer.config import TrainerConfig
+from bray_trainer.distributed.ranks import Ranks
 from bray_trainer.evaluation import Evaluation
-from bray_trainer.feed import Feed
-from bray_trainer.figures import LossTerms
-from bray_trainer.overrides import Overrides
-from bray_trainer.phases import Phases
-from bray_trainer.pops import Pops, Replay
+from bray_trainer.hooks import TrainerHooks
+from bray_trainer.prefetcher import Prefetcher, Replay
 from bray_trainer.publisher import Publisher
-from bray_trainer.ranks import Ranks
-from bray_trainer.report import ReplayReport
-from bray_trainer.step import Stepper, groups
-from bray_trainer.transfer import Mover
-from bray_trainer.waiting import Waiting
+from bray_trainer.replay_agreement import ReplayAgreement
+from bray_trainer.reporting.loop_timer import LoopTimer
+from bray_trainer.reporting.loss_means import LossMeans
+from bray_trainer.reporting.replay_metrics import ReplayMetrics
+from bray_trainer.stepper import Stepper, group_batches
+from bray_trainer.transfer import DeviceTransfer
 
 logger = logging.getLogger(__name__)
 
 _STOP_TIMEOUT_S = 60.0
 
 
-class Trainer(Overrides):
+class Trainer(TrainerHooks):
     """Trains a module on the replays of a buffer. Subclass it and write `loss`.
 
     Args:
-        module: trained in place; several by name become an `nn.ModuleDict`.
-        buffer: where replays are popped from; of several by name, one replay is popped from each.
-        model: where weights are published to; of several modules a model by name, of those that
-            are published. Its `publish` must copy what it is given. None publishes nowhere.
-        config: see `TrainerConfig`.
-        directory: of the checkpoints; an existing one is resumed at the first start (so that a
-            subclass's constructor is done by then). None writes none.
-        eval_buffer: every `eval_every` replays, one of this buffer goes to `eval`.
+        module: Module that is trained in place; several by name become an `nn.ModuleDict`.
+        buffer: Buffer that replays are popped from; with several by name, one from each.
+        model: Model that weights are published to; with several modules, models by name for those
+            that are published. Its `publish` must copy what it is given. None publishes nowhere.
+        config: Settings of the loop; None takes the defaults.
+        directory: Folder of the checkpoints; the first start resumes from the newest (a subclass's
+            constructor is done by then). None writes none.
+        eval_buffer: Buffer of replays for `eval`: one every `eval_every` replays.
 
     Raises:
-        ConfigError: an argument of another kind, or a device that is not there.
+        ConfigError: an argument is of the wrong kind, or the device is absent.
 
     Examples:
         >>> class Regression(Trainer):
@@ -90,7 +91,7 @@ class Trainer(Overrides):
         self.steps = 0
         self.optimizer = self.make_optimizer()
         self.scheduler = self.make_scheduler()
-        self._phases = Phases(self.device)
+        self._timer = LoopTimer(self.device)
         self._stepper = Stepper(
             self.module,
             self.optimizer,
@@ -99,11 +100,12 @@ class Trainer(Overrides):
             self.config,
             self.device,
             self.ranks,
-            self._phases,
+            self._timer,
         )
         self._buffers = as_buffers(buffer, self.ranks, self.config)
-        mover = Mover(self.device, self._phases)
-        self._feed = Feed(Pops(self._buffers), mover.move, self.config)
+        transfer = DeviceTransfer(self.device, self._timer)
+        self._prefetcher = Prefetcher(self._buffers, transfer.start, self.config)
+        self._checkpoints = TrainerCheckpoints(self, self._stepper, self._prefetcher, self._buffers)
         modules = as_mapping(self.module if isinstance(module, nn.Module) else module)
         self._publisher = Publisher(
             modules, as_mapping(model), self._buffers.values(), self.config, self.device
@@ -114,14 +116,14 @@ class Trainer(Overrides):
         if self.config.compile:
             for part in modules.values():
                 part.compile()
-        self._report = ReplayReport()
+        self._metrics = ReplayMetrics()
         self._offered_steps = 0
         self._prepared = False
         self._stopping = threading.Event()
-        self._waiting = Waiting(
-            self._feed, self.ranks, self._publisher, self._stopping, self.config.pop_timeout_s
+        self._agreement = ReplayAgreement(
+            self._prefetcher, self.ranks, self._publisher, self._stopping, self.config.pop_timeout_s
         )
-        self._background = Background("trainer")
+        self._thread = BackgroundThread("trainer")
 
     def start(self) -> None:
         """Train in a background thread; the first start resumes from the newest checkpoint.
@@ -129,12 +131,12 @@ class Trainer(Overrides):
         Raises:
             BrayError: there are checkpoints, but none is readable, or it is of another module.
         """
-        if not self._background.is_idle():
+        if not self._thread.is_idle():
             return
-        self._waiting.begin()
+        self._agreement.begin()
         with self.ranks.together():
             self._prepare()
-        self._background.start(self._loop)
+        self._thread.start(self._loop)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until the loop pauses or fails; return whether it did.
@@ -144,7 +146,7 @@ class Trainer(Overrides):
         Raises:
             Exception: what the loop failed with.
         """
-        return self._background.wait(timeout_s)
+        return self._thread.wait(timeout_s)
 
     def stop(self) -> None:
         """Finish the replay at hand, write a checkpoint and stop; again is harmless.
@@ -154,23 +156,24 @@ class Trainer(Overrides):
             Exception: what the loop failed with, if `wait` has not raised it.
         """
         self._stopping.set()
-        if not self._background.is_idle(_STOP_TIMEOUT_S):
+        if not self._thread.is_idle(_STOP_TIMEOUT_S):
             raise DeadlineError(f"trainer: still busy with a replay after {_STOP_TIMEOUT_S:g} s")
-        self._background.raise_unseen()
+        self._thread.raise_unseen()
 
     def run(self, max_replays: int, *, checkpoint: bool = True) -> None:
         """Train on so many fresh replays in the caller's thread: for scripts and debuggers.
 
         Args:
-            max_replays: how many; 0 only writes the checkpoint.
-            checkpoint: whether one is written at the end, beside those of `checkpoint_every`.
+            max_replays: Number of replays; 0 only writes the checkpoint.
+            checkpoint: Whether a checkpoint is written at the end, beside those of
+                `checkpoint_every`.
 
         Raises:
             DeadlineError: the next replay took longer than `pop_timeout_s`.
             ClosedError: the buffer was closed.
         """
         self._set_threads()
-        self._waiting.begin()
+        self._agreement.begin()
         with self.ranks.together():
             self._prepare()
             with self._open(max_replays):
@@ -186,7 +189,7 @@ class Trainer(Overrides):
             "steps": self.steps,
             "version": self._publisher.version,
         }
-        return {**counters, **self._report.figures, **self._phases.shares()}
+        return {**counters, **self._metrics.figures, **self._timer.shares()}
 
     @property
     def policy_version(self) -> int | None:
@@ -201,13 +204,13 @@ class Trainer(Overrides):
 
     def summary(self) -> str:
         """Return in words what the time goes into, the largest part first."""
-        return self._phases.summary()
+        return self._timer.summary()
 
     def _set_threads(self) -> None:
         if self.config.threads is not None:
             torch.set_num_threads(self.config.threads)
         if self.device.type == "cpu":
-            heap.keep_freed()
+            memory.keep_freed()
         torch.get_num_threads()  # a thread keeps to `set_num_threads` only once it has asked
 
     def _loop(self) -> None:
@@ -216,7 +219,7 @@ class Trainer(Overrides):
             try:
                 while self._train_on_next():
                     # Said before the next replay, so that all ranks pause at the same one.
-                    self._waiting.is_pausing = self.ranks.is_first and self.should_pause()
+                    self._agreement.is_pausing = self.ranks.is_first and self.should_pause()
             except ClosedError as error:
                 logger.info("trainer: training ends: %s", error)
             self._finish()
@@ -224,17 +227,17 @@ class Trainer(Overrides):
     @contextmanager
     def _open(self, max_replays: int | None = None) -> Iterator[None]:
         """Run the threads that pop and publish."""
-        self._feed.open(max_replays)
+        self._prefetcher.open(max_replays)
         # In turns with the caller the same seed is the same run, numbers of versions included.
         self._publisher.open(leave_out=max_replays is None)
         try:
             yield
         finally:
             self._publisher.close()
-            self._feed.close()
+            self._prefetcher.close()
 
     def _finish(self, checkpoint: bool = True) -> None:
-        self._feed.close()  # what it popped after the checkpoint would be lost
+        self._prefetcher.close()  # what it popped after the checkpoint would be lost
         if checkpoint:
             self._checkpoint()
         else:
@@ -242,22 +245,22 @@ class Trainer(Overrides):
 
     def _train_on_next(self) -> bool:
         """Train on one replay; False if there is none, because a rank stops."""
-        with self._phases.on_host("wait"):
-            replay = self._waiting.next()
+        with self._timer.on_host("wait"):
+            replay = self._agreement.next()
         if replay is not None:
             self._train_on(replay)
         return replay is not None
 
     def _prepare(self) -> None:
         """Seed, or resume and publish what was restored: once."""
-        self._report.begin()
+        self._metrics.begin()
         if self._prepared:
             return
         if self.config.seed is not None:
-            checkpoint.seed_all(self.config.seed + self.ranks.rank)
+            seed_all(self.config.seed + self.ranks.rank)
         set_training(self.module, True)
         self._publisher.begin()
-        if self.directory is not None and resume.resume(self, self.directory):
+        if self.directory is not None and self._checkpoints.resume(self.directory):
             self._publish()
         else:
             self.ranks.share(self.module.state_dict())
@@ -268,7 +271,7 @@ class Trainer(Overrides):
     def _train_on(self, replay: Replay) -> None:
         started = time.perf_counter()
         taken = skipped = 0
-        terms = LossTerms()
+        terms = LossMeans()
         if not self.module.training:  # the call takes as long as a small step
             set_training(self.module, True)
         for batches in self._batches(replay):
@@ -280,23 +283,23 @@ class Trainer(Overrides):
             for scheduler in as_mapping(self.scheduler).values():
                 scheduler.step()
         self.replays += 1
-        terms.join(self.ranks)
+        terms.add_ranks(self.ranks)
         means = terms.means(self.replays)  # raises before what is not finite is published
         metrics.record("trainer/train_s", time.perf_counter() - started)
         metrics.record("trainer/steps", self.steps, kind="last")
-        self._report.add_replay(replay, means, taken)
+        self._metrics.add_replay(replay, means, taken)
         if self.model is not None:
-            self._report.add_lag(replay, self._publisher.version)
+            self._metrics.add_lag(replay, self._publisher.version)
         if skipped and self.ranks.is_first:  # all ranks have skipped the same
-            self._report.add_skipped(skipped)
+            self._metrics.add_skipped(skipped)
         self._act_if_due()
-        self._phases.finish_replay()
+        self._timer.finish_replay()
 
     def _batches(self, replay: Replay) -> Iterator[list[Any]]:
         """Yield the batches of each step; the time of making them is one phase."""
-        steps = iter(groups(self.handle(replay), self.config.accumulate))
+        steps = iter(group_batches(self.handle(replay), self.config.accumulate))
         while True:
-            with self._phases.on_host("handle"):
+            with self._timer.on_host("handle"):
                 batches = next(steps, None)
             if not self.ranks.any(batches is not None):
                 return
@@ -312,26 +315,26 @@ class Trainer(Overrides):
             self._checkpoint()
 
     def _evaluate(self, evaluation: Evaluation) -> None:
-        with self._phases.on_host("eval"):
+        with self._timer.on_host("eval"):
             found = evaluation.run()
-        self._report.add_evaluation(found)
+        self._metrics.add_evaluation(found)
 
     def _publish(self) -> None:
         if self.model is not None and self.ranks.is_first:
-            with self._phases.on_host("publish"):
+            with self._timer.on_host("publish"):
                 self._publisher.offer()
             self._offered_steps = self.steps
 
     def _flush(self) -> None:
-        with self._phases.on_host("publish"):
+        with self._timer.on_host("publish"):
             self._publisher.flush()
 
     def _checkpoint(self) -> None:
         self._flush()
         if self.directory is None:
             return
-        with self._phases.on_host("checkpoint"):
-            resume.write(self, self.directory)
+        with self._timer.on_host("checkpoint"):
+            self._checkpoints.write(self.directory)
             if self.ranks.is_first:
                 for model in as_mapping(self.model).values():
                     model.checkpoint()

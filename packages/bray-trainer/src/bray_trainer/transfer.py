@@ -12,7 +12,7 @@ from torch import Tensor
 from bray_core import nested
 from bray_core.errors import SpecError
 from bray_core.layout import Field, Packed
-from bray_trainer.phases import Phases, timing_event
+from bray_trainer.reporting.loop_timer import LoopTimer, timing_event
 
 _DTYPES = {
     "|b1": torch.bool,
@@ -42,12 +42,12 @@ def to_torch(
     has done so already, and the leaves are views of it there.
 
     Args:
-        packed: the blocks.
-        device: where the tensors shall be.
-        time_major: top-level leaves `[B, T, …]` that are returned as views `[T, B, …]`.
+        packed: Packed batch whose leaves are returned.
+        device: Device of the tensors.
+        time_major: Names of top-level leaves `[B, T, …]` that are returned as views `[T, B, …]`.
 
     Raises:
-        SpecError: a leaf has a dtype that torch does not have, or there is none of that name.
+        SpecError: torch lacks a leaf's dtype, or a name of `time_major` is no leaf.
     """
     block = _block_on(packed, torch.device(device))
     tree = nested.unflatten(
@@ -61,7 +61,10 @@ def to_torch(
 
 
 def _block_on(packed: Packed, device: torch.device) -> Tensor:
-    if isinstance(packed, Moved) and device in (packed.moved.device, torch.device("cuda")):
+    if isinstance(packed, TransferredBatch) and device in (
+        packed.moved.device,
+        torch.device("cuda"),
+    ):
         return packed.arrived()
     block = packed.block if packed.block.flags.writeable else packed.block.copy()
     return torch.from_numpy(block).to(device, non_blocking=True)
@@ -76,7 +79,7 @@ def _view(block: Tensor, field: Field) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved(Packed):
+class TransferredBatch(Packed):
     """A batch whose block is on its way to a GPU, or there."""
 
     moved: Tensor
@@ -98,21 +101,21 @@ def side_stream(device: torch.device) -> torch.cuda.Stream | None:
     return stream
 
 
-class Mover:
-    """Transfers batches on a CUDA stream of its own, from pinned memory; on the CPU does nothing.
+class DeviceTransfer:
+    """Copies batches to a GPU on a CUDA stream of its own, from pinned memory.
 
     Args:
-        device: where to.
-        phases: where the time of the transfers is added.
+        device: Device that batches are brought to; on the CPU nothing is copied.
+        timer: Timer that the seconds of the transfers are added to.
     """
 
-    def __init__(self, device: torch.device, phases: Phases) -> None:
+    def __init__(self, device: torch.device, timer: LoopTimer) -> None:
         self._device = device
-        self._phases = phases
+        self._timer = timer
         self._stream = side_stream(device)
 
-    def move(self, packed: Packed) -> Packed:
-        """Begin a transfer; `to_torch` of what is returned uses it."""
+    def start(self, packed: Packed) -> Packed:
+        """Begin to copy a batch; `to_torch` of what is returned waits for it."""
         if self._stream is None:
             return packed
         # torch's cache of pinned memory reuses it only after the copy has left it.
@@ -123,5 +126,5 @@ class Mover:
             start.record()
             moved = pinned.to(self._device, non_blocking=True)
             done.record()
-        self._phases.add_events("transfer", start, done)
-        return Moved(packed.layout, packed.block, moved, done)
+        self._timer.add_events("transfer", start, done)
+        return TransferredBatch(packed.layout, packed.block, moved, done)

@@ -1,4 +1,4 @@
-"""Checks that the settings of templates and recipes share."""
+"""Range checks of recipes' settings that are not yet declared with the fields' types."""
 
 from __future__ import annotations
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 from bray_core.errors import ConfigError
+from bray_core.files.saved_file import write_atomic
 from bray_core.settings.ranges import PositiveFloat, PositiveInt, check_fields
-from bray_core.trials.experiment import write_atomic
 from bray_core.trials.trial import RESULT
 
 
@@ -88,6 +88,10 @@ class Outcome:
     """Seconds that this launch trained for."""
     version: int
     """Version of the policy that was evaluated."""
+    episode_returns: list[float] = field(default_factory=list)
+    """Returns of the last evaluation's episodes."""
+    frames_per_s: float = 0.0
+    """Environment steps a second of this launch, evaluations included."""
 
     def figures(self) -> dict[str, float]:
         """Return what `Run.report` tells of it."""

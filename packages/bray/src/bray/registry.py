@@ -1,91 +1,138 @@
-"""Algorithms by name, and the settings that suit a task. Imports nothing heavy.
+"""What a template or a command line may name: bray's own parts, installed ones, and yours.
 
-A module of `bray.algorithms` is a `Recipe`. Where a task wants other settings than `Config()`, they
-are in the module's `DEFAULTS`, by task, or by the namespace of tasks (`ALE/`).
+A name is looked up among bray's own modules (of `bray.algorithms`), then among the entry points
+that other distributions declare (`[project.entry-points."bray.algorithms"]`). `module:Class` and
+`file.py:Class` name a class of yours: its module is imported, so only what its owner types is
+looked up that way, never what comes from a network. Nothing heavy is imported here.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
-from typing import TYPE_CHECKING, Any, Protocol, cast
+import sys
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-from bray import algorithms
-from bray_core.errors import BrayError
+from bray_core.errors import ConfigError
+from bray_core.process.user_modules import import_user_module
 from bray_core.settings.choice import check_choice
 
-if TYPE_CHECKING:
-    from bray.goal import Goal, Outcome
-    from bray.run import Run
+_FOLDERS = {"bray.algorithms": "algorithms"}
+"""Groups of which bray's own members are the modules of a folder."""
 
 
-class Recipe(Protocol):
-    """What every module of `bray.algorithms` has."""
+def names(group: str = "bray.algorithms") -> list[str]:
+    """Return the names of a group that can be looked up: bray's own and installed ones.
 
-    Config: type[Any]
-    """Settings of the algorithm and of what plays for it, all with defaults."""
-
-    def train(
-        self, run: Run, task: str, config: Any = None, *, goal: Goal, seed: int = 1
-    ) -> Outcome:
-        """Train until the goal is reached or its frames are used up."""
-        ...
+    Args:
+        group: `bray.algorithms`, `bray.sources`, `bray.networks` or `bray.sinks`.
+    """
+    return sorted({*_own(group), *_installed(group)})
 
 
-def names() -> list[str]:
-    """Return the names of all recipes."""
-    return sorted(module.name for module in pkgutil.iter_modules(algorithms.__path__))
+def is_own_code(name: str) -> bool:
+    """Return whether a name is that of a module or file of yours, which looking up would run."""
+    return ":" in name
 
 
-def load(name: str) -> Recipe:
-    """Return a recipe.
+def find(group: str, name: str, base: type[Any] | None = None) -> Any:
+    """Return the class of a name.
+
+    Args:
+        group: as for `names`.
+        name: a name of the group, `module:Class`, or `file.py:Class`.
+        base: class that it must be derived from; None takes any class.
 
     Raises:
-        ConfigError: there is none of that name; names the closest.
+        ConfigError: there is no such name, or what it names is no such class; begins with the
+            group's last word, such as `algorithms`.
     """
-    check_choice("recipe", name, names())
-    return cast(Recipe, importlib.import_module(f"bray.algorithms.{name}"))
-
-
-def defaults_of(name: str) -> dict[str, Any]:
-    """Return the settings that a recipe has for a few tasks where nothing else is said."""
-    return getattr(load(name), "DEFAULTS", {})
-
-
-def tuned_task(name: str, task: object) -> str:
-    """Return the key of a recipe's `DEFAULTS` that a task has: its name, or how it begins.
-
-    Empty: none. A key that ends in `/` stands for all tasks of the namespace, such as `ALE/`.
-
-    Raises:
-        ConfigError: there is no such recipe.
-    """
-    known = defaults_of(name)
-    if not isinstance(task, str):  # what a file says, not checked yet
-        return ""
-    if task in known:
-        return task
-    spaces = [key for key in known if key.endswith("/")]
-    task = _id_of(task) if spaces else task
-    return next((key for key in spaces if task.startswith(key)), "")
-
-
-def _id_of(task: str) -> str:
-    """Return the Gymnasium id of a short name, such as `Pong`; the task, if it is none."""
-    if not task.isalnum():  # every id has a dash
-        return task
-    from bray_actor.spaces import resolve
-
+    word = group.rpartition(".")[2].removesuffix("s")
+    if is_own_code(name):
+        return _checked(word, name, _of_own_code(word, name), base)
+    check_choice(word, name, names(group))
+    if name in _own(group):
+        module = importlib.import_module(f"{group}.{name}")
+        return _only_class(word, name, module, base)
     try:
-        return resolve(task)
-    except BrayError:
-        return task
+        found = _installed(group)[name].load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"{word}: {name!r} is installed, but cannot be loaded: {error}"
+        ) from error
+    return _checked(word, name, found, base)
 
 
-def defaults(name: str, task: str) -> Any:
-    """Return the settings of a recipe that suit a task: its `DEFAULTS`, else its `Config()`.
+def _own(group: str) -> list[str]:
+    folder = _FOLDERS.get(group)
+    if folder is None:
+        return []
+    return [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent / folder)])]
 
-    Raises:
-        ConfigError: there is no such recipe.
-    """
-    return defaults_of(name).get(tuned_task(name, task)) or load(name).Config()
+
+def _installed(group: str) -> dict[str, EntryPoint]:
+    """Return the entry points by name; one of bray's own names is bray's."""
+    own = _own(group)
+    return {point.name: point for point in entry_points(group=group) if point.name not in own}
+
+
+def _only_class(word: str, name: str, module: ModuleType, base: type[Any] | None) -> Any:
+    """Return the class of that kind which a module defines."""
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and value.__module__ == module.__name__
+        and (base is None or issubclass(value, base))
+    ]
+    if len(found) != 1:
+        raise ConfigError(f"{word}: {name!r}: expected one class of its kind, found {len(found)}")
+    return found[0]
+
+
+def _of_own_code(word: str, name: str) -> Any:
+    where, _, attribute = name.rpartition(":")
+    try:
+        module = (
+            _module_of_file(Path(where)) if where.endswith(".py") else import_user_module(where)
+        )
+        return getattr(module, attribute)
+    except (ImportError, AttributeError, OSError, ValueError, SyntaxError) as error:
+        raise ConfigError(
+            f"{word}: expected module:Class or file.py:Class, got {name!r}: {error}"
+        ) from error
+
+
+def _module_of_file(path: Path) -> ModuleType:
+    """Import a file under its own name, as `python -m` beside it would; once."""
+    path = path.resolve()
+    known = sys.modules.get(path.stem)
+    if known is not None:
+        if getattr(known, "__file__", None) == str(path):
+            return known
+        raise ImportError(f"a module named {path.stem} is loaded already: rename the file")
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.append(folder)  # also where it is unpickled, in a worker of this machine
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ImportError(f"no file {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[path.stem]
+        raise
+    return module
+
+
+def _checked(word: str, name: str, found: Any, base: type[Any] | None) -> Any:
+    if not isinstance(found, type) or (base is not None and not issubclass(found, base)):
+        wanted = "a class" if base is None else f"a subclass of {base.__module__}.{base.__name__}"
+        raise ConfigError(f"{word}: {name!r}: expected {wanted}, got {found!r}")
+    return found

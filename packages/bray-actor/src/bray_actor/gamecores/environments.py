@@ -172,7 +172,7 @@ def autoreset_mode(environment: Any) -> str:
     """Return NextStep, SameStep or Disabled: when a vector environment begins anew.
 
     Raises:
-        ConfigError: another mode.
+        ConfigError: the environment resets itself in another way.
     """
     mode = environment.metadata.get("autoreset_mode", "NextStep")  # Gymnasium's default
     mode = getattr(mode, "value", mode)
@@ -188,7 +188,7 @@ def final_observation(info: Mapping[str, Any], index: int) -> Any:
     """Return the observation in which an episode ended, of an environment that is a step further.
 
     Raises:
-        ConfigError: the environment does not tell it.
+        ConfigError: the environment does not tell how it resets itself.
     """
     final = info.get("final_obs", info.get("final_observation"))  # its name until Gymnasium 1.0
     row = None if final is None else _row(final, index)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bray_core import metrics
 from bray_core.errors import BrayError, ConfigError, DeadlineError, WorkerLostError
-from bray_core.restart_limit import RestartLimit
+from bray_core.remote.restart_limit import RestartLimit
 
 logger = logging.getLogger(__name__)
 
@@ -30,10 +30,10 @@ def lanes_at(
     Their sessions are named `lane/episode`.
 
     Args:
-        address: number of the address, from 0.
-        num_addresses: how many the fleet has.
-        num_processes: number of gamecore processes.
-        envs_per_process: likewise.
+        address: Number of the address, from 0.
+        num_addresses: Number of addresses of the fleet.
+        num_processes: Number of gamecore processes.
+        envs_per_process: Number of environments in each.
     """
     return [
         str(process * envs_per_process + environment)
@@ -49,12 +49,12 @@ class GamecoreFleet:
     On Linux the processes end with the thread that called `start` or `check`, however it ends.
 
     Args:
-        environment: a Gymnasium id.
-        addresses: of the actors; a function is asked again before each restart.
-        num_processes: how many.
-        envs_per_process: environments in each.
-        seed: of the environments.
-        log: file that takes what the processes write to standard error.
+        environment: A Gymnasium id.
+        addresses: Addresses of the actors; a function is asked again before each restart.
+        num_processes: Number of processes.
+        envs_per_process: Number of environments in each.
+        seed: Seed of the environments.
+        log: File that takes what the processes write to standard error.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class GamecoreFleet:
         """Replace processes that ended, unless actor workers are being replaced just now.
 
         Raises:
-            BrayError: one ends again and again; carries the last words in the log.
+            BrayError: a process ends again and again; the message has its last words.
             WorkerLostError, DeadlineError: no addresses for a minute.
         """
         codes = [process.poll() for process in self._processes]

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from bray_actor.atari import is_atari, make_atari
+from bray_actor.gamecores.actor_client import connect, exchange_bodies
 from bray_actor.gamecores.environments import (
     Environments,
     SingleEnvironments,
@@ -28,19 +29,18 @@ from bray_actor.gamecores.environments import (
     VectorEnvironments,
     make_vector,
 )
-from bray_actor.gamecores.exchange import connect, exchange_bodies
 from bray_actor.spaces import resolve
 from bray_core import codec
 from bray_core.errors import BrayError, ConfigError, ServiceError
 from bray_core.metrics import uplink
 from bray_core.nested import Nested
 from bray_server import Client, Request
-from bray_server.sessions.sessions import Service
+from bray_server.sessions.services import Service
 
 _TIMEOUT_S = 900.0
 """Longer than an actor lets a tick wait for a new version or an evaluation."""
 _ATARI_SEEDS = 2**30
-"""Of 31 bits alone are those that ALE takes: here and for some games more."""
+"""Number of seeds of a run: ALE takes 31 bits, which is this and some games more."""
 _GONE = ("connection_lost", "unreachable", "draining")
 _RETRY_AFTER_S = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Pauses before a server that is gone is tried again; then it is taken to be gone for good."""
@@ -63,27 +63,27 @@ def play(
     """Play an environment against actors.
 
     Args:
-        environment: a Gymnasium id, or a short name such as `cartpole`; Atari games (`ALE/Pong-v5`,
+        environment: A Gymnasium id, or a short name such as `cartpole`; Atari games (`ALE/Pong-v5`,
             or `Pong`) are preprocessed as by `bray_actor.atari.make_atari`. Or a
             `gymnasium.vector.VectorEnv`, whose number of environments counts instead of `num_envs`.
-        actors: where they listen, `tcp://host:port` or `http://host:port`; or what makes a
+        actors: Their address, `tcp://host:port` or `http://host:port`; or a function that makes a
             session's actor from its id: they then live in this process.
-        episodes: how many, shared out to the lanes beforehand, so that short ones are not
+        episodes: Number of episodes, shared out to the lanes beforehand, so that short ones are not
             preferred; None plays until the server is gone.
-        num_envs: lanes played side by side.
-        seed: of the environments, together with the lane.
-        lane_offset: number of the first lane; keeps the sessions of several processes apart.
-        token: bearer token.
-        delta: whether to offer delta encoding of the ticks, over TCP.
-        vector: whether to make one vector environment by Gymnasium's `make_vec`, for simulators
+        num_envs: Number of lanes played side by side.
+        seed: Seed of the environments, together with the lane.
+        lane_offset: Number of the first lane; keeps the sessions of several processes apart.
+        token: Bearer token.
+        delta: Whether to offer delta encoding of the ticks, over TCP.
+        vector: Whether to make one vector environment by Gymnasium's `make_vec`, for simulators
             that step many at once. Its observations may differ from the single environment's.
-        on_episode: called with each episode's return.
+        on_episode: Function that is called with each episode's return.
 
     Returns:
         The returns in the order of (lane, episode).
 
     Raises:
-        ConfigError: an unknown environment, a space that cannot be played, an action outside the
+        ConfigError: the environment is unknown, a space cannot be played, an action is outside the
             action space, or a number out of range.
         ServiceError: the server answered with an error, or is gone.
     """

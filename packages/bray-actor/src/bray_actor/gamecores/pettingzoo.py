@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bray_actor.gamecores.exchange import connect, exchange_bodies
+from bray_actor.gamecores.actor_client import connect, exchange_bodies
 from bray_actor.spaces import check_spaces, to_action, to_arrays
 from bray_core import codec
 from bray_core.errors import ConfigError
 from bray_server import Client, Request
-from bray_server.sessions.sessions import Service
+from bray_server.sessions.services import Service
 
 
 def play_parallel(
@@ -32,21 +32,21 @@ def play_parallel(
     """Play an environment in which all agents act at once.
 
     Args:
-        environment: a `pettingzoo.ParallelEnv`.
-        actors: where they listen, or what makes a session's actor: see
+        environment: A `pettingzoo.ParallelEnv`.
+        actors: Address of the actors, or a function that makes a session's actor: see
             `bray_actor.gamecores.gamecore.play`.
-        episodes: games to play.
-        seed: of the first reset.
-        game_offset: number of the first game; keeps the sessions of several processes apart.
-        token: bearer token.
-        delta: whether to offer delta encoding of the ticks, over TCP.
-        timeout_s: of each exchange.
+        episodes: Number of games to play.
+        seed: Seed of the first reset.
+        game_offset: Number of the first game; keeps the sessions of several processes apart.
+        token: Bearer token.
+        delta: Whether to offer delta encoding of the ticks, over TCP.
+        timeout_s: Longest wait for the answer of each exchange.
 
     Returns:
         Each game's return by agent.
 
     Raises:
-        ConfigError: a space that cannot be played, or an action outside the action space.
+        ConfigError: a space cannot be played, or an action is outside the action space.
         ServiceError: the server answered with an error.
     """
     options = (episodes, seed, game_offset, token, delta, timeout_s)
@@ -69,7 +69,7 @@ def play_aec(
     The reward of a tick is what the agent got since its last action.
 
     Args:
-        environment: a `pettingzoo.AECEnv`.
+        environment: A `pettingzoo.AECEnv`.
 
     All other arguments, what is returned and the errors are those of `play_parallel`.
     """

@@ -14,8 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from bray_actor.policy.decoder import MAX_LOG_STD, heads_of
-from bray_actor.policy.squash import log_slope, squash
+from bray_actor.policy.decoder import MAX_LOG_STD, heads_of, tanh_log_slope, tanh_squash
 from bray_core.errors import SpecError
 from bray_core.nested import Nested
 
@@ -31,7 +30,8 @@ class BatchDecoder(Protocol):
         """Return actions `[N, …]` and the logarithms of their probabilities (densities) `[N]`.
 
         Raises:
-            SpecError: an output is missing, has another shape, or is not finite; names it.
+            SpecError: an output is missing, has another shape, or is not finite; the message
+                names it.
         """
         ...
 
@@ -99,7 +99,7 @@ class BatchDiagonalGaussian:
             return action, density.sum(1)
         low = _finite("low", _leaf(outputs, "low", self._shape))
         high = _finite("high", _leaf(outputs, "high", self._shape))
-        return squash(action, low, high), (density - log_slope(action, low, high)).sum(1)
+        return tanh_squash(action, low, high), (density - tanh_log_slope(action, low, high)).sum(1)
 
 
 def _leaf(outputs: Nested, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:

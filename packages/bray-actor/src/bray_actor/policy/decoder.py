@@ -18,13 +18,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from bray_actor.policy.squash import log_slope, squash
 from bray_core.errors import SpecError
 from bray_core.nested import Nested
 
 _LOG_2PI = math.log(2 * math.pi)
 MAX_LOG_STD = 20.0
 """Bound of a log standard deviation, on both sides: that of `bray_algo.distributions.gaussian`."""
+
+_Numbers = npt.NDArray[Any]
 
 
 class Decision(NamedTuple):
@@ -117,8 +118,8 @@ class DiagonalGaussian:
         if "low" not in outputs:
             return Decision(action, log_prob)
         low, high = self._finite(outputs, "low"), self._finite(outputs, "high")
-        slope = float(log_slope(action, low, high).sum())
-        return Decision(squash(action, low, high), log_prob - slope)
+        slope = float(tanh_log_slope(action, low, high).sum())
+        return Decision(tanh_squash(action, low, high), log_prob - slope)
 
     def _parameters(self, outputs: Nested) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         log_std = self._finite(outputs, "log_std")
@@ -144,7 +145,7 @@ def heads_of(outputs: Nested, number: int) -> Sequence[Any]:
     """Return the logits of so many heads.
 
     Raises:
-        SpecError: they are no list, or of another length.
+        SpecError: the outputs are not a list, or its length differs.
     """
     logits = outputs.get("logits") if isinstance(outputs, dict) else None
     if not isinstance(logits, list | tuple) or len(logits) != number:
@@ -173,13 +174,13 @@ def check_outputs(
     """Check that a policy's outputs can be decoded, before or at the first use.
 
     Args:
-        outputs: one row of outputs, or the `ArraySpec` of each.
+        outputs: One row of outputs, or the `ArraySpec` of each.
         num_actions: A of a discrete action space; None takes what the model has.
         state_size: S of a recurrent policy, which must return `state [S]`; 0 is none.
-        needs_value: whether the outputs must hold `value []` too, as for recording.
+        needs_value: Whether the outputs must hold `value []` too, which recording needs.
 
     Raises:
-        SpecError: names the leaf, expected and got.
+        SpecError: a leaf does not fit; the message names it.
     """
     if not isinstance(outputs, dict) or not {"logits", "mean"} & set(outputs):
         names = sorted(outputs) if isinstance(outputs, dict) else type(outputs).__name__
@@ -203,7 +204,8 @@ def decoder_for(outputs: Nested) -> Decoder:
     """Return the decoder that a policy's outputs call for, by their names and sizes.
 
     Raises:
-        SpecError: neither `logits [A]`, nor a list of them, nor `mean [D]` and `log_std [D]`.
+        SpecError: there are neither `logits [A]`, nor a list of them, nor `mean [D]` and
+            `log_std [D]`.
     """
     check_outputs(outputs)
     if isinstance(outputs.get("logits"), list | tuple):
@@ -229,3 +231,19 @@ def _fits(got: tuple[int, ...], shape: tuple[int | None, ...]) -> bool:
     return got == shape or (
         len(got) == len(shape) and all(w in (None, g) for g, w in zip(got, shape, strict=True))
     )
+
+
+def tanh_squash(unbounded: _Numbers, low: _Numbers, high: _Numbers) -> _Numbers:
+    """Return low + (high − low) (tanh(u) + 1) / 2, float32, never outside the bounds.
+
+    Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", appendix C.
+    """
+    action = low + (high - low) * 0.5 * (np.tanh(unbounded) + 1.0)
+    return np.clip(action, low, high).astype(np.float32)
+
+
+def tanh_log_slope(unbounded: _Numbers, low: _Numbers, high: _Numbers) -> _Numbers:
+    """Return log |d squash / du|, by which squashing lowers a log density; no overflow at far u."""
+    # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u))
+    slope = 2.0 * (math.log(2.0) - unbounded - np.logaddexp(0.0, -2.0 * unbounded))
+    return slope + np.log((high - low) * 0.5)

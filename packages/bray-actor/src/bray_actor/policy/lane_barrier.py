@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from bray_actor.policy.row_block import RowBlock, row_of
+from bray_actor.policy.step_budget import Budget
 from bray_core.errors import ConfigError, SpecError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer, ModelProtocol
@@ -34,9 +35,8 @@ class LaneBarrier:
     lane `3`. Lane k of the list is row k of every batch; the rows of lanes that take no part are
     zeros. Its users live on one event loop.
 
-    With `steps` the barrier also paces an on-policy run: each version of the model answers exactly
-    so many steps, and the ticks beyond them wait for the next version. Where the lanes do not
-    divide what is left, those that have played the fewest steps go first.
+    With a budget the barrier also paces a run: ticks beyond it wait until there is more. Where the
+    lanes do not divide what is left, those that have played the fewest steps go first.
 
     A lane that sends nothing for `late_s` is left out until it comes back. Steps of a lane that is
     lost are given back, and played by whoever is there. Both make the run another one, which is
@@ -45,15 +45,14 @@ class LaneBarrier:
     Args:
         model: what answers; its batches should hold as many rows as there are lanes.
         lanes: names of the lanes, in the order of their rows.
-        steps: answered per version of the model; None sets no bound.
+        budget: how many steps may be answered; None sets no bound.
         plays_on: whether a lane begins another episode after each. If so, it is waited for
             between its episodes and from the beginning; if not, only while a session is open.
         late_s: how long a batch waits for a lane that has played before, in seconds.
         first_s: how long it waits for one that has never sent anything.
-        timeout_s: how long ticks wait for the next version.
 
     Raises:
-        ConfigError: no lane, one named twice, or fewer than one step.
+        ConfigError: no lane, or one named twice.
     """
 
     def __init__(
@@ -61,24 +60,20 @@ class LaneBarrier:
         model: ModelProtocol,
         lanes: Iterable[str],
         *,
-        steps: int | None = None,
+        budget: Budget | None = None,
         plays_on: bool = True,
         late_s: float = 10.0,
         first_s: float = 60.0,
-        timeout_s: float = 600.0,
     ) -> None:
         names = list(lanes)
         if not names or len(set(names)) < len(names):
             raise ConfigError(f"lanes: expected one or more names, each once, got {names}")
-        if steps is not None and steps < 1:
-            raise ConfigError(f"steps: expected 1 or more, got {steps}")
         self._model = model
         self._lanes = {name: _Lane(name, row) for row, name in enumerate(names)}
-        self._steps = steps
+        self._budget = budget
         self._plays_on = plays_on
         self._late_s = late_s
         self._first_s = first_s
-        self._timeout_s = timeout_s
         self._block = RowBlock(len(names))
         self._out = set(self._lanes.values()) if plays_on else set()
         """Lanes that are waited for."""
@@ -89,8 +84,6 @@ class LaneBarrier:
         self._timer: asyncio.TimerHandle | None = None
         self._since = 0.0
         """When this round began to wait for lanes."""
-        self._version = model.version
-        self._left = steps
         self._lost: list[str] = []
 
     def join(self, session: str, on_held: Callable[[Nested], None]) -> Seat:
@@ -98,8 +91,8 @@ class LaneBarrier:
 
         Args:
             session: its name, `lane/…`.
-            on_held: called with the observation of a tick that has to wait for another version of
-                the model, so that what was recorded under this one can be handed over.
+            on_held: called with the observation of a tick that has to wait because the budget is
+                used up, so that what was recorded until then can be handed over.
 
         Raises:
             SpecError: its lane was not declared.
@@ -119,12 +112,9 @@ class LaneBarrier:
         return lane.seat
 
     def refund(self, steps: int) -> None:
-        """Give back steps that were answered but will not be recorded.
-
-        Late ones of an earlier version never raise what is left above `steps`.
-        """
-        if steps and self._left is not None and self._steps is not None:
-            self._left = min(self._steps, self._left + steps)
+        """Give back steps that were answered but will not be recorded."""
+        if steps and self._budget is not None:
+            self._budget.refund(steps)
             asyncio.get_running_loop().call_soon(self._look)
 
     def _put(self, turn: _Turn) -> None:
@@ -159,9 +149,7 @@ class LaneBarrier:
         """Begin a round if all lanes are there; called whenever something has changed."""
         if self._round is not None or not self._waiting:
             return
-        if (version := self._model.version) > self._version:
-            self._version, self._left = version, self._steps
-        if self._left == 0:
+        if self._is_spent:
             self._stop_timer()
             self._hold()
         elif self._out:
@@ -170,20 +158,24 @@ class LaneBarrier:
             self._stop_timer()
             self._begin()
 
+    @property
+    def _is_spent(self) -> bool:
+        return self._budget is not None and not self._budget.left
+
     def _hold(self) -> None:
-        """Let all ticks wait for the next version."""
+        """Let all ticks wait until the budget has steps left."""
         for turn in list(self._waiting.values()):
             if not turn.is_held and not turn.hold():
                 del self._waiting[turn.lane.row]
                 self._out.add(turn.lane)
-        if self._waiting and self._watcher is None:
-            self._watcher = asyncio.create_task(self._watch())
+        if self._waiting and self._watcher is None and self._budget is not None:
+            self._watcher = asyncio.create_task(self._watch(self._budget))
 
-    async def _watch(self) -> None:
+    async def _watch(self, budget: Budget) -> None:
         try:
-            await self._model.wait_version(self._version + 1, self._timeout_s)
+            await budget.wait()
         except Exception as error:  # noqa: BLE001  the requests' boundary: passed to all who wait
-            if self._left == 0:
+            if self._is_spent:
                 while self._waiting:
                     _, turn = self._waiting.popitem()
                     turn.fail(error)
@@ -229,11 +221,11 @@ class LaneBarrier:
             logger.warning("lanes %s: a session was lost: %s", names, _ANOTHER_RUN)
             self._lost.clear()
         turns = [self._waiting[row] for row in sorted(self._waiting)]
-        if self._left is not None:
-            if self._left < len(turns):
-                fewest = sorted(turns, key=lambda turn: turn.lane.steps)[: self._left]
+        if self._budget is not None:
+            if (left := self._budget.left) < len(turns):
+                fewest = sorted(turns, key=lambda turn: turn.lane.steps)[:left]
                 turns = sorted(fewest, key=lambda turn: turn.lane.row)
-            self._left -= len(turns)
+            self._budget.take(len(turns))
         for turn in turns:
             del self._waiting[turn.lane.row]
             turn.is_answered = True
@@ -282,12 +274,12 @@ class Seat:
         A step whose answer fails, or is not waited for, is given back.
 
         Args:
-            inputs: the model's inputs, the observation first, without batch dimension.
+            inputs: Inputs of the model, the observation first, without batch dimension.
 
         Raises:
-            DeadlineError: no new version came in time.
+            DeadlineError: the budget had nothing left for too long.
             SpecError: another session has taken over the lane, or the row does not fit the model.
-            Exception: whatever the model raised.
+            Exception: the error of the model.
         """
         if self.lane.seat is not self:
             raise SpecError(f"lane {self.lane.name!r}: another session has taken it over")
@@ -330,7 +322,7 @@ class _Turn:
     """Whether a step of the budget was taken for it."""
 
     def hold(self) -> bool:
-        """Tell its session that it waits for another version; False if that failed it."""
+        """Tell its session that it waits for the budget; False if that failed it."""
         self.is_held = True
         try:
             self.seat.on_held(self.inputs[0])

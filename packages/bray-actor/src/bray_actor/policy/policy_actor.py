@@ -21,12 +21,13 @@ from bray_actor.policy.decoder import Decision, Decoder, check_outputs, decoder_
 from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_actor.policy.step_budget import StepBudget
 from bray_actor.segment import SegmentWriter
-from bray_core import async_codec, codec, metrics
+from bray_core import codec, metrics
 from bray_core.config import from_mapping
 from bray_core.errors import CodecError, ConfigError, ServiceError, SpecError
 from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.protocols import Answer, BufferProtocol, ModelProtocol
+from bray_core.settings.ranges import NonNegativeInt, PositiveInt, check_fields
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,13 +36,13 @@ class PolicyConfig:
 
     deterministic: bool = False
     """Whether to take the most likely action instead of drawing one."""
-    num_actions: int | None = None
+    num_actions: PositiveInt | None = None
     """Actions of a discrete space, checked against the model's logits; None takes the model's."""
-    state_size: int = 0
+    state_size: NonNegativeInt = 0
     """S of a recurrent policy: the model takes observation and `state [S]`, float32, and returns
     the next one among its outputs. 0 is none."""
     seed: int = 0
-    """Of the draws, together with the session's name."""
+    """Seed of the draws, together with the session's name."""
     clip_reward: bool = False
     """Whether training sees rewards of -1, 0 and 1 alone; returns are the simulator's all the same.
     (Mnih et al. 2015, "Human-level control through deep reinforcement learning", Methods.)"""
@@ -50,10 +51,7 @@ class PolicyConfig:
     empty is none."""
 
     def __post_init__(self) -> None:
-        if self.state_size < 0:
-            raise ConfigError(f"state_size: expected 0 or more, got {self.state_size}")
-        if self.num_actions is not None and self.num_actions < 1:
-            raise ConfigError(f"num_actions: expected 1 or more, got {self.num_actions}")
+        check_fields(self)
 
 
 class PolicyActor(Actor):
@@ -70,9 +68,11 @@ class PolicyActor(Actor):
         budget: steps per policy version; None lets every tick through.
         lanes: answers the ticks of a fixed set of sessions together, so that a run repeats; it
             has a budget of its own. None asks the model for each tick by itself.
+        push_timeout_s: how long a full buffer that blocks may hold the session back, in seconds.
+            0: what finds no room is dropped at once, counted and refunded.
 
     Raises:
-        ConfigError: both a budget and lanes.
+        ConfigError: both a budget and lanes are given.
         SpecError: the session belongs to none of the lanes.
     """
 
@@ -84,13 +84,15 @@ class PolicyActor(Actor):
         buffer: BufferProtocol | None = None,
         budget: StepBudget | None = None,
         lanes: LaneBarrier | None = None,
+        push_timeout_s: float = 0.0,
     ) -> None:
         if budget is not None and lanes is not None:
-            raise ConfigError("budget: expected None beside lanes, which take steps= themselves")
+            raise ConfigError("budget: expected None beside lanes, which have their own")
         self._model = model
         self._config = config
         self._labels = {"phase": config.phase} if config.phase else {}
         self._buffer = buffer
+        self._push_timeout_s = push_timeout_s
         self._budget = lanes if budget is None else budget
         self._pace = budget
         self._seat = None if lanes is None else lanes.join(session, self._cut)
@@ -111,9 +113,10 @@ class PolicyActor(Actor):
         buffer: BufferProtocol | None = None,
         budget: StepBudget | None = None,
         lanes: LaneBarrier | None = None,
+        push_timeout_s: float = 0.0,
     ) -> Callable[[str], PolicyActor]:
         """Return what a server calls with each session's id."""
-        return lambda session: cls(session, model, config, buffer, budget, lanes)
+        return lambda session: cls(session, model, config, buffer, budget, lanes, push_timeout_s)
 
     @classmethod
     def from_export(
@@ -122,7 +125,7 @@ class PolicyActor(Actor):
         """Return the factory that `bray serve` hosts, from the manifest's `actor.config`.
 
         Raises:
-            ConfigError: an unknown key or a wrong value.
+            ConfigError: a key is unknown, or a value wrong.
         """
         return cls.factory(model, from_mapping(config, PolicyConfig, "manifest: actor.config"))
 
@@ -137,7 +140,7 @@ class PolicyActor(Actor):
         observation = _required(message, "observation")
         self._finish_step(message)
         if self._writer is not None and self._writer.is_full:
-            self._push(self._finish_segment(observation))
+            await self._push(self._finish_segment(observation))
         answer = await self._ask(observation)
         try:
             decision = self._decide(answer.outputs)
@@ -165,19 +168,19 @@ class PolicyActor(Actor):
     async def end(self, body: bytes) -> bytes:
         """Take the last outcome and push the episode's last segment."""
         try:
-            return self._end(await _message(body))
+            return await self._end(await _message(body))
         finally:
             self._drop_segment()  # empty, unless the end was refused: then nobody can repeat it
             if self._seat is not None:
                 self._seat.end()
 
-    def _end(self, message: dict[str, Any]) -> bytes:
+    async def _end(self, message: dict[str, Any]) -> bytes:
         terminated, truncated = _flag(message, "terminated"), _flag(message, "truncated")
         observation = None if terminated else _required(message, "observation")
         self._finish_step(message, terminated, truncated)
         writer = self._writer
         if writer is not None and len(writer):
-            self._push(self._finish_segment(observation, self._return, self._length))
+            await self._push(self._finish_segment(observation, self._return, self._length))
         metrics.record("actor/episode_return", self._return, kind="mean", **self._labels)
         metrics.record("actor/episode_length", self._length, kind="mean", **self._labels)
         metrics.record("actor/episodes", 1, kind="count", **self._labels)
@@ -223,7 +226,7 @@ class PolicyActor(Actor):
     def _cut(self, observation: Nested) -> None:
         """Push the open segment, which `observation` follows, if there is one."""
         if self._writer is not None and len(self._writer):
-            self._push(self._finish_segment(observation))
+            self._push_now(self._finish_segment(observation))
 
     def _refund(self, steps: int) -> None:
         if self._budget is not None:
@@ -280,7 +283,19 @@ class PolicyActor(Actor):
         except SpecError as error:
             raise ServiceError("bad_request", str(error)) from error
 
-    def _push(self, segment: Packed) -> None:
+    async def _push(self, segment: Packed) -> None:
+        """Push a segment; a full buffer may hold the session back meanwhile."""
+        if not self._push_timeout_s:
+            self._push_now(segment)
+            return
+        buffer: Any = self._buffer
+        try:
+            await buffer.push_async(segment, wait=True, timeout_s=self._push_timeout_s)
+        except BaseException:  # also a client that went away
+            self._lose(int(segment.tree["length"]))
+            raise
+
+    def _push_now(self, segment: Packed) -> None:
         assert self._buffer is not None
         if not self._buffer.push(segment):
             self._lose(int(segment.tree["length"]))
@@ -297,7 +312,7 @@ _EMPTY = codec.encode({})
 async def _message(body: bytes) -> dict[str, Any]:
     """Return the dict that a request holds. Raises ServiceError: `bad_request`."""
     try:
-        message = await async_codec.decode(body, max_bytes=len(body))
+        message = await codec.decode_async(body, max_bytes=len(body))
     except CodecError as error:
         message = f"body: expected bray's codec: {type(error).__name__}: {error}"
         raise ServiceError("bad_request", message) from error

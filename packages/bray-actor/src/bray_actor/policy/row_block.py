@@ -15,7 +15,7 @@ class RowBlock:
     """Arrays `[size, ...]` that hold each row at a place of its own; other places hold zeros.
 
     Args:
-        size: number of places.
+        size: Number of places.
     """
 
     def __init__(self, size: int) -> None:
@@ -26,10 +26,10 @@ class RowBlock:
         """Return the batch that holds these rows at their places; the next one overwrites it.
 
         Args:
-            rows: place → tree of arrays, all of the same structure, shapes and dtypes.
+            rows: Trees of arrays by place, all of the same structure, shapes and dtypes.
 
         Raises:
-            SpecError: one is unlike the others; the next batch may be of another kind.
+            SpecError: a row is unlike the others; the next batch may be of another kind.
         """
         if self._columns is None:
             spec = nested.spec(next(iter(rows.values())))
@@ -44,7 +44,7 @@ class RowBlock:
         return self._columns
 
     def forget(self) -> None:
-        """Take the kind of the next batch's rows as right."""
+        """Forget the structure of the rows; the next batch sets it anew."""
         self._columns = None
 
 

@@ -1,11 +1,37 @@
-"""On-policy pacing: so many steps per policy version, then everybody waits for the next."""
+"""Pacing of a run: so many steps are answered, then everybody waits until more are wanted."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
 from bray_core.errors import ConfigError
 from bray_core.protocols import ModelProtocol
+
+
+class Budget(Protocol):
+    """Steps that may be answered now; for sessions of one event loop.
+
+    `StepBudget` follows the versions of a model, `bray_actor.policy.turn_budget.TurnBudget` a
+    thread that grants steps.
+    """
+
+    @property
+    def left(self) -> int:
+        """Number of steps that may still be answered."""
+        ...
+
+    def take(self, steps: int) -> None:
+        """Count steps that are answered now, `left` at most."""
+        ...
+
+    def refund(self, steps: int) -> None:
+        """Give back steps that were taken but will not be recorded."""
+        ...
+
+    async def wait(self) -> None:
+        """Wait until `left` may be more than 0."""
+        ...
 
 
 class StepBudget:
@@ -15,7 +41,7 @@ class StepBudget:
     any more are refunded, so that the trainer never waits for them.
 
     Args:
-        steps: admitted per version.
+        steps: number of steps admitted per version.
         model: whose `version` counts.
         timeout_s: how long to wait for the next version at most.
     """
@@ -31,15 +57,24 @@ class StepBudget:
         self._changed: asyncio.Event | None = None
         self._watcher: asyncio.Task[None] | None = None
 
-    def try_acquire(self) -> bool:
-        """Take one step of the current version's budget; False if it is used up."""
+    @property
+    def left(self) -> int:
+        """Number of steps of the current version's budget that are not taken yet."""
         version = self._model.version
         if version > self._version:
             self._version = version
             self._left = self._steps
-        if self._left == 0:
+        return self._left
+
+    def take(self, steps: int) -> None:
+        """Take steps of the current version's budget, `left` at most."""
+        self._left -= steps
+
+    def try_acquire(self) -> bool:
+        """Take one step of the current version's budget; False if it is used up."""
+        if not self.left:
             return False
-        self._left -= 1
+        self.take(1)
         return True
 
     def refund(self, steps: int) -> None:
@@ -55,7 +90,7 @@ class StepBudget:
         """Wait until `try_acquire` may succeed: a new version came, or steps were refunded.
 
         Raises:
-            DeadlineError: no new version in time.
+            DeadlineError: no new version came in time.
         """
         if self._changed is None or self._changed.is_set():
             self._changed = asyncio.Event()

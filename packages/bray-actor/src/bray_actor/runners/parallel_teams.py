@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bray_actor.runners.teams import Mask, Sight, TeamStep
+from bray_actor.runners.teams import Mask, TeamObservation, TeamStep
 from bray_actor.spaces import import_gymnasium
 from bray_core.errors import ConfigError
 
@@ -20,11 +20,11 @@ class ParallelTeams:
     where it has a `state_space`, else all that its agents see. Observations are flattened.
 
     Args:
-        make: makes one environment.
+        make: Function that makes one environment.
         num_teams: N.
 
     Raises:
-        ConfigError: agents that differ in their spaces, or spaces other than Box and Discrete.
+        ConfigError: agents differ in their spaces, or a space is neither Box nor Discrete.
     """
 
     def __init__(self, make: Callable[[], Any], num_teams: int) -> None:
@@ -50,15 +50,15 @@ class ParallelTeams:
             observation, _ = self._envs[team].reset(seed=None if seed is None else seed + team)
             self._see(team, observation)
 
-    def look(self) -> Sight:
+    def look(self) -> TeamObservation:
         """Return what there is to see."""
-        return Sight(self._seen.copy(), self._state.copy())
+        return TeamObservation(self._seen.copy(), self._state.copy())
 
     def step(self, action: npt.NDArray[Any]) -> TeamStep:
         """Take actions `[N, M]`.
 
         Raises:
-            ConfigError: an environment whose agents do not all end together.
+            ConfigError: the agents of an environment do not all end together.
         """
         n = self.num_teams
         done = TeamStep(np.zeros(n, np.float32), np.zeros(n, bool), np.zeros(n, bool))

@@ -1,4 +1,4 @@
-"""What one worker of `RemoteRollouts` does: it steps a runner in a thread until it is killed."""
+"""One worker of `RemoteRollouts`: it steps a runner in a thread until it is killed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class RolloutWorker:
     """Steps without end from the first `poll` on.
 
     Args:
-        make: makes the runner, in the thread that steps it.
-        steps: of all environments, between two cuts.
-        lockstep: whether to wait after these for the next policy version.
+        make: Function that makes the runner, called in the thread that steps it.
+        steps: Number of steps of each environment between two cuts.
+        lockstep: Whether to wait after these for the next policy version.
     """
 
     def __init__(self, make: Callable[[], AnyRunner], steps: int, lockstep: bool) -> None:
@@ -41,7 +41,7 @@ class RolloutWorker:
         """Start, if it has not, and return what was played since the last call.
 
         Raises:
-            Exception: what environment, model or buffer failed with.
+            Exception: the error of environment, model or buffer.
         """
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="rollouts", daemon=True)

@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol
 
-from bray_actor.runners.interleaved import Interleaved
-from bray_actor.runners.runner import Runner
 
-AnyRunner: TypeAlias = Runner | Interleaved
+class AnyRunner(Protocol):
+    """What rollouts step: a `Runner`, several `AlternatingRunners`, or another kind of play."""
+
+    async def run(self, steps: int) -> int:
+        """Record so many steps of each environment in the mean; return how many that were."""
+        ...
+
+    def cut(self) -> None:
+        """Push what is under way."""
+        ...
+
+    async def next_version(self) -> None:
+        """Wait until the model has a newer version than the one that acted last."""
+        ...
+
+    def take_returns(self) -> list[float]:
+        """Return the returns of the episodes that ended since the last call."""
+        ...
+
+    def close(self) -> None:
+        """Close the environments."""
+        ...
 
 
 class Played(NamedTuple):
@@ -21,12 +40,12 @@ class Played(NamedTuple):
 
 
 class Rollouts:
-    """Steps a `Runner`, or several `Interleaved` ones, in the caller's thread.
+    """Steps a `Runner`, or several `AlternatingRunners` ones, in the caller's thread.
 
     `bray_actor.remote.RemoteRollouts` has several in workers on Ray, which step by themselves.
 
     Args:
-        runner: of the environments.
+        runner: Runner of the environments.
     """
 
     def __init__(self, runner: AnyRunner) -> None:
@@ -41,7 +60,7 @@ class Rollouts:
 
         Raises:
             ConfigError: steps is below 1.
-            Exception: what environment, model or buffer failed with.
+            Exception: the error of environment, model or buffer.
         """
         self._frames += self._loop.run(collect(self._runner, steps))
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections import deque
 from typing import Any
 
 import numpy as np
@@ -17,24 +15,17 @@ from bray_actor.policy.batch_decoder import (
     BatchDiagonalGaussian,
     BatchMultiCategorical,
 )
-from bray_actor.policy.promise import Promise
-from bray_actor.runners.segment_columns import StackedFrames, WholeObservations
-from bray_actor.runners.stepping import stepping_of
-from bray_actor.segment import can_hold, extra_names, stack_of, state_size_of
-from bray_actor.signal import Signal
+from bray_actor.runners.open_segments import PUSH_TIMEOUT_S, Column, OpenSegments, Rows
+from bray_actor.runners.reward_transform import RewardTransform
+from bray_actor.runners.step_quota import StepQuota
+from bray_actor.runners.stepping import make_stepper
+from bray_actor.segment import can_hold, stack_of, state_size_of
 from bray_actor.spaces import import_gymnasium, spec_of, to_arrays
 from bray_core import metrics, nested
 from bray_core.errors import ConfigError, SpecError
-from bray_core.layout import Layout, Packed
+from bray_core.layout import Layout
 from bray_core.nested import ArraySpec, Nested
 from bray_core.protocols import Answer, BufferProtocol, ModelProtocol
-
-_PUSH_TIMEOUT_S = 900.0
-"""How long the runner stands still while the buffer is full: as long as a trainer may evaluate."""
-_KEPT_RETURNS = 10_000
-
-_Rows = npt.NDArray[np.int64]
-_Column = npt.NDArray[Any]
 
 
 class Runner:
@@ -51,20 +42,20 @@ class Runner:
     buffer that blocks lets the runner wait.
 
     Of environments that step in threads or processes of their own (ALE's, Gymnasium's
-    `AsyncVectorEnv`) two runners can take turns: see `Interleaved`.
+    `AsyncVectorEnv`) two runners can take turns: see `AlternatingRunners`.
 
     Args:
-        environment: a `gymnasium.vector.VectorEnv` of N environments.
-        model: the policy.
-        buffer: of the segments; T and extra leaves are read from its layout, the latter filled
-            with the outputs of their names.
-        seed: of the environments and the draws.
-        signal: what training sees of rewards and ends where that differs from what the
-            environment says, such as an `AtariSignal`. Returns of episodes are the environment's.
+        environment: A `gymnasium.vector.VectorEnv` of N environments.
+        model: Model of the policy.
+        buffer: Buffer of the segments; T and extra leaves are read from its layout, the latter
+            filled with the outputs of their names.
+        seed: Seed of the environments and the draws.
+        reward_transform: Changes the rewards and ends that training sees, such as an
+            `AtariRewardTransform`. Returns of episodes are the environment's.
 
     Raises:
-        ConfigError: a space that has no fixed arrays or no decoder, or that the layout does not
-            fit; names it.
+        ConfigError: a space has no fixed arrays or no decoder, or the layout does not fit it; the
+            message names it.
     """
 
     def __init__(
@@ -74,13 +65,11 @@ class Runner:
         buffer: BufferProtocol,
         *,
         seed: int = 0,
-        signal: Signal | None = None,
+        reward_transform: RewardTransform | None = None,
     ) -> None:
         self._env = environment
         self._model = model
-        self._buffer = buffer
         self._layout: Layout = buffer.layout
-        self._length: int = self._layout.spec["reward"].shape[0]
         self._random = np.random.default_rng(seed)
         n: int = environment.num_envs
         self._space = environment.single_observation_space
@@ -89,34 +78,25 @@ class Runner:
         self._check_layout()
         self._mode = autoreset_mode(environment)
         observation, info = environment.reset(seed=seed)
-        self._signal = signal
-        if signal is not None:
-            signal.begin(info)
-        self._stepping = stepping_of(environment)
+        self._reward_transform = reward_transform
+        if reward_transform is not None:
+            reward_transform.begin(info)
+        self._stepping = make_stepper(environment)
         self._observation = to_arrays(self._space, observation)
-        self._rows: _Rows = np.arange(n)
+        self._rows: Rows = np.arange(n)
         self._acting = self._rows
         """Those that act in this step: of the others it only begins an episode."""
-        self._promise = Promise(n)
+        self._quota = StepQuota(n)
         self._shapes = {path: leaf.shape for path, leaf in nested.items(self._expected(n))}
         self._check_observation(self._observation)
-        self._at = np.zeros(n, np.int64)
-        self._returns = np.zeros(n)
-        self._lengths = np.zeros(n, np.int64)
-        self._blocks = self._layout.empty(n)
-        views = self._layout.views(self._blocks)
-        self._views = views
-        stack = stack_of(self._layout)
-        self._seen = StackedFrames(views, stack) if stack else WholeObservations(views)
-        self._extra = [(name, _columns(views[name])) for name in extra_names(self._layout)]
+        self._segments = OpenSegments(buffer, n)
         self._version = model.version
         self._stepping_s = 0.0
         self._is_stepping = False
-        self._held: tuple[_Rows, npt.NDArray[np.bool_]] | None = None
+        self._held: tuple[Rows, npt.NDArray[np.bool_]] | None = None
         """Completed segments of the next run, and whose episode had ended."""
         self._outputs: Nested = None
-        """Of the step that is under way."""
-        self._ended: deque[float] = deque(maxlen=_KEPT_RETURNS)
+        """Outputs of the model for the step that is under way."""
 
     def _check_layout(self) -> None:
         spec, wanted = self._layout.spec, spec_of(self._space)
@@ -137,7 +117,7 @@ class Runner:
 
     @property
     def num_envs(self) -> int:
-        """N."""
+        """Number of environments, N."""
         return len(self._rows)
 
     async def run(self, steps: int) -> int:
@@ -149,7 +129,8 @@ class Runner:
 
         Raises:
             ConfigError: steps is below 1.
-            SpecError: the environment or the model returned what does not fit; names it.
+            SpecError: the environment or the model returned arrays that do not fit; the message
+                names them.
             DeadlineError: the environment's processes or the buffer took too long.
         """
         self.owe(steps)
@@ -166,12 +147,12 @@ class Runner:
         """Let `owes` be True until so many steps of each environment are under way."""
         if steps < 1:
             raise ConfigError(f"steps: expected 1 or more, got {steps}")
-        self._promise.make(steps)
+        self._quota.begin(steps)
 
     @property
     def owes(self) -> bool:
         """Whether `act` is to be called again for what `owe` asked."""
-        return self._promise.is_open
+        return self._quota.is_open
 
     async def act(self) -> None:
         """Begin a step: let the model decide, and hand its actions to the environments."""
@@ -179,9 +160,17 @@ class Runner:
         answer = await self._infer()
         action, log_prob = self._decoder.sample(answer.outputs, self._random)
         self._version, self._outputs = answer.version, answer.outputs
-        if len(late := self._promise.take(self._acting)):
+        if len(late := self._quota.take(self._acting)):
             self._begin_late(late)
-        self._begin_steps(self._acting, action, log_prob, answer.outputs, answer.version)
+        self._segments.begin_steps(
+            self._acting,
+            self._observation,
+            self._state,
+            action,
+            log_prob,
+            answer.outputs,
+            answer.version,
+        )
         low_high = self._low_high
         taken = action + self._first if low_high is None else np.clip(action, *low_high)
         started = time.perf_counter()
@@ -204,22 +193,23 @@ class Runner:
         following = to_arrays(self._space, observation)
         self._check_observation(following)
         ended = terminated | truncated
-        self._returns[acting] += reward[acting]
-        if self._signal is not None:
-            reward, lost = self._signal(reward, ended, info)
+        self._segments.add_returns(acting, reward)
+        if self._reward_transform is not None:
+            reward, lost = self._reward_transform(reward, ended, info)
             terminated = terminated | lost
-        self._finish_steps(acting, reward, terminated, truncated)
+        self._segments.finish_steps(acting, reward, terminated, truncated)
         if len(acting) < len(ended):  # what only begins has not ended
             ended = ended & np.isin(self._rows, acting)
         self._cut(acting, following, terminated, ended, info)
         self._remember(self._outputs, acting, ended)
         if self._mode == "NextStep":
+            # The next step of an environment that ended only resets it.
             self._acting = np.nonzero(~ended)[0] if ended.any() else self._rows
         elif self._mode == "Disabled" and ended.any():
             observation, _ = self._env.reset(options={"reset_mask": ended})
             following = to_arrays(self._space, observation)
         self._observation = following
-        return self._promise.count(len(acting))
+        return self._quota.count(len(acting))
 
     def _expected(self, *lead: int) -> Nested:
         """Return the spec of an observation of all, with `lead` before each shape."""
@@ -238,7 +228,7 @@ class Runner:
                     f"environment: {name}: expected {self._shapes[path]}, got {leaf.shape}"
                 )
 
-    def _column(self, name: str, value: Any, kinds: str) -> _Column:
+    def _column(self, name: str, value: Any, kinds: str) -> Column:
         """Return what the environment said of each, as an array `[N]`."""
         column = np.asarray(value)
         if column.shape != self._rows.shape or column.dtype.kind not in kinds:
@@ -254,11 +244,11 @@ class Runner:
         waited, self._stepping_s = self._stepping_s, 0.0
         return waited
 
-    async def next_version(self, timeout_s: float = _PUSH_TIMEOUT_S) -> None:
+    async def next_version(self, timeout_s: float = PUSH_TIMEOUT_S) -> None:
         """Wait until the model has a newer version than the one that acted last.
 
         Raises:
-            DeadlineError: it had none within `timeout_s`.
+            DeadlineError: the model had none within `timeout_s`.
         """
         await self._model.wait_version(self._version + 1, timeout_s)
 
@@ -271,150 +261,79 @@ class Runner:
 
         What a run has recorded beyond its steps stays for the next one.
         """
-        is_under_way = self._at > 0
-        is_under_way[self._promise.late] = False
+        is_under_way = self._segments.steps > 0
+        is_under_way[self._quota.late] = False
         under_way = self._rows[is_under_way]
         if len(under_way):
-            self._finish_seen(under_way, self._observation)
-            self._push(under_way, np.zeros(len(self._rows), bool))
+            self._segments.write_final(under_way, self._observation)
+            self._segments.push(under_way, np.zeros(len(self._rows), bool))
 
     def take_returns(self) -> list[float]:
         """Return the sums of rewards of the episodes that ended since the last call (the newest
         10,000)."""
-        ended = list(self._ended)
-        self._ended.clear()
-        return ended
+        return self._segments.take_returns()
 
     async def _infer(self) -> Answer:
         if self._state.shape[1]:
             return await self._model.infer(self._observation, self._state, batch=True)
         return await self._model.infer(self._observation, batch=True)
 
-    def _remember(self, outputs: Nested, acting: _Rows, ended: npt.NDArray[np.bool_]) -> None:
+    def _remember(self, outputs: Nested, acting: Rows, ended: npt.NDArray[np.bool_]) -> None:
         """Take the next state of a recurrent policy; zeros where an episode begins."""
         if not self._state.shape[1]:
             return
         goes_on = acting[~ended[acting]]
-        state = self._fitting("state", outputs.get("state"), self._state[:, None])
+        state = self._segments.checked("state", outputs.get("state"), self._state[:, None])
         self._state = np.zeros_like(self._state)
         self._state[goes_on] = state[goes_on]
 
-    def _begin_steps(
-        self, acting: _Rows, action: _Column, log_prob: _Column, outputs: Nested, version: int
-    ) -> None:
-        at, views = self._at[acting], self._views
-        where = (acting, at)
-        self._seen.begin(acting, at, self._observation)
-        views["action"][where] = action[acting]
-        views["log_prob"][where] = log_prob[acting]
-        views["value"][where] = self._output(outputs, "value", views["value"])[acting]
-        views["policy_version"][where] = version
-        if self._state.shape[1]:
-            first = acting[at == 0]
-            views["initial_state"][first] = self._state[first]
-        for name, columns in self._extra:
-            leaves = nested.flatten(outputs.get(name))
-            for path, column in columns:
-                whole = f"{name}/{path}" if path else name
-                leaf = self._fitting(whole, leaves.get(path), column)
-                column[where] = leaf[acting]
-
-    def _output(self, outputs: Nested, name: str, column: _Column) -> _Column:
-        return self._fitting(name, outputs.get(name), column)
-
-    def _fitting(self, name: str, leaf: Any, column: _Column) -> _Column:
-        wanted = (self.num_envs, *column.shape[2:])
-        if np.shape(leaf) != wanted or not hasattr(leaf, "dtype"):
-            got = "nothing" if leaf is None else np.shape(leaf)
-            raise SpecError(f"model output {name}: expected {column.dtype} {wanted}, got {got}")
-        return leaf  # type: ignore[no-any-return]
-
-    def _finish_steps(
-        self, acting: _Rows, reward: _Column, terminated: _Column, truncated: _Column
-    ) -> None:
-        where = (acting, self._at[acting])
-        self._views["reward"][where] = reward[acting]
-        self._views["terminated"][where] = terminated[acting]
-        self._views["truncated"][where] = truncated[acting]
-        self._at[acting] += 1
-        self._lengths[acting] += 1
-
     def _cut(
         self,
-        acting: _Rows,
+        acting: Rows,
         observation: Nested,
-        terminated: _Column,
-        ended: _Column,
+        terminated: Column,
+        ended: Column,
         info: dict[str, Any],
     ) -> None:
         """Push the segments that are full or whose episode ended."""
-        full = acting[(self._at[acting] == self._length) | (terminated | ended)[acting]]
+        full = self._segments.complete(acting, terminated | ended)
         if not len(full):
             return
         self._write_final(full[~terminated[full]], observation, ended, info)
-        if len(self._promise.late):
-            is_late = np.isin(full, self._promise.late)
+        if len(self._quota.late):
+            is_late = np.isin(full, self._quota.late)
             self._held = full[is_late], ended
             full = full[~is_late]
         if len(full):
-            self._push(full, ended)
+            self._segments.push(full, ended)
 
-    def _begin_late(self, late: _Rows) -> None:
+    def _begin_late(self, late: Rows) -> None:
         """Cut the segments of those whose step counts for the next run: that has their step."""
-        goes_on = late[self._at[late] > 0]
+        goes_on = late[self._segments.steps[late] > 0]
         if len(goes_on):
-            self._finish_seen(goes_on, self._observation)
-            self._push(goes_on, np.zeros(self.num_envs, bool))
+            self._segments.write_final(goes_on, self._observation)
+            self._segments.push(goes_on, np.zeros(self.num_envs, bool))
 
     def _push_held(self) -> None:
         """Push what the last step of the run before completed beyond its steps."""
         if self._held is not None:
             held, self._held = self._held, None
             if len(held[0]):
-                self._push(*held)
-
-    def _push(self, full: _Rows, ended: npt.NDArray[np.bool_]) -> None:
-        views = self._views
-        views["length"][full] = self._at[full]
-        views["episode_return"][full] = np.where(ended[full], self._returns[full], math.nan)
-        views["episode_length"][full] = np.where(ended[full], self._lengths[full], 0)
-        segments = Packed(self._layout, self._blocks[full])
-        self._buffer.push(segments, wait=True, timeout_s=_PUSH_TIMEOUT_S)
-        self._record(full[ended[full]])
-        self._at[full] = 0
-        self._blocks[full] = 0
+                self._segments.push(*held)
 
     def _write_final(
-        self, goes_on: _Rows, observation: Nested, ended: _Column, info: dict[str, Any]
+        self, goes_on: Rows, observation: Nested, ended: Column, info: dict[str, Any]
     ) -> None:
         """Write what followed the last step, where something did."""
-        self._finish_seen(goes_on, observation)
+        self._segments.write_final(goes_on, observation)
         if self._mode != "SameStep":
             return
         for row in goes_on[ended[goes_on]]:  # the observation is of the next episode already
             final = to_arrays(self._space, final_observation(info, row))
-            at = self._at[row, None]
-            self._seen.finish(self._rows[row, None], at, nested.map(lambda leaf: leaf[None], final))
-
-    def _finish_seen(self, rows: _Rows, observation: Nested) -> None:
-        seen = nested.map(lambda leaf: leaf[rows], observation)
-        self._seen.finish(rows, self._at[rows], seen)
-
-    def _record(self, ended: _Rows) -> None:
-        for episode_return, length in zip(self._returns[ended], self._lengths[ended], strict=True):
-            metrics.record("actor/episode_return", float(episode_return))
-            metrics.record("actor/episode_length", float(length))
-        metrics.record("actor/episodes", len(ended), kind="count")
-        self._ended += self._returns[ended].tolist()
-        self._returns[ended] = 0.0
-        self._lengths[ended] = 0
+            self._segments.write_final_of(row, final)
 
 
-def _columns(tree: Nested) -> list[tuple[str, _Column]]:
-    return list(nested.flatten(tree).items())
-
-
-def _decoder_of(environment: Any) -> tuple[BatchDecoder, tuple[_Column, _Column] | None, Any]:
+def _decoder_of(environment: Any) -> tuple[BatchDecoder, tuple[Column, Column] | None, Any]:
     """Return what draws the actions, the bounds of a Box, and the first action's number."""
     spaces = import_gymnasium().spaces
     space, n = environment.single_action_space, environment.num_envs

@@ -1,4 +1,4 @@
-"""Where a runner writes observations: a row a step, or of stacked frames each frame once."""
+"""The columns that a runner writes observations to: whole, or each frame of a stack once."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bray_actor.segment import check_stack
 from bray_core import nested
-from bray_core.errors import SpecError
 from bray_core.nested import Nested
 
 _Rows = npt.NDArray[np.int64]
@@ -25,9 +25,9 @@ class WholeObservations:
         """Write the observations that some act on.
 
         Args:
-            rows: which, `[n]`.
-            at: the number of the step of each, `[n]`.
-            observation: of all, leaves `[N, …]`.
+            rows: Numbers of the segments, `[n]`.
+            at: Number of the step of each, `[n]`.
+            observation: Observations of all, leaves `[N, …]`.
         """
         leaves = nested.flatten(observation)
         for path, column in self._steps:
@@ -52,7 +52,7 @@ class StackedFrames:
         self._stack = stack
 
     def begin(self, rows: _Rows, at: _Rows, observation: Nested) -> None:
-        """Write the observations that some act on, likewise."""
+        """Write the observations that some act on, see `WholeObservations.begin`."""
         stack = self._stack
         self._frames[rows, at + stack - 1] = observation[rows, -1]
         first = rows[at == 0]
@@ -62,22 +62,5 @@ class StackedFrames:
             check_stack(self._frames[second, 1:stack], observation[second, :-1])
 
     def finish(self, rows: _Rows, at: _Rows, observation: Nested) -> None:
-        """Write what followed the last step, likewise."""
+        """Write what followed the last step, see `WholeObservations.finish`."""
         self._frames[rows, at + self._stack - 1] = observation[:, -1]
-
-
-def check_stack(before: npt.NDArray[Any], now: npt.NDArray[Any]) -> None:
-    """Refuse an observation that is no stack of frames.
-
-    Args:
-        before: the newest frames of the observation before.
-        now: the oldest frames of this one.
-
-    Raises:
-        SpecError: they differ.
-    """
-    if not np.array_equal(before, now, equal_nan=now.dtype.kind == "f"):
-        raise SpecError(
-            "observation: expected stacked frames, each step's moved on by one, as stack=True "
-            "says; got others: leave stack at False"
-        )

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 from bray_core.errors import DeadlineError, WorkerLostError
 
 STEP_TIMEOUT_S = 900.0
-"""How long a step of environments in other processes may take."""
+"""Longest time of a step of environments in other processes."""
 
 
-class Stepping(Protocol):
+class SplitStepper(Protocol):
     """Takes the actions of all, and later tells what they led to."""
 
     def begin(self, actions: Any) -> None:
@@ -29,8 +29,8 @@ class Stepping(Protocol):
         ...
 
 
-class PendingStep:
-    """Of an environment that steps in the caller's thread: all is done at the end."""
+class CallerThreadStepper:
+    """Steps an environment in the caller's thread, when the step is finished."""
 
     def __init__(self, environment: Any) -> None:
         self._env = environment
@@ -41,7 +41,7 @@ class PendingStep:
         self._actions = actions
 
     def finish(self) -> Any:
-        """Step."""
+        """Step the environment."""
         return self._env.step(self._actions)
 
     def close(self) -> None:
@@ -49,8 +49,8 @@ class PendingStep:
         self._env.close()
 
 
-class Threads:
-    """Of ALE's, which steps in threads of its own."""
+class AtariThreadStepper:
+    """Steps ALE's vector environment, which has threads of its own."""
 
     def __init__(self, environment: Any) -> None:
         self._env = environment
@@ -68,7 +68,7 @@ class Threads:
         self._env.close()
 
 
-class Processes:
+class AsyncVectorStepper:
     """Steps Gymnasium's `AsyncVectorEnv`.
 
     Raises:
@@ -112,16 +112,16 @@ class Processes:
         self._env.closed = True
 
 
-def stepping_of(environment: Any) -> Stepping:
+def make_stepper(environment: Any) -> SplitStepper:
     """Return how an environment takes a step in two halves."""
     for module, name, kind in (
-        ("ale_py.vector_env", "AtariVectorEnv", Threads),
-        ("gymnasium.vector", "AsyncVectorEnv", Processes),
+        ("ale_py.vector_env", "AtariVectorEnv", AtariThreadStepper),
+        ("gymnasium.vector", "AsyncVectorEnv", AsyncVectorStepper),
     ):
         loaded = sys.modules.get(module)  # else it is not one of these
         if loaded is not None and _steps_like(environment, getattr(loaded, name)):
             return kind(environment)
-    return PendingStep(environment)
+    return CallerThreadStepper(environment)
 
 
 def _steps_like(environment: Any, known: type[Any]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bray_actor.runners.teams import Sight, Teams
+from bray_actor.runners.teams import TeamObservation, Teams
 from bray_actor.segment import segment_spec
 from bray_actor.spaces import import_gymnasium, spec_of
 from bray_core.errors import ConfigError
@@ -32,7 +32,7 @@ class TeamEnvironment:
     Its observation is `{"agents": [M, D], "state": [S]}`, its action MultiDiscrete `[M]`.
 
     Args:
-        teams: that are stepped.
+        teams: Teams that are stepped.
     """
 
     def __init__(self, teams: Teams) -> None:
@@ -81,7 +81,7 @@ class TeamEnvironment:
         terminated, truncated = np.repeat(step.terminated, rows), np.repeat(step.truncated, rows)
         return self._rows(self.teams.look()), reward, terminated, truncated, {}
 
-    def _rows(self, sight: Sight) -> dict[str, Any]:
+    def _rows(self, sight: TeamObservation) -> dict[str, Any]:
         return sight._asdict()
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class AgentEnvironment(TeamEnvironment):
         seen = {"agent": spaces.Discrete(teams.num_agents), "own": own, "state": state}
         return spaces.Dict(seen), spaces.Discrete(teams.num_actions)
 
-    def _rows(self, sight: Sight) -> dict[str, Any]:
+    def _rows(self, sight: TeamObservation) -> dict[str, Any]:
         n, m, size = sight.agents.shape
         return {
             "agent": np.tile(np.arange(m), n),

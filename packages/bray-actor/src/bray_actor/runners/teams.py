@@ -1,4 +1,4 @@
-"""N copies of a cooperative task, side by side: what a team's environments are stepped through.
+"""N copies of a cooperative task side by side: the protocol of a team's environments.
 
 Shapes: N teams, M agents of each, D features that an agent sees, S features of the whole state.
 All agents of a team are alike in shapes, begin and end together, and share one reward.
@@ -15,24 +15,24 @@ Floats = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 
 
-class Sight(NamedTuple):
-    """What there is to see."""
+class TeamObservation(NamedTuple):
+    """The observations of all teams."""
 
     agents: Floats
-    """What each agent sees itself, `[N, M, D]`."""
+    """Observations of the agents, `[N, M, D]`."""
     state: Floats
-    """What only training sees, `[N, S]`."""
+    """States of the whole task, which only training sees, `[N, S]`."""
 
 
 class TeamStep(NamedTuple):
-    """What the agents' actions led to."""
+    """The outcome of the agents' actions."""
 
     reward: Floats
-    """Of the team, `[N]`."""
+    """Rewards of the teams, `[N]`."""
     terminated: Mask
-    """`[N]`."""
+    """Whether the task ended, `[N]`."""
     truncated: Mask
-    """`[N]`."""
+    """Whether the episode was cut short, `[N]`."""
 
 
 class Teams(Protocol):
@@ -40,34 +40,34 @@ class Teams(Protocol):
 
     @property
     def num_teams(self) -> int:
-        """N."""
+        """Number of teams, N."""
         ...
 
     @property
     def num_agents(self) -> int:
-        """M."""
+        """Number of agents in each team, M."""
         ...
 
     @property
     def observation_size(self) -> int:
-        """D."""
+        """Number of features that an agent sees, D."""
         ...
 
     @property
     def state_size(self) -> int:
-        """S."""
+        """Number of features of the whole state, S."""
         ...
 
     @property
     def num_actions(self) -> int:
-        """A, of each agent."""
+        """Number of actions of each agent, A."""
         ...
 
     def reset(self, which: Mask, seed: int | None = None) -> None:
         """Begin an episode of those teams that `which [N]` says; a seed begins all draws anew."""
         ...
 
-    def look(self) -> Sight:
+    def look(self) -> TeamObservation:
         """Return what there is to see now; after an episode's last step, how it ended."""
         ...
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from bray_algo.columns import check_floats, check_numbers, check_shape
 from bray_algo.precision import wide
-from bray_algo.validation import check_within
+from bray_algo.validation.tensors import check_floats, check_numbers, check_shape
+from bray_algo.validation.values import check_within
 
 _LOWEST, _HIGHEST = 1e-3, 1e6
 
@@ -30,6 +30,7 @@ def parameters(raw: Tensor) -> tuple[Tensor, Tensor]:
     check_floats("raw", raw)
     if raw.ndim < 1 or raw.shape[-1] % 2 or not raw.shape[-1]:
         raise ValueError(f"raw: expected [..., 2D], got shape {tuple(raw.shape)}")
+    # Above 1 both: below, the density is infinite at the ends and a policy runs into them.
     alpha, beta = (1.0 + softplus(wide(raw))).chunk(2, -1)
     return alpha, beta
 
@@ -40,7 +41,7 @@ def log_prob(alpha: Tensor, beta: Tensor, action: Tensor) -> Tensor:
     Actions at 0 and 1 count as the first numbers inside: the density is finite there.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file. Or an action is NaN, below 0 or
+        ValueError: shapes do not agree, as in all of this file, or an action is NaN, below 0 or
             above 1.
     """
     a, b = _held(alpha, beta)
@@ -90,7 +91,8 @@ def sample(alpha: Tensor, beta: Tensor, generator: torch.Generator | None = None
 def mode(alpha: Tensor, beta: Tensor) -> Tensor:
     """Return the most likely actions `[…, D]`: (α − 1) / (α + β − 2) where both are above 1.
 
-    An end where only one is; and the mean where neither is, as both ends are likely there.
+    Where only one is above 1 that is an end; where neither is, both ends are likely, and the mean
+    is returned.
     """
     _check(alpha, beta)
     peaked = (alpha > 1.0) & (beta > 1.0)

@@ -1,7 +1,7 @@
 """The categorical distribution as functions of logits `[…, A]`.
 
 An illegal action's logit is −inf, or what `mask` puts in: both give it probability 0, finite log
-probabilities and no gradient. So KL from a distribution that allows more is great, not infinite.
+probabilities and no gradient. Hence KL from a distribution that allows more is great, not infinite.
 Logits of half precision give results in float32 (`precision`).
 """
 
@@ -10,12 +10,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_action, check_flags, check_floats, check_shape
 from bray_algo.precision import wide
-from bray_algo.validation import check_logits, is_validated
+from bray_algo.validation.switch import is_validated
+from bray_algo.validation.tensors import check_flags, check_floats, check_shape
+from bray_algo.validation.values import check_action, check_logits
 
 _LEAST_LOG_P = -1e9
-"""Log probability of what has no chance: finite, so that sums and gradients stay so."""
+"""Log probability of an action without a chance: finite, so that sums and gradients stay finite."""
 
 
 def mask(logits: Tensor, legal: Tensor) -> Tensor:
@@ -25,8 +26,8 @@ def mask(logits: Tensor, legal: Tensor) -> Tensor:
     ones are held above half of that, and so beat it whatever a network gives them.
 
     Args:
-        logits: floats `[…, A]`.
-        legal: bool `[…, A]`.
+        logits: Logits of a network, floats `[…, A]`.
+        legal: Legal actions, bool `[…, A]`.
 
     Raises:
         ValueError: the shapes differ, or a row has no legal action. Unseen, where values are not

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from bray_algo.columns import check_floats, check_numbers, check_shape
 from bray_algo.distributions import categorical
 from bray_algo.precision import wide
-from bray_algo.scalars import check_count
-from bray_algo.validation import check_bounds, check_finite, check_index
+from bray_algo.validation.scalars import check_count
+from bray_algo.validation.tensors import check_floats, check_numbers, check_shape
+from bray_algo.validation.values import check_bounds, check_finite, check_index
 
 Bound = float | Tensor
 
@@ -28,6 +28,7 @@ def ordinal(raw: Tensor) -> Tensor:
     check_floats("raw", raw)
     raw = wide(raw)
     upward, downward = logsigmoid(raw), logsigmoid(-raw)
+    # Sum over j > i: the sum from the end, without the own term.
     after = downward.flip(-1).cumsum(-1).flip(-1) - downward
     return upward.cumsum(-1) + after
 
@@ -62,7 +63,7 @@ def log_prob(logits: Tensor, action: Tensor, low: Bound = -1.0, high: Bound = 1.
     """Return log p of the grid points next to actions `[…, D]`, summed over D.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file.
+        ValueError: shapes do not agree; every function of this file refuses that.
     """
     check_floats("logits", logits)
     check_shape("action", action, logits.shape[:-1])

@@ -12,9 +12,9 @@ import math
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_floats, check_numbers, check_shape
 from bray_algo.precision import alike, wide
-from bray_algo.validation import check_finite
+from bray_algo.validation.tensors import check_floats, check_numbers, check_shape
+from bray_algo.validation.values import check_finite
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _MAX_LOG_STD = 20.0
@@ -24,7 +24,7 @@ def log_prob(mean: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
     """Return the log density of actions `[…, D]`, summed over D.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file. Or an action is not finite.
+        ValueError: shapes do not agree, as in all of this file, or an action is not finite.
     """
     check_floats("mean", mean)
     check_numbers("action", action)

@@ -1,7 +1,7 @@
 """The product of K independent categoricals, as functions of K logits `[…, A_k]`.
 
 Actions are integers `[…, K]`, one column for each part. Some games have parts that mean nothing
-beside others (a direction when the unit stands still): `active`, bool `[…, K]`, leaves them out of
+beside others (a direction when the unit stands still). `active`, bool `[…, K]`, leaves these out of
 log probabilities, entropy and divergence, so that nothing is learned from noise.
 """
 
@@ -12,9 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_flags, check_floats, check_shape
 from bray_algo.distributions import categorical
-from bray_algo.validation import check_tensor
+from bray_algo.validation.tensors import check_flags, check_floats, check_shape, check_tensor
 
 
 def split(logits: Tensor, num_actions: Sequence[int]) -> list[Tensor]:
@@ -46,7 +45,7 @@ def log_prob(logits: Sequence[Tensor], action: Tensor, active: Tensor | None = N
     """Return log p of actions (integers `[…, K]`): Σ_k log p_k, `[…]`.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file.
+        ValueError: shapes do not agree; every function of this file refuses that.
     """
     _check_columns("action", action, logits)
     parts = [categorical.log_prob(part, action[..., k]) for k, part in enumerate(logits)]
@@ -63,6 +62,7 @@ def kl(
 ) -> Tensor:
     """Return KL(p ‖ q) = Σ_k KL(p_k ‖ q_k), `[…]`, in nats."""
     _check_parts("logits_q", logits_q, logits_p)
+    # Independent parts: log probabilities, entropies and divergences are sums.
     pairs = zip(logits_p, logits_q, strict=True)
     return _sum([categorical.kl(p, q) for p, q in pairs], logits_p, active)
 

@@ -1,7 +1,7 @@
-"""Log probability and entropy by a policy's outputs, whatever its actions are.
+"""Log probability and entropy from a policy's named outputs, whatever its actions are.
 
-The outputs are those that `bray_actor` decodes: `logits`, a list of `logits`, or `mean` and
-`log_std`.
+The outputs say which distribution it is: `logits` (a tensor) a categorical, a list of `logits`
+several, `mean` and `log_std` a Gaussian. They are those that `bray_actor` decodes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def log_prob(outputs: Mapping[str, Any], action: Tensor) -> Tensor:
 
 
 def log_prob_and_entropy(outputs: Mapping[str, Any], action: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both, `[…]`, for little more than one of them costs.
+    """Return log p of actions and the entropy, `[…]` each, for little more than one of them costs.
 
     Raises:
         ValueError: shapes do not agree.

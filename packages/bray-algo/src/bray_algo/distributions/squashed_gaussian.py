@@ -15,16 +15,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from bray_algo.columns import check_floats, check_shape
 from bray_algo.distributions import gaussian
 from bray_algo.precision import alike, wide
-from bray_algo.validation import check_finite
+from bray_algo.validation.tensors import check_floats, check_shape
+from bray_algo.validation.values import check_finite
 
 _NUM_NODES = 48
 _HERMITE = tuple(map(torch.from_numpy, np.polynomial.hermite_e.hermegauss(_NUM_NODES)))
 _LEGENDRE = tuple(map(torch.from_numpy, np.polynomial.legendre.leggauss(_NUM_NODES)))
 _REACH = 10.0
-"""Beyond this, softplus(−2u) is below 3e-9."""
+"""Greatest node of the Legendre quadrature: beyond it softplus(−2u) is below 3e-9."""
 
 
 def sample(mean: Tensor, log_std: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -49,12 +49,13 @@ def log_prob(mean: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
     Actions at or beyond ±1 count as the last number before: the density is finite there.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file. Or an action is not finite.
+        ValueError: shapes do not agree, as in all of this file, or an action is not finite.
     """
     check_floats("mean", mean)
     check_floats("action", action)
     check_shape("action", action, mean.shape)
     check_finite(action=action)
+    # atanh(±1) is infinite: the last number before stands for it.
     inside = 1.0 - torch.finfo(action.dtype).eps
     return _log_density(mean, log_std, torch.atanh(wide(action).clamp(-inside, inside)))
 
@@ -107,7 +108,7 @@ def _narrow_slope(mean: Tensor, std: Tensor) -> Tensor:
 
 
 def _wide_slope(mean: Tensor, std: Tensor) -> Tensor:
-    """Return the same for std ≥ 1, where the nodes above would lie too far apart."""
+    """Return E log(1 − tanh² u) for std ≥ 1, where Hermite's nodes would lie too far apart."""
     nodes, weights = (column.to(mean) for column in _LEGENDRE)
     at, weights = (nodes + 1.0) * (_REACH / 2.0), weights * (_REACH / 2.0)
     centre, spread = mean.unsqueeze(-1), std.unsqueeze(-1)

@@ -1,15 +1,12 @@
 """Rules of small board games, for search and self-play: states in, states out."""
 
-from bray_algo.games.batch_game import BatchGame
+from bray_algo.games.bitboards import CONNECT_FOUR, TIC_TAC_TOE, RowGame
 from bray_algo.games.boards import Boards
-from bray_algo.games.connect_four import ConnectFour
 from bray_algo.games.full_width import action_values, best_actions, open_rows
-from bray_algo.games.game import Game
 from bray_algo.games.match import play_match
-from bray_algo.games.minimax import minimax
-from bray_algo.games.row_game import CONNECT_FOUR, TIC_TAC_TOE, RowGame
-from bray_algo.games.solution import solve
-from bray_algo.games.tic_tac_toe import TicTacToe
+from bray_algo.games.minimax import minimax, solve
+from bray_algo.games.rules import BatchGame, Game
+from bray_algo.games.single_board import ConnectFour, TicTacToe
 
 __all__ = [
     "CONNECT_FOUR",

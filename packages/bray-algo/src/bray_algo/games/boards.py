@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from bray_algo.games import rows
+from bray_algo.games.single_board import winning_lines
 
 States = npt.NDArray[np.int8]
-"""Boards `[N, H, W]`: 1 the mover's stones, −1 the other's, 0 empty, as those of one `Game`."""
+"""Boards `[N, H, W]`: 1 the mover's stones, −1 the other's, 0 empty, as in `single_board`."""
 
 
 class Boards:
@@ -18,10 +18,10 @@ class Boards:
     values as there.
 
     Args:
-        height: rows H.
-        width: columns W.
-        length: stones in a row that win.
-        falls: whether an action is a column in which the stone falls, else a cell.
+        height: Number H of rows.
+        width: Number W of columns.
+        length: Stones in a row that win.
+        falls: Whether an action is a column in which the stone falls; else it is a cell.
 
     Examples:
         >>> game = Boards(3, 3, 3)
@@ -36,7 +36,7 @@ class Boards:
         self.num_actions = width if falls else height * width
         self.max_moves = height * width
         self.observation_size = 2 * height * width
-        self._lines = rows.winning_lines(height, width, length)
+        self._lines = winning_lines(height, width, length)
 
     def initial(self, number: int) -> States:
         """Return N empty boards."""
@@ -52,7 +52,7 @@ class Boards:
         """Return the boards after one action each, `[N]`, seen by the other player.
 
         Raises:
-            ValueError: an action is not legal; names the game.
+            ValueError: an action is not legal; the message names the game.
         """
         games = np.arange(len(states))
         inside = (actions >= 0) & (actions < self.num_actions)
@@ -72,6 +72,7 @@ class Boards:
     def outcome(self, states: States) -> npt.NDArray[np.float64]:
         """Return the value of each game for its mover, `[N]`: −1 lost, 0 drawn, NaN: it goes on."""
         flat = states.reshape(len(states), -1)
+        # A line of −1 alone is the other's, who moved last: only that one can have won.
         lowest = flat[:, self._lines].sum(2, dtype=np.int8).min(1)
         value = np.where((flat == 0).any(1), np.nan, 0.0)
         return np.where(lowest == -self._lines.shape[1], -1.0, value)

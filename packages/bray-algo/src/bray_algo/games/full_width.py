@@ -8,8 +8,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bray_algo.games.batch_game import BatchGame, States
-from bray_algo.games.row_game import RowGame
+from bray_algo.games.bitboards import RowGame
+from bray_algo.games.rules import BatchGame, States
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -28,10 +28,11 @@ def action_values(
     draw.
 
     Args:
-        game: the rules.
-        states: not ended ones, `[N, S]`.
-        depth: moves to look ahead, 1 or more; `game.max_moves` is perfect play.
-        heuristic: of the positions at that depth.
+        game: Rules of the game.
+        states: States that go on, `[N, S]`.
+        depth: Moves to look ahead, 1 or more; each costs up to A times as much, and
+            `game.max_moves` is perfect play.
+        heuristic: Worth of positions at that depth; None counts them as drawn.
 
     Raises:
         ValueError: a game has ended, or the depth is less than 1.
@@ -40,6 +41,7 @@ def action_values(
         raise ValueError(f"depth: expected 1 or more, got {depth}")
     if not np.isnan(game.outcome(states)).all():
         raise ValueError("states: expected games that go on, got an ended one")
+    # Games side by side often share positions; each is searched once.
     unique, index = np.unique(states, axis=0, return_inverse=True)
     return _action_values(game, unique, 1, depth, heuristic)[index.ravel()]
 

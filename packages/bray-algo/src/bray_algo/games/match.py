@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bray_algo.games.batch_game import BatchGame, States
+from bray_algo.games.rules import BatchGame, States
 
 Player: TypeAlias = Callable[[States], npt.NDArray[np.int64]]
 """States `[K, S]` that go on → a legal action of each, `[K]`."""
@@ -17,7 +17,15 @@ Player: TypeAlias = Callable[[States], npt.NDArray[np.int64]]
 def play_match(
     game: BatchGame, player: Player, opponent: Player, num_games: int
 ) -> npt.NDArray[np.float64]:
-    """Return how the games ended for `player`, `[num_games]`; it begins every second one.
+    """Return how the games ended for `player`, `[num_games]`: 1 won, 0 drawn, −1 lost.
+
+    All games are played side by side, and `player` begins every second one.
+
+    Args:
+        game: Rules of the game.
+        player: Player whose outcomes are returned.
+        opponent: Player whom it meets.
+        num_games: Number of games, 1 or more; even is fair.
 
     Raises:
         ValueError: no game.
@@ -28,6 +36,7 @@ def play_match(
     is_ours = np.arange(num_games) % 2 == 0
     result = np.full(num_games, np.nan)
     while len(live := np.flatnonzero(np.isnan(result))):
+        # All games in which the same player is to move are asked at once.
         for side, moves in ((live[is_ours[live]], player), (live[~is_ours[live]], opponent)):
             if len(side):
                 states[side] = game.step(states[side], moves(states[side]))

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bray_algo.league.intervals import Floats, Interval
-from bray_algo.scalars import (
+from bray_algo.league.intervals import ConfidenceInterval, Floats
+from bray_algo.validation.scalars import (
     check_confidence,
     check_fraction,
     check_not_negative,
@@ -45,6 +45,13 @@ def elo_update(
 
     R' = R + k (score − expected), the opponent's the other way.
 
+    Args:
+        rating: Rating of the player before the game, in Elo points.
+        opponent: Rating of the opponent before the game.
+        score: Score of the player, 0 to 1.
+        k: Points that a surprise moves, usually 8 to 32. Large ones follow a learner fast and are
+            noisy; small ones take many games to move.
+
     Raises:
         ValueError: the score is not within 0 and 1, k negative, or a rating not finite.
     """
@@ -62,9 +69,9 @@ class EloFit(NamedTuple):
     sigma: Floats
     """Standard deviation of each, relative to the mean of all."""
     covariance: Floats
-    """Of the ratings, `[N, N]`: the variance of i − j is C_ii + C_jj − 2 C_ij."""
+    """Covariance of the ratings, `[N, N]`: the variance of i − j is C_ii + C_jj − 2 C_ij."""
 
-    def interval(self, confidence: float = 0.95) -> Interval:
+    def interval(self, confidence: float = 0.95) -> ConfidenceInterval:
         """Return the bounds of each rating, `[N]` each.
 
         Raises:
@@ -72,7 +79,7 @@ class EloFit(NamedTuple):
         """
         check_confidence("confidence", confidence)
         reach = NormalDist().inv_cdf((1 + confidence) / 2) * self.sigma
-        return Interval(self.rating - reach, self.rating + reach)
+        return ConfidenceInterval(self.rating - reach, self.rating + reach)
 
 
 def fit_elo(
@@ -90,11 +97,13 @@ def fit_elo(
     intervals are Laplace's: the curvature at the most probable ratings.
 
     Args:
-        score: wins plus half the draws of the row's player, `[N, N]` (`table.wins + table.draws
+        score: Wins plus half the draws of the row's player, `[N, N]` (`table.wins + table.draws
             / 2`); the diagonal is not read.
-        games: of each pair, symmetric, `[N, N]` (`table.games`).
-        mean: of all ratings, Elo points.
-        prior_sigma: of a rating around the mean before any game, Elo points.
+        games: Number of games of each pair, symmetric, `[N, N]` (`table.games`).
+        mean: Mean of all ratings, in Elo points; 1500 by custom.
+        prior_sigma: Standard deviation of a rating around the mean before any game, in Elo points,
+            usually 300 to 1000. A small one pulls players of few games to the mean; a large one
+            lets a player that has won every game run away.
 
     Raises:
         ValueError: shapes are not `[N, N]`, or the scores of a pair do not add up to its games.
@@ -110,6 +119,7 @@ def fit_elo(
         theta = _climb(theta, step, lambda at: _value(at, score, precision))
         if np.abs(step).max() < 1e-9:
             break
+    # Only differences are known, so the covariance is that of θ less its mean.
     centre = np.eye(len(theta)) - 1 / len(theta)
     covariance = centre @ np.linalg.inv(curvature) @ centre * _SCALE**2
     sigma = np.sqrt(np.diagonal(covariance).clip(min=0))
@@ -117,7 +127,7 @@ def fit_elo(
 
 
 def _climb(theta: Floats, step: Floats, value: Callable[[Floats], float]) -> Floats:
-    """Go the step, or the first half of a half … of it that does not go down."""
+    """Go the step, halved as often as it takes not to go down."""
     start = value(theta)
     while value(theta + step) < start - 1e-12 * abs(start) and np.abs(step).max() > 1e-9:
         step = step / 2
@@ -136,6 +146,7 @@ def _derivatives(
     """Return the gradient `[N]` and minus the Hessian `[N, N]` of the log posterior."""
     chance = 1 / (1 + np.exp(-np.clip(theta[:, None] - theta, -500, 500)))
     gradient = (score - games * chance).sum(1) - precision * theta
+    # Games that were never in doubt say little: p (1 − p) is near 0.
     weight = games * chance * (1 - chance)
     return gradient, np.diag(weight.sum(1) + precision) - weight
 

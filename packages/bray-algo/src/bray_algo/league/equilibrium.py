@@ -1,7 +1,7 @@
 """Equilibria of two-player zero-sum games given as a matrix, such as a payoff table's.
 
-`payoff [M, N]` is what the row player wins and the column player loses. Of win rates take
-`2 * table.matrix() - 1`: 1 a win, 0 a draw, −1 a loss, antisymmetric.
+`payoff [M, N]` is what the row player wins and the column player loses. From win rates take
+`2 * table.matrix() - 1`: a win is 1, a draw 0, a loss −1, and the matrix is antisymmetric.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bray_algo.league.intervals import Floats
-from bray_algo.scalars import check_count
+from bray_algo.validation.scalars import check_count
 
 
 class Equilibrium(NamedTuple):
@@ -31,8 +31,8 @@ def nash(payoff: npt.ArrayLike) -> Equilibrium:
 
     The column player's programme with positive payoffs A: maximise Σ y, A y ≤ 1, y ≥ 0 (Dantzig
     1951, "A proof of the equivalence of the programming problem and the game problem"), by the
-    simplex method on a dense tableau; the row player's mixture is its dual. 200 × 200 takes less
-    than a second. Where there are many equilibria it is one of them, at a vertex.
+    simplex method on a dense tableau; the row player's mixture is its dual. A payoff of 200 × 200
+    takes less than a second. Where there are many equilibria it is one of them, at a vertex.
 
     Raises:
         ValueError: not a finite `[M, N]`.
@@ -41,6 +41,7 @@ def nash(payoff: npt.ArrayLike) -> Equilibrium:
     rows, columns = payoff.shape
     low, scale = payoff.min(), max(float(np.ptp(payoff)), 1e-12)
     tableau = np.zeros((rows + 1, columns + rows + 1))
+    # Payoffs from 1 to 2: the programme needs a positive value, and scale does not change mixtures.
     tableau[:rows, :columns] = (payoff - low) / scale + 1
     tableau[:rows, columns:-1] = np.eye(rows)
     tableau[:rows, -1] = 1
@@ -49,6 +50,7 @@ def nash(payoff: npt.ArrayLike) -> Equilibrium:
     solution = np.zeros(columns + rows)
     solution[basis] = tableau[:rows, -1]
     row, column = tableau[-1, columns:-1].clip(min=0), solution[:columns].clip(min=0)
+    # The programme's variables are the mixture over the value: scaling makes them probabilities.
     row, column = row / row.sum(), column / column.sum()
     return Equilibrium(row, column, float(row @ payoff @ column))
 
@@ -56,8 +58,13 @@ def nash(payoff: npt.ArrayLike) -> Equilibrium:
 def fictitious_play(payoff: npt.ArrayLike, num_steps: int = 10_000) -> Equilibrium:
     """Return the average play of two who each answer the other's average so far.
 
-    Brown 1951, "Iterative solution of games by fictitious play"; it converges (Robinson 1951), the
-    exploitability about as 1/√steps. One step costs M + N: for matrices too large for `nash`.
+    Brown 1951, "Iterative solution of games by fictitious play". It converges (Robinson 1951), the
+    exploitability about as 1/√steps. One step costs M + N: good for matrices too large for `nash`.
+
+    Args:
+        payoff: What the row player wins, `[M, N]`.
+        num_steps: Number of steps; a hundred times as many bring about a tenth of the distance from
+            an equilibrium.
 
     Raises:
         ValueError: not a finite `[M, N]`, or no step.
@@ -86,13 +93,14 @@ def exploitability(
     antisymmetric game, what an opponent wins by answering it: −min_j (xᵀ A)_j.
 
     Args:
-        payoff: `[M, N]`.
-        row: the row player's mixture, `[M]`.
-        column: the column player's mixture, `[N]`; None: both play `row`, and each half is counted
-            once. The game is to be antisymmetric then.
+        payoff: What the row player wins, `[M, N]`.
+        row: Probabilities of the row player's actions, `[M]`.
+        column: Probabilities of the column player's actions, `[N]`; None: both play `row`, and each
+            half is counted once. The game is to be antisymmetric then.
 
     Raises:
-        ValueError: shapes do not agree, a mixture is none, or the game is not antisymmetric.
+        ValueError: shapes do not agree, a mixture is not one of probabilities, or the game is not
+            antisymmetric.
     """
     payoff = _matrix(payoff)
     x = _mixture("row", row, payoff.shape[0])
@@ -143,7 +151,7 @@ def _simplex(tableau: Floats, basis: npt.NDArray[np.int64]) -> npt.NDArray[np.in
 
 
 def _leaving(tableau: Floats, basis: npt.NDArray[np.int64], enter: int) -> int:
-    """Return the row whose variable reaches zero first; of equal ones that of the least index."""
+    """Return the row whose variable reaches zero first; among equals the one of the least index."""
     column, bound = tableau[:-1, enter], tableau[:-1, -1]
     ratio = np.full(len(column), np.inf)
     np.divide(bound, column, out=ratio, where=column > 1e-11)

@@ -1,7 +1,7 @@
 """Intervals of a win rate from counted games: Wilson's and the Beta posterior's, vectorised.
 
 A score is the wins plus half the draws; a draw varies less than a win or a loss, so with draws the
-intervals are wider than they need be. Counts may be fractions, as those that decay are.
+intervals are wider than they need be. Counts may be fractions, such as those that decay.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bray_algo.scalars import check_confidence, check_fraction, check_positive
+from bray_algo.validation.scalars import check_confidence, check_fraction, check_positive
 
 Floats = npt.NDArray[np.float64]
 
@@ -20,8 +20,8 @@ _TINY = 1e-300
 _STEPS = 100
 
 
-class Interval(NamedTuple):
-    """Bounds of a win rate, of the shape of the counts."""
+class ConfidenceInterval(NamedTuple):
+    """Bounds of each win rate or rating, in the shape of what they were computed from."""
 
     lower: Floats
     upper: Floats
@@ -29,15 +29,16 @@ class Interval(NamedTuple):
 
 def wilson_interval(
     score: npt.ArrayLike, games: npt.ArrayLike, confidence: float = 0.95
-) -> Interval:
+) -> ConfidenceInterval:
     """Return Wilson's score interval: 0 to 1 without a game, and never a point.
 
     Wilson 1927, "Probable inference, the law of succession, and statistical inference".
 
     Args:
-        score: wins plus half the draws, any shape, 0 to games.
-        games: games, of the same shape.
-        confidence: of the two bounds together; of either alone (1 + confidence) / 2.
+        score: Wins plus half the draws, any shape, 0 to games.
+        games: Number of games, in the same shape.
+        confidence: Probability that both bounds hold, above 0 and below 1; either alone holds with
+            (1 + confidence) / 2. Usually 0.95; higher ones give wider intervals.
 
     Raises:
         ValueError: a score is negative or above its games, shapes differ, or the confidence is
@@ -48,22 +49,23 @@ def wilson_interval(
     rate = np.divide(score, games, out=np.full(games.shape, 0.5), where=games > 0)
     centre = (rate * games + z2 / 2) / (games + z2)
     half = np.sqrt(z2 * (games * rate * (1 - rate) + z2 / 4)) / (games + z2)
-    return Interval(np.clip(centre - half, 0, rate), np.clip(centre + half, rate, 1))
+    return ConfidenceInterval(np.clip(centre - half, 0, rate), np.clip(centre + half, rate, 1))
 
 
 def beta_interval(
     score: npt.ArrayLike, games: npt.ArrayLike, confidence: float = 0.95, prior_games: float = 2.0
-) -> Interval:
+) -> ConfidenceInterval:
     """Return the central interval of the Beta posterior of the win rate.
 
-    The prior is Beta(prior_games / 2, prior_games / 2): 2 is uniform, 1 is Jeffreys'.
-    200 × 200 take seconds, Wilson's a millisecond. Arguments and errors as in `wilson_interval`.
+    The prior is Beta(prior_games / 2, prior_games / 2): 2 is uniform, 1 is Jeffreys'. It takes
+    seconds for 200 × 200 win rates, where Wilson's takes a millisecond. Other arguments and errors
+    are those of `wilson_interval`.
     """
     score, games = _counts(score, games, confidence)
     check_positive("prior_games", prior_games)
     a, b = score + prior_games / 2, games - score + prior_games / 2
     tail = (1 - confidence) / 2
-    return Interval(beta_quantile(a, b, tail), beta_quantile(a, b, 1 - tail))
+    return ConfidenceInterval(beta_quantile(a, b, tail), beta_quantile(a, b, 1 - tail))
 
 
 def beta_quantile(a: npt.ArrayLike, b: npt.ArrayLike, probability: float) -> Floats:

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from bray_algo.league.intervals import Floats, Interval, beta_interval, wilson_interval
-from bray_algo.scalars import check_count, check_fraction, check_not_negative
+from bray_algo.league.intervals import ConfidenceInterval, Floats, beta_interval, wilson_interval
+from bray_algo.validation.scalars import check_count, check_fraction, check_not_negative
 
 _SCORES = {1.0: 0, 0.5: 1, 0.0: 2}
 _WON, _DRAWN, _LOST = range(3)
@@ -22,9 +22,10 @@ class PayoffTable:
     are in the order of `players`, N of them, the row's player's point of view.
 
     Args:
-        players: the names to begin with.
-        decay: what the earlier games of two players still count after each further one, 0 to 1; 1
-            forgets nothing. AlphaStar's pseudocode has 0.99: about the last 100 games.
+        players: Names of the players to begin with.
+        decay: Factor on the earlier games of two players after each further one, 0 to 1. At 1
+            nothing is forgotten, and a learner's old results hide its new ones; the smaller, the
+            fewer games a win rate rests on. AlphaStar's pseudocode has 0.99, about the last 100.
 
     Raises:
         ValueError: a name comes twice, or the decay is out of range.
@@ -58,27 +59,27 @@ class PayoffTable:
 
     @property
     def wins(self) -> Floats:
-        """Games won by the row's player, `[N, N]`, decayed. Draws and losses likewise."""
+        """Number of games won by the row's player, `[N, N]`, decayed."""
         return self._of(self._counts[_WON])
 
     @property
     def draws(self) -> Floats:
-        """Games drawn, `[N, N]`, decayed."""
+        """Number of games drawn, `[N, N]`, decayed."""
         return self._of(self._counts[_DRAWN])
 
     @property
     def losses(self) -> Floats:
-        """Games lost by the row's player, `[N, N]`, decayed."""
+        """Number of games lost by the row's player, `[N, N]`, decayed."""
         return self._of(self._counts[_LOST])
 
     @property
     def games(self) -> Floats:
-        """Games, `[N, N]`, decayed: what the win rates rest on."""
+        """Number of games, `[N, N]`, decayed: what the win rates rest on."""
         return self._of(self._counts.sum(0))
 
     @property
     def num_games(self) -> npt.NDArray[np.int64]:
-        """Games ever played, `[N, N]`, whole."""
+        """Number of games ever played, `[N, N]`, whole."""
         return self._played[: len(self), : len(self)].copy()
 
     def add(self, name: str) -> None:
@@ -94,6 +95,7 @@ class PayoffTable:
         self._index[name] = len(self._index)
         room = len(self._played)
         if len(self) > room:
+            # Room doubles, so that adding N players costs N² in all and not N³.
             self._counts = np.pad(self._counts, ((0, 0), (0, room), (0, room)))
             self._played = np.pad(self._played, ((0, room), (0, room)))
 
@@ -130,6 +132,7 @@ class PayoffTable:
             self._counts[:, i, j] *= self.decay
             self._counts[:, j, i] *= self.decay
         self._counts[outcome, i, j] += 1
+        # A win of one is a loss of the other: 2 − 0; a draw stays one: 2 − 1.
         self._counts[2 - outcome, j, i] += 1
         self._played[i, j] += 1
         self._played[j, i] += 1
@@ -151,8 +154,9 @@ class PayoffTable:
         """Return win rates `[N, N]`: 0.5 on the diagonal and where there was no game.
 
         Args:
-            names: of rows and columns; None: all players.
-            prior_games: games at 0.5 to add to each pair, so that one lucky game says little.
+            names: Names of rows and columns; None: all players.
+            prior_games: Number of games at 0.5 to add to each pair, so that one lucky game says
+                little; 0 to 10. Large ones hide real differences between players of few games.
         """
         rates = _rate(self.wins + 0.5 * self.draws, self.games, prior_games)
         if names is None:
@@ -162,7 +166,7 @@ class PayoffTable:
 
     def interval(
         self, *, confidence: float = 0.95, kind: Literal["wilson", "beta"] = "wilson"
-    ) -> Interval:
+    ) -> ConfidenceInterval:
         """Return the bounds of all win rates, `[N, N]` each, from the decayed games.
 
         Raises:
@@ -181,8 +185,8 @@ class PayoffTable:
         What an evaluator plays next, so that the table is up to date (AlphaStar's evaluators).
 
         Args:
-            num_pairs: at most so many, 0 or more.
-            names: to pair; None: all players.
+            num_pairs: Number of pairs at most, 0 or more.
+            names: Names of the players to pair; None: all players.
 
         Raises:
             ValueError: a negative number of pairs, or an unknown name.

@@ -12,18 +12,23 @@ import math
 from statistics import NormalDist
 from typing import NamedTuple
 
-from bray_algo.scalars import check_confidence, check_not_negative, check_number, check_positive
+from bray_algo.validation.scalars import (
+    check_confidence,
+    check_not_negative,
+    check_number,
+    check_positive,
+)
 
 _NORMAL = NormalDist()
 
 
-class Rating(NamedTuple):
-    """What is believed of a player's skill."""
+class TrueSkillRating(NamedTuple):
+    """Belief about a player's skill: a Gaussian."""
 
     mu: float = 25.0
-    """Mean."""
+    """Mean of the skill."""
     sigma: float = 25.0 / 3
-    """Standard deviation."""
+    """Standard deviation of the skill: how unsure the belief is."""
 
     @property
     def conservative(self) -> float:
@@ -41,8 +46,8 @@ class Rating(NamedTuple):
         return self.mu - reach, self.mu + reach
 
 
-class Chances(NamedTuple):
-    """Of one game, the first player's point of view; they add up to 1."""
+class GameChances(NamedTuple):
+    """Chances of one game from the first player's point of view; they add up to 1."""
 
     win: float
     draw: float
@@ -55,23 +60,26 @@ class Chances(NamedTuple):
 
 
 def update(
-    one: Rating,
-    other: Rating,
+    one: TrueSkillRating,
+    other: TrueSkillRating,
     score: float,
     *,
     beta: float = 25.0 / 6,
     tau: float = 25.0 / 300,
     draw_probability: float = 0.1,
-) -> tuple[Rating, Rating]:
+) -> tuple[TrueSkillRating, TrueSkillRating]:
     """Return both ratings after a game of score 1 (the first won), 0.5 (drawn) or 0 (lost).
 
     Args:
-        one: the first player before the game.
-        other: the second.
-        score: of the first.
-        beta: standard deviation of a performance; a gap of β in skill is 76 % to win.
-        tau: what is added to the uncertainty before each game, since skills change: σ² + τ².
-        draw_probability: of two equal players, which fixes the margin ε; 0 where there are none.
+        one: Rating of the first player before the game.
+        other: Rating of the second player.
+        score: Score of the first player: 1, 0.5 or 0.
+        beta: Standard deviation β of a performance, usually half of the first σ. A gap of β in
+            skill gives 76 % to win; the larger β, the more a game counts as luck.
+        tau: Deviation τ added to the uncertainty before each game, σ² + τ², since skills change;
+            usually σ / 100. At 0 old players hardly move any more; large ones never settle.
+        draw_probability: Probability of a draw between two equal players, which fixes the margin ε;
+            0 in games without draws.
 
     Raises:
         ValueError: the score is not 1, 0.5 or 0, a draw has probability 0, or a number is out of
@@ -85,31 +93,36 @@ def update(
     check_not_negative("tau", tau)
     _check_ratings(one, other)
     sign = -1.0 if score == 0.0 else 1.0
+    # Skills may have changed since the last game.
     variances = one.sigma**2 + tau**2, other.sigma**2 + tau**2
     c = math.sqrt(2 * beta**2 + sum(variances))
     gap = sign * (one.mu - other.mu) / c
     v, w = _draw(gap, margin / c) if score == 0.5 else _win(gap - margin / c)
     means = one.mu + sign * variances[0] / c * v, other.mu - sign * variances[1] / c * v
     new = [
-        Rating(mean, math.sqrt(variance * max(1 - variance / c**2 * w, 1e-12)))
+        TrueSkillRating(mean, math.sqrt(variance * max(1 - variance / c**2 * w, 1e-12)))
         for mean, variance in zip(means, variances, strict=True)
     ]
     return new[0], new[1]
 
 
 def chances(
-    one: Rating, other: Rating, *, beta: float = 25.0 / 6, draw_probability: float = 0.1
-) -> Chances:
-    """Return how likely the first player is to win, draw and lose; arguments as in `update`."""
+    one: TrueSkillRating,
+    other: TrueSkillRating,
+    *,
+    beta: float = 25.0 / 6,
+    draw_probability: float = 0.1,
+) -> GameChances:
+    """Return how likely the first player is to win, draw and lose; see `update` for arguments."""
     _check_ratings(one, other)
     margin = _margin(beta, draw_probability)
     c = math.sqrt(2 * beta**2 + one.sigma**2 + other.sigma**2)
     win = _NORMAL.cdf((one.mu - other.mu - margin) / c)
     loss = _NORMAL.cdf((other.mu - one.mu - margin) / c)
-    return Chances(win, max(0.0, 1 - win - loss), loss)
+    return GameChances(win, max(0.0, 1 - win - loss), loss)
 
 
-def _check_ratings(*ratings: Rating) -> None:
+def _check_ratings(*ratings: TrueSkillRating) -> None:
     for rating in ratings:
         check_number("mu", rating.mu)
         check_not_negative("sigma", rating.sigma)

@@ -1,1 +1,1 @@
-"""One file an algorithm: what it minimises."""
+"""One file for each algorithm: the loss that it minimises, as a function of tensors."""

@@ -12,26 +12,32 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bray_algo.columns import Terms, check_floats, check_numbers, check_rank, check_shape
+from bray_algo.losses.reductions import LossTerms
 from bray_algo.precision import alike, wide
-from bray_algo.validation import check_finite
+from bray_algo.validation.tensors import (
+    check_floats,
+    check_numbers,
+    check_rank,
+    check_shape,
+)
+from bray_algo.validation.values import check_finite
 
 
-def discriminator_loss(expert_logit: Tensor, policy_logit: Tensor) -> tuple[Tensor, Terms]:
+def discriminator_loss(expert_logit: Tensor, policy_logit: Tensor) -> tuple[Tensor, LossTerms]:
     """Return −E_expert[log D] − E_policy[log(1 − D)].
 
     Ho and Ermon 2016, "Generative adversarial imitation learning", equation 17; for AIRL pass the
     results of `airl_logit` (Fu et al. 2018, Algorithm 1).
 
     Args:
-        expert_logit: of the expert's states and actions, `[N]`.
-        policy_logit: of the policy's, `[M]`.
+        expert_logit: Logits of the expert's states and actions, `[N]`.
+        policy_logit: Logits of the policy's states and actions, `[M]`.
 
     Returns:
         The loss, and `expert_accuracy` and `policy_accuracy` (0.5 when they cannot be told apart).
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file.
+        ValueError: shapes do not agree; every function of this file refuses that.
     """
     check_rank("expert_logit", expert_logit, "N")
     check_rank("policy_logit", policy_logit, "N")
@@ -39,6 +45,7 @@ def discriminator_loss(expert_logit: Tensor, policy_logit: Tensor) -> tuple[Tens
     check_numbers("expert_logit", expert_logit)
     check_numbers("policy_logit", policy_logit)
     expert_logit, policy_logit = wide(expert_logit), wide(policy_logit)
+    # softplus(−x) is −log σ(x), without the overflow of the exponential.
     loss = F.softplus(-expert_logit).mean() + F.softplus(policy_logit).mean()
     with torch.no_grad():
         terms = {
@@ -52,9 +59,15 @@ def gradient_penalty(discriminator: nn.Module, inputs: Tensor) -> Tensor:
     """Return the mean of |∇ logit|² at inputs `[N, …]`, to be added to the loss with a weight.
 
     Mescheder et al. 2018, "Which training methods for GANs do actually converge?", equation 9 (R1,
-    at the expert's inputs): without it a discriminator soon tells all apart and teaches nothing.
+    at the expert's inputs). Without it a discriminator soon tells all apart and teaches nothing; a
+    weight of 1 to 10 is usual, and a greater one leaves it blind.
+
+    Args:
+        discriminator: Network that maps inputs to logits `[N]`.
+        inputs: Inputs at which the slope is measured, `[N, …]`, floats.
     """
     check_floats("inputs", inputs)
+    # The slope at the inputs is wanted, so they need a gradient of their own.
     inputs = inputs.detach().requires_grad_()
     logit = discriminator(inputs)
     (gradient,) = torch.autograd.grad(logit.sum(), inputs, create_graph=True)
@@ -70,7 +83,7 @@ def gail_reward(
     each kind has.
 
     Args:
-        logit: of the policy's states and actions.
+        logit: Logits of the policy's states and actions, any shape.
         kind: `positive`: −log(1 − D), above 0, which favours long episodes; `negative`: log D,
             below 0, which favours short ones; `log_odds`: log D − log(1 − D), either sign.
     """
@@ -93,11 +106,12 @@ def airl_logit(advantage: Tensor, log_prob: Tensor) -> Tensor:
     reward alone is f, or g of `airl_advantage`.
 
     Args:
-        advantage: f, with gradient, `[N]`.
-        log_prob: log π of the actions under the current policy, `[N]`, a constant.
+        advantage: f, with gradient, `[N]`; see `airl_advantage`.
+        log_prob: Log probability log π of the actions under the current policy, `[N]`, a constant.
     """
     check_numbers("advantage", advantage)
     check_shape("log_prob", log_prob, advantage.shape)
+    # D = e^f / (e^f + π) has the log odds f − log π.
     return wide(advantage) - wide(log_prob).detach()
 
 
@@ -109,9 +123,10 @@ def airl_advantage(
     Fu et al. 2018, equation 4.
 
     Args:
-        reward: g, `[N]`.
-        potential: h at the observation, `[N]`.
-        next_potential: h at the next one, `[N]`; not read where the discount is 0.
+        reward: Learned reward g, `[N]`.
+        potential: Potential h at the observation, `[N]`.
+        next_potential: Potential h at the next observation, `[N]`; not read where the discount is
+            0.
         discount: γ, or 0 where the episode terminated, `[N]`.
     """
     check_numbers("reward", reward)

@@ -7,14 +7,15 @@ import math
 import torch
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_columns, check_numbers, mean, standardised
 from bray_algo.losses import ppo
-from bray_algo.losses.vtrace_actor_critic import lag_terms
+from bray_algo.losses.impala import lag_terms
+from bray_algo.losses.reductions import LossTerms, masked_mean, standardised
 from bray_algo.precision import alike
 from bray_algo.returns import segments
 from bray_algo.returns.advantages import vtrace
-from bray_algo.scalars import check_limit
-from bray_algo.validation import check_finite
+from bray_algo.validation.scalars import check_limit
+from bray_algo.validation.tensors import check_columns, check_numbers
+from bray_algo.validation.values import check_finite
 
 
 def loss(
@@ -37,7 +38,7 @@ def loss(
     value_coefficient: float = 0.5,
     entropy_coefficient: float = 0.01,
     normalize_advantage: bool = False,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the asynchronous PPO loss, the mean over valid steps.
 
     Two forms of one idea:
@@ -51,19 +52,36 @@ def loss(
       architectures with clipped target networks", §3).
 
     Args:
-        log_prob: as in `vtrace_actor_critic.loss`; so are the tensors down to `length`, `gamma`,
-            `rho_bar`, `c_bar` and the coefficients.
-        target_log_prob: of the actions taken, under π', `[T, B]`.
-        clip: ε; `dual_clip` as in `ppo.clipped_surrogate`.
-        dual_clip: None is none.
-        max_behaviour_ratio: ρ̂; read with `target_log_prob` alone.
-        normalize_advantage: whether the advantages of the valid steps are brought to mean 0 and
+        log_prob: Log probability of the actions taken, under the current policy π, `[T, B]`.
+        entropy: Entropy of π in nats, `[T, B]`.
+        value: Prediction of the current value function, `[T, B]`.
+        behaviour_log_prob: Log probability of those actions when they were taken, under μ, `[T,
+            B]`.
+        reward: Reward of each step, `[T, B]`.
+        final_value: Value after the last valid step, `[B]`.
+        terminated: Steps that ended their episode for good, bool `[T, B]`.
+        length: Number of valid steps of each segment, `[B]`, 1 to T.
+        gamma: Discount γ, 0 to 1; usually 0.99.
+        target_log_prob: Log probability of the actions taken, under the target network π', `[T,
+            B]`; None: the first of the two forms.
+        clip: ε, how far the ratio may leave 1 before its gradient stops; usually 0.1 to 0.4. Too
+            large lets one batch ruin the policy; too small learns slowly from old policies.
+        dual_clip: Bound c > 1 of `ppo.clipped_surrogate`; None is no bound.
+        rho_bar: Clip ρ̄ of V-trace's weights, usually 1.
+        c_bar: Clip c̄ of V-trace's traces, usually 1.
+        max_behaviour_ratio: Bound ρ̂ of μ/π', usually 2; read with `target_log_prob` alone. The
+            larger, the more a batch of a policy that is far off may push.
+        value_coefficient: Weight of the value's mean squared error, usually 0.25 to 1; see
+            `ppo.loss`.
+        entropy_coefficient: Weight of the entropy bonus, usually 0 to 0.02. Too large keeps the
+            policy random; too small lets it settle before it has explored.
+        normalize_advantage: Whether the advantages of the valid steps are brought to mean 0 and
             deviation 1, so that the entropy bonus weighs the same however rare rewards are.
 
     Returns:
-        The loss, and `policy_loss`, `value_loss`, `entropy`, `approx_kl` and `clip_fraction` (of π
-        beside what it is clipped around), `behaviour_kl` (μ and π, as `vtrace_actor_critic.loss`'s
-        `approx_kl`) and `rho_clip_fraction` (of V-trace's weights).
+        The loss, and `policy_loss`, `value_loss`, `entropy`, `approx_kl` and `clip_fraction` (π
+        against what it is clipped around), `behaviour_kl` (π against μ, the `approx_kl` of
+        `impala.loss`) and `rho_clip_fraction` (share of V-trace's weights that were clipped).
 
     Raises:
         ValueError: shapes do not agree, or a number is out of its range.
@@ -102,7 +120,7 @@ def loss(
     return ppo.actor_critic(
         policy_loss,
         ppo.value_error(value, targets.target, valid=valid),
-        mean(entropy, valid),
+        masked_mean(entropy, valid),
         value_coefficient,
         entropy_coefficient,
         {**terms, "behaviour_kl": lag["approx_kl"], "rho_clip_fraction": weights},

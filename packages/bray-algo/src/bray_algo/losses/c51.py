@@ -1,7 +1,8 @@
 """Categorical distributional Q-learning (C51): a return's distribution on K fixed atoms.
 
-Bellemare et al. 2017, "A distributional perspective on reinforcement learning". The network gives
-logits `[N, A, K]`; the atoms' values are a support `[K]`, evenly spaced.
+Learning the whole distribution of returns trains a network better than their mean alone. Bellemare
+et al. 2017, "A distributional perspective on reinforcement learning". The network gives logits
+`[N, A, K]`; the atoms' values are a support `[K]`, evenly spaced.
 """
 
 from __future__ import annotations
@@ -11,15 +12,22 @@ import math
 import torch
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_floats, check_rank, check_shape, weighted_mean
 from bray_algo.losses.dqn import chosen, greedy
+from bray_algo.losses.reductions import LossTerms, weighted_mean
 from bray_algo.precision import alike, wide
 from bray_algo.returns.targets import check_legal
-from bray_algo.validation import check_finite
+from bray_algo.validation.tensors import check_floats, check_rank, check_shape
+from bray_algo.validation.values import check_finite
 
 
 def atoms(low: float, high: float, num_atoms: int = 51) -> Tensor:
     """Return the support z `[K]`: evenly spaced values from `low` to `high`.
+
+    Args:
+        low: Least return that can be told, such as −10 for Atari with clipped rewards.
+        high: Greatest one. Returns outside are cut to the ends; a range far too wide puts all
+            mass on a few atoms.
+        num_atoms: Number K of atoms, usually 51; more cost time and tell returns finer apart.
 
     Raises:
         ValueError: fewer than two atoms, or `high` is not above `low`, or one is not finite.
@@ -36,7 +44,7 @@ def q_values(logits: Tensor, support: Tensor) -> Tensor:
     """Return the mean returns Σ z p `[…]` of logits `[…, K]`.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file.
+        ValueError: shapes do not agree; every function of this file refuses that.
     """
     check_floats("logits", logits)
     check_shape("support", support, logits.shape[-1:])
@@ -48,14 +56,14 @@ def project(probability: Tensor, reward: Tensor, discount: Tensor, support: Tens
     """Return the distribution of r + d Z on the support again, `[N, K]`.
 
     Bellemare et al. 2017, equation 7 and Algorithm 1: each atom's mass goes to its two neighbours
-    in proportion to nearness; what leaves the support goes to its ends. Mass is kept always, the
-    mean where nothing leaves the support.
+    in proportion to nearness, and what leaves the support goes to its ends. The mass is always
+    kept, the mean where nothing leaves the support.
 
     Args:
-        probability: of Z, `[N, K]`; not read where the discount is 0.
-        reward: r, or the discounted sum of n rewards, `[N]`.
-        discount: γⁿ, or 0 where the episode terminated, `[N]`.
-        support: `[K]`, evenly spaced.
+        probability: Distribution of the next return Z, `[N, K]`; not read where the discount is 0.
+        reward: Reward r, or the discounted sum of n rewards, `[N]`.
+        discount: γⁿ, or 0 where the episode terminated, `[N]`: see `targets.discount`.
+        support: Values of the atoms, `[K]`, evenly spaced, as `atoms` gives them.
     """
     check_rank("probability", probability, "N, K")
     check_shape("reward", reward, probability.shape[:1])
@@ -66,6 +74,7 @@ def project(probability: Tensor, reward: Tensor, discount: Tensor, support: Tens
     check_finite(reward=reward, discount=discount)
     check_finite(~over, probability=probability)
     probability, reward, discount, support = alike(probability, reward, discount, support)
+    # After termination any distribution does: 0 times each atom is the same place.
     probability = probability.masked_fill(over, 1 / len(support))
     place = _place(reward[:, None] + discount[:, None] * support, support)
     # The lower neighbour stops before the last atom: then both exist, and no mass gets lost there.
@@ -92,9 +101,10 @@ def target(
     al. 2018, "Rainbow".
 
     Args:
-        next_logits: of the target network at the next observation, `[N, A, K]`.
-        next_online_logits: of the online network, `[N, A, K]`: it chooses the action.
-        next_legal: actions to choose among, bool `[N, A]`; a row of none needs discount 0.
+        next_logits: Logits of the target network at the next observation, `[N, A, K]`.
+        next_online_logits: Logits of the online network there, `[N, A, K]`: it then chooses the
+            action. None: the target network chooses.
+        next_legal: Actions to choose among, bool `[N, A]`; a row without any needs discount 0.
 
     Other arguments as in `project`.
     """
@@ -114,16 +124,16 @@ def target(
 
 def loss(
     logits: Tensor, action: Tensor, target: Tensor, *, weight: Tensor | None = None
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the cross-entropy −Σ m log p of the actions taken, a weighted mean.
 
     Bellemare et al. 2017, Algorithm 1.
 
     Args:
-        logits: of the online network, `[N, A, K]`.
-        action: taken, `[N]`.
-        target: m of `target`, `[N, K]`, a constant.
-        weight: importance weights, `[N]`; None is 1.
+        logits: Logits of the online network, `[N, A, K]`.
+        action: Actions taken, integers `[N]`.
+        target: Distribution m, as `target` gives it, `[N, K]`, a constant.
+        weight: Importance weights of a prioritised replay, `[N]`; None is 1 for all.
 
     Returns:
         The loss, and `kl`, the mean of `divergence`.
@@ -161,4 +171,5 @@ def _chosen_log_p(logits: Tensor, action: Tensor, target: Tensor) -> Tensor:
 @torch.no_grad()
 def _kl(target: Tensor, log_p: Tensor) -> Tensor:
     target = wide(target)
+    # Rounding may leave −1e-8, which is no priority.
     return (torch.xlogy(target, target) - target * log_p).sum(-1).clamp(min=0)

@@ -1,7 +1,8 @@
 """Behaviour cloning of any action, and of the better part of the demonstrations.
 
-`losses.behaviour_cloning_loss` is for one categorical action; these take any distribution by its
-log probabilities `[N]`, or a deterministic policy by its actions `[N, D]`.
+`bray_algo.behaviour_cloning_loss` is for one categorical action; these take any distribution by its
+log probabilities `[N]`, or a deterministic policy by its actions `[N, D]`. A cloned policy knows
+the states of its demonstrations alone: small errors take it where nobody showed it what to do.
 """
 
 from __future__ import annotations
@@ -9,50 +10,56 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo.columns import (
-    Terms,
-    check_action,
+from bray_algo.losses.dqn import huber_error
+from bray_algo.losses.reductions import (
+    LossTerms,
+    masked,
+    masked_mean,
+    weighted_mean,
+)
+from bray_algo.precision import wide
+from bray_algo.validation.scalars import check_positive
+from bray_algo.validation.switch import is_validated
+from bray_algo.validation.tensors import (
     check_columns,
     check_flags,
     check_floats,
     check_numbers,
     check_rank,
     check_shape,
-    keep,
-    mean,
-    weighted_mean,
+    check_tensor,
 )
-from bray_algo.losses.dqn import huber_error
-from bray_algo.precision import wide
-from bray_algo.scalars import check_positive
-from bray_algo.validation import check_finite, check_tensor, is_validated
+from bray_algo.validation.values import check_action, check_finite
 
 
 def likelihood_loss(
     log_prob: Tensor, *, weight: Tensor | None = None, valid: Tensor | None = None
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the mean of −w log π(a|s) over demonstrated actions.
 
     Pomerleau 1989, "ALVINN"; with `advantage_weight` it is advantage-weighted regression, with
     `advantage_filter` only what gained counts.
 
     Args:
-        log_prob: of the demonstrated actions, `[N]`, from any distribution.
-        weight: of each demonstration, `[N]`, a constant; None is 1.
-        valid: which samples count, bool `[N]`; None is all.
+        log_prob: Log probability of the demonstrated actions, `[N]`, from any distribution.
+        weight: Weight of each demonstration, `[N]`, a constant; None is 1 for all.
+        valid: Samples that count, bool `[N]`; None is all.
 
     Returns:
         The loss, and `log_prob`, its unweighted mean, and `weight`, the mean of the weights.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file.
+        ValueError: shapes do not agree; every function of this file refuses that.
     """
     check_columns(log_prob, weight=weight)
     check_flags("valid", valid, log_prob.shape)
     check_finite(valid, log_prob=log_prob, weight=weight)
     weight = torch.ones_like(log_prob) if weight is None else weight
-    log_prob, weight = keep(valid, log_prob, weight.detach())
-    terms = {"log_prob": mean(log_prob.detach(), valid), "weight": mean(weight, valid)}
+    log_prob, weight = masked(valid, log_prob, weight.detach())
+    terms = {
+        "log_prob": masked_mean(log_prob.detach(), valid),
+        "weight": masked_mean(weight, valid),
+    }
     return weighted_mean(-log_prob, weight, valid), terms
 
 
@@ -62,14 +69,15 @@ def regression_loss(
     *,
     weight: Tensor | None = None,
     huber: float | None = None,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the mean over N of w Σ_d (a_d − a*_d)², or of twice the Huber loss.
 
     Args:
-        action: of a deterministic policy, or the mean of one, `[N, D]`.
-        demonstrated: a*, `[N, D]`, a constant.
-        weight: of each demonstration, `[N]`, a constant; None is 1.
-        huber: where the loss goes from square to linear: outliers pull less. None: nowhere.
+        action: Action of a deterministic policy, or mean of a stochastic one, `[N, D]`.
+        demonstrated: Demonstrated action a*, `[N, D]`, a constant.
+        weight: Weight of each demonstration, `[N]`, a constant; None is 1 for all.
+        huber: Size of an error from which on the loss is linear, so that outliers pull less, in
+            units of the action; None is square everywhere.
 
     Returns:
         The loss, and `absolute_error`, the mean of |a_d − a*_d|.
@@ -80,23 +88,24 @@ def regression_loss(
     check_shape("demonstrated", demonstrated, action.shape)
     check_finite(action=action, demonstrated=demonstrated)
     error = wide(action) - wide(demonstrated).detach()
+    # Twice the Huber loss, so that small errors count the same with and without it.
     rows = error.square() if huber is None else 2 * huber_error(error, huber)
     return weighted_mean(rows.sum(-1), weight), {"absolute_error": error.detach().abs().mean()}
 
 
 def smoothed_loss(
     log_probs: Tensor, action: Tensor, legal: Tensor, *, smoothing: float = 0.05
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the cross-entropy with softened labels: 1 − ε on a*, ε shared by all legal actions.
 
     Szegedy et al. 2016, "Rethinking the inception architecture", §7. A cloned policy that stays
     open to other actions can still be improved by reinforcement.
 
     Args:
-        log_probs: of every action, `[N, A]` (`categorical.log_probs`).
-        action: demonstrated, integers `[N]`.
-        legal: bool `[N, A]`; a demonstrated action must be legal.
-        smoothing: ε, 0 to below 1.
+        log_probs: Log probability of every action, `[N, A]` (`categorical.log_probs`).
+        action: Demonstrated actions, integers `[N]`.
+        legal: Legal actions, bool `[N, A]`; a demonstrated action must be one.
+        smoothing: ε, 0 to below 1; usually 0.01 to 0.1. Too large forgets the demonstrator.
 
     Returns:
         The loss, and `accuracy` of the most likely action.
@@ -113,6 +122,7 @@ def smoothed_loss(
         raise ValueError("legal: expected each demonstrated action to be legal, got one that isn't")
     check_finite(legal, log_probs=log_probs)
     log_probs = wide(log_probs)
+    # Illegal actions are left out: a share of their −1e9 would drown all else.
     shared = log_probs.masked_fill(~legal, 0.0).sum(-1) / legal.sum(-1)
     rows = -(1 - smoothing) * log_probs.gather(1, index).squeeze(1) - smoothing * shared
     accuracy = (log_probs.argmax(-1) == action).to(rows.dtype).mean()
@@ -126,9 +136,10 @@ def advantage_weight(advantage: Tensor, *, temperature: float, maximum: float = 
     weighted imitation learning" (MARWIL).
 
     Args:
-        advantage: A of the demonstrated actions, `[N]`.
-        temperature: β; the smaller, the pickier.
-        maximum: w_max.
+        advantage: Advantage A of the demonstrated actions, `[N]`.
+        temperature: β in units of the advantage, usually 0.05 to 1 where advantages have deviation
+            1. Small ones learn from the few best actions alone; large ones clone everything alike.
+        maximum: Greatest weight w_max, usually 20; it keeps one sample from ruling a batch.
 
     Raises:
         ValueError: a number is not positive.
@@ -138,6 +149,7 @@ def advantage_weight(advantage: Tensor, *, temperature: float, maximum: float = 
     check_numbers("advantage", advantage)
     advantage = wide(advantage)
     limit = torch.tensor(maximum, dtype=advantage.dtype, device=advantage.device)
+    # The bound is taken in the exponent: e^(A / β) may overflow before it is clipped.
     return torch.minimum(advantage.detach() / temperature, limit.log()).exp()
 
 
@@ -149,8 +161,8 @@ def advantage_filter(advantage: Tensor) -> Tensor:
     policy overtakes its demonstrator.
 
     Args:
-        advantage: demonstrated return less V, or Q of the demonstrated action less Q of the
-            policy's, `[N]`.
+        advantage: Demonstrated return less V, or Q of the demonstrated action less Q of the
+            policy's own, `[N]`.
     """
     check_numbers("advantage", advantage)
     return (advantage > 0).to(wide(advantage).dtype)

@@ -8,20 +8,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_floats, check_rank, check_shape
 from bray_algo.distributions import categorical
 from bray_algo.losses import a2c, cloning, ppo
-from bray_algo.losses.ppo import clipped_surrogate, value_error
-from bray_algo.validation import check_logits
-
-__all__ = [
-    "Terms",
-    "behaviour_cloning_loss",
-    "clipped_surrogate",
-    "policy_gradient_loss",
-    "ppo_loss",
-    "value_error",
-]
+from bray_algo.losses.reductions import LossTerms
+from bray_algo.validation.tensors import check_floats, check_rank, check_shape
+from bray_algo.validation.values import check_logits
 
 
 def ppo_loss(
@@ -38,24 +29,28 @@ def ppo_loss(
     entropy_coefficient: float = 0.0,
     value_clip: float | None = None,
     old_value: Tensor | None = None,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return PPO's clipped loss for discrete actions.
 
     Schulman et al. 2017, "Proximal policy optimization algorithms", equations 7 and 9.
 
     Args:
-        logits: of the current policy, `[N, A]`.
-        value: of the current value function, `[N]`.
-        action: taken, integers `[N]`.
-        old_log_prob: of those actions when they were taken, `[N]`.
-        advantage: `[N]`, a constant; normalise it before, if you want to.
-        target: what the value is regressed to, `[N]`, a constant.
-        clip: ε.
-        dual_clip: c > 1 of `ppo.clipped_surrogate`; None is none.
-        value_coefficient: c₁, of the mean squared error.
-        entropy_coefficient: c₂.
-        value_clip: how far the value may gain by leaving `old_value`; None is no clip.
-        old_value: of the value function when the actions were taken, `[N]`; with `value_clip`.
+        logits: Logits of the current policy, `[N, A]`.
+        value: Prediction of the current value function, `[N]`.
+        action: Actions taken, integers `[N]`.
+        old_log_prob: Log probability of those actions when they were taken, `[N]`.
+        advantage: Advantage of each action, `[N]`, a constant; usually normalised before.
+        target: Return that the value is regressed to, `[N]`, a constant.
+        clip: ε, how far π/π_old may leave 1 before its gradient stops; usually 0.1 to 0.3. Too
+            large lets one batch ruin the policy; too small learns slowly.
+        dual_clip: Bound c > 1 of `ppo.clipped_surrogate`, usually 3; None is no bound.
+        value_coefficient: Weight c₁ of the value's mean squared error, usually 0.5 to 1; see
+            `ppo.loss`.
+        entropy_coefficient: Weight c₂ of the entropy bonus, usually 0 to 0.02. Too large keeps the
+            policy random; too small lets it settle before it has explored.
+        value_clip: Distance from `old_value` beyond which a value gains nothing more by moving;
+            None is no clip.
+        old_value: Prediction when the actions were taken, `[N]`; given together with `value_clip`.
 
     Returns:
         The loss, and `policy_loss`, `value_loss`, `entropy`, `approx_kl` (Schulman's k3 estimate
@@ -90,10 +85,11 @@ def policy_gradient_loss(
     *,
     value_coefficient: float = 0.5,
     entropy_coefficient: float = 0.01,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the actor-critic loss of A2C, and with V-trace's advantage and target of IMPALA.
 
-    Mnih et al. 2016, Algorithm S3; Espeholt et al. 2018, §4.2. Arguments as in `ppo_loss`.
+    Mnih et al. 2016, "Asynchronous methods for deep reinforcement learning", Algorithm S3; Espeholt
+    et al. 2018, "IMPALA", §4.2. The loss is `a2c.loss`; arguments as there and in `ppo_loss`.
     """
     _check_logits(logits, action)
     return a2c.loss(
@@ -106,10 +102,14 @@ def policy_gradient_loss(
     )
 
 
-def behaviour_cloning_loss(logits: Tensor, action: Tensor) -> tuple[Tensor, Terms]:
-    """Return −log π of demonstrated actions, and the `accuracy` of the most likely action.
+def behaviour_cloning_loss(logits: Tensor, action: Tensor) -> tuple[Tensor, LossTerms]:
+    """Return the mean of −log π over demonstrated actions, and the `accuracy` of the likeliest.
 
-    Pomerleau 1989, "ALVINN".
+    Pomerleau 1989, "ALVINN: an autonomous land vehicle in a neural network".
+
+    Args:
+        logits: Logits of the policy that learns, `[N, A]`.
+        action: Demonstrated actions, integers `[N]`.
     """
     _check_logits(logits, action)
     loss, _ = cloning.likelihood_loss(categorical.log_prob(logits, action))

@@ -16,33 +16,33 @@ import torch
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
-from bray_algo.columns import (
-    Terms,
-    check_action,
+from bray_algo.losses.reductions import LossTerms, weighted_mean
+from bray_algo.precision import wide
+from bray_algo.returns.targets import bootstrap, check_legal
+from bray_algo.validation.scalars import check_fraction, check_positive
+from bray_algo.validation.tensors import (
     check_flags,
     check_floats,
     check_numbers,
     check_rank,
     check_shape,
-    weighted_mean,
 )
-from bray_algo.precision import wide
-from bray_algo.returns.targets import bootstrap, check_legal
-from bray_algo.scalars import check_fraction, check_positive
-from bray_algo.validation import check_finite, check_within
+from bray_algo.validation.values import check_action, check_finite, check_within
 
 
 def duelling(value: Tensor, advantage: Tensor) -> Tensor:
     """Return V + A − mean A over the actions, in the shape of `advantage`.
 
-    Wang et al. 2016, "Dueling network architectures for deep reinforcement learning", equation 9.
+    A state's value is learned from every action, not only from the one taken; taking the mean off
+    fixes what is value and what advantage. Wang et al. 2016, "Dueling network architectures for
+    deep reinforcement learning", equation 9.
 
     Args:
-        value: `[N]`, or `[N, K]` for the K logits or quantiles of a distribution.
-        advantage: `[N, A]` or `[N, A, K]`.
+        value: State values V, `[N]`, or `[N, K]` for the K logits or quantiles of a distribution.
+        advantage: Advantages A of each action, `[N, A]` or `[N, A, K]`.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file.
+        ValueError: shapes do not agree; every function of this file refuses that.
     """
     check_numbers("advantage", advantage)
     if advantage.ndim < 2:
@@ -64,7 +64,7 @@ def chosen(q: Tensor, action: Tensor) -> Tensor:
 def greedy(q: Tensor, legal: Tensor | None = None) -> Tensor:
     """Return the best action `[…]` by values `[…, A]`, among the `legal` (bool, likewise) if given.
 
-    A row of no legal action gives 0.
+    A row without a legal action gives action 0.
     """
     check_numbers("q", q)
     if legal is not None:
@@ -78,11 +78,13 @@ def greedy(q: Tensor, legal: Tensor | None = None) -> Tensor:
 def epsilon_greedy(q: Tensor, epsilon: Tensor | float) -> Tensor:
     """Return logits `[…, A]` of the policy that takes the best action, but with ε any at all.
 
-    Mnih et al. 2015, Methods. What it never does (ε = 0) has a probability below 1e-8.
+    Mnih et al. 2015, Methods. An action that it never takes (ε = 0) has a probability below 1e-8.
 
     Args:
-        q: action values, `[…, A]`.
-        epsilon: ε, 0 to 1, a number or a tensor that broadcasts to `[…, 1]`.
+        q: Action values, `[…, A]`.
+        epsilon: Share ε of random actions, 0 to 1, a number or a tensor that broadcasts to
+            `[…, 1]`. Usually 1 at the beginning and 0.01 to 0.1 after some share of the training:
+            falling too early misses what is rare, staying high learns of poor play alone.
 
     Raises:
         ValueError: ε is not within 0 to 1.
@@ -113,11 +115,12 @@ def target(
     section "Double DQN".
 
     Args:
-        next_q: of the target network at the next observation, `[N, A]`.
-        reward: r, or the discounted sum of n rewards, `[N]`.
-        discount: γⁿ, or 0 where the episode terminated, `[N]`.
-        next_online_q: of the online network, `[N, A]`: it chooses a'. None: the target network.
-        next_legal: actions to choose among, bool `[N, A]`; a row of none needs discount 0.
+        next_q: Action values of the target network at the next observation, `[N, A]`.
+        reward: Reward r, or the discounted sum of n rewards, `[N]`.
+        discount: γⁿ, or 0 where the episode terminated, `[N]`: see `targets.discount`.
+        next_online_q: Action values of the online network there, `[N, A]`: it then chooses a', so
+            that noise in one network is not taken for value. None: the target network chooses.
+        next_legal: Actions to choose among, bool `[N, A]`; a row without any needs discount 0.
     """
     check_rank("next_q", next_q, "N, A")
     check_numbers("next_q", next_q)
@@ -128,11 +131,12 @@ def target(
     if next_online_q is not None:
         check_shape("next_online_q", next_online_q, next_q.shape)
     chooser = next_q if next_online_q is None else next_online_q
+    # One network says which action, the other what it is worth: their errors differ.
     return bootstrap(reward, discount, chosen(next_q, greedy(chooser, next_legal)), name="next_q")
 
 
 def td_error(q: Tensor, action: Tensor, target: Tensor) -> Tensor:
-    """Return y − Q(s, a), `[N]`."""
+    """Return y − Q(s, a), `[N]`; its absolute value is a prioritised replay's priority."""
     taken = wide(chosen(q, action))
     check_numbers("target", target)
     check_shape("target", target, taken.shape)
@@ -147,18 +151,20 @@ def loss(
     *,
     weight: Tensor | None = None,
     huber: float | None = 1.0,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the weighted mean of the Huber loss of the errors y − Q(s, a).
 
     Mnih et al. 2015, Algorithm 1 and Methods (errors clipped to ±1 are a Huber loss); weights of
     Schaul et al. 2016, "Prioritized experience replay", Algorithm 1.
 
     Args:
-        q: of the online network, `[N, A]`.
-        action: taken, integers `[N]`.
-        target: y of `target`, `[N]`, a constant.
-        weight: importance weights, `[N]`; None is 1.
-        huber: where the loss goes from ½ error² to linear; None: ½ error² everywhere.
+        q: Action values of the online network, `[N, A]`.
+        action: Actions taken, integers `[N]`.
+        target: y, as `target` gives it, `[N]`, a constant.
+        weight: Importance weights of a prioritised replay, `[N]`; None is 1 for all.
+        huber: Size of an error from which on the loss is linear, not ½ error²; in units of the
+            return, usually 1. Small ones let no outlier pull, but learn great values slowly; None
+            is ½ error² everywhere.
 
     Returns:
         The loss, and `td_error` (mean of absolute values) and `q` (mean over the actions taken).
@@ -168,6 +174,7 @@ def loss(
     check_numbers("target", target)
     check_shape("target", target, taken.shape)
     check_finite(q=taken, target=target)
+    # The target has no gradient: the value is to follow what came, not the reverse.
     error = target.detach() - taken
     rows = 0.5 * error.square() if huber is None else huber_error(error, huber)
     with torch.no_grad():
@@ -176,7 +183,7 @@ def loss(
 
 
 def huber_error(error: Tensor, delta: float) -> Tensor:
-    """Return ½ error² within ±delta, delta (|error| − ½ delta) beyond, in the same shape.
+    """Return ½ error² within ±delta and delta (|error| − ½ delta) beyond, in the same shape.
 
     Huber 1964, "Robust estimation of a location parameter".
     """

@@ -9,10 +9,11 @@ from typing import Literal
 
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_flags, check_floats, check_shape, keep, mean
 from bray_algo.distributions import categorical
-from bray_algo.scalars import check_not_negative
-from bray_algo.validation import check_finite, check_logits
+from bray_algo.losses.reductions import LossTerms, masked, masked_mean
+from bray_algo.validation.scalars import check_not_negative
+from bray_algo.validation.tensors import check_flags, check_floats, check_shape
+from bray_algo.validation.values import check_finite, check_logits
 
 
 def teacher_loss(
@@ -21,20 +22,21 @@ def teacher_loss(
     *,
     direction: Literal["teacher_student", "student_teacher"] = "teacher_student",
     valid: Tensor | None = None,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the mean KL between a categorical policy and its teacher, in nats.
 
     `teacher_student`, KL(teacher ‖ π), covers all that the teacher does: Schmitt et al. 2018,
     "Kickstarting deep reinforcement learning" (a cross entropy there: less the teacher's entropy,
-    the gradient is the same). `student_teacher`, KL(π ‖ teacher), keeps to what
-    the teacher might do: Rusu et al. 2016, "Policy distillation". For another distribution take
-    the mean of its own `kl`.
+    the gradient is the same). `student_teacher`, KL(π ‖ teacher), keeps to what the teacher might
+    do: Rusu et al. 2016, "Policy distillation". For another distribution take the mean of its own
+    `kl`.
 
     Args:
-        logits: of the policy, `[…, A]`.
-        teacher_logits: the same of the teacher, a constant.
-        direction: which of the two comes first in KL.
-        valid: which rows count, bool `[…]`; None is all.
+        logits: Logits of the policy, `[…, A]`.
+        teacher_logits: Logits of the teacher, `[…, A]`, a constant.
+        direction: Order of the two in KL: `teacher_student` for a student that shall do all that
+            the teacher does, `student_teacher` for one that may keep to a part of it.
+        valid: Rows that count, bool `[…]`; None is all.
 
     Returns:
         The loss, and `agreement`, the share of rows in which both have the same mode.
@@ -53,20 +55,23 @@ def teacher_loss(
             f"direction: expected teacher_student or student_teacher, got {direction!r}"
         )
     check_logits(valid, logits=logits, teacher_logits=teacher_logits)
+    # One flag for each row of logits, spread over its actions.
     row = None if valid is None else valid.unsqueeze(-1)
-    logits, teacher_logits = keep(row, logits, teacher_logits.detach())
+    logits, teacher_logits = masked(row, logits, teacher_logits.detach())
     pair = (teacher_logits, logits) if direction == "teacher_student" else (logits, teacher_logits)
     same = categorical.mode(logits) == categorical.mode(teacher_logits)
-    return mean(categorical.kl(*pair), valid), {"agreement": mean(same.to(logits.dtype), valid)}
+    return masked_mean(categorical.kl(*pair), valid), {
+        "agreement": masked_mean(same.to(logits.dtype), valid)
+    }
 
 
 def mixed_loss(
-    reinforcement: tuple[Tensor, Terms],
-    imitation: tuple[Tensor, Terms],
+    reinforcement: tuple[Tensor, LossTerms],
+    imitation: tuple[Tensor, LossTerms],
     *,
     imitation_weight: float,
     reinforcement_weight: float = 1.0,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return w_RL L_RL + w_IL L_IL of two losses with their terms.
 
     Rajeswaran et al. 2018, "Learning complex dexterous manipulation with deep reinforcement
@@ -75,7 +80,14 @@ def mixed_loss(
         weight = schedules.linear(step, start=1.0, end=0.0, num_steps=10_000)
         loss, terms = mixed_loss(ppo_loss(…), cloning.likelihood_loss(…), imitation_weight=weight)
 
-    A weight of zero drops its loss, not finite ones too, from the sum.
+    A weight of zero drops its loss from the sum, also one that is not finite.
+
+    Args:
+        reinforcement: Loss of reinforcement learning and its terms.
+        imitation: Loss of imitation and its terms, under other names.
+        imitation_weight: w_IL, usually falling from 1 to 0 or 0.05. Staying too high keeps the
+            policy from becoming better than its teacher; falling too fast forgets what was shown.
+        reinforcement_weight: w_RL, usually 1; 0 is imitation alone.
 
     Returns:
         The loss, and the terms of both with `reinforcement_loss`, `imitation_loss` and

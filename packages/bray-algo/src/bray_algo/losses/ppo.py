@@ -1,8 +1,9 @@
 """PPO for any action distribution: log probabilities and entropies come in as tensors.
 
-Columns are `[N]`, or all of one other shape. `bray_algo.ppo_loss` is `loss` for one categorical
-action; `clipped_surrogate`, `kl_penalised_surrogate` and `value_error` are its parts. In all of
-them, `valid` says which samples count (bool, None: all).
+PPO takes several gradient steps on one batch, and stops the gradient of an action once its
+probability has moved far enough. Columns are `[N]`, or all of one other shape.
+`bray_algo.ppo_loss` is `loss` for one categorical action; `clipped_surrogate`,
+`kl_penalised_surrogate` and `value_error` are its parts.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_columns, check_flags, keep, mean
-from bray_algo.ratios import MAX_LOG_RATIO
-from bray_algo.scalars import check_limit, check_not_negative, check_positive
-from bray_algo.validation import check_finite
+from bray_algo.losses.reductions import LossTerms, masked, masked_mean
+from bray_algo.precision import MAX_LOG_RATIO
+from bray_algo.validation.scalars import check_limit, check_not_negative, check_positive
+from bray_algo.validation.tensors import check_columns, check_flags
+from bray_algo.validation.values import check_finite
 
 
 def loss(
@@ -31,25 +33,34 @@ def loss(
     value_clip: float | None = None,
     old_value: Tensor | None = None,
     valid: Tensor | None = None,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return PPO's clipped loss.
 
     Schulman et al. 2017, "Proximal policy optimization algorithms", equations 7 and 9.
 
     Args:
-        log_prob: of the actions taken, under the current policy, `[N]`; of several heads the sum.
-        entropy: of the current policy, `[N]`.
-        value: of the current value function, `[N]`.
-        old_log_prob: of those actions when they were taken, `[N]`.
-        advantage: `[N]`, a constant; normalise it before, if you want to.
-        target: what the value is regressed to, `[N]`, a constant.
-        clip: ε.
-        dual_clip: c > 1 of `clipped_surrogate`; None is none.
-        value_coefficient: c₁, of the mean squared error.
-        entropy_coefficient: c₂.
-        value_clip: how far the value may gain by leaving `old_value`; None is no clip.
-        old_value: of the value function when the actions were taken, `[N]`; with `value_clip`.
-        valid: which samples count.
+        log_prob: Log probability of the actions taken, under the current policy, `[N]`; with
+            several heads their sum.
+        entropy: Entropy of the current policy in nats, `[N]`.
+        value: Prediction of the current value function, `[N]`.
+        old_log_prob: Log probability of those actions when they were taken, `[N]`.
+        advantage: How much better each action was than the policy's average, such as `gae` gives
+            it, `[N]`, a constant. Usually normalised before (`reductions.standardised`).
+        target: Return that the value is regressed to, `[N]`, a constant.
+        clip: ε, how far π/π_old may leave 1 before its gradient stops; usually 0.1 to 0.3. Too
+            large lets one batch ruin the policy; too small learns slowly.
+        dual_clip: Bound c > 1 of `clipped_surrogate` where advantages are negative, usually 3;
+            None is no bound.
+        value_coefficient: Weight c₁ of the value's mean squared error, usually 0.5 to 1. Where
+            policy and value share a network, too large drowns the policy's gradient, and too small
+            leaves advantages noisy.
+        entropy_coefficient: Weight c₂ of the entropy bonus, usually 0 to 0.02. Too large keeps the
+            policy random; too small lets it settle before it has explored.
+        value_clip: Distance from `old_value` beyond which a value gains nothing more by moving, in
+            units of the return; None is no clip. Small ones slow the value function down.
+        old_value: Prediction of the value function when the actions were taken, `[N]`; given
+            together with `value_clip`.
+        valid: Samples that count, bool `[N]`; None is all.
 
     Returns:
         The loss, and `policy_loss`, `value_loss`, `entropy`, `approx_kl` (Schulman's k3 estimate
@@ -67,7 +78,12 @@ def loss(
     )
     value_loss = value_error(value, target, value_clip=value_clip, old_value=old_value, valid=valid)
     return actor_critic(
-        policy_loss, value_loss, mean(entropy, valid), value_coefficient, entropy_coefficient, terms
+        policy_loss,
+        value_loss,
+        masked_mean(entropy, valid),
+        value_coefficient,
+        entropy_coefficient,
+        terms,
     )
 
 
@@ -77,8 +93,8 @@ def actor_critic(
     entropy: Tensor,
     value_coefficient: float,
     entropy_coefficient: float,
-    terms: Terms | None = None,
-) -> tuple[Tensor, Terms]:
+    terms: LossTerms | None = None,
+) -> tuple[Tensor, LossTerms]:
     """Return policy_loss + c₁ value_loss − c₂ entropy of three scalars, and their terms.
 
     Raises:
@@ -99,12 +115,13 @@ def clipped_surrogate(
     clip: float = 0.2,
     dual_clip: float | None = None,
     valid: Tensor | None = None,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return −L^CLIP, and its terms `approx_kl` and `clip_fraction`.
 
-    Schulman et al. 2017, equation 7. With `dual_clip` c > 1, where the advantage is negative the
-    objective is not less than c times it, however great the ratio: Ye et al. 2020, "Mastering
-    complex control in MOBA games with deep reinforcement learning", "Dual-clip PPO" (c = 3).
+    Schulman et al. 2017, equation 7: the mean of min(r A, clip(r, 1 − ε, 1 + ε) A), r = π/π_old.
+    With `dual_clip` c > 1 the objective of a negative advantage A is not less than c A, however
+    great the ratio: Ye et al. 2020, "Mastering complex control in MOBA games with deep
+    reinforcement learning", "Dual-clip PPO" (c = 3). Arguments as in `loss`.
 
     Raises:
         ValueError: shapes do not agree, or a clip is out of its range.
@@ -117,13 +134,20 @@ def clipped_surrogate(
         raise ValueError(f"dual_clip: expected more than 1, got {dual_clip}")
     log_ratio, advantage = _log_ratio(log_prob, old_log_prob, advantage, valid)
     ratio = log_ratio.exp()
+    # The lower of both, so that a step is never rewarded for leaving the clip, only for coming
+    # back.
     objective = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
     if dual_clip is not None:
+        # Without this bound a negative advantage times a great ratio pushes without limit.
         bound = torch.maximum(objective, dual_clip * advantage)
         objective = torch.where(advantage < 0, bound, objective)
+    # Counted on both sides, also where the clip does not bind because the advantage pulls back.
     clipped = ((ratio.detach() - 1).abs() > clip).to(ratio.dtype)
-    terms = {"approx_kl": _approx_kl(log_ratio, valid), "clip_fraction": mean(clipped, valid)}
-    return -mean(objective, valid), terms
+    terms = {
+        "approx_kl": _approx_kl(log_ratio, valid),
+        "clip_fraction": masked_mean(clipped, valid),
+    }
+    return -masked_mean(objective, valid), terms
 
 
 def kl_penalised_surrogate(
@@ -134,15 +158,19 @@ def kl_penalised_surrogate(
     *,
     kl_coefficient: float,
     valid: Tensor | None = None,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return −L^KLPEN, and its terms `approx_kl` and `kl`; β comes from `next_kl_coefficient`.
 
     Schulman et al. 2017, equation 8.
 
     Args:
-        log_prob: as in `loss`; so are `old_log_prob`, `advantage` and `valid`.
+        log_prob: Log probability of the actions taken, under the current policy, `[N]`.
+        old_log_prob: Log probability of those actions when they were taken, `[N]`.
+        advantage: Advantage of each action, `[N]`, a constant.
         kl: KL(old ‖ new) of the whole distributions, `[N]`, as `categorical.kl` gives it.
-        kl_coefficient: β.
+        kl_coefficient: Weight β of the penalty; the paper begins at 1. Too large stops learning,
+            too small allows steps that ruin the policy: `next_kl_coefficient` finds it.
+        valid: Samples that count, bool `[N]`; None is all.
 
     Raises:
         ValueError: shapes do not agree, or β is negative.
@@ -152,8 +180,8 @@ def kl_penalised_surrogate(
     check_finite(valid, log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage, kl=kl)
     check_not_negative("kl_coefficient", kl_coefficient)
     log_ratio, advantage = _log_ratio(log_prob, old_log_prob, advantage, valid)
-    mean_kl = mean(kl, valid)
-    policy_loss = -mean(log_ratio.exp() * advantage, valid) + kl_coefficient * mean_kl
+    mean_kl = masked_mean(kl, valid)
+    policy_loss = -masked_mean(log_ratio.exp() * advantage, valid) + kl_coefficient * mean_kl
     return policy_loss, {"approx_kl": _approx_kl(log_ratio, valid), "kl": mean_kl.detach()}
 
 
@@ -167,8 +195,16 @@ def next_kl_coefficient(
 ) -> float:
     """Return the β of the next policy update, from the KL that this one's gave.
 
-    Schulman et al. 2017, §4: half where KL < target / 1.5, twice where KL > 1.5 target; here held
-    from `minimum` to `maximum`, so that it can come back.
+    Schulman et al. 2017, §4: β halves where KL < target / 1.5 and doubles where KL > 1.5 target.
+    Here it is held between `minimum` and `maximum`, so that it can come back.
+
+    Args:
+        kl_coefficient: β of this update.
+        kl: Mean KL(old ‖ new) after it, in nats.
+        target_kl: KL that an update shall make, usually 0.003 to 0.03. Larger ones learn faster,
+            until steps ruin the policy.
+        minimum: Least β.
+        maximum: Greatest β.
 
     Raises:
         ValueError: the KL is NaN, β negative, or the target not positive.
@@ -197,11 +233,12 @@ def value_error(
 ) -> Tensor:
     """Return the mean squared error of values `[N]`, clipped around `old_value [N]` if given.
 
-    Clipped: the greater error of V and of V held within `value_clip` of `old_value`; Engstrom et
-    al. 2020, "Implementation matters in deep policy gradients", §3.
+    With a clip it is the greater of two errors: of V, and of V held within `value_clip` of
+    `old_value` (Engstrom et al. 2020, "Implementation matters in deep policy gradients", §3).
+    Arguments as in `loss`.
 
     Raises:
-        ValueError: as in `loss`.
+        ValueError: `loss` would refuse an argument.
     """
     check_columns(value, target=target, old_value=old_value)
     check_flags("valid", valid, value.shape)
@@ -209,14 +246,15 @@ def value_error(
     if (value_clip is None) != (old_value is None):
         given = "value_clip" if old_value is None else "old_value"
         raise ValueError(f"expected value_clip and old_value, got {given} alone: give both or none")
-    value, target = keep(valid, value, target.detach())
+    value, target = masked(valid, value, target.detach())
     error = (value - target).square()
     if value_clip is not None and old_value is not None:
         check_limit("value_clip", value_clip)
-        (old_value,) = keep(valid, old_value.detach())
+        (old_value,) = masked(valid, old_value.detach())
         held = old_value + (value - old_value).clamp(-value_clip, value_clip)
+        # The greater of both: beyond the clip, moving on towards the target gains nothing.
         error = torch.maximum(error, (held - target).square())
-    return mean(error, valid)
+    return masked_mean(error, valid)
 
 
 def _log_ratio(
@@ -224,10 +262,11 @@ def _log_ratio(
 ) -> tuple[Tensor, Tensor]:
     """Return log π − log π_old, bounded above, and the advantage, a constant."""
     columns = (log_prob, old_log_prob.detach(), advantage.detach())
-    log_prob, old_log_prob, advantage = keep(valid, *columns)
+    log_prob, old_log_prob, advantage = masked(valid, *columns)
     return (log_prob - old_log_prob).clamp(max=MAX_LOG_RATIO), advantage
 
 
 def _approx_kl(log_ratio: Tensor, valid: Tensor | None) -> Tensor:
+    # k3 of Schulman 2020, "Approximating KL divergence": unbiased, and never below 0.
     log_ratio = log_ratio.detach()
-    return mean(log_ratio.exp() - 1 - log_ratio, valid)
+    return masked_mean(log_ratio.exp() - 1 - log_ratio, valid)

@@ -1,7 +1,7 @@
 """Quantile regression Q-learning (QR-DQN): a return's distribution as K quantiles.
 
-Dabney et al. 2018, "Distributional reinforcement learning with quantile regression". The network
-gives quantiles `[N, A, K]`; the mean over K is the value.
+Unlike C51 it needs no range of returns. Dabney et al. 2018, "Distributional reinforcement learning
+with quantile regression". The network gives quantiles `[N, A, K]`; the mean over K is the value.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_floats, check_rank, check_shape, weighted_mean
 from bray_algo.losses.dqn import chosen, greedy, huber_error
+from bray_algo.losses.reductions import LossTerms, weighted_mean
 from bray_algo.precision import wide
 from bray_algo.returns.targets import bootstrap, check_legal
-from bray_algo.scalars import check_count
-from bray_algo.validation import check_finite
+from bray_algo.validation.scalars import check_count
+from bray_algo.validation.tensors import check_floats, check_rank, check_shape
+from bray_algo.validation.values import check_finite
 
 
 def midpoints(num_quantiles: int) -> Tensor:
-    """Return τ̂ `[K]`, the quantiles' levels: (2i + 1) / 2K (Dabney et al. 2018, lemma 2).
+    """Return the quantiles' levels τ̂ `[K]`, (2i + 1) / 2K (Dabney et al. 2018, lemma 2).
 
     Raises:
         ValueError: no quantiles, or no whole number of them.
@@ -40,14 +41,15 @@ def target(
     Dabney et al. 2018, Algorithm 1.
 
     Args:
-        next_quantiles: of the target network at the next observation, `[N, A, K]`.
-        reward: r, or the discounted sum of n rewards, `[N]`.
-        discount: γⁿ, or 0 where the episode terminated, `[N]`.
-        next_online_quantiles: of the online network, `[N, A, K]`: it chooses the action (double).
-        next_legal: actions to choose among, bool `[N, A]`; a row of none needs discount 0.
+        next_quantiles: Quantiles of the target network at the next observation, `[N, A, K]`.
+        reward: Reward r, or the discounted sum of n rewards, `[N]`.
+        discount: γⁿ, or 0 where the episode terminated, `[N]`: see `targets.discount`.
+        next_online_quantiles: Quantiles of the online network there, `[N, A, K]`: it then chooses
+            the action (double). None: the target network chooses.
+        next_legal: Actions to choose among, bool `[N, A]`; a row without any needs discount 0.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file.
+        ValueError: shapes do not agree; every function of this file refuses that.
     """
     check_rank("next_quantiles", next_quantiles, "N, A, K")
     check_floats("next_quantiles", next_quantiles)
@@ -74,18 +76,19 @@ def loss(
     *,
     weight: Tensor | None = None,
     huber: float = 1.0,
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return the quantile Huber loss of the actions taken, a weighted mean.
 
     Dabney et al. 2018, equation 10 and Algorithm 1: Σᵢ meanⱼ |τ̂ᵢ − 1{u < 0}| L_κ(u),
     u = target_j − θᵢ.
 
     Args:
-        quantiles: of the online network, `[N, A, K]`.
-        action: taken, `[N]`.
-        target: of `target`, `[N, K']`, a constant; K' may differ from K.
-        weight: importance weights, `[N]`; None is 1.
-        huber: κ, where the loss goes from square to linear.
+        quantiles: Quantiles of the online network, `[N, A, K]`; K is usually 32 to 200.
+        action: Actions taken, integers `[N]`.
+        target: Quantiles as `target` gives them, `[N, K']`, a constant; K' may differ from K.
+        weight: Importance weights of a prioritised replay, `[N]`; None is 1 for all.
+        huber: κ, the size of an error from which on the loss is linear; usually 1. The larger, the
+            more the quantiles are drawn together towards expectiles.
 
     Returns:
         The loss, and `td_error` (mean absolute error of the mean returns) and `q`.
@@ -112,5 +115,6 @@ def _rows(quantiles: Tensor, action: Tensor, target: Tensor, huber: float) -> tu
     check_finite(quantiles=theta, target=target)
     error = target.detach()[:, None, :] - theta[:, :, None]  # [N, K, K']
     level = midpoints(theta.shape[1]).to(theta)[:, None]
+    # The asymmetry makes quantiles: errors upwards weigh τ, those downwards 1 − τ.
     pull = (level - (error.detach() < 0).to(theta.dtype)).abs()
     return (pull * huber_error(error, huber)).mean(2).sum(1), theta

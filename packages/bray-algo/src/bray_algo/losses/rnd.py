@@ -1,6 +1,6 @@
 """Curiosity by random network distillation (RND): what is new is hard to predict.
 
-Burda et al. 2019, "Exploration by random network distillation". Use: take observations in by
+Burda et al. 2019, "Exploration by random network distillation". To use it, take observations in by
 `observations.update`, take the `bonus` of each step's next observation, add it to the reward (or
 give it its own value head, with its own γ), and train the predictor by `loss`.
 """
@@ -12,21 +12,30 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from bray_algo.columns import Terms, check_flags, check_numbers, check_rank, check_shape, mean
+from bray_algo.losses.reductions import LossTerms, masked_mean
 from bray_algo.networks.normalisation import RunningNorm
 from bray_algo.precision import wide
-from bray_algo.scalars import check_fraction
-from bray_algo.validation import check_finite, check_integers, check_tensor
+from bray_algo.validation.scalars import check_fraction
+from bray_algo.validation.tensors import (
+    check_flags,
+    check_integers,
+    check_numbers,
+    check_rank,
+    check_shape,
+    check_tensor,
+)
+from bray_algo.validation.values import check_finite
 
 
 class RandomNetworkDistillation(nn.Module):
     """A fixed random network, a predictor of its features, and the statistics that scale both.
 
     Args:
-        target: maps observations `[N, …]` to features `[N, F]`; frozen here.
-        predictor: likewise, with other weights.
-        observation_shape: of one observation.
-        clip: bound of normalised observations, in standard deviations (§2.4).
+        target: Network that maps observations `[N, …]` to features `[N, F]`; frozen here.
+        predictor: Network of the same inputs and outputs with other weights, which learns.
+        observation_shape: Shape of one observation.
+        clip: Bound of normalised observations, in standard deviations; usually 5 (§2.4). Without
+            one a rare reading gives a bonus of its own; a small one hides what is new.
 
     Examples:
         >>> make = lambda: nn.Linear(4, 8)
@@ -69,14 +78,14 @@ class RandomNetworkDistillation(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Return the bonus `[T, B]` of time-major segments, and what to `carry` on, `[B]`.
 
-        The error over the running standard deviation of its discounted sums (§2.4), which take in
-        these segments first, but not in `eval()`. Padding gives 0.
+        The bonus is the error over the running standard deviation of its discounted sums (§2.4),
+        which take in these segments first, but not in `eval()`. Padding gives 0.
 
         Args:
-            next_observation: `[T, B, …]`.
-            length: valid steps, `[B]`.
-            gamma: discount of the sums, which know no end of an episode (§2.3).
-            carry: the result of the segments that these go on from; None begins at 0.
+            next_observation: Observation after each step, `[T, B, …]`.
+            length: Number of valid steps of each segment, `[B]`.
+            gamma: Discount of the sums, which know no end of an episode (§2.3); usually 0.99.
+            carry: `carry` of the segments that these go on from, `[B]`; None begins at 0.
 
         Raises:
             ValueError: shapes do not agree.
@@ -86,6 +95,7 @@ class RandomNetworkDistillation(nn.Module):
         steps = next_observation.shape[:2]
         check_shape("length", length, steps[1:])
         valid = torch.arange(steps[0], device=length.device)[:, None] < length
+        # Zeros for padding before the networks see it: NaN would spread over the batch.
         safe = next_observation.masked_fill(
             ~valid.reshape(*steps, *[1] * (next_observation.ndim - 2)), 0
         )
@@ -93,6 +103,8 @@ class RandomNetworkDistillation(nn.Module):
         sums, carry = discounted_sums(error, length, gamma=gamma, carry=carry)
         if self.training:
             self.sums.update(sums, valid)
+        # Only the deviation is divided out: with the mean taken off, what is known would be
+        # punished.
         std = (self.sums.variance + self.sums.epsilon).sqrt()
         return wide(error) / std.to(sums.dtype), carry
 
@@ -121,15 +133,16 @@ def discounted_sums(
     return sums, last
 
 
-def loss(error: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Terms]:
+def loss(error: Tensor, keep: Tensor | None = None) -> tuple[Tensor, LossTerms]:
     """Return the mean error of the predictor, over the rows to `keep`.
 
     Burda et al. 2019, Algorithm 1. With many environments the paper trains on a random quarter of
     the rows, so that the predictor does not learn faster than the policy explores (§3.4).
 
     Args:
-        error: of `RandomNetworkDistillation`, `[N]`, with gradient.
-        keep: which rows count, bool `[N]`; None: all. No row gives 0.
+        error: Error that `RandomNetworkDistillation` gives, `[N]`, with gradient.
+        keep: Rows that count, bool `[N]`; None is all. No row gives 0. The fewer count, the longer
+            what is new stays so.
 
     Returns:
         The loss, and `error`, the mean of all rows.
@@ -141,4 +154,4 @@ def loss(error: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Terms]:
     check_numbers("error", error)
     check_flags("keep", keep, error.shape)
     check_finite(error=error)
-    return mean(error, keep), {"error": wide(error).detach().mean()}
+    return masked_mean(error, keep), {"error": wide(error).detach().mean()}

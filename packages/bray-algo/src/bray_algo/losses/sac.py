@@ -12,12 +12,13 @@ import math
 
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_numbers, check_rank, check_shape
 from bray_algo.losses import critics
+from bray_algo.losses.reductions import LossTerms
 from bray_algo.precision import wide
 from bray_algo.returns.targets import bootstrap
-from bray_algo.scalars import check_not_negative, check_number
-from bray_algo.validation import check_finite, check_within
+from bray_algo.validation.scalars import check_not_negative, check_number
+from bray_algo.validation.tensors import check_numbers, check_rank, check_shape
+from bray_algo.validation.values import check_finite, check_within
 
 
 def target(
@@ -33,25 +34,28 @@ def target(
     Equations 2, 3 and 5, with the lowest of the critics (Algorithm 1).
 
     Args:
-        next_q: of the target critics at the next observation, `[K, N]`, of an action drawn there
+        next_q: Values by the target critics, `[K, N]`, of an action drawn at the next observation
             from the current policy.
-        next_log_prob: log π of that action, `[N]`.
-        reward: r, or the discounted sum of n rewards, `[N]`.
-        discount: γⁿ, or 0 where the episode terminated, `[N]`.
-        alpha: temperature α, one number.
+        next_log_prob: Log probability log π of that action, `[N]`.
+        reward: Reward r, or the discounted sum of n rewards, `[N]`.
+        discount: γⁿ, or 0 where the episode terminated, `[N]`: see `targets.discount`.
+        alpha: Temperature α, 0 or more, one number, a constant: see `temperature_loss`.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file.
+        ValueError: shapes do not agree; every function of this file refuses that.
     """
     check_rank("next_q", next_q, "K, N")
     check_shape("next_log_prob", next_log_prob, next_q.shape[1:])
     check_shape("discount", discount, next_log_prob.shape)
     check_finite(discount != 0, next_q=next_q, next_log_prob=next_log_prob)
+    # The worth of being random there, which makes the value "soft".
     entropy = -constant(alpha) * wide(next_log_prob)
     return bootstrap(reward, discount, wide(critics.lowest(next_q)) + entropy)
 
 
-def critic_loss(q: Tensor, target: Tensor, *, weight: Tensor | None = None) -> tuple[Tensor, Terms]:
+def critic_loss(
+    q: Tensor, target: Tensor, *, weight: Tensor | None = None
+) -> tuple[Tensor, LossTerms]:
     """Return J_Q, Σ over the critics of the mean of ½ (Q_k − y)² (equation 5).
 
     Arguments and terms as in `critics.critic_loss`.
@@ -60,14 +64,15 @@ def critic_loss(q: Tensor, target: Tensor, *, weight: Tensor | None = None) -> t
     return 0.5 * loss, terms
 
 
-def actor_loss(q: Tensor, log_prob: Tensor, *, alpha: Tensor | float) -> tuple[Tensor, Terms]:
+def actor_loss(q: Tensor, log_prob: Tensor, *, alpha: Tensor | float) -> tuple[Tensor, LossTerms]:
     """Return J_π, the mean of α log π(a|s) − min_k Q_k(s, a) (equations 7 and 9).
 
     Args:
-        q: of actions drawn with gradient from the current policy, `[K, N]`. Freeze the critics'
-            parameters, or drop the gradient that they get.
-        log_prob: log π of those actions, `[N]`.
-        alpha: temperature α, a constant.
+        q: Values of actions drawn with gradient from the current policy, `[K, N]`. Freeze the
+            critics' parameters, or drop the gradient that they get.
+        log_prob: Log probability log π of those actions, `[N]`.
+        alpha: Temperature α, the worth of a nat of entropy in units of reward. Too large keeps the
+            policy random, too small lets it settle before it has explored; usually it is learned.
 
     Returns:
         The loss, and `entropy` (mean of −log π) and `q`.
@@ -75,6 +80,7 @@ def actor_loss(q: Tensor, log_prob: Tensor, *, alpha: Tensor | float) -> tuple[T
     check_rank("q", q, "K, N")
     check_shape("log_prob", log_prob, q.shape[1:])
     check_finite(q=q, log_prob=log_prob)
+    # The lowest critic, as the actor would seek out where one of them errs upwards.
     low, log_prob = wide(critics.lowest(q)), wide(log_prob)
     loss = (constant(alpha) * log_prob - low).mean()
     return loss, {"entropy": -log_prob.detach().mean(), "q": low.detach().mean()}
@@ -82,15 +88,17 @@ def actor_loss(q: Tensor, log_prob: Tensor, *, alpha: Tensor | float) -> tuple[T
 
 def temperature_loss(
     log_alpha: Tensor, log_prob: Tensor, *, target_entropy: float
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return J(α), the mean of −α (log π(a|s) + H̄) (equation 18), for a learned log α.
 
     It raises α where the policy's entropy is below the target, and lowers it above.
 
     Args:
-        log_alpha: the parameter, a scalar.
-        log_prob: of actions drawn from the current policy, `[N]`, a constant.
-        target_entropy: H̄ in nats; −(number of action dimensions) is the paper's.
+        log_alpha: Parameter log α, a scalar; usually begins at 0.
+        log_prob: Log probability of actions drawn from the current policy, `[N]`, a constant.
+        target_entropy: Entropy H̄ to be kept, in nats; the paper's is −(number of action
+            dimensions), for actions within ±1. Higher ones keep the policy noisy, lower ones let
+            it stop exploring.
 
     Returns:
         The loss, and `alpha`.
@@ -107,7 +115,7 @@ def temperature_loss(
 
 
 def constant(alpha: Tensor | float) -> Tensor | float:
-    """Return the temperature without gradient.
+    """Return the temperature α without gradient.
 
     Raises:
         ValueError: it is negative, not finite, or not one number.

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_rank, check_shape
 from bray_algo.distributions import categorical
 from bray_algo.losses import critics, dqn, sac
+from bray_algo.losses.reductions import LossTerms
 from bray_algo.precision import wide
 from bray_algo.returns.targets import bootstrap
-from bray_algo.validation import check_finite, check_logits
+from bray_algo.validation.tensors import check_rank, check_shape
+from bray_algo.validation.values import check_finite, check_logits
 
 
 def chosen(q: Tensor, action: Tensor) -> Tensor:
     """Return the values `[K, N]` of the actions taken `[N]`, for `sac.critic_loss`.
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file.
+        ValueError: shapes do not agree; every function of this file refuses that.
     """
     check_rank("q", q, "K, N, A")
     return dqn.chosen(q.transpose(0, 1).transpose(1, 2), action).T
@@ -40,22 +41,24 @@ def target(
     Equation 10.
 
     Args:
-        next_q: of the target critics at the next observation, `[K, N, A]`.
-        next_logits: of the current policy there, `[N, A]`.
-
-    Other arguments as in `sac.target`.
+        next_q: Values of all actions by the target critics at the next observation, `[K, N, A]`.
+        next_logits: Logits of the current policy there, `[N, A]`.
+        reward: Reward r, or the discounted sum of n rewards, `[N]`.
+        discount: γⁿ, or 0 where the episode terminated, `[N]`: see `targets.discount`.
+        alpha: Temperature α, 0 or more, one number, a constant: see `sac.actor_loss`.
     """
     soft_q, _ = _expectations(next_q, next_logits, alpha, "next_", discount)
     return bootstrap(reward, discount, soft_q)
 
 
-def actor_loss(q: Tensor, logits: Tensor, *, alpha: Tensor | float) -> tuple[Tensor, Terms]:
+def actor_loss(q: Tensor, logits: Tensor, *, alpha: Tensor | float) -> tuple[Tensor, LossTerms]:
     """Return J_π, the mean of Σ_a π(a|s) (α log π(a|s) − min_k Q_k(s, a)) (equation 12).
 
     Args:
-        q: of the critics, `[K, N, A]`, constants.
-        logits: of the current policy, `[N, A]`.
-        alpha: temperature α, a constant.
+        q: Values of all actions by the critics, `[K, N, A]`, constants.
+        logits: Logits of the current policy, `[N, A]`.
+        alpha: Temperature α, the worth of a nat of entropy in units of reward. Too large keeps the
+            policy random, too small lets it settle before it has explored; usually it is learned.
 
     Returns:
         The loss, and `entropy` and `q` (both expectations over the policy).
@@ -66,18 +69,20 @@ def actor_loss(q: Tensor, logits: Tensor, *, alpha: Tensor | float) -> tuple[Ten
         "entropy": entropy.detach().mean(),
         "q": (soft_q - sac.constant(alpha) * entropy).detach().mean(),
     }
+    # Maximising E_π[min Q] + α H is minimising equation 12.
     return -soft_q.mean(), terms
 
 
 def temperature_loss(
     log_alpha: Tensor, logits: Tensor, *, target_entropy: float
-) -> tuple[Tensor, Terms]:
+) -> tuple[Tensor, LossTerms]:
     """Return J(α), the mean of Σ_a π(a|s) (−α (log π(a|s) + H̄)) (equation 11).
 
     Args:
-        log_alpha: the parameter, a scalar.
-        logits: of the current policy, `[N, A]`, constants.
-        target_entropy: H̄ in nats, below the log of the number of legal actions.
+        log_alpha: Parameter log α, a scalar; usually begins at 0.
+        logits: Logits of the current policy, `[N, A]`, constants.
+        target_entropy: Entropy H̄ to be kept, in nats, below the log of the number A of legal
+            actions: usually 0.3 to 0.98 of it. At log A or above, α grows without end.
 
     Returns:
         The loss, and `alpha`.

@@ -9,12 +9,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo.columns import Terms, check_floats, check_rank, check_shape
 from bray_algo.losses import critics
+from bray_algo.losses.reductions import LossTerms
 from bray_algo.precision import wide
 from bray_algo.returns.targets import bootstrap
-from bray_algo.scalars import check_count, check_limit, check_not_negative, check_positive
-from bray_algo.validation import check_bounds, check_finite
+from bray_algo.validation.scalars import (
+    check_count,
+    check_limit,
+    check_not_negative,
+    check_positive,
+)
+from bray_algo.validation.tensors import check_floats, check_rank, check_shape
+from bray_algo.validation.values import check_bounds, check_finite
 
 
 def smoothed(
@@ -29,12 +35,13 @@ def smoothed(
     """Return target actions with clipped noise, `[N, D]`, without gradient (equations 14, 15).
 
     Args:
-        action: of the target policy at the next observation, `[N, D]`.
-        low: least action, one number or `[D]`.
-        high: greatest action, likewise.
-        noise: standard deviation, in halves of the range from low to high.
-        noise_clip: how far the noise may go, likewise.
-        generator: source of the noise.
+        action: Action of the target policy at the next observation, `[N, D]`.
+        low: Least action, one number or `[D]`.
+        high: Greatest action, one number or `[D]`.
+        noise: Standard deviation of the noise, in halves of the range from low to high; usually
+            0.2. It keeps the actor from narrow peaks of the critic; too large blurs what matters.
+        noise_clip: Greatest size of the noise, in the same unit; usually 0.5.
+        generator: Source of the noise; None is torch's own.
 
     Raises:
         ValueError: shapes do not agree, a noise is not positive, or low is not below high.
@@ -52,6 +59,7 @@ def smoothed(
                 f"got {tuple(bound.shape)}"
             )
     drawn = torch.randn(action.shape, generator=generator, dtype=action.dtype, device=action.device)
+    # Half the range is the unit, so that the same noise fits any bounds.
     drawn = (drawn * noise).clamp(-noise_clip, noise_clip) * (high - low) / 2
     return torch.minimum(torch.maximum(action.detach() + drawn, low), high)
 
@@ -60,9 +68,10 @@ def target(next_q: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
     """Return r + d min_k Q'_k(s', ã), `[N]`, without gradient (equation 10).
 
     Args:
-        next_q: of the target critics at the next observation and the `smoothed` action, `[K, N]`.
-        reward: r, or the discounted sum of n rewards, `[N]`.
-        discount: γⁿ, or 0 where the episode terminated, `[N]`.
+        next_q: Values by the target critics of the next observation and the `smoothed` action,
+            `[K, N]`.
+        reward: Reward r, or the discounted sum of n rewards, `[N]`.
+        discount: γⁿ, or 0 where the episode terminated, `[N]`: see `targets.discount`.
 
     Raises:
         ValueError: shapes do not agree.
@@ -73,11 +82,11 @@ def target(next_q: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
     return bootstrap(reward, discount, critics.lowest(next_q))
 
 
-def actor_loss(q: Tensor) -> tuple[Tensor, Terms]:
+def actor_loss(q: Tensor) -> tuple[Tensor, LossTerms]:
     """Return the mean of −Q_1(s, π(s)) (Algorithm 1, the deterministic policy gradient).
 
     Args:
-        q: of the first critic at the current policy's own actions, `[N]`. Freeze the critic's
+        q: Value by the first critic of the current policy's own actions, `[N]`. Freeze the critic's
             parameters, or drop the gradient that they get.
 
     Raises:
@@ -92,9 +101,15 @@ def actor_loss(q: Tensor) -> tuple[Tensor, Terms]:
 def is_actor_step(step: int, delay: int = 2) -> bool:
     """Return whether the actor and the targets learn in this step (0, 1, …): each `delay`-th.
 
+    Args:
+        step: Number of the critics' step, from 0.
+        delay: Steps of the critics for each step of the actor, usually 2; more let the critics
+            settle first, and the actor learns more slowly.
+
     Raises:
         ValueError: the delay is not positive, or the step negative.
     """
     check_not_negative("step", step)
     check_count("delay", delay)
+    # The last of each `delay` steps, so that the critics learn before the actor does.
     return step % delay == delay - 1

@@ -6,15 +6,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from bray_algo.validation import check_tensor
+from bray_algo.validation.tensors import check_tensor
 
 
 class Attention(nn.Module):
     """Multi-head attention (Vaswani et al. 2017, §3.2) with a mask of who is there.
 
     Args:
-        size: D, of queries, keys and outputs.
-        num_heads: divides D.
+        size: Features D of queries, keys and outputs.
+        num_heads: Number of heads, which divides D; usually 2 to 8.
 
     Raises:
         ValueError: the heads do not divide the size.
@@ -59,17 +59,18 @@ class Attention(nn.Module):
 
 
 class EntityTransformer(nn.Module):
-    """A Transformer encoder over sets of entities: no positions, so that their order is nothing.
+    """A Transformer encoder over sets of entities, without positions: their order does not matter.
 
     Layers normalise before attention and perceptron (Xiong et al. 2020, "On layer normalization in
     the Transformer architecture"); a last normalisation follows.
 
     Args:
-        input_size: features of an entity.
-        size: D, of the outputs.
-        num_layers: of attention and perceptron each.
-        num_heads: divides D.
-        hidden: units of the perceptrons; None is 4 D.
+        input_size: Features of an entity.
+        size: Features D of each output, usually 64 to 256.
+        num_layers: Number of layers, each attention and a perceptron; usually 1 to 4. One lets
+            entities see each other, two let them see what others see.
+        num_heads: Number of heads, which divides D.
+        hidden: Units of the perceptrons; None is 4 D.
 
     Raises:
         ValueError: a number is not positive, or the heads do not divide the size.

@@ -1,4 +1,4 @@
-"""A small policy-value network of boards on which rows count."""
+"""A small policy-value network for boards on which rows count."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from bray_algo.networks.feedforward import orthogonal_
+from bray_algo.networks.initialisation import orthogonal_
 
 
 class BoardNetwork(nn.Module):
@@ -19,12 +19,12 @@ class BoardNetwork(nn.Module):
     as quick as two to three layers of 3 × 3.
 
     Args:
-        shape: H, W of the board.
-        num_actions: A.
-        planes: C of the observations.
-        window: side of the convolution, at most the smaller of H and W.
-        channels: of the convolution.
-        hidden: units of the fully connected layers, one or more.
+        shape: Height H and width W of the board.
+        num_actions: Number A of actions.
+        planes: Number C of planes of an observation.
+        window: Side of the convolution, at most the smaller of H and W.
+        channels: Channels of the convolution.
+        hidden: Units of the fully connected layers, one or more.
 
     Raises:
         ValueError: a number is not positive, or the window exceeds the board.
@@ -70,5 +70,6 @@ class BoardNetwork(nn.Module):
     def forward(self, observation: Tensor) -> dict[str, Tensor]:
         """Map planes `[B, C, H, W]` to `logits [B, A]` and `value [B]`, −1 to 1."""
         features = self.trunk(observation)
+        # Outcomes lie within −1 and 1, and so does the value.
         value = torch.tanh(self.value(features)).squeeze(-1)
         return {"logits": self.policy(features), "value": value}

@@ -1,6 +1,6 @@
-"""Numbers of an observation to features: classes, bits, positions, embeddings.
+"""Encoders of an observation's numbers: classes, bits, positions, embeddings.
 
-All are functions of tensors of any shape that add one axis of features at the end.
+All take tensors of any shape and add one axis of features at the end.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from bray_algo.scalars import check_positive
-from bray_algo.validation import check_tensor, is_validated
+from bray_algo.validation.scalars import check_positive
+from bray_algo.validation.switch import is_validated
+from bray_algo.validation.tensors import check_tensor
 
 
 def one_hot(index: Tensor, num_classes: int) -> Tensor:
     """Return `[…, num_classes]` float32: one at the index, zeros elsewhere.
 
     Args:
-        index: integers `[…]`, 0 to num_classes − 1.
-        num_classes: how many there are.
+        index: Classes, integers `[…]`, 0 to num_classes − 1.
+        num_classes: Number of classes.
 
     Raises:
         ValueError: not integers, no class, or an index out of range. Unseen, where values are not
@@ -39,8 +40,8 @@ def binary(number: Tensor, num_bits: int) -> Tensor:
     """Return the bits of whole numbers `[…]`, `[…, num_bits]` float32, the lowest bit first.
 
     Args:
-        number: integers `[…]`, 0 to 2^num_bits − 1.
-        num_bits: 1 to 62.
+        number: Whole numbers `[…]`, 0 to 2^num_bits − 1.
+        num_bits: Number of bits, 1 to 62.
 
     Raises:
         ValueError: not integers, bits out of range, or a number that needs more bits. Unseen, they
@@ -63,9 +64,10 @@ def sinusoidal(position: Tensor, size: int, longest: float = 10_000.0) -> Tensor
     here first all sines, then all cosines.
 
     Args:
-        position: numbers `[…]`; times, distances, coordinates.
-        size: even.
-        longest: the longest wave is 2π times this.
+        position: Numbers `[…]`, such as times, distances, coordinates.
+        size: Number of features, even.
+        longest: Length of the longest wave over 2π; usually 2 to 10 times the greatest position.
+            Too short, and far positions look alike; too long, and many features hardly change.
 
     Raises:
         ValueError: the size is not even and positive, or the longest wave not positive.
@@ -83,8 +85,8 @@ class Embeddings(nn.Module):
     """Learned vectors for K columns of classes, side by side.
 
     Args:
-        num_classes: of each column.
-        size: of each column's vectors.
+        num_classes: Number of classes of each column.
+        size: Features of each column's vectors, usually 4 to 64.
 
     Raises:
         ValueError: no column, or a number that is not positive.

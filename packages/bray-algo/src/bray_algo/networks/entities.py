@@ -17,7 +17,7 @@ def masked_sum(entities: Tensor, present: Tensor) -> Tensor:
     Zaheer et al. 2017, "Deep sets".
 
     Raises:
-        ValueError: shapes do not agree; so in all of this file.
+        ValueError: shapes do not agree; every function of this file refuses that.
     """
     check_present(present, entities)
     return entities.masked_fill(~present.unsqueeze(-1), 0.0).sum(-2)
@@ -41,9 +41,9 @@ class AttentionPool(nn.Module):
     """Learned queries that attend to the set (Lee et al. 2019, "Set Transformer", §3.2).
 
     Args:
-        size: D.
-        num_heads: divides D.
-        num_queries: Q.
+        size: Features D of an entity.
+        num_heads: Number of heads, which divides D.
+        num_queries: Number Q of queries, each of which may look for something else; usually 1 to 4.
 
     Raises:
         ValueError: no query, or the heads do not divide the size.

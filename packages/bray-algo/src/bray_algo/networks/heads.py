@@ -1,4 +1,4 @@
-"""Heads: features to the logits of a pointer, or to action values."""
+"""Heads that turn features into the logits of a pointer, or into action values."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from torch import Tensor, nn
 
 from bray_algo.distributions import categorical
 from bray_algo.networks.attention import check_present
-from bray_algo.networks.feedforward import mlp
+from bray_algo.networks.mlp import mlp
 
 
 class PointerHead(nn.Module):
-    """Points at one of the entities present: logits q · k_i / √size.
+    """Head that points at one of the entities present, by logits q · k_i / √size.
 
     Vinyals et al. 2015, "Pointer networks", with the dot products of Vaswani et al. 2017.
 
     Args:
-        num_features: of what points, F.
-        entity_size: of an entity, D.
-        size: of queries and keys.
+        num_features: Number F of features of what points.
+        entity_size: Features D of an entity.
+        size: Features of queries and keys.
 
     Raises:
         ValueError: a number is not positive.
@@ -53,6 +53,7 @@ class PointerHead(nn.Module):
         check_present(present, entities)
         keys = self.key(entities.masked_fill(~present.unsqueeze(-1), 0.0))
         query = self.query(features).unsqueeze(-1)
+        # Scaled by √size, so that the first softmax is not all or nothing.
         logits = (keys @ query).squeeze(-1) / keys.shape[-1] ** 0.5
         return categorical.mask(logits, present)
 
@@ -64,10 +65,10 @@ class DuellingHead(nn.Module):
     with atoms, as in Rainbow (Hessel et al. 2018), the same for each atom.
 
     Args:
-        num_features: F.
-        num_actions: A.
-        num_atoms: Z of a distributional value; 1 is a plain one.
-        hidden: units of each stream's hidden layers.
+        num_features: Number F of features.
+        num_actions: Number A of actions.
+        num_atoms: Number Z of atoms of a distributional value; 1 is a plain value.
+        hidden: Units of each stream's hidden layers.
 
     Raises:
         ValueError: a number is not positive.
@@ -98,5 +99,6 @@ class DuellingHead(nn.Module):
         """Map features `[B, F]` to values `[B, A]`, with atoms to `[B, A, Z]`."""
         advantage = self.advantage(features).unflatten(-1, (-1, self.num_atoms))
         value = self.value(features).unsqueeze(-2)
+        # Without the mean taken off, value and advantage could trade any constant.
         q: Tensor = value + advantage - advantage.mean(-2, keepdim=True)
         return q.squeeze(-1) if self.num_atoms == 1 else q

@@ -1,4 +1,4 @@
-"""Initial weights by name, so that a configuration can choose them."""
+"""Initial weights: orthogonal ones, or by a name that a configuration can choose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
-from bray_algo.scalars import check_number
+from bray_algo.validation.scalars import check_number
 
 Initialisation = Literal[
     "orthogonal",
@@ -23,16 +23,33 @@ Initialisation = Literal[
 _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
+def orthogonal_(layer: nn.Linear | nn.Conv2d, gain: float) -> nn.Linear | nn.Conv2d:
+    """Initialise a layer's weight orthogonally with this gain, its bias with zeros.
+
+    Saxe et al. 2014, "Exact solutions to the nonlinear dynamics of learning in deep linear neural
+    networks".
+
+    Raises:
+        ValueError: the gain is not finite.
+    """
+    check_number("gain", gain)
+    nn.init.orthogonal_(layer.weight, gain)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
 def initialise_(module: nn.Module, name: Initialisation, gain: float = 1.0) -> nn.Module:
     """Initialise every linear and convolutional layer inside a module; biases become zero.
 
     Args:
-        module: one layer or anything that holds some.
+        module: Layer, or module that holds some.
         name: `orthogonal` (Saxe et al. 2014), `xavier_*` (Glorot & Bengio 2010: variance
             2 / (fan in + fan out)), `kaiming_*` (He et al. 2015, for ReLU: 2 / fan in),
             `lecun_normal` (LeCun et al. 1998: 1 / fan in) or `zeros`.
-        gain: what the weights are multiplied by: √2 before a ReLU with `orthogonal`, 0.01 for a
-            policy's last layer. `kaiming_*` have their √2 already.
+        gain: Factor on the weights: √2 before a ReLU with `orthogonal`, 0.01 for a policy's last
+            layer. `kaiming_*` have their √2 already. Far too large saturates a network, far too
+            small gives it no gradient.
 
     Raises:
         ValueError: an unknown name, a module without such a layer, or a gain that is not finite.

@@ -19,9 +19,10 @@ class NoisyLinear(nn.Module):
     loss, for the online and the target network apart (Fortunato et al. 2018, §3.1).
 
     Args:
-        in_features: D.
-        out_features: units of the output.
-        sigma: σ₀, the noise's first scale, over √D; 0.5 in the paper.
+        in_features: Number D of input features.
+        out_features: Units of the output.
+        sigma: First scale σ₀ of the noise, which is σ₀ / √D; usually 0.1 to 0.5. Too large hides
+            what was learned for long, too small hardly explores.
 
     Raises:
         ValueError: a size or σ₀ is not positive.
@@ -62,6 +63,7 @@ class NoisyLinear(nn.Module):
         """Map features `[…, D]` to `[…, out_features]`."""
         if not self.training:
             return F.linear(features, self.weight, self.bias)
+        # Factorised noise: D + outputs numbers to draw in place of D × outputs.
         weight_noise = torch.outer(self.output_noise, self.input_noise)
         weight = self.weight + self.weight_sigma * weight_noise
         return F.linear(features, weight, self.bias + self.bias_sigma * self.output_noise)

@@ -12,19 +12,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bray_algo.columns import check_flags
 from bray_algo.precision import wide
-from bray_algo.scalars import check_limit, check_positive
-from bray_algo.validation import check_tensor, is_validated
+from bray_algo.validation.scalars import check_limit, check_positive
+from bray_algo.validation.switch import is_validated
+from bray_algo.validation.tensors import check_flags, check_tensor
 
 
 class Moments(NamedTuple):
     """Statistics of some rows.
 
     Attributes:
-        num_rows: int64 scalar.
-        mean: of each feature, float64.
-        variance: of each feature (divided by the number of rows), float64.
+        num_rows: Number of rows, an int64 scalar.
+        mean: Mean of each feature, float64.
+        variance: Variance of each feature (divided by the number of rows), float64.
     """
 
     num_rows: Tensor
@@ -36,9 +36,9 @@ def moments(x: Tensor, num_axes: int = 1, mask: Tensor | None = None) -> Moments
     """Return the statistics of rows `[…, *features]`.
 
     Args:
-        x: of any number type.
-        num_axes: how many axes at the end are the features'.
-        mask: which rows count, bool `[…]`; the others may hold anything. None is all.
+        x: Rows of any number type.
+        num_axes: Number of axes at the end that are the features'.
+        mask: Rows that count, bool `[…]`; the others may hold anything. None is all.
 
     Raises:
         ValueError: shapes do not agree.
@@ -69,6 +69,7 @@ def merge(a: Moments, b: Moments) -> Moments:
     count = a.num_rows + b.num_rows
     share = b.num_rows / count.clamp(min=1).double()
     distance = b.mean - a.mean
+    # What the two means lie apart is variance, too (Chan et al. 1979).
     between = distance.square() * share * (1.0 - share)
     within = a.variance * (1.0 - share) + b.variance * share
     return Moments(count, a.mean + distance * share, within + between)
@@ -80,16 +81,17 @@ class RunningNorm(nn.Module):
     The statistics are buffers: published, saved and exported with the model. `forward` never
     changes them; `update` does, and in `eval()`, where they are frozen, it is refused. Workers that
     see different rows send `moments(…)` of these to one place, which merges them:
-    `norm.update_with(theirs)`. So do the ranks of DDP, which copies rank 0's buffers over all
-    others.
+    `norm.update_with(theirs)`. The ranks of DDP need that too, as DDP copies rank 0's buffers over
+    all others.
 
     They stay float64, also when the module around them goes to half precision, and the mean is
     taken off in float64: of clocks near 1.7e9, float32 cannot tell two minutes apart.
 
     Args:
-        shape: of one row's features.
-        clip: the normalised are held within ±this.
-        epsilon: added to the variance, so that a constant feature becomes 0.
+        shape: Shape of one row's features.
+        clip: Bound of the normalised numbers on both sides, usually 5 to 10. It keeps a rare
+            reading from throwing the network off; small ones hide what is far from the mean.
+        epsilon: Number added to the variance, so that a constant feature becomes 0.
 
     Examples:
         >>> norm = RunningNorm([2])
@@ -113,11 +115,11 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def update(self, x: Tensor, mask: Tensor | None = None) -> None:
-        """Take in rows `[…, *shape]` of which `mask` (bool `[…]`) says which count.
+        """Take in rows `[…, *shape]`.
 
         Args:
-            x: of any number type.
-            mask: None is all.
+            x: Rows of any number type.
+            mask: Rows that count, bool `[…]`; None is all.
 
         Raises:
             ValueError: the module is in `eval()`, shapes do not agree, or a number is not finite.
@@ -154,15 +156,15 @@ class RunningNorm(nn.Module):
         """
         self._check(x)
         kind = x.dtype if x.dtype.is_floating_point else torch.float32
+        # Float64 until the mean is off: great numbers close together stay apart.
         normed = (x.double() - self.mean) * torch.rsqrt(self.variance + self.epsilon)
         return normed.clamp(-self.clip, self.clip).to(kind)
 
     def denormalise(self, x: Tensor) -> Tensor:
         """Return rows `[…, *shape]` of normalised numbers in their own scale again.
 
-        Their type is float32 at least: a great mean does not fit into half precision.
-
-        So a value function may be trained on normalised targets: Yu et al. 2022, "The surprising
+        Their type is float32 at least: a great mean does not fit into half precision. A value
+        function may be trained on normalised targets by this: Yu et al. 2022, "The surprising
         effectiveness of PPO in cooperative multi-agent games", §5.1.
 
         Raises:

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.nn.utils.rnn import PackedSequence
 
-from bray_algo.columns import check_flags, check_shape
-from bray_algo.validation import is_validated
+from bray_algo.validation.switch import is_validated
+from bray_algo.validation.tensors import check_flags, check_shape
 
 
 class Recurrent(nn.Module):
@@ -23,10 +23,11 @@ class Recurrent(nn.Module):
     The state is one tensor `[B, S]`, S = `state_size`, so that it travels in a segment as one leaf.
 
     Args:
-        kind: `lstm` (Hochreiter & Schmidhuber 1997; Gers et al. 2000) or `gru` (Cho et al. 2014).
-        input_size: D.
-        hidden_size: H.
-        num_layers: L.
+        kind: `lstm` (Hochreiter & Schmidhuber 1997; Gers et al. 2000) or `gru` (Cho et al. 2014),
+            which has a state of half the size.
+        input_size: Features D of a step.
+        hidden_size: Features H of each output, usually 64 to 512.
+        num_layers: Number L of layers, usually 1.
 
     Raises:
         ValueError: an unknown kind, or a number that is not positive.
@@ -69,10 +70,10 @@ class Recurrent(nn.Module):
         """Return outputs `[T, B, H]` and the state after the last step `[B, S]`.
 
         Args:
-            x: `[T, B, D]`.
-            state: before the first step, `[B, S]`.
-            begins: where an episode's first step is, bool `[T, B]`; None is nowhere.
-            length: valid steps of each column, `[B]`, 1 to T; None is T. Beyond, outputs are zero,
+            x: Inputs, `[T, B, D]`.
+            state: State before the first step, `[B, S]`.
+            begins: First steps of episodes, bool `[T, B]`; None: no episode begins inside.
+            length: Valid steps of each column, `[B]`, 1 to T; None is T. Beyond, outputs are zero,
                 and `x` may hold anything.
 
         Raises:
@@ -129,12 +130,12 @@ class Recurrent(nn.Module):
         return x, self._flatten(tuple(torch.stack(part) for part in zip(*after, strict=True)))
 
     def _unflatten(self, state: Tensor) -> tuple[Tensor, ...]:
-        """[B, S] -> one or two of [L, B, H]."""
+        """Turn a state [B, S] into one or two of [L, B, H]."""
         shape = (-1, self.num_parts, self.core.num_layers, self.core.hidden_size)
         return state.reshape(shape).permute(1, 2, 0, 3).contiguous().unbind(0)
 
     def _flatten(self, parts: tuple[Tensor, ...]) -> Tensor:
-        """One or two of [L, B, H] -> [B, S]."""
+        """Turn one or two of [L, B, H] into a state [B, S]."""
         return torch.stack(parts).permute(2, 0, 1, 3).flatten(1)
 
 
@@ -188,7 +189,7 @@ def _pack(begins: Tensor, length: Tensor | None) -> tuple[Tensor, Tensor, Tensor
 
 
 def _initialise_(core: nn.LSTM | nn.GRU) -> None:
-    """Orthogonal matrices gate by gate, biases zero, but one for an LSTM to remember at first."""
+    """Make each gate's matrix orthogonal and biases zero; an LSTM's forget gates begin open."""
     num_gates = 4 if isinstance(core, nn.LSTM) else 3
     for name, parameter in core.named_parameters():
         if "weight" in name:

@@ -1,4 +1,4 @@
-"""Entities onto a map: the scatter connection."""
+"""The scatter connection: entities put onto a map."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def scatter(
     Vinyals et al. 2019, "Grandmaster level in StarCraft II", Methods ("scatter connections").
 
     Args:
-        entities: `[B, N, D]`. The absent may hold anything, be it NaN.
-        position: row and column of each, integers `[B, N, 2]`. Who stands off the map is left out.
-        present: bool `[B, N]`.
-        height: H, cells.
-        width: W, cells.
-        reduce: what entities on one cell give, their `sum` or `mean`.
+        entities: Features of each entity, `[B, N, D]`. The absent may hold anything, NaN too.
+        position: Row and column of each, integers `[B, N, 2]`. Who stands off the map is left out.
+        present: Entities that are there, bool `[B, N]`.
+        height: Number H of rows of the map.
+        width: Number W of columns of the map.
+        reduce: Result of several entities on one cell: their `sum` or `mean`.
 
     Raises:
         ValueError: shapes do not agree, or an unknown reduction.
@@ -46,6 +46,7 @@ def scatter(
     values = entities.masked_fill(~on_map.unsqueeze(-1), 0.0)
     total = _add(values, cell, height * width)
     if reduce == "mean":
+        # The same sum of ones is the number of entities on each cell.
         total = total / _add(torch.ones_like(values[..., :1]), cell, height * width).clamp(min=1.0)
     return total.transpose(1, 2).reshape(-1, entities.shape[-1], height, width)
 

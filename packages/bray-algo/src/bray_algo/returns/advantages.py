@@ -19,13 +19,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_numbers, check_shape
-from bray_algo.precision import alike, wide
-from bray_algo.ratios import ratio
+from bray_algo.precision import alike, probability_ratio, wide
 from bray_algo.returns import segments
 from bray_algo.returns.recurrence import discounted_sum
-from bray_algo.scalars import check_count, check_fraction, check_limit
-from bray_algo.validation import check_finite, is_suspect
+from bray_algo.validation.scalars import check_count, check_fraction, check_limit
+from bray_algo.validation.tensors import check_numbers, check_shape
+from bray_algo.validation.values import check_finite, is_suspect
 
 
 def gae(
@@ -44,13 +43,15 @@ def gae(
     estimation", equation 16: A_t = Σ (γλ)^l δ_{t+l}, δ_t = r_t + γ V_{t+1} − V_t.
 
     Args:
-        reward: r_t, `[T, B]`.
-        value: V_t, `[T, B]`.
-        final_value: V after the last valid step, `[B]`; not read where that step terminated.
-        terminated: whether the step ended the episode for good, bool `[T, B]`.
-        length: valid steps, `[B]`, 1 to T.
-        gamma: discount γ, 0 to 1.
-        lambda_: λ, 0 to 1.
+        reward: Reward r_t, `[T, B]`.
+        value: Value V_t of the observation before each step, `[T, B]`.
+        final_value: Value after the last valid step, `[B]`; not read where that step terminated.
+        terminated: Steps that ended their episode for good, bool `[T, B]`.
+        length: Number of valid steps of each segment, `[B]`, 1 to T.
+        gamma: Discount γ, 0 to 1; usually 0.95 to 0.999. A reward k steps on counts γ^k: too small
+            does not see far enough, too near 1 drowns in the noise of what comes long after.
+        lambda_: Trace λ, 0 to 1; usually 0.9 to 0.97. At 0 advantages rest on the value function's
+            errors, at 1 on the noise of whole returns.
 
     Raises:
         ValueError: shapes do not agree, or a number is out of its range or not finite.
@@ -62,6 +63,7 @@ def gae(
     discount = segments.discount(gamma, terminated, reward.dtype)
     following = segments.following(value, final_value, terminated, length)
     delta = torch.addcmul(reward - value, discount, following)
+    # Padding comes last and adds 0, so that nothing of it is carried into valid steps.
     return discounted_sum(segments.blank(delta, padding), discount * lambda_)
 
 
@@ -79,7 +81,7 @@ def td_lambda(
 
     Sutton & Barto 2018, "Reinforcement learning: an introduction", equation 12.3, which is
     G_t = r_t + γ ((1 − λ) V_{t+1} + λ G_{t+1}). They are GAE's advantages plus the values.
-    Arguments and errors as in `gae`.
+    Arguments and errors are those of `gae`.
     """
     columns = (reward, value, final_value, terminated, length)
     advantage = gae(*columns, gamma=gamma, lambda_=lambda_)
@@ -96,12 +98,13 @@ def n_step(
     gamma: float,
     num_steps: int | None = None,
 ) -> Tensor:
-    """Return R_t = r_t + γ r_{t+1} + … + γ^n V_{t+n}, `[T, B]`.
+    """Return n-step returns R_t = r_t + γ r_{t+1} + … + γ^n V_{t+n}, `[T, B]`.
 
-    Without `num_steps` to the segment's end, bootstrapped there: Mnih et al. 2016, "Asynchronous
-    methods for deep reinforcement learning", Algorithm S3. With it, n = `num_steps`, fewer where
-    the segment ends before: Sutton & Barto 2018, equation 7.1. Other arguments and errors as in
-    `gae`.
+    Without `num_steps` they go to the segment's end and are bootstrapped there: Mnih et al. 2016,
+    "Asynchronous methods for deep reinforcement learning", Algorithm S3. With it, n = `num_steps`,
+    fewer where the segment ends before: Sutton & Barto 2018, equation 7.1. A small n rests on the
+    value function's errors, a large one on the noise of many rewards. Other arguments and errors
+    are those of `gae`.
     """
     columns = (reward, value, final_value, terminated, length)
     if num_steps is None:
@@ -111,6 +114,7 @@ def n_step(
     check_count("num_steps", num_steps)
     reward, value, final_value = alike(reward, value, final_value)
     returns, discount = value, segments.discount(gamma, terminated, reward.dtype)
+    # Each round puts one reward before what there is: after n of them it is the n-step return.
     for _ in range(min(num_steps, len(reward))):
         following = segments.following(returns, final_value, terminated, length)
         returns = torch.addcmul(reward, discount, following)
@@ -169,11 +173,22 @@ def vtrace(
     Espeholt et al. 2018, "IMPALA", equation 1 and remark 1, §4.2.
 
     Args:
-        log_ratio: log π(a|x) − log μ(a|x) of the actions taken, `[T, B]`.
-        rho_bar: clip ρ̄ of the weights in δ; `math.inf` is none (but see `ratios.MAX_LOG_RATIO`).
-        c_bar: clip c̄ of the traces; above 1 their product may grow over all bounds.
+        log_ratio: log π(a|x) − log μ(a|x) of the actions taken, `[T, B]`, where μ acted and π is
+            the current policy.
+        reward: Reward of each step, `[T, B]`.
+        value: Value of the observation before each step, `[T, B]`.
+        final_value: Value after the last valid step, `[B]`; not read where that step terminated.
+        terminated: Steps that ended their episode for good, bool `[T, B]`.
+        length: Number of valid steps of each segment, `[B]`, 1 to T.
+        gamma: Discount γ, 0 to 1, as in `gae`.
+        rho_bar: Clip ρ̄ of the weights π/μ in δ, usually 1. It fixes whose values are learned: at
+            `math.inf` (none; but see `precision.MAX_LOG_RATIO`) those of π, near 0 those of μ; the
+            larger, the noisier.
+        c_bar: Clip c̄ of the traces, usually 1. It changes the speed alone, not what is learned;
+            above 1 the product of traces may grow over all bounds.
 
-    Other arguments and errors as in `gae`.
+    Raises:
+        ValueError: shapes do not agree, or a number is out of its range or not finite.
     """
     padding = segments.padding(reward, final_value, terminated, length, value=value)
     _check_log_ratio(log_ratio, padding, reward)
@@ -181,13 +196,14 @@ def vtrace(
     check_limit("rho_bar", rho_bar)
     check_limit("c_bar", c_bar)
     log_ratio, reward, value, final_value = alike(log_ratio, reward, value, final_value)
-    weight = ratio(segments.blank(log_ratio, padding))
+    weight = probability_ratio(segments.blank(log_ratio, padding))
     rho, trace = weight.clamp(max=rho_bar), weight.clamp(max=c_bar)
     ends = (final_value, terminated, length)
     discount, gain = segments.discount(gamma, terminated, reward.dtype), reward - value
     delta = rho * torch.addcmul(gain, discount, segments.following(value, *ends))
     correction = discounted_sum(segments.blank(delta, padding), discount * trace)
     target = segments.blank(value + correction, padding)
+    # Remark 1: v_{s+1} in the place of V_{s+1}, as the targets know more than the value does.
     advantage = rho * torch.addcmul(gain, discount, segments.following(target, *ends))
     return VTrace(target, segments.blank(advantage, padding))
 
@@ -212,11 +228,18 @@ def retrace(
 
     Args:
         log_ratio: log π(a|x) − log μ(a|x) of the actions taken, `[T, B]`.
+        reward: Reward of each step, `[T, B]`.
         action_value: Q(x_t, a_t), `[T, B]`.
-        value: E_π Q(x_t, ·), `[T, B]`.
-        final_value: the same after the last valid step, `[B]`; not read where it terminated.
+        value: Expectation E_π Q(x_t, ·), `[T, B]`.
+        final_value: Expectation E_π Q after the last valid step, `[B]`; not read where that step
+            terminated.
+        terminated: Steps that ended their episode for good, bool `[T, B]`.
+        length: Number of valid steps of each segment, `[B]`, 1 to T.
+        gamma: Discount γ, 0 to 1, as in `gae`.
+        lambda_: Trace λ, 0 to 1; usually 0.9 to 1. Larger ones look further and are noisier.
 
-    Other arguments and errors as in `gae`.
+    Raises:
+        ValueError: shapes do not agree, or a number is out of its range or not finite.
     """
     columns = {"action_value": action_value, "value": value}
     padding = segments.padding(reward, final_value, terminated, length, **columns)
@@ -228,7 +251,9 @@ def retrace(
     discount = segments.discount(gamma, terminated, reward.dtype)
     following = segments.following(value, final_value, terminated, length)
     delta = torch.addcmul(reward - action_value, discount, following)
+    # min(1, π/μ), taken in the logarithm, where it cannot overflow.
     trace = lambda_ * segments.blank(log_ratio, padding).clamp(max=0.0).exp()
+    # A step's own trace weighs what comes before it, so it enters one step later.
     carry = discount * segments.later(trace)
     correction = discounted_sum(segments.blank(delta, padding), carry)
     return correction + segments.blank(action_value, padding)

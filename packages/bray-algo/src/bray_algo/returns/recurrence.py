@@ -7,10 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_rank, check_shape
+from bray_algo.validation.tensors import check_rank, check_shape
 
 _SHORT = 16
-"""Up to here a row after the other is as quick."""
+"""Number of steps up to which one row after the other is as quick."""
 
 
 def discounted_sum(delta: Tensor, carry: Tensor) -> Tensor:
@@ -22,8 +22,8 @@ def discounted_sum(delta: Tensor, carry: Tensor) -> Tensor:
     no error beyond that of the plain loop, because a product of carries enters once.
 
     Args:
-        delta: `[T, B]`.
-        carry: `[T, B]`; finite.
+        delta: What each step adds, `[T, B]`.
+        carry: Factor on the sum after each step, `[T, B]`, finite.
 
     Raises:
         ValueError: shapes do not agree, or there is no step.
@@ -51,13 +51,14 @@ def _by_row(delta: Tensor, carry: Tensor, entering: Tensor) -> Tensor:
 
 
 def _by_block(delta: Tensor, carry: Tensor, entering: Tensor, width: int) -> Tensor:
-    """Return the same over a whole number of blocks."""
+    """Return the recurrence over a whole number of blocks, going on with `entering [B]`."""
     blocks = (len(delta) // width, width, delta.shape[1])
     rows, factors = delta.reshape(blocks).unbind(1), carry.reshape(blocks).unbind(1)  # [T / W, B]
     sums, products = [rows[-1]], [factors[-1]]
     for row, factor in zip(reversed(rows[:-1]), reversed(factors[:-1]), strict=True):
         sums.append(torch.addcmul(row, factor, sums[-1]))
         products.append(factor * products[-1])
+    # From block to block the carries of a whole block are one factor.
     first = _by_row(sums[-1], products[-1], entering)  # of each block, [T / W, B]
     entering = torch.cat([first[1:], entering[None]])
     within, product = torch.stack(sums[::-1], 1), torch.stack(products[::-1], 1)

@@ -8,8 +8,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_flags, check_numbers, check_rank, check_shape
-from bray_algo.validation import check_finite, check_integers, is_readable, is_suspect
+from bray_algo.validation.switch import is_readable
+from bray_algo.validation.tensors import (
+    check_flags,
+    check_integers,
+    check_numbers,
+    check_rank,
+    check_shape,
+)
+from bray_algo.validation.values import check_finite, is_suspect
 
 
 def padding(
@@ -21,8 +28,8 @@ def padding(
 ) -> Tensor | None:
     """Check the arguments and return which steps are not valid, bool `[T, B]`.
 
-    None where every segment is known to be full: filling what is not there costs a third of GAE.
-    On a GPU and in compiled code that is never known, because no length is read there.
+    The result is None where every segment is known to be full: filling what is not there costs a
+    third of GAE. On a GPU and in compiled code that is never known, as no length is read there.
     """
     check_rank("reward", reward, "T, B")
     for name, column in columns.items():
@@ -41,7 +48,7 @@ def padding(
 
 
 def after_end(reward: Tensor, length: Tensor) -> Tensor | None:
-    """Return the same of arguments that were checked before."""
+    """Return which steps are not valid, like `padding`, for arguments that were checked before."""
     if _shortest(length, len(reward)) == len(reward):
         return None
     time = torch.arange(len(reward), device=reward.device)[:, None]
@@ -54,19 +61,20 @@ def blank(column: Tensor, padding: Tensor | None) -> Tensor:
 
 
 def discount(gamma: float, terminated: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return γ, and 0 after termination, `[T, B]`."""
+    """Return γ for every step, but 0 where it terminated, `[T, B]`."""
     alive = (~terminated).view(torch.uint8)  # bytes convert several times as fast as bools
     return alive.to(dtype) * gamma
 
 
 def following(value: Tensor, final_value: Tensor, terminated: Tensor, length: Tensor) -> Tensor:
-    """Return V_{t+1} `[T, B]`: after each last valid step the final value, 0 if it terminated.
+    """Return V_{t+1} `[T, B]`; after each last valid step the final value, 0 if it terminated.
 
-    After a termination inside it is the next value: multiply by the discount.
+    After a termination inside a segment it is the next episode's value: multiply by the discount.
     """
     last = length[None].long() - 1
     final = final_value[None].masked_fill(terminated.gather(0, last), 0.0)
     shifted = torch.cat([value[1:], final])
+    # The row after each segment's end holds padding: the final value takes its place.
     return shifted.scatter_(0, last, final.to(shifted.dtype))
 
 

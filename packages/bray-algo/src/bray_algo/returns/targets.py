@@ -12,19 +12,21 @@ import math
 import torch
 from torch import Tensor
 
-from bray_algo.columns import check_flags, check_numbers, check_shape
 from bray_algo.precision import alike
-from bray_algo.scalars import check_fraction, check_not_negative
-from bray_algo.validation import check_finite, check_tensor, check_within, is_validated
+from bray_algo.validation.scalars import check_fraction, check_not_negative
+from bray_algo.validation.switch import is_validated
+from bray_algo.validation.tensors import check_flags, check_numbers, check_shape, check_tensor
+from bray_algo.validation.values import check_finite, check_within
 
 
 def discount(gamma: float, terminated: Tensor, steps: Tensor | int = 1) -> Tensor:
     """Return γⁿ, or 0 where terminated, `[N]` in float32.
 
     Args:
-        gamma: γ, 0 to 1.
-        terminated: whether the episode ended for good within the n steps, bool `[N]`.
-        steps: n, how many rewards each transition sums, one number or `[N]`.
+        gamma: Discount γ of one step, 0 to 1; usually 0.95 to 0.999, see `advantages.gae`.
+        terminated: Transitions whose episode ended for good within the n steps, bool `[N]`.
+        steps: Number n of rewards that each transition sums, one number or `[N]`; usually 1 to 5.
+            More let rewards travel faster, and mix in what an older policy did.
 
     Raises:
         ValueError: γ or n is out of range, or shapes or types do not agree.
@@ -46,13 +48,13 @@ def discount(gamma: float, terminated: Tensor, steps: Tensor | int = 1) -> Tenso
 def bootstrap(
     reward: Tensor, discount: Tensor, next_value: Tensor, *, name: str = "next_value"
 ) -> Tensor:
-    """Return r + d V', `[N]`, without gradient; r alone where d is 0, be V' infinite or NaN.
+    """Return r + d V', `[N]`, without gradient; r alone where d is 0, even if V' is NaN there.
 
     Args:
-        reward: r, `[N]`.
-        discount: d, `[N]`.
-        next_value: V', `[N]`.
-        name: what an error calls V'.
+        reward: Reward r, or the discounted sum of n rewards, `[N]`.
+        discount: Discount d, as `discount` gives it, `[N]`.
+        next_value: Value V' of what follows, `[N]`.
+        name: Name of V' in errors.
 
     Raises:
         ValueError: shapes do not agree, or a number is not finite.
@@ -64,12 +66,13 @@ def bootstrap(
     check_finite(reward=reward, discount=discount)
     check_finite(discount != 0, **{name: next_value})
     reward, discount, next_value = alike(reward, discount, next_value)
+    # Filled, not multiplied: 0 times an infinite value is NaN.
     following = (discount * next_value).masked_fill(discount == 0, 0.0)
     return (reward + following).detach()
 
 
 def check_legal(legal: Tensor, like: Tensor, discount: Tensor) -> None:
-    """Refuse masks `[N, A]` of wrong shape, and rows of none where the value counts."""
+    """Refuse masks `[N, A]` of a wrong shape, and rows without an action where the value counts."""
     check_tensor("next_legal", legal)
     check_flags("next_legal", legal, like.shape[:2])
     if is_validated(legal) and bool((~legal.any(-1) & (discount != 0)).any()):

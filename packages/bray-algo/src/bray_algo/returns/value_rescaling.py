@@ -2,16 +2,17 @@
 
 Pohlen et al. 2018, "Observe and look further: achieving consistent performance on Atari",
 proposition A.2: the network learns h(Q), and targets are h(r + d h⁻¹(Q')). As h grows strictly, it
-composes with any target: `rescale(dqn.target(unrescale(next_q), reward, discount))`.
+composes with any target: `rescale(dqn.target(unrescale(next_q), reward, discount))`. ε keeps the
+inverse from growing without bound; 1e-3 to 1e-2 is usual, and 0 only takes the square root.
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from bray_algo.columns import check_numbers
 from bray_algo.precision import wide
-from bray_algo.scalars import check_not_negative
+from bray_algo.validation.scalars import check_not_negative
+from bray_algo.validation.tensors import check_numbers
 
 
 def rescale(value: Tensor, epsilon: float = 1e-3) -> Tensor:

@@ -1,1 +1,1 @@
-"""Tree search, and what learns from it."""
+"""Monte-Carlo tree search, and self-play by it."""

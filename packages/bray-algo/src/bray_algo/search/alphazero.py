@@ -1,13 +1,12 @@
-"""AlphaZero: games of a search against itself, and the loss that learns from them.
+"""AlphaZero's self-play: games of a search against itself.
 
 Silver et al. 2018, "A general reinforcement learning algorithm that masters chess, shogi, and Go
-through self-play". Shapes: N games, T moves of a game, K positions, A actions; in the loss N
-positions.
+through self-play". `losses.alphazero` learns from them. Shapes: N games, T moves of a game, K
+positions, A actions.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,26 +15,20 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bray_algo.columns import Terms, check_floats, check_numbers, check_rank, check_shape
-from bray_algo.distributions import categorical
-from bray_algo.games.batch_game import BatchGame
-from bray_algo.league.intervals import Floats
-from bray_algo.losses.ppo import value_error
-from bray_algo.precision import wide
-from bray_algo.scalars import check_count, check_not_negative
-from bray_algo.search.mcts import Evaluate, Ints, SearchConfig, search
-from bray_algo.validation import check_finite, check_logits, check_within
+from bray_algo.games.rules import BatchGame
+from bray_algo.search.mcts import Evaluate, Floats, Ints, SearchConfig, search
+from bray_algo.validation.scalars import check_count, check_not_negative
 
 
 class SearchEpisode(NamedTuple):
     """Positions of games that ended, game by game, each told by the player to move."""
 
     observation: npt.NDArray[Any]
-    """`[K, …]`."""
+    """What the player to move saw, `[K, …]`."""
     policy: npt.NDArray[np.float32]
-    """π, the visits of the search as probabilities, `[K, A]`."""
+    """Visits π of the search as probabilities, `[K, A]`."""
     outcome: npt.NDArray[np.float32]
-    """z, how the game ended for the player who moved, −1 to 1, `[K]`."""
+    """How the game ended for the player who moved, z, −1 to 1, `[K]`."""
 
 
 class SelfPlay:
@@ -44,11 +37,12 @@ class SelfPlay:
     They never end all at once: a finished game makes room for a new one.
 
     Args:
-        game: the rules.
-        num_games: N, 1 or more.
-        config: of the search, with noise.
-        rng: of noise and moves.
-        num_random_moves: the first moves of a game are drawn from π, later ones are its mode.
+        game: Rules of the game.
+        num_games: Number N of games side by side, 1 or more; each forward has so many rows.
+        config: Numbers of the search, with noise.
+        rng: Source of noise and moves.
+        num_random_moves: Number of first moves of a game that are drawn from π; later ones are its
+            mode. Too few, and all games are alike; too many, and outcomes say little.
 
     Raises:
         ValueError: no game.
@@ -79,7 +73,7 @@ class SelfPlay:
         """Play a move in every game; return the positions `[K, …]` of those that ended by it.
 
         Raises:
-            ValueError: as in `search`.
+            ValueError: `search` refuses what the game or `evaluate` returned.
         """
         visits = search(self.game, self._states, evaluate, self._config, self._rng)
         policy = visits / visits.sum(1, keepdims=True)
@@ -98,6 +92,7 @@ class SelfPlay:
 
     def _drawn(self, policy: Floats) -> Ints:
         """Return an action of each game, `[N]`."""
+        # Inverse of the cumulative distribution; float32 probabilities do not add up to 1 exactly.
         points = self._rng.random((len(policy), 1)) * policy.sum(1, keepdims=True)
         drawn = (policy.cumsum(1) > points).argmax(1)
         is_random = self._moves < self._num_random_moves
@@ -109,59 +104,13 @@ class SelfPlay:
         played = np.arange(self.game.max_moves) < self._moves[ended, None]  # [K games, T]
         game, at = np.nonzero(played)
         rows = ended[game]
+        # The players take turns, so the end's value changes its sign with each move back.
         sign = (-1.0) ** (self._moves[rows] - at)
         return SearchEpisode(
             self.game.observation(self._seen[rows, at]),
             self._policies[rows, at],
             (sign * outcome[game]).astype(np.float32),
         )
-
-
-def alphazero_loss(
-    logits: Tensor,
-    value: Tensor,
-    policy: Tensor,
-    outcome: Tensor,
-    *,
-    value_coefficient: float = 1.0,
-) -> tuple[Tensor, Terms]:
-    """Return (z − v)² − πᵀ log p, the paper's equation 1; its ‖θ‖² is the optimiser's decay.
-
-    Args:
-        logits: of the network, `[N, A]`; of illegal actions −inf or any number, as π is 0 there.
-        value: v of the network, −1 to 1, `[N]`.
-        policy: π of the search, `[N, A]`, a constant.
-        outcome: z, `[N]`, a constant.
-        value_coefficient: of the squared error.
-
-    Returns:
-        The loss, and `policy_loss` (the cross entropy), `value_loss`, `entropy` of π and `kl` of
-        the network's policy from π, `policy_loss − entropy`.
-
-    Raises:
-        ValueError: shapes do not agree.
-    """
-    check_rank("logits", logits, "N, A")
-    check_floats("logits", logits)
-    check_shape("policy", policy, logits.shape)
-    check_shape("value", value, logits.shape[:1])
-    check_logits(logits=logits)
-    check_numbers("outcome", outcome)
-    check_finite(policy=policy, outcome=outcome)
-    check_numbers("policy", policy)
-    check_within(0.0, math.inf, policy=policy)
-    check_not_negative("value_coefficient", value_coefficient)
-    policy = wide(policy).detach()
-    policy_loss = -(policy * categorical.log_probs(logits)).sum(-1).mean()
-    value_loss = value_error(value, outcome)
-    entropy = torch.special.entr(policy).sum(-1).mean()
-    terms = {
-        "policy_loss": policy_loss.detach(),
-        "value_loss": value_loss.detach(),
-        "entropy": entropy,
-        "kl": policy_loss.detach() - entropy,
-    }
-    return policy_loss + value_coefficient * value_loss, terms
 
 
 def evaluator(network: nn.Module | Callable[[Tensor], dict[str, Tensor]]) -> Evaluate:

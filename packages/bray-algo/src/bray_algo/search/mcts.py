@@ -2,7 +2,7 @@
 
 Silver et al. 2018, "A general reinforcement learning algorithm that masters chess, shogi, and Go
 through self-play", with the search of Silver et al. 2017, "Mastering the game of Go without human
-knowledge", Methods, "Search algorithm". Of every game each simulation evaluates one leaf, so no
+knowledge", Methods, "Search algorithm". Each simulation evaluates one leaf of every game, so no
 virtual loss is needed, and a game's result is that of the paper's serial search. The trees are
 arrays: the cost of Python is shared by all games. Shapes: N games, A actions, M nodes of a tree,
 S numbers of a state.
@@ -17,31 +17,40 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bray_algo.games.batch_game import BatchGame, States
-from bray_algo.league.intervals import Floats
-from bray_algo.scalars import check_count, check_fraction, check_not_negative, check_positive
+from bray_algo.games.rules import BatchGame, States
+from bray_algo.validation.scalars import (
+    check_count,
+    check_fraction,
+    check_not_negative,
+    check_positive,
+)
 
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 Evaluate: TypeAlias = Callable[[npt.NDArray[Any]], tuple[npt.ArrayLike, npt.ArrayLike]]
-"""Observations `[N, …]` → logits `[N, A]`, of illegal actions any, and values `[N]`, −1 to 1, for
-the player to move."""
+"""Policy-value function: observations `[N, …]` → logits `[N, A]`, any number for illegal actions,
+and values `[N]`, −1 to 1, for the player to move."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchConfig:
-    """How to search; AlphaZero's numbers, but for fewer simulations."""
+    """Numbers of a search; AlphaZero's, but for fewer simulations."""
 
     num_simulations: int = 100
-    """Of each tree in each search; AlphaZero: 800."""
+    """Simulations of each search; 50 to 800 (AlphaZero). More play better and take as much longer;
+    with too few, visits are little more than the network's own policy, and nothing is learned."""
     c_init: float = 1.25
-    """Exploration, c(s) = log((1 + N(s) + c_base) / c_base) + c_init."""
+    """Exploration, in c(s) = log((1 + N(s) + c_base) / c_base) + c_init; 1 to 4. Too large spreads
+    the visits over bad moves; too small never looks past the network's first idea."""
     c_base: float = 19652.0
-    """Visits after which exploration grows."""
+    """Number of visits of a node after which exploration grows."""
     noise_fraction: float = 0.25
-    """ε of Dirichlet noise in the root's prior, 0 to 1; 0 for play that is not training."""
+    """Share ε of Dirichlet noise in the root's prior, 0 to 1; 0.25 in training, where it lets
+    self-play find moves that the network thinks little of, and 0 in other play."""
     noise_alpha: float = 0.3
-    """Concentration of the noise, about 10 / (legal moves): chess 0.3, Go 0.03."""
+    """Concentration of the noise, about 10 / (legal moves): chess 0.3, Go 0.03. Small ones push a
+    few moves much, large ones all moves a little."""
 
     def __post_init__(self) -> None:
         check_count("num_simulations", self.num_simulations)
@@ -51,7 +60,7 @@ class SearchConfig:
         check_fraction("noise_fraction", self.noise_fraction)
 
 
-class Trees:
+class SearchTrees:
     """N trees, node 0 the root of each, a node for each simulation."""
 
     def __init__(self, game: BatchGame, states: States, num_nodes: int) -> None:
@@ -59,7 +68,7 @@ class Trees:
         self.game = game
         self.num_nodes = num_nodes
         self.num = np.ones(len(states), np.int64)
-        """Nodes in use, `[N]`."""
+        """Number of nodes in use, `[N]`."""
         # Flat, [N · M, …]: one index is quicker than two.
         self.states: States = np.zeros((shape[0] * shape[1], states.shape[1]), np.int64)
         self.outcome: Floats = np.full(shape[0] * shape[1], np.nan)
@@ -67,7 +76,8 @@ class Trees:
         self.prior: Floats = np.zeros(edges)
         self.visits: Floats = np.zeros(edges)
         self.value_sum: Floats = np.zeros(edges)
-        """−inf of illegal actions, so that none is ever the best."""
+        """Sum of the values of each action; −inf for illegal ones, so that none is ever the
+        best."""
         self.children: Ints = np.full(edges, -1, np.int64)
         self.roots: Ints = np.arange(shape[0]) * num_nodes
         self.states[self.roots] = states
@@ -108,11 +118,11 @@ def search(
     game, goes back along the path with alternating sign.
 
     Args:
-        game: the rules.
-        states: not ended ones, `[N, S]`.
-        evaluate: the policy-value function.
-        config: of the search.
-        rng: of the noise.
+        game: Rules of the game.
+        states: States that go on, `[N, S]`.
+        evaluate: Policy-value function, asked for one batch in each simulation.
+        config: Numbers of the search.
+        rng: Source of the noise.
 
     Examples:
         A search without a network finds the move that wins:
@@ -131,7 +141,7 @@ def search(
     """
     if not np.isnan(game.outcome(states)).all():
         raise ValueError("states: expected games that go on, got an ended one")
-    trees = Trees(game, states, config.num_simulations + 1)
+    trees = SearchTrees(game, states, config.num_simulations + 1)
     trees.expand(trees.roots, evaluate)
     if config.noise_fraction:
         trees.prior[trees.roots] = _noisy(trees.prior[trees.roots], game.legal(states), config, rng)
@@ -140,7 +150,9 @@ def search(
     return trees.visits[trees.roots]
 
 
-def _simulate(trees: Trees, evaluate: Evaluate, config: SearchConfig, simulation: int) -> None:
+def _simulate(
+    trees: SearchTrees, evaluate: Evaluate, config: SearchConfig, simulation: int
+) -> None:
     """Descend to a leaf of each tree, evaluate them as one batch and back their values up."""
     leaves = np.empty(len(trees.roots), np.int64)
     steps: list[tuple[Ints, Ints, Ints]] = []  # games still descending, their nodes and actions
@@ -165,9 +177,10 @@ def _simulate(trees: Trees, evaluate: Evaluate, config: SearchConfig, simulation
         trees.value_sum[nodes, actions] += values[games]
 
 
-def _choose(trees: Trees, nodes: Ints, config: SearchConfig) -> Ints:
+def _choose(trees: SearchTrees, nodes: Ints, config: SearchConfig) -> Ints:
     """Return argmax Q(s,a) + c(s) P(s,a) √N(s) / (1 + N(s,a)) of each node, `[K]`."""
     visits = trees.visits[nodes]
+    # Plus one: its own expansion counts as a visit, and the root's first choice follows the prior.
     total = 1 + visits.sum(1, keepdims=True)
     c = np.log((total + 1 + config.c_base) / config.c_base) + config.c_init
     score = trees.value_sum[nodes] / np.maximum(visits, 1)
@@ -180,6 +193,7 @@ def _noisy(
     prior: Floats, legal: npt.NDArray[np.bool_], config: SearchConfig, rng: np.random.Generator
 ) -> Floats:
     """Return (1 − ε) p + ε η, η ~ Dirichlet(α) over the legal actions."""
+    # A Dirichlet draw is gamma draws over their sum; tiny ones must not all be 0.
     gamma = np.maximum(rng.standard_gamma(config.noise_alpha, prior.shape), 1e-30) * legal
     noise = gamma / gamma.sum(1, keepdims=True)
     return np.asarray((1 - config.noise_fraction) * prior + config.noise_fraction * noise)

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bray_buffer import storage
 from bray_buffer.config import BufferConfig
-from bray_buffer.cursor import of_one
-from bray_buffer.gate import Gate
-from bray_buffer.iteration import batches, batches_async
-from bray_buffer.queue.queue import Queue
-from bray_buffer.ring import as_layout, as_rows, snapshot
+from bray_buffer.iterable_buffer import IterableBuffer
+from bray_buffer.queue.segment_queue import SegmentQueue
+from bray_buffer.queue.segment_ring import snapshot
+from bray_buffer.saved_state import first_state
+from bray_buffer.segment_rows import as_layout, as_rows
 from bray_buffer.transform import Transform
+from bray_buffer.waitable_lock import WaitableLock
 from bray_core.errors import DeadlineError, SpecError
 from bray_core.layout import Block, Layout, Packed
 from bray_core.nested import Nested
 
 
-class Buffer:
+class Buffer(IterableBuffer):
     """A bounded first-in-first-out queue. Thread-safe.
 
     Args:
-        layout: of one segment, or its spec.
-        config: batch size, capacity, what happens when the queue is full.
-        transform: a function that every batch goes through, leaves `[B, …]` → `[B', …]`; see
+        layout: Packed layout of one segment, or its spec.
+        config: Settings: batch size, capacity, what happens when the queue is full.
+        transform: Function that every batch goes through, leaves `[B, …]` → `[B', …]`; see
             `bray_buffer.transform`.
 
     Examples:
@@ -48,9 +49,9 @@ class Buffer:
     ) -> None:
         self._layout = as_layout(layout)
         self._config = config
-        self._queue = Queue(self._layout, config)
+        self._queue = SegmentQueue(self._layout, config)
         self._transform = transform and Transform(transform, self._queue.batch_layout)
-        self._gate = Gate("buffer")
+        self._lock = WaitableLock("buffer")
 
     @property
     def layout(self) -> Layout:
@@ -74,14 +75,14 @@ class Buffer:
         """Add segments and return how many were taken, from the first on.
 
         Args:
-            segments: packed, or nested arrays of the buffer's spec.
-            wait: with `when_full="block"`, wait for room; otherwise what finds no room is not
-                taken, and the caller keeps it.
-            timeout_s: how long to wait at most; None waits until the buffer is closed.
+            segments: Segments, packed or nested arrays of the buffer's spec.
+            wait: Whether to wait for room, with `when_full="block"`; otherwise segments that find
+                no room are not taken, and the caller keeps them.
+            timeout_s: Longest wait; None waits until the buffer is closed.
 
         Raises:
             SpecError: a segment does not fit; nothing of this call was added.
-            DeadlineError: no room within `timeout_s`; says how many were taken before.
+            DeadlineError: no room within `timeout_s`; the message says how many were taken before.
             ClosedError: the buffer was closed.
         """
         blocks = self._blocks(segments)
@@ -89,7 +90,7 @@ class Buffer:
         if not blocks or not self._waits(wait):
             return taken
         left = _count(blocks)
-        done = self._gate.until(partial(self._add, blocks), timeout_s)
+        done = self._lock.wait_for(partial(self._add, blocks), timeout_s)
         return self._waited(done, taken + left, blocks, timeout_s)
 
     async def push_async(
@@ -101,14 +102,14 @@ class Buffer:
         if not blocks or not self._waits(wait):
             return taken
         left = _count(blocks)
-        done = await self._gate.until_async(partial(self._add, blocks), timeout_s)
+        done = await self._lock.wait_for_async(partial(self._add, blocks), timeout_s)
         return self._waited(done, taken + left, blocks, timeout_s)
 
     def offer(self, packed: Packed, timeout_s: float) -> int:
         """Push what finds room in time, and return how many segments that were."""
         blocks = self._blocks([packed])
         total = _count(blocks)
-        self._gate.until(partial(self._add, blocks), timeout_s if self._waits(True) else 0.0)
+        self._lock.wait_for(partial(self._add, blocks), timeout_s if self._waits(True) else 0.0)
         return total - _count(blocks)
 
     def _blocks(self, segments: Any) -> list[Block]:
@@ -123,8 +124,8 @@ class Buffer:
 
     def _push_now(self, blocks: list[Block]) -> int:
         """Add what finds room and return how many that were; `blocks` keeps the rest."""
-        with self._gate.lock:
-            self._gate.check_open()
+        with self._lock.mutex:
+            self._lock.check_open()
             before = _count(blocks)
             if self._add(blocks):
                 return before
@@ -144,7 +145,7 @@ class Buffer:
                 break
             del blocks[0]
         if is_changed:
-            self._gate.notify()
+            self._lock.notify()
         return None if blocks else True
 
     def _waited(
@@ -159,9 +160,9 @@ class Buffer:
 
     def set_policy_version(self, version: int) -> None:
         """Say which policy version is the newest; drops what `max_policy_lag` makes stale."""
-        with self._gate.lock:
+        with self._lock.mutex:
             if self._queue.set_version(version):
-                self._gate.notify()
+                self._lock.notify()
 
     def pop(self, timeout_s: float | None = None) -> Packed:
         """Return the next batch: whole segments in the order of their arrival, `[B, nbytes]`.
@@ -171,16 +172,16 @@ class Buffer:
             ClosedError: the buffer was closed.
             SpecError: the transform failed; this batch is gone, the next pop goes on.
         """
-        return self._finish(self._gate.until(self._take, timeout_s), timeout_s)
+        return self._finish(self._lock.wait_for(self._take, timeout_s), timeout_s)
 
     async def pop_async(self, timeout_s: float | None = None) -> Packed:
         """`pop` for a coroutine; one that is cancelled leaves the batch in the queue."""
-        return self._finish(await self._gate.until_async(self._take, timeout_s), timeout_s)
+        return self._finish(await self._lock.wait_for_async(self._take, timeout_s), timeout_s)
 
     def _take(self) -> Block | None:
         block = self._queue.take()
         if block is not None:
-            self._gate.notify()
+            self._lock.notify()
         return block
 
     def _finish(self, block: Block | None, timeout_s: float | None) -> Packed:
@@ -190,20 +191,12 @@ class Buffer:
             )
         return Packed(self.batch_layout, self._transform(block) if self._transform else block)
 
-    def __iter__(self) -> Iterator[Packed]:
-        """Yield batches until the buffer is closed."""
-        return batches(self)
-
-    def __aiter__(self) -> AsyncIterator[Packed]:
-        """Yield batches until the buffer is closed."""
-        return batches_async(self)
-
     def stats(self) -> dict[str, float]:
         """Return segments `pushed`, `popped` and `dropped` so far, and `queued` now.
 
         Where batches are by steps, also `queued_steps`; with `max_policy_lag`, also `stale`.
         """
-        with self._gate.lock:
+        with self._lock.mutex:
             return self._queue.stats()
 
     def save(self, path: Path) -> None:
@@ -211,29 +204,29 @@ class Buffer:
 
         Pushes and pops go on meanwhile: what they add is not in the file, what they take may be.
         """
-        storage.save(path, self._layout, snapshot(self._queue.ring, self._gate.lock))
+        storage.save(path, self._layout, snapshot(self._queue.ring, self._lock.mutex))
 
     def load(self, path: Path) -> int:
         """Push what `save` wrote and return how many segments were accepted.
 
         Raises:
-            NotFoundError: there is no such file.
-            SpecError: the file is broken, or holds another layout; names how.
+            NotFoundError: the file is missing.
+            SpecError: the file is broken, or holds another layout; the message says how.
         """
         _, _, chunks = storage.load(path, self._layout)
         return sum(self.push(Packed(self._layout, chunk)) for chunk in chunks)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is to be kept beside the content: the newest policy version."""
+        """Return the state beside the content: the newest policy version."""
         return {"policy_version": self._queue.version}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state_dict`.
 
         Raises:
-            SpecError: it is another kind of buffer's.
+            SpecError: the state is another kind of buffer's.
         """
-        own = of_one(state)
+        own = first_state(state)
         if "workers" in state and not own:
             return  # a queue on Ray keeps none: who publishes tells it the version
         version = own.get("policy_version")
@@ -243,7 +236,7 @@ class Buffer:
 
     def close(self) -> None:
         """Wake every waiter with ClosedError and refuse further use."""
-        self._gate.close()
+        self._lock.close()
 
 
 def _count(blocks: list[Block]) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from bray_buffer.memory import reserve
-from bray_buffer.replay.columns import Leaf, Places, take
-from bray_buffer.replay.step_ring import Place
+from bray_buffer.replay.columns import Leaf, Places, reserve_rows, take
+from bray_buffer.replay.step_ring import SegmentPlace, Spans
 from bray_core.errors import ConfigError, SpecError
 from bray_core.nested import ArraySpec
 
@@ -19,12 +18,12 @@ class FrameColumn:
     its first step's newest, and the whole stack of its final observation.
 
     Args:
-        path: of the leaf, for messages.
-        capacity: slots.
-        spec: of one step's stack.
-        axis: of the frames in it.
-        positions: of each slot's step in its segment, `[capacity]`; kept up by the owner.
-        ends: the `end` of each slot's segment, `[capacity]`; likewise.
+        path: Path of the leaf, for messages.
+        capacity: Number of slots.
+        spec: Shape and dtype of one step's stack.
+        axis: Axis of the frames in the stack.
+        positions: Number of each slot's step in its segment, `[capacity]`; kept up by the owner.
+        ends: The `end` of each slot's segment, `[capacity]`; kept up by the owner.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class FrameColumn:
         if size == 0 or self._depth < 1:
             raise ConfigError(f"frame_stack: {path}: expected frames with content, got {spec}")
         count = capacity * (1 + self._once) + 1
-        memory = reserve(count, size * spec.dtype.itemsize)
+        memory = reserve_rows(count, size * spec.dtype.itemsize)
         self.frames = memory.view(spec.dtype).reshape(count, *self._frame)
 
     def _stacks(self, leaf: Leaf) -> Leaf:
@@ -63,7 +62,7 @@ class FrameColumn:
         """Check that each step's older frames are the newer ones of the step before.
 
         Raises:
-            SpecError: they are not; names the step.
+            SpecError: they are not; the message names the step.
         """
         stacks = self._stacks(leaf[:count])
         pairs = [(stacks[1:, at], stacks[:-1, at + 1]) for at in range(self._depth - 1)]
@@ -77,7 +76,7 @@ class FrameColumn:
             f"{self._spec}), or cut segments where episodes end"
         )
 
-    def write(self, place: Place, spans: list[tuple[int, int, int, int]], leaf: Leaf) -> None:
+    def write(self, place: SegmentPlace, spans: Spans, leaf: Leaf) -> None:
         """Copy a segment's frames in."""
         stacks = self._stacks(leaf)
         for first, last, begin, end in spans:
@@ -85,7 +84,7 @@ class FrameColumn:
         head = self._capacity + place.end * self._once
         self.frames[head : head + self._depth - 1] = stacks[0, :-1]
 
-    def write_end(self, place: Place, leaf: Leaf) -> None:
+    def write_end(self, place: SegmentPlace, leaf: Leaf) -> None:
         """Copy a segment's final stack in, whole: it may be anything, as after an episode's end."""
         start = self._capacity + place.end * self._once + self._depth - 1
         self.frames[start : start + self._depth] = np.moveaxis(leaf, self._axis, 0)
@@ -118,7 +117,7 @@ class FrameColumn:
         """Return the frames before the segment's first newest, then one a step."""
         return ArraySpec(self._spec.dtype, (self._depth - 1 + length, *self._frame))
 
-    def save(self, place: Place, slots: Places, out: Leaf) -> None:
+    def save(self, place: SegmentPlace, slots: Places, out: Leaf) -> None:
         """Copy one segment's frames out."""
         head = self._capacity + place.end * self._once
         older = self._depth - 1

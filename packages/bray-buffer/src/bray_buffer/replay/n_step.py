@@ -24,10 +24,10 @@ def n_step(
     episode goes on: NaN after its end is not seen.
 
     Args:
-        reward: `[T]`, numbers or flags.
-        terminated: `[T]`, whether the episode ended with the step.
-        n: 1 or more.
-        gamma: discount per step.
+        reward: Numbers or flags `[T]`.
+        terminated: Whether the episode ended with the step, `[T]`.
+        n: Number of rewards that are summed, 1 or more.
+        gamma: Discount per step.
     """
     goes_on = (1.0 - terminated).astype(np.float64)
     steps = len(reward)
@@ -35,6 +35,7 @@ def n_step(
     returns = reward.copy()
     alive = goes_on.copy()  # whether none of the steps so far terminated
     discounts: Floats = np.multiply(alive, gamma)
+    # Step by step ahead for all t at once; near the end fewer steps are left.
     for ahead in range(1, min(n, steps)):
         left = steps - ahead
         returns[:left] += gamma**ahead * np.where(alive[:left], reward[ahead:], 0.0)

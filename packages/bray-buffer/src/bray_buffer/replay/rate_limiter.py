@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from bray_core.errors import ConfigError, SpecError
 
 _ROUNDING = 1e-6
-"""Of sums of a rate that no binary number holds exactly, such as 0.1."""
+"""Tolerance for sums of a rate that no binary number holds exactly, such as 0.1."""
 
 
 class RateLimiter:
@@ -21,11 +21,11 @@ class RateLimiter:
     A Framework For Experience Replay", §3.3).
 
     Args:
-        samples_per_insert: items sampled per item inserted, above 0.
-        error_margin: items sampled too few or too many at most. A wide margin lets both sides go
-            on during each other's pauses.
-        min_size: items inserted before the first sample.
-        batch_size: items that one sample takes.
+        samples_per_insert: Number of items sampled per item inserted, above 0.
+        error_margin: Largest number of items sampled too few or too many. A wide margin lets both
+            sides go on during each other's pauses.
+        min_size: Number of items inserted before the first sample.
+        batch_size: Number of items that one sample takes.
 
     Raises:
         ConfigError: a number is out of range, or the margin is so narrow that both sides would
@@ -100,7 +100,7 @@ class RateLimiter:
         """Go on from counters of `state_dict`.
 
         Raises:
-            SpecError: one is missing or negative.
+            SpecError: a counter is missing or negative.
         """
         for name in ("inserted", "sampled"):
             if not isinstance(state.get(name), int) or state[name] < 0:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bray_buffer.replay import replay_content
-from bray_buffer.replay.draws import Draws
-from bray_buffer.replay.prioritized import Prioritized
+from bray_buffer.replay import replay_file
+from bray_buffer.replay.prioritized_sampler import PrioritizedSampler
+from bray_buffer.replay.random_numbers import RandomNumbers
 from bray_buffer.replay.replay_config import ReplayConfig
 from bray_buffer.replay.replay_parts import make_limiter, make_sampler, make_store
 from bray_core import metrics
@@ -27,15 +27,15 @@ class ReplayCore:
     """What `ReplayBuffer` does under its lock. Not thread-safe.
 
     Args:
-        layout: of one segment.
-        config: of the replay.
+        layout: Packed layout of one segment.
+        config: Settings of the replay.
     """
 
     def __init__(self, layout: Layout, config: ReplayConfig) -> None:
         self._config = config
         self._sampler = make_sampler(config)
         self._store = make_store(layout, config, self._sampler)
-        self._draws = Draws(config.seed, config.batch_size)
+        self._draws = RandomNumbers(config.seed, config.batch_size)
         self._limiter = make_limiter(config)
         self.batch_layout = self._store.batch_layout
         self.counts = {"pushed": 0, "popped": 0, "dropped": 0}
@@ -123,14 +123,14 @@ class ReplayCore:
         what = "segments" if self._config.unit == "segment" else "steps"
         return f"{self._store.ring.size} of {self._config.min_size} {what} are there"
 
-    def prioritized(self) -> Prioritized:
+    def prioritized(self) -> PrioritizedSampler:
         """Return the sampler. Raises ConfigError if it is another."""
-        if not isinstance(self._sampler, Prioritized):
+        if not isinstance(self._sampler, PrioritizedSampler):
             raise ConfigError('sampler: expected a replay with sampler="prioritized"')
         return self._sampler
 
     def update(self, keys: npt.NDArray[Any], values: npt.NDArray[np.float64]) -> int:
-        """Give items values of `Prioritized.check`; return how many were still there."""
+        """Give items values of `PrioritizedSampler.check`; return how many were still there."""
         kept = self.prioritized().update(
             keys, values, self._store.ring.first, self._store.ring.next
         )
@@ -145,7 +145,7 @@ class ReplayCore:
         state: dict[str, Any] = {"draws": self._draws.state_dict(), "counts": dict(self.counts)}
         if self._limiter is not None:
             state["limiter"] = self._limiter.state_dict()
-        if isinstance(self._sampler, Prioritized):
+        if isinstance(self._sampler, PrioritizedSampler):
             state["beta"] = self._sampler.beta
             state["largest"] = self._sampler.largest
         return state
@@ -156,7 +156,7 @@ class ReplayCore:
             counts = {name: int(state["counts"][name]) for name in self.counts}
             draws = state["draws"]
             limiter = state["limiter"] if self._limiter is not None else {}
-            if isinstance(self._sampler, Prioritized):
+            if isinstance(self._sampler, PrioritizedSampler):
                 self._sampler.set_beta(float(state["beta"]))
                 self._sampler.largest = float(state["largest"])
         except (KeyError, TypeError, ValueError) as error:
@@ -168,11 +168,11 @@ class ReplayCore:
 
     def save(self, path: Path) -> None:
         """Write the segments, their keys and priorities to a file."""
-        replay_content.save(path, self._store, self._sampler)
+        replay_file.save(path, self._store, self._sampler)
 
     def load(self, path: Path) -> int:
         """Restore what `save` wrote, and return how many segments were read."""
-        count = replay_content.load(path, self._store, self._sampler)
+        count = replay_file.load(path, self._store, self._sampler)
         if self._limiter is not None and not self._limiter.state_dict()["inserted"]:
             size, ratio = self._store.ring.size, self._config.samples_per_insert or 0.0
             drawn = int(ratio * max(0, size - self._config.min_size))  # neither side is behind

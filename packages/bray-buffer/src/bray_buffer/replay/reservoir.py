@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,16 @@ import numpy.typing as npt
 
 from bray_buffer import storage
 from bray_buffer.config import ReservoirConfig
-from bray_buffer.gate import Gate
-from bray_buffer.iteration import batches, batches_async
-from bray_buffer.replay.random_state import get_state, set_state
-from bray_buffer.ring import as_layout, as_rows
+from bray_buffer.iterable_buffer import IterableBuffer
+from bray_buffer.saved_state import generator_state, set_generator_state
+from bray_buffer.segment_rows import as_layout, as_rows
+from bray_buffer.waitable_lock import WaitableLock
 from bray_core.errors import DeadlineError, SpecError
 from bray_core.layout import Block, Layout, Packed
 from bray_core.nested import Nested
 
 
-class Reservoir:
+class Reservoir(IterableBuffer):
     """Keeps `capacity` segments of a stream of unknown length, in one pass. Thread-safe.
 
     At any time the sample is what `capacity` draws without replacement from all segments so far
@@ -32,8 +32,8 @@ class Reservoir:
     so that of n segments only about capacity · log(n / capacity) cost random numbers.
 
     Args:
-        layout: of one segment, or its spec.
-        config: sizes and seed.
+        layout: Packed layout of one segment, or its spec.
+        config: Settings: sizes and seed.
 
     Examples:
         >>> spec = {"x": np.zeros((), np.float32)}
@@ -56,7 +56,7 @@ class Reservoir:
         self._jump = 0.0
         """Weight that passes until the next segment enters, once the reservoir is full."""
         self._counts = {"pushed": 0, "popped": 0}
-        self._gate = Gate("reservoir")
+        self._lock = WaitableLock("reservoir")
 
     @property
     def layout(self) -> Layout:
@@ -78,10 +78,10 @@ class Reservoir:
         """Offer segments to the sample and return their number; nothing waits.
 
         Args:
-            segments: packed, or nested arrays of the spec.
-            weights: of each segment, above 0 and finite; equal by default.
-            wait: changes nothing: there is always room.
-            timeout_s: likewise.
+            segments: Segments, packed or nested arrays of the spec.
+            weights: Weight of each segment, above 0 and finite; equal by default.
+            wait: Without effect: there is always room.
+            timeout_s: Without effect: nothing waits.
 
         Raises:
             SpecError: a segment or a weight does not fit; nothing of this call was added.
@@ -90,14 +90,14 @@ class Reservoir:
         blocks = [as_rows(self._layout, segment) for segment in segments]
         count = sum(map(len, blocks))
         checked = _check_weights(weights, count)
-        with self._gate.lock:
-            self._gate.check_open()
+        with self._lock.mutex:
+            self._lock.check_open()
             start = 0
             for block in blocks:
                 self._add(block, checked[start : start + len(block)])
                 start += len(block)
             self._counts["pushed"] += count
-            self._gate.notify()
+            self._lock.notify()
         return count
 
     async def push_async(
@@ -152,11 +152,11 @@ class Reservoir:
             DeadlineError: fewer segments than that within `timeout_s`.
             ClosedError: the reservoir was closed.
         """
-        return self._finish(self._gate.until(self._draw, timeout_s), timeout_s)
+        return self._finish(self._lock.wait_for(self._draw, timeout_s), timeout_s)
 
     async def pop_async(self, timeout_s: float | None = None) -> Packed:
         """`pop` for a coroutine."""
-        return self._finish(await self._gate.until_async(self._draw, timeout_s), timeout_s)
+        return self._finish(await self._lock.wait_for_async(self._draw, timeout_s), timeout_s)
 
     def _draw(self) -> Block | None:
         if len(self._keys) < self._config.batch_size:
@@ -175,25 +175,17 @@ class Reservoir:
 
     def sample(self) -> Packed:
         """Return the whole sample, in no order that means anything, `[0…capacity, nbytes]`."""
-        with self._gate.lock:
+        with self._lock.mutex:
             return Packed(self._layout, self._blocks[: len(self._keys)].copy())
-
-    def __iter__(self) -> Iterator[Packed]:
-        """Yield batches until the reservoir is closed."""
-        return batches(self)
-
-    def __aiter__(self) -> AsyncIterator[Packed]:
-        """Yield batches until the reservoir is closed."""
-        return batches_async(self)
 
     def stats(self) -> dict[str, float]:
         """Return segments `pushed`, drawn (`popped`), and in the sample (`queued`)."""
-        with self._gate.lock:
+        with self._lock.mutex:
             return {**self._counts, "queued": len(self._keys)}
 
     def save(self, path: Path) -> None:
         """Write the sample and its keys to a file, whole or not at all; pushes wait meanwhile."""
-        with self._gate.lock:
+        with self._lock.mutex:
             count = len(self._keys)
             keys = np.array([key for key, _ in sorted(self._keys, key=lambda pair: pair[1])])
             extra = {
@@ -208,11 +200,11 @@ class Reservoir:
         """Take what `save` wrote in place of the sample, and return how many segments it has.
 
         Raises:
-            NotFoundError: there is no such file.
-            SpecError: the file is broken, or of another layout or capacity.
+            NotFoundError: the file is missing.
+            SpecError: the file is broken, or has another layout or capacity.
         """
         count, extra, chunks = storage.load(path, self._layout)
-        with self._gate.lock:
+        with self._lock.mutex:
             if extra.get("capacity") != self._config.capacity:
                 raise SpecError(
                     f"{path}: expected a sample of capacity={self._config.capacity}, got "
@@ -226,29 +218,29 @@ class Reservoir:
             self._keys = [(float(key), slot) for slot, key in enumerate(extra["keys"])]
             heapq.heapify(self._keys)
             self._jump, self._counts["pushed"] = extra["jump"], extra["pushed"]
-            self._gate.notify()
+            self._lock.notify()
         return count
 
     def state_dict(self) -> dict[str, Any]:
         """Return the random generator's state."""
-        with self._gate.lock:
-            return {"random": get_state(self._random)}
+        with self._lock.mutex:
+            return {"random": generator_state(self._random)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state_dict`.
 
         Raises:
-            SpecError: it is another kind of buffer's.
+            SpecError: the state is another kind of buffer's.
         """
-        with self._gate.lock:
-            set_state(self._random, state.get("random"))
+        with self._lock.mutex:
+            set_generator_state(self._random, state.get("random"))
 
     def set_policy_version(self, version: int) -> None:
         """Do nothing: a sample of all that ever came has no bound on its age."""
 
     def close(self) -> None:
         """Wake every waiter with ClosedError and refuse further use."""
-        self._gate.close()
+        self._lock.close()
 
 
 def _check_weights(weights: npt.ArrayLike | None, count: int) -> npt.NDArray[np.float64]:

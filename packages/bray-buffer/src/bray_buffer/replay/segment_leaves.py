@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bray_buffer.ring import as_rows
+from bray_buffer.segment_rows import as_rows
 from bray_core import nested
 from bray_core.errors import ConfigError, SpecError
 from bray_core.layout import Layout, Packed
@@ -23,7 +23,7 @@ _MADE = ("next_observation", "discount", "key", "weight", "mask")
 """Leaves that batches have and segments must not."""
 
 
-class Steps(NamedTuple):
+class SegmentSteps(NamedTuple):
     """One segment, checked, its leaves sorted by what they are."""
 
     steps: tuple[Leaf, ...]
@@ -43,7 +43,7 @@ class SegmentLeaves:
     `reward`; `final_observation` and `length` never are. All else the segment has once.
 
     Args:
-        layout: a dict with observation, action, reward `[T]`, terminated `[T]` and
+        layout: Packed layout of a dict with observation, action, reward `[T]`, terminated `[T]` and
             final_observation (as one observation); maybe truncated `[T]` and length (an integer).
 
     Raises:
@@ -127,11 +127,11 @@ class SegmentLeaves:
 
         return {name: nested.map(one, self.layout.spec[name]) for name in names}
 
-    def read(self, segment: Packed | Nested) -> list[Steps]:
+    def read(self, segment: Packed | Nested) -> list[SegmentSteps]:
         """Return one segment, or the several of a packed `[B, nbytes]`, as views.
 
         Raises:
-            SpecError: one does not fit; names the leaf, expected and got.
+            SpecError: a segment does not fit; the message names the leaf, expected and got.
         """
         if not isinstance(segment, Packed):
             return [self._steps_of(self._leaves(segment))]
@@ -147,6 +147,7 @@ class SegmentLeaves:
             else:
                 flat = nested.flatten(tree)
                 leaves = list(flat.values()) if list(flat) == self._paths else []
+            # One comparison of lists is quicker than a check of each leaf.
             if [(leaf.dtype, leaf.shape) for leaf in leaves] == self._fits:
                 return leaves
         except (KeyError, TypeError, AttributeError):
@@ -154,7 +155,7 @@ class SegmentLeaves:
         nested.check(tree, self.layout.spec, (), "segment")
         return list(nested.flatten(tree).values())
 
-    def _steps_of(self, leaves: list[Leaf]) -> Steps:
+    def _steps_of(self, leaves: list[Leaf]) -> SegmentSteps:
         count = self.length
         if self._count is not None:
             count = int(leaves[self._count])
@@ -166,7 +167,7 @@ class SegmentLeaves:
                 f"segment/truncated: step {at} of {count} ends an episode whose next observation "
                 "the segment does not have: cut segments where episodes end"
             )
-        return Steps(self._steps(leaves), self._finals(leaves), self._once(leaves), count)
+        return SegmentSteps(self._steps(leaves), self._finals(leaves), self._once(leaves), count)
 
 
 def _worded(leaves: dict[str, ArraySpec]) -> str:

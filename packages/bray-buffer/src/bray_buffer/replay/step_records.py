@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from bray_buffer.replay.columns import Column
-from bray_buffer.replay.segment_leaves import Leaf, SegmentLeaves, Steps, rebuild, top
-from bray_buffer.replay.step_ring import Place
+from bray_buffer.replay.segment_leaves import Leaf, SegmentLeaves, SegmentSteps, rebuild, top
+from bray_buffer.replay.step_ring import SegmentPlace
 from bray_core.layout import Block, Layout
 from bray_core.nested import ArraySpec
 
@@ -17,10 +17,10 @@ class StepRecords:
     """Turns stored segments into blocks of one size, and back.
 
     Args:
-        leaves: of the segments.
-        columns: of the steps, by path.
-        capacity: slots.
-        once: names of what a segment has once and is kept.
+        leaves: Leaves of the segments.
+        columns: Columns of the steps, by path.
+        capacity: Number of slots.
+        once: Names of the leaves that a segment has once and that are kept.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class StepRecords:
         self._finals = [(at[f"final_{path}"], columns[path]) for path in leaves.observation_paths]
         self._once = [index for path, index in at.items() if top(path) in once]
 
-    def save(self, place: Place, once: list[Leaf]) -> Block:
+    def save(self, place: SegmentPlace, once: list[Leaf]) -> Block:
         """Return one segment `[1, nbytes]`."""
         block = self.layout.empty(1)
         columns = self.layout.columns(block)
@@ -57,13 +57,13 @@ class StepRecords:
         columns[self._length][0] = place.length
         return block
 
-    def load(self, records: Block) -> list[Steps]:
+    def load(self, records: Block) -> list[SegmentSteps]:
         """Return the segments of records `[N, nbytes]`, as views."""
         columns = self.layout.columns(records)
         return [self._load([column[row] for column in columns]) for row in range(len(records))]
 
-    def _load(self, leaves: list[Leaf]) -> Steps:
-        return Steps(
+    def _load(self, leaves: list[Leaf]) -> SegmentSteps:
+        return SegmentSteps(
             tuple(column.restore(leaves[index]) for index, column in self._steps),
             tuple(leaves[index] for index, _ in self._finals),
             tuple(leaves[index] for index in self._once),

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from bray_core.errors import SpecError
 
+Spans: TypeAlias = list[tuple[int, int, int, int]]
+"""Ranges `(first, last, begin, end)`: slots `first:last` hold steps `begin:end`."""
 
-class Place(NamedTuple):
-    """Where one segment lies."""
+
+class SegmentPlace(NamedTuple):
+    """The place of one segment."""
 
     number: int
-    """Of its first step: steps are numbered in the order in which they came, for ever."""
+    """Number of its first step: steps are numbered in the order in which they came, for ever."""
     start: int
     """Slot of its first step: its number modulo the capacity."""
     length: int
-    """Steps."""
+    """Number of steps."""
     end: int
     """Room for what a segment has once: numbers from 0 on, used again as soon as they are free."""
     items: int
-    """How many of its steps can be drawn."""
+    """Number of its steps that can be drawn."""
 
 
 class StepRing:
@@ -33,15 +36,15 @@ class StepRing:
         """Number of the oldest step that is kept."""
         self.next = 0
         """Number of the next step."""
-        self._places: deque[Place] = deque()
+        self._places: deque[SegmentPlace] = deque()
         self._free_ends: list[int] = []
 
     @property
     def size(self) -> int:
-        """Steps that are kept."""
+        """Number of steps that are kept."""
         return self.next - self.first
 
-    def __iter__(self) -> Iterator[Place]:
+    def __iter__(self) -> Iterator[SegmentPlace]:
         """Yield the places of the segments, the oldest first."""
         return iter(self._places)
 
@@ -49,7 +52,7 @@ class StepRing:
         """Return the number of segments."""
         return len(self._places)
 
-    def drop_for(self, count: int) -> list[Place]:
+    def drop_for(self, count: int) -> list[SegmentPlace]:
         """Drop the oldest segments until `count` steps have room, and return their places."""
         dropped = []
         while self.next - self.first + count > self.capacity:
@@ -59,11 +62,11 @@ class StepRing:
             dropped.append(place)
         return dropped
 
-    def add(self, count: int, items: int) -> Place:
+    def add(self, count: int, items: int) -> SegmentPlace:
         """Place a segment for which there is room."""
         # The one freed last comes first, so that few are ever in use.
         end = self._free_ends.pop() if self._free_ends else len(self._places)
-        place = Place(self.next, self.next % self.capacity, count, end, items)
+        place = SegmentPlace(self.next, self.next % self.capacity, count, end, items)
         self._places.append(place)
         self.next += count
         return place
@@ -72,14 +75,14 @@ class StepRing:
         """Let the first step have this number.
 
         Raises:
-            SpecError: there was one already, or the number is negative.
+            SpecError: the ring has a first step already, or the number is negative.
         """
         if self.next or number < 0:
             raise SpecError(f"first: expected 0 or more and an empty ring, got {number}")
         self.first = self.next = number
 
 
-def spans(start: int, count: int, capacity: int) -> list[tuple[int, int, int, int]]:
+def spans(start: int, count: int, capacity: int) -> Spans:
     """Cut a range of slots where the ring wraps: `(first, last, begin, end)` of slots and steps."""
     stop = start + count
     if stop <= capacity:

@@ -45,7 +45,7 @@ class SumTree:
     one order: it never drifts, however often values change.
 
     Args:
-        capacity: items.
+        capacity: Number of items.
 
     Examples:
         >>> tree = SumTree(4)
@@ -87,6 +87,7 @@ class SumTree:
         columns = items
         for level, sums in zip(self._levels, self._flat[1:], strict=True):
             columns = columns % level.shape[1]
+            # All eight children are added anew: sums never drift.
             sums[columns] = level.take(columns, axis=1).sum(0)
         self._cumulative = None
 
@@ -106,6 +107,7 @@ class SumTree:
         level, sums = self._levels[depth], self._flat[depth + 1]
         width = level.shape[1]
         first, last = start % width, (stop - 1) % width + 1
+        # A range of items is a range of columns, which may wrap round.
         if stop - start >= width:
             ranges = [(0, width)]
         elif first < last:
@@ -130,6 +132,7 @@ class SumTree:
         points = np.minimum(points, top[-1] * _BELOW)
         columns = top[1:].searchsorted(points, side="right")
         points -= top.take(columns)
+        # Down the tree: at each level one of eight children for every point.
         for level in reversed(self._levels):
             level.take(columns, axis=1, out=children, mode="clip")
             # Added up in the order of `_sum`: the last row equals the sum that led here.

@@ -19,7 +19,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from bray_buffer.queue.lag import PolicyLag
+from bray_buffer.queue.policy_lag import PolicyLag
 from bray_buffer.shared.slot_table import COUNTERS, Claim, SlotTable
 from bray_core.errors import ClosedError, NotFoundError
 from bray_core.files.shared_file import SharedFile, sweep, up_to_page
@@ -46,9 +46,9 @@ class PoolShape:
     """The sizes of a pool."""
 
     row_nbytes: int
-    """Of a segment."""
+    """Size of a segment."""
     rows: int
-    """Of a slot: segments of a batch at most."""
+    """Rows of a slot: the largest number of segments in a batch."""
     max_queued: int
     """Batches that may be queued, the one that is being filled included."""
     batch_steps: int = 0
@@ -91,7 +91,7 @@ class SlotPool:
         """Make a pool below /dev/shm; removes those that crashed processes left there.
 
         Raises:
-            CapacityError: shared memory has no room: says how much is needed.
+            CapacityError: shared memory has no room; the message says how much is needed.
         """
         sweep(PREFIX)
         table = up_to_page(SlotTable.nbytes(shape.slots, shape.rows))
@@ -110,7 +110,7 @@ class SlotPool:
         """Open a pool of `create`.
 
         Raises:
-            NotFoundError: the file is none.
+            NotFoundError: the file is not a pool.
         """
         magic, row_nbytes, rows, max_queued, steps = _HEAD.unpack_from(file.map)
         if magic != _MAGIC:
@@ -133,10 +133,10 @@ class SlotPool:
         """Copy rows `[n, nbytes]` into batches; return how many found room before the deadline.
 
         Args:
-            rows: of segments.
-            steps: of each, with `batch_steps`.
-            when_full: whether the oldest batch is dropped (and counted) for them.
-            deadline: of `time.monotonic`.
+            rows: Rows of segments `[n, nbytes]`.
+            steps: Steps of each row, with `batch_steps`.
+            when_full: Whether the oldest batch is dropped (and counted) for them.
+            deadline: Time of `time.monotonic` at which the wait ends.
 
         Raises:
             ClosedError: the pool was closed.
@@ -157,11 +157,13 @@ class SlotPool:
         """`push` without rows at hand: they are written where they will lie.
 
         Args:
-            count: rows to write.
-            write: called with memory `[k, nbytes]` and the number of rows written before; what it
-                raises gives the memory back unwritten.
-            steps, when_full, deadline: as of `push`.
-            seal: whether these rows are a batch of their own.
+            count: Number of rows to write.
+            write: Function that is called with memory `[k, nbytes]` and the number of rows written
+                before; if it raises, the memory is given back unwritten.
+            steps: Steps of each row, with `batch_steps`.
+            when_full: Whether the oldest batch is dropped (and counted) for them.
+            deadline: Time of `time.monotonic` at which the wait ends.
+            seal: Whether these rows are a batch of their own.
         """
         done = 0
         while done < count:
@@ -171,6 +173,7 @@ class SlotPool:
             try:
                 rows = self._blocks[claim.slot][claim.first : claim.first + claim.count]
                 write(rows, done)
+            # Ctrl-C too: rows that stay claimed would hold up their batch.
             except BaseException:
                 with self._file.locked():
                     self._table.abandon(claim)
@@ -211,16 +214,17 @@ class SlotPool:
         many such already, a copy.
 
         Args:
-            deadline: of `time.monotonic`.
-            partial: whether a batch may be incomplete.
-            lag: rows that are too old for it are dropped and counted, and the rest waits until
-                others have filled their place.
+            deadline: Time of `time.monotonic` at which the wait ends.
+            partial: Whether a batch may be incomplete.
+            lag: Policy lag; rows that are too old for it are dropped and counted, and the rest
+                waits until others have filled their place.
 
         Raises:
             ClosedError: the pool was closed.
         """
 
         def attempt() -> tuple[int, int, bool] | None:
+            # A look without the lock, for most tries find nothing.
             if not partial and not self._table.has_ready():
                 return None
             with self._file.locked():
@@ -253,6 +257,7 @@ class SlotPool:
             (count, self.shape.row_nbytes),
             self._file,
         )
+        # Not at exit: whoever ends is found dead, and its slots are freed by others.
         weakref.finalize(lease, _release, self._table, slot, os.getpid()).atexit = False
         block: Block = np.asarray(lease)
         return block
@@ -295,12 +300,12 @@ class SlotPool:
         return self._table.word(name)
 
     def set_word(self, name: str, value: int) -> None:
-        """Set one."""
+        """Set a word of the pool's table."""
         with self._file.locked():
             self._table.set_word(name, value)
 
     def add(self, name: str, count: int) -> None:
-        """Add to one."""
+        """Add to a word of the pool's table."""
         with self._file.locked():
             self._table.add(name, count)
 
@@ -378,7 +383,7 @@ def deadline_after(timeout_s: float | None) -> float:
 
 
 def copying(rows: Block) -> Write:
-    """Return what writes rows `[n, nbytes]` that lie in memory already."""
+    """Return a function that writes rows `[n, nbytes]` that lie in memory already."""
 
     def write(target: Block, first: int) -> None:
         np.copyto(target, rows[first : first + len(target)])

@@ -44,11 +44,12 @@ class SlotTable:
     """The table over a given piece of memory.
 
     Args:
-        memory: `nbytes(…)` bytes; zeros are an empty table.
-        slots: their number.
-        rows: of a slot.
-        max_queued: slots that may be open or closed at a time.
-        batch_steps: steps at which a slot is closed before its rows are used up; 0 for never.
+        memory: Memory of `nbytes(…)` bytes; zeros are an empty table.
+        slots: Number of slots.
+        rows: Rows of a slot.
+        max_queued: Number of slots that may be open or closed at a time.
+        batch_steps: Number of steps at which a slot is closed before its rows are used up; 0 never
+            closes one.
     """
 
     def __init__(
@@ -82,11 +83,11 @@ class SlotTable:
         return self._words[_WORDS[name]]
 
     def set_word(self, name: str, value: int) -> None:
-        """Store one."""
+        """Store a word of the table's head."""
         self._words[_WORDS[name]] = value
 
     def add(self, name: str, count: int) -> None:
-        """Add to one."""
+        """Add to a word of the table's head."""
         self._words[_WORDS[name]] += count
 
     # Producers.
@@ -97,10 +98,10 @@ class SlotTable:
         """Claim up to `count` rows of the oldest slot that has room; None if there is none.
 
         Args:
-            member: who claims.
-            count: rows wanted; fewer are given where the slot ends.
-            steps: of each row, with `batch_steps`.
-            seal: whether the slot is closed with these rows.
+            member: Number of the process that claims.
+            count: Number of rows wanted; fewer are given where the slot ends.
+            steps: Steps of each row, with `batch_steps`.
+            seal: Whether the slot is closed with these rows.
         """
         slot = self._open_slot()
         if slot is None:
@@ -110,11 +111,13 @@ class SlotTable:
             assert steps is not None
             found = self._until_full(slot, found, steps)
         row = slot * self._rows + first
+        # The owner first: a row that is being written always tells by whom.
         self._row_owner[row : row + found] = array("h", (member,)) * found
         self._row_state[row : row + found] = bytes((WRITING,)) * found
         if self._batch_steps and steps is not None:
             self._row_steps[row : row + found] = array("i", steps[:found])
             self._steps[slot] += sum(steps[:found])
+        # Rows after the used ones are fresh; the others were holes.
         if first == self._used[slot]:
             self._used[slot] = first + found
         else:
@@ -126,6 +129,7 @@ class SlotTable:
 
     def _slots_in(self, state: int) -> list[int]:
         """Return the slots in a state, the oldest first."""
+        # One copy: other processes store states meanwhile.
         states = self._state.tobytes()
         count = states.count(state)
         if count <= 1:
@@ -150,6 +154,7 @@ class SlotTable:
             column[slot] = 0
         self.add("sequence", 1)
         self._sequence[slot] = self.word("sequence")
+        # The state last: a slot that is not set up yet stays free.
         self._state[slot] = OPEN
         return slot
 
@@ -159,6 +164,7 @@ class SlotTable:
         if not self._holes[slot]:
             return used, min(count, self._rows - used)
         states = bytes(self._row_state[slot * self._rows : slot * self._rows + used])
+        # A claim is one range: the holes that lie side by side.
         first = states.find(EMPTY)
         length = len(states[first:]) - len(states[first:].lstrip(bytes((EMPTY,))))
         return first, min(count, length)
@@ -180,6 +186,7 @@ class SlotTable:
     def commit(self, claim: Claim) -> None:
         """Make written rows count; needs no lock."""
         row = claim.slot * self._rows + claim.first
+        # The fence keeps the rows before their state, for readers without the lock.
         fence()
         self._row_state[row : row + claim.count] = bytes((WRITTEN,)) * claim.count
 
@@ -231,8 +238,8 @@ class SlotTable:
         """Lend the oldest ready slot; return it with the number of its rows, or None.
 
         Args:
-            member: who takes it.
-            partial: whether an open slot may be closed for it, however few rows it has.
+            member: Number of the process that takes it.
+            partial: Whether an open slot may be closed for it, however few rows it has.
         """
         slot = self._oldest_ready()
         if slot is None and partial:
@@ -250,6 +257,7 @@ class SlotTable:
         return self._oldest_ready() is not None
 
     def _oldest_ready(self) -> int | None:
+        # A closed slot may wait for a slow writer while a younger one is ready.
         return next((slot for slot in self._slots_in(CLOSED) if self._is_written(slot)), None)
 
     def _is_written(self, slot: int) -> bool:
@@ -260,6 +268,7 @@ class SlotTable:
     def _close_early(self) -> int | None:
         for slot in self._slots_in(OPEN):
             if self._used[slot] and not self._holes[slot]:
+                # Closed in any case: it takes no more rows, and is ready once all are written.
                 self._state[slot] = CLOSED
                 return slot if self._is_written(slot) else None
         return None
@@ -270,6 +279,7 @@ class SlotTable:
 
     def release(self, slot: int) -> None:
         """Take a lent slot back; needs no lock."""
+        # The fence keeps the last read of the rows before the slot is free.
         fence()
         self._row_state[slot * self._rows : (slot + 1) * self._rows] = bytes(self._rows)
         self._state[slot] = FREE
@@ -289,6 +299,7 @@ class SlotTable:
         A row half written becomes a hole; a batch that was lent is gone with who took it. What a
         process left half done in the table itself is counted anew.
         """
+        # Number 0 is no process.
         alive = {0: False}
         lost = 0
 

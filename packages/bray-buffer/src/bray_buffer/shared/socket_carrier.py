@@ -40,16 +40,16 @@ _WAIT_FOR_EVER_MS = 2**32 - 1
 Receive = Callable[[int, float, Callable[[Block], None]], tuple[int, int]]
 
 
-class Listener:
+class SegmentListener:
     """Takes pushes from other nodes.
 
     Args:
-        host: to listen at.
-        token: that producers must send.
-        nbytes: of a row.
-        receive: called with the number of rows, the seconds to wait for room, and a function that
-            reads rows into memory `[k, nbytes]`, to be called until all are read; returns how many
-            found room, and how many more would.
+        host: Address to listen at.
+        token: Secret that producers must send.
+        nbytes: Size of a row.
+        receive: Function that is called with the number of rows, the seconds to wait for room, and
+            a function that reads rows into memory `[k, nbytes]`, to be called until all are read;
+            it returns how many found room, and how many more would.
     """
 
     def __init__(self, host: str, token: str, nbytes: int, receive: Receive) -> None:
@@ -115,11 +115,11 @@ class Listener:
                 _cut(connection)
 
 
-class Sender:
-    """A producer's connection to a `Listener`. Not thread-safe.
+class SegmentSender:
+    """A producer's connection to a `SegmentListener`. Not thread-safe.
 
     Raises:
-        OSError: nobody listens there.
+        OSError: nobody listens at the address.
     """
 
     def __init__(self, address: tuple[str, int], token: str) -> None:
@@ -155,7 +155,7 @@ class Sender:
         return sum(self._sent)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()
 
 

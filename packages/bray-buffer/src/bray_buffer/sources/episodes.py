@@ -21,9 +21,9 @@ class EpisodeSource(Generic[T]):
     says how to make samples of them.
 
     Args:
-        paths: the files.
-        read: path → episode: `bray_actor.read_episode`, say.
-        to_segments: episode → its samples, one after the other: segments, packed or nested.
+        paths: Paths of the files.
+        read: Function that reads the episode of a path, such as `bray_actor.read_episode`.
+        to_segments: Function that makes the samples of an episode: segments, packed or nested.
     """
 
     units_per_read = 1

@@ -20,12 +20,12 @@ class MinariSource:
     final_observation (after the last step), length (valid steps; the rest are zeros).
 
     Args:
-        dataset: a `minari.MinariDataset`, or the name of one that is on this machine.
-        length: T, steps of a segment.
+        dataset: A `minari.MinariDataset`, or the name of one that is on this machine.
+        length: Number of steps in a segment, T.
 
     Raises:
         ConfigError: `length` is below 1.
-        NotFoundError: there is no such data set here.
+        NotFoundError: the data set is not on this machine.
         MissingExtraError: a name is given, and minari is not installed.
     """
 

@@ -26,11 +26,12 @@ class ParquetSource:
     groups of some MiB.
 
     Args:
-        paths: files, `.parquet` or `.arrow`, all of the same columns.
-        columns: their names; all by default.
+        paths: Paths of files, `.parquet` or `.arrow`, all of the same columns.
+        columns: Names of the columns; all by default.
 
     Raises:
-        ConfigError: no file, another kind of file, a column that is none or of another type.
+        ConfigError: there is no file, a file is of another kind, or a column is missing or of
+            another type.
         NotFoundError: a file is missing.
         SpecError: a file is broken.
         MissingExtraError: pyarrow is not installed.
@@ -50,7 +51,7 @@ class ParquetSource:
         self._starts: list[int] = []
         """Number of each file's first unit."""
         self._rows: list[list[int]] = []
-        """Of each file: number of the first row of each of its units."""
+        """Number of the first row of each unit, by file."""
         self.num_units = 0
         for path in self._paths:
             self._add(path)

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from bray_buffer.sources.config import Workers
 from bray_buffer.sources.source import Source, Stream, stack
+from bray_buffer.sources.source_config import Workers
 from bray_core.errors import SpecError, WorkerLostError
 from bray_core.layout import Block, Layout
 
@@ -29,31 +29,32 @@ _STREAM_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """What one read gave."""
+class SourceRead:
+    """The samples and errors of one read."""
 
     number: int
-    """Of the read in its epoch."""
+    """Number of the read in its epoch."""
     block: Block
     """Samples `[n, nbytes]`."""
     errors: tuple[str, ...] = ()
-    """What could not be read."""
+    """Messages of the samples that could not be read."""
     ends_epoch: bool = False
 
 
 def read_units(
     source: Source, layout: Layout, number: int, units: Sequence[int], ends_epoch: bool
-) -> Read:
+) -> SourceRead:
     """Read some units of a source."""
     blocks, errors = _read(source, layout, units)
     if errors and len(units) > 1:
         blocks, errors = [], []
+        # Unit by unit now, to name the broken one and keep the others.
         for unit in units:
             good, bad = _read(source, layout, [unit])
             blocks += good
             errors += bad
     block = np.concatenate(blocks) if blocks else layout.empty(0)
-    return Read(number, block, tuple(errors), ends_epoch)
+    return SourceRead(number, block, tuple(errors), ends_epoch)
 
 
 def _read(source: Source, layout: Layout, units: Sequence[int]) -> tuple[list[Block], list[str]]:
@@ -79,11 +80,12 @@ class StreamReader:
     """Reads a stream's samples, those of one rank, some at a time; one epoch after the other.
 
     Args:
-        stream: what is read.
-        layout: of a sample.
-        shard: rank and number of ranks; each takes every size-th sample.
-        epoch, number: of the first read.
-        epochs: how many there are; None for no end.
+        stream: Stream of the samples.
+        layout: Packed layout of one sample.
+        shard: Rank and number of ranks; each takes every size-th sample.
+        epoch: Epoch of the first read.
+        number: Number of the first read in its epoch.
+        epochs: Number of epochs; None for no end.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class StreamReader:
         self._epoch, self._number, self._epochs = epoch, number, epochs
         self._samples: Iterator[Any] | None = None
 
-    def read(self) -> Read | None:
+    def read(self) -> SourceRead | None:
         """Read the next samples; None after the last epoch."""
         if self._epochs is not None and self._epoch >= self._epochs:
             return None
@@ -117,7 +119,7 @@ class StreamReader:
         self._number += 1
         if ends:
             self._samples, self._number, self._epoch = None, 0, self._epoch + 1
-        return Read(number, block, tuple(errors), ends)
+        return SourceRead(number, block, tuple(errors), ends)
 
     def _pack(self, samples: list[tuple[int, Any]], errors: list[str]) -> Block:
         """Return the samples' block; all at once, or one by one to name what does not fit."""
@@ -147,15 +149,15 @@ class ReadAhead:
     """Runs reads in their order, a few ahead, and gives their results in that order.
 
     Args:
-        jobs: the reads. One that returns None is behind the last.
-        executor: that runs them; None runs them at once, in the caller's thread.
-        depth: reads under way or done and not yet taken, at most.
-        notify: called after each read.
+        jobs: Functions that read; one that returns None ends them.
+        executor: Executor that runs them; None runs them at once, in the caller's thread.
+        depth: Largest number of reads under way, or done and not yet taken.
+        notify: Function that is called after each read.
     """
 
     def __init__(
         self,
-        jobs: Iterator[Callable[[], Read | None]],
+        jobs: Iterator[Callable[[], SourceRead | None]],
         executor: Executor | None,
         depth: int,
         notify: Callable[[], None],
@@ -164,11 +166,11 @@ class ReadAhead:
         self._executor = executor
         self._depth = depth
         self._notify = notify
-        self._futures: deque[Future[Read | None]] = deque()
+        self._futures: deque[Future[SourceRead | None]] = deque()
         self.is_exhausted = False
         """Whether all that can be read was taken."""
 
-    def take(self) -> Read | None:
+    def take(self) -> SourceRead | None:
         """Return the next read; None if it is not done yet, or there is none."""
         self._fill()
         if self._futures and not self._futures[0].done():
@@ -187,9 +189,9 @@ class ReadAhead:
         while len(self._futures) < self._depth and (job := next(self._jobs, None)) is not None:
             self._futures.append(self._submit(job))
 
-    def _submit(self, job: Callable[[], Read | None]) -> Future[Read | None]:
+    def _submit(self, job: Callable[[], SourceRead | None]) -> Future[SourceRead | None]:
         if self._executor is None:
-            done: Future[Read | None] = Future()
+            done: Future[SourceRead | None] = Future()
             done.set_result(job())
             return done
         future = self._executor.submit(job)
@@ -207,7 +209,7 @@ class ReadAhead:
 def make_executor(
     kind: Workers, num_workers: int, source: Source | None, layout: Layout
 ) -> Executor | None:
-    """Return what runs the reads of a source; of a stream (`source` None), one at a time."""
+    """Return the executor of a source's reads; a stream (`source` None) is read one at a time."""
     if num_workers == 0:
         return None
     if kind == "threads":
@@ -223,20 +225,20 @@ def make_executor(
 
 
 _process: dict[str, Any] = {}
-"""In a worker process: the source and the layout that it was started with."""
+"""The source and the layout that a worker process was started with."""
 
 
 def _start_process(source: Any, layout: Any) -> None:
     _process.update(source=source, layout=layout)
 
 
-def _read_in_process(number: int, units: Sequence[int], ends_epoch: bool) -> Read:
+def _read_in_process(number: int, units: Sequence[int], ends_epoch: bool) -> SourceRead:
     return read_units(_process["source"], _process["layout"], number, units, ends_epoch)
 
 
 def reader(
     source: Source, layout: Layout, executor: Executor | None
-) -> Callable[[int, Sequence[int], bool], Read]:
+) -> Callable[[int, Sequence[int], bool], SourceRead]:
     """Return `read_units` for a source, as the executor can run it."""
     if isinstance(executor, ProcessPoolExecutor):
         return _read_in_process

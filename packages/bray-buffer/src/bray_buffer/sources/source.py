@@ -1,4 +1,4 @@
-"""What samples are read from."""
+"""Protocols of the sources that samples are read from."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Source(Protocol):
 
     @property
     def num_units(self) -> int:
-        """How many units there are."""
+        """Number of units."""
         ...
 
     @property
@@ -68,7 +68,7 @@ def stack(samples: Sequence[Nested]) -> Rows:
     """Return samples as rows `[n, …]`.
 
     Raises:
-        SpecError: they differ in structure, dtype or shape.
+        SpecError: samples differ in structure, dtype or shape.
     """
     rows = [_leaves(sample) for sample in samples]
     paths = list(rows[0])

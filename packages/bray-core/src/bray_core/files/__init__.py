@@ -1,1 +1,1 @@
-"""Files that others may have written, or may be reading."""
+"""Files that other programs may have written, or may be reading."""

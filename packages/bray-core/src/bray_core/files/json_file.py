@@ -1,4 +1,4 @@
-"""JSON files that others may have written: read whole, up to a size, and only an object."""
+"""Reading JSON files of other programs: one object, bounded in size and depth."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from bray_core.files.regular_file import Opener, open_regular
 MAX_BYTES = 1024 * 1024
 _MAX_DEPTH = 32
 _BEYOND = 2**1023
-"""Numbers from here on are taken for no float."""
+"""Numbers from here on are too large for a float."""
 
 
 def read_object(
     path: Path, opener: Opener = open_regular, max_bytes: int = MAX_BYTES
 ) -> dict[str, Any] | None:
-    """Return the object in a file; numbers in it may be infinite, or beyond a float.
+    """Return the object in a file. Numbers in it may be infinite, or too large for a float.
 
     Args:
-        path: the file; None is returned where there is none.
-        opener: opens the file.
-        max_bytes: a longer one is refused.
+        path: The file; None is returned where there is none.
+        opener: Function that opens the file.
+        max_bytes: A longer file is refused.
 
     Raises:
-        CodecError: it cannot be read, is too long, nested deeply, or no object.
+        CodecError: The file cannot be read, is too long, nested too deeply, or holds no object.
     """
     try:
         with opener(path) as file:
@@ -50,14 +50,14 @@ def read_object(
 
 
 def finite(value: Any) -> float | None:
-    """Return a number that was read, None where it is none, endless, or beyond a float."""
+    """Return a value as a float; None where it is no number, infinite or too large."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if -_BEYOND < value < _BEYOND else None
 
 
 def is_deeper(loaded: Any, levels: int) -> bool:
-    """Return whether dicts and lists are nested deeper than so many levels."""
+    """Return whether dicts and lists are nested deeper than `levels`."""
     level: list[Any] = [loaded] if isinstance(loaded, dict | list) else []
     for _ in range(levels):
         level = [child for one in level for child in _children(one)]

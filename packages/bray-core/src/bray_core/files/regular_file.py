@@ -1,4 +1,4 @@
-"""Files that somebody else may have put there: only regular ones are opened, none is waited for.
+"""Opening files that somebody else may have put there: only regular ones, without waiting.
 
 A named pipe in the place of a file would hold its reader until somebody writes into it, a device
 might do anything, and a link may lead to a file that its reader was never meant to show.
@@ -15,7 +15,7 @@ from typing import BinaryIO, TypeAlias
 from bray_core.errors import RefusedFileError
 
 Opener: TypeAlias = Callable[[Path], BinaryIO]
-"""Opens a file for reading as `open_regular` does, perhaps only where it lies in some folder."""
+"""Function that opens a file for reading, as `open_regular` does."""
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _KINDS = {
@@ -31,13 +31,13 @@ def open_regular(path: str | Path, *, inside: Sequence[Path] = ()) -> BinaryIO:
     """Open a file for reading, at once or not at all.
 
     Args:
-        path: the file; links are followed.
-        inside: folders of which one must hold the file that all links lead to; none: it may lie
-            anywhere.
+        path: The file; links are followed.
+        inside: Folders of which one must hold the file that all links lead to; without any, the
+            file may lie anywhere.
 
     Raises:
-        RefusedFileError: it is no regular file, or a link leads out of the folders.
-        OSError: it cannot be opened; FileNotFoundError where there is none.
+        RefusedFileError: The file is no regular one, or a link leads out of the folders.
+        OSError: The file cannot be opened; FileNotFoundError where there is none.
     """
     flags, found = _FLAGS, Path(path)
     if inside:
@@ -54,11 +54,11 @@ def open_regular(path: str | Path, *, inside: Sequence[Path] = ()) -> BinaryIO:
 
 
 def read_regular(path: str | Path, max_bytes: int, *, inside: Sequence[Path] = ()) -> bytes:
-    """Return a whole file that holds at most `max_bytes`; otherwise as `open_regular`.
+    """Return the bytes of a file, `max_bytes` at most, that is opened by `open_regular`.
 
     Raises:
         RefusedFileError: `open_regular` refuses it, or the file is longer.
-        OSError: it cannot be read.
+        OSError: The file cannot be read.
     """
     with open_regular(path, inside=inside) as file:
         data = file.read(max_bytes + 1)
@@ -71,12 +71,12 @@ def resolve_inside(path: str | Path, inside: Sequence[Path]) -> Path:
     """Return where all links of a path lead to.
 
     Args:
-        path: a file or folder that exists.
-        inside: folders of which one must hold it.
+        path: A file or folder that exists.
+        inside: Folders of which one must hold it.
 
     Raises:
-        RefusedFileError: it leads out of them.
-        OSError: there is no such file, or its links go round in circles.
+        RefusedFileError: The path leads out of the folders.
+        OSError: There is no such file, or its links go round in circles.
     """
     found = Path(os.path.realpath(path, strict=True))
     if not any(found.is_relative_to(os.path.realpath(folder)) for folder in inside):

@@ -1,4 +1,4 @@
-"""A file in shared memory that processes of one node map, lock and belong to (Linux).
+"""A file in shared memory that the processes of one node map and lock (Linux).
 
 Locks are the kernel's, on bytes of the file: byte 0 is a mutex, and each process that opens the
 file holds one byte more for as long as it lives. So a process that is killed holds no lock, is
@@ -29,7 +29,7 @@ _UNLOCK = struct.pack(_FLOCK, fcntl.F_UNLCK, 0, 0, 1, 0)
 _SPINS = 100
 _PAUSE_S = 0.0001
 _LOCK_TIMEOUT_S = 30.0
-"""What is done under the lock takes microseconds: who holds it so long was stopped."""
+"""Time after which a lock counts as stuck: the work under it takes microseconds."""
 
 _PAGE = 4096
 _barrier = threading.Lock()
@@ -38,7 +38,7 @@ _open_files: weakref.WeakSet[SharedFile] = weakref.WeakSet()
 
 
 class SharedFile:
-    """One process's view of the file. Make it with `create` or `open`; threads may share it."""
+    """A process's handle of a file in shared memory, made by `create` or `open`. Thread-safe."""
 
     def __init__(self, descriptor: int, path: Path, nbytes: int) -> None:
         self.path = path
@@ -47,7 +47,7 @@ class SharedFile:
         self._descriptor = descriptor
         self._thread_lock = threading.Lock()
         self.member = self._join()
-        """The number of this process among those that have the file open, from 1."""
+        """Number of this process among those that have the file open, from 1."""
         _open_files.add(self)
 
     @classmethod
@@ -55,12 +55,12 @@ class SharedFile:
         """Make a file of zeros.
 
         Args:
-            name: in the folder of shared memory; not yet taken.
-            nbytes: reserved at once, since a full /dev/shm would kill a process later.
-            purpose: of the memory, for the error.
+            name: Name in the folder of shared memory, not yet taken.
+            nbytes: Bytes to reserve at once, since a full /dev/shm would kill a process later.
+            purpose: What the memory is for, in the error message.
 
         Raises:
-            CapacityError: shared memory has no room; says how much is needed and how much is free.
+            CapacityError: Shared memory has no room; says how much is needed and how much is free.
         """
         path = FOLDER / name
         hidden = FOLDER / f".{name}"  # where no sweep looks, until somebody belongs to it
@@ -82,10 +82,10 @@ class SharedFile:
 
     @classmethod
     def open(cls, path: Path) -> SharedFile:
-        """Map a file of `create`.
+        """Map a file that `create` made.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: There is none.
         """
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -100,15 +100,15 @@ class SharedFile:
         raise CapacityError(f"shared memory: {self.path} is open in {_MAX_MEMBERS - 1} processes")
 
     def is_alive(self, member: int) -> bool:
-        """Return whether the process of that number still has the file open."""
+        """Return whether the process with that number still has the file open."""
         return member == self.member or _is_locked(self._descriptor, member, 1)
 
     def locked(self) -> SharedFile:
-        """Return the context that holds the mutex: against threads and against other processes.
+        """Return a context that holds the file's lock, against threads and other processes.
 
         Raises:
-            DeadlineError: another process has held it for half a minute.
-            ClosedError: the file was closed here.
+            DeadlineError: Another process has held the lock for half a minute.
+            ClosedError: The file was closed here.
         """
         return self
 
@@ -153,7 +153,7 @@ class SharedFile:
             os.close(self._descriptor)
 
     def close(self) -> None:
-        """Leave the file; views of its memory stay valid, and again is harmless."""
+        """Close the file; views of its memory stay valid, and a second call is harmless."""
         with self._thread_lock:
             if self._descriptor >= 0:
                 os.close(self._descriptor)
@@ -162,11 +162,11 @@ class SharedFile:
             self.map.close()
 
     def unlink(self) -> None:
-        """Remove the file's name; who has it open keeps it."""
+        """Remove the file's name; processes that have it open keep it."""
         self.path.unlink(missing_ok=True)
 
     def _reopen(self) -> None:
-        """In a forked child: locks belong to what was opened, and that is the parent's."""
+        """Open the file anew in a forked child: the locks belong to the parent's handle."""
         self._thread_lock = threading.Lock()
         if self._descriptor < 0:
             return
@@ -177,7 +177,7 @@ class SharedFile:
 
 
 def sweep(prefix: str) -> None:
-    """Remove the files of that prefix to which no living process belongs."""
+    """Remove the files whose name begins so and that no living process has open."""
     for path in FOLDER.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # another process sweeps too, or it is another user's
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -189,18 +189,18 @@ def sweep(prefix: str) -> None:
 
 
 def up_to_page(nbytes: int) -> int:
-    """Return the size of so many bytes in whole pages."""
+    """Return a number of bytes, rounded up to whole pages."""
     return -(-nbytes // _PAGE) * _PAGE
 
 
 def fence() -> None:
-    """Keep memory accesses in order: taking and releasing a lock does, on every processor."""
+    """Keep memory accesses in order, on every processor: a lock is taken and released."""
     with _barrier:
         pass
 
 
 def _is_locked(descriptor: int, start: int, length: int) -> bool:
-    """Return whether another holds one of the bytes; a length of 0 means to the end."""
+    """Return whether another process locks one of the bytes; length 0 means to the end."""
     asked = struct.pack(_FLOCK, fcntl.F_WRLCK, 0, start, length, 0)
     answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked)
     return bool(struct.unpack_from("h", answer)[0] != fcntl.F_UNLCK)

@@ -1,9 +1,9 @@
-"""Metrics: recorded anywhere for a fraction of a microsecond, gathered by the hub of a launch."""
+"""Metrics: recording one takes a fraction of a microsecond, and a hub gathers all processes'."""
 
 from bray_core.metrics.recording import (
+    MAX_MEDIA,
     MAX_NAME,
     MAX_NAMES,
-    MAX_SHOWN,
     Recent,
     Registry,
     drain,
@@ -16,9 +16,9 @@ from bray_core.metrics.recording import (
 )
 
 __all__ = [
+    "MAX_MEDIA",
     "MAX_NAME",
     "MAX_NAMES",
-    "MAX_SHOWN",
     "Recent",
     "Registry",
     "drain",

@@ -12,20 +12,26 @@ AXES = get_args(Axis)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Axes:
-    """How far a trial is; those of a later launch go on where the one before ended."""
+    """How far a trial is. A later launch goes on where the one before ended."""
 
     frames: int = 0
-    """Environment steps played; trained on, where none are played."""
+    """Environment steps that were played; steps trained on, where nothing is played."""
     steps: int = 0
-    """Of the optimiser."""
+    """Steps of the optimiser."""
     policy_version: int = 0
     seconds: float = 0.0
-    """That launches of the trial have taken."""
+    """Seconds that all launches of the trial have taken."""
     wall_time_s: float = 0.0
-    """Since 1970."""
+    """Seconds since 1970."""
 
     def after(self, values: Mapping[str, float], seconds: float, wall_time_s: float) -> Axes:
-        """Return how far it is by the newest value of each metric of this launch."""
+        """Return how far the trial is now.
+
+        Args:
+            values: Newest value of each metric of this launch.
+            seconds: Seconds since the launch began.
+            wall_time_s: Seconds since 1970.
+        """
         frames = values.get("actor/steps", values.get("trainer/frames", 0.0))
         return Axes(
             frames=self.frames + int(frames),

@@ -1,4 +1,4 @@
-"""Windows of metrics as they went by, in bounded memory: the older, the coarser."""
+"""Past windows of metrics, in bounded memory: older ones are merged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from bray_core.metrics.sample import Sample
 
 MAX_WINDOWS = 120
-"""Beyond it the older half is merged by pairs. At one a second, the last minute stays exact."""
+"""Number of windows kept; beyond it the older half is merged in pairs. At one window a second, the
+last minute stays exact."""
 
 
 @dataclass(slots=True)
@@ -19,7 +20,7 @@ class _Window:
 
 
 class History:
-    """Adds windows in the order of time, and merges those that are asked for. Not thread-safe."""
+    """Past windows in the order of time, merged when somebody asks for them. Not thread-safe."""
 
     def __init__(self, max_windows: int = MAX_WINDOWS) -> None:
         self._max_windows = max_windows
@@ -37,9 +38,9 @@ class History:
             self._windows[: len(old)] = [_joined(*pair) for pair in pairs]
 
     def query(self, name: str, labels: Mapping[str, str], since: float) -> Sample:
-        """Return what a metric gathered, over all its labels that have the given ones.
+        """Return all values of a metric, over every combination of labels that has the given ones.
 
-        Windows that ended after `since` count whole.
+        A window that ended after `since` counts with all its values.
         """
         gathered = Sample(name, dict(labels))
         for window in self._windows:

@@ -19,21 +19,22 @@ from dataclasses import dataclass, field
 
 from bray_core import metrics
 from bray_core.errors import ClosedError, CodecError, ConfigError, DeadlineError
-from bray_core.event_loop import EventLoopThread
 from bray_core.metrics import Registry
 from bray_core.metrics import hub_wire as wire
-from bray_core.metrics.process_figures import ProcessFigures
+from bray_core.metrics.media import Media
+from bray_core.metrics.process_metrics import ProcessMetrics
 from bray_core.metrics.sample import Sample
-from bray_core.metrics.shown import Shown
+from bray_core.process.event_loop import EventLoopThread
+from bray_core.settings.ranges import PositiveFloat, check_value
 
 ADDRESS = "BRAY_HUB"
 """Environment variable that tells the processes of a launch where their hub is."""
 EVERY_S = 1.0
 RATES = {"trainer/frames": "trainer/frames_per_s", "actor/steps": "actor/steps_per_s"}
-"""Counts whose rate over a window is recorded too."""
+"""Counts whose rate per second is recorded, too."""
 
 _ANSWER_S = 1.0
-"""How long a poll waits for a process that is busy; its window then becomes part of the next."""
+"""Time that a poll waits for a busy process, whose window then becomes part of the next one."""
 _HELLO_S = 10.0
 _MAX_HELLO_BYTES = 1000
 _MAX_PROCESSES = 4096
@@ -43,23 +44,23 @@ _STOP_S = 10.0
 logger = logging.getLogger(__name__)
 
 WriteLine = Callable[[wire.Line, str, int], None]
-"""Takes a record of a process's log, its component and rank."""
+"""Called with a record of a process's log, its component and its rank."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
-    """What all processes recorded since the last time."""
+class GatheredMetrics:
+    """Metrics that all processes recorded since the last poll."""
 
     samples: list[Sample]
     values: dict[str, float]
-    """Newest value of every metric there is."""
-    shown: list[Shown]
+    """Newest value of every metric of the launch."""
+    media: list[Media]
     wall_time_s: float
 
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    """One that joined."""
+    """A process that joined the hub."""
 
     component: str
     rank: int
@@ -74,11 +75,11 @@ class Hub:
     """Listens for the processes of a launch from its construction until `close`.
 
     Args:
-        registry: where all is gathered; None takes this process's own.
-        host: address to bind.
-        write: given what was gathered, on the hub's thread.
-        write_line: given each record of a log, likewise.
-        every_s: seconds between two polls.
+        registry: Registry that gathers everything; None takes this process's own.
+        host: Address to bind.
+        write: Called with the metrics of each poll, on the hub's thread.
+        write_line: Called with each record of a log, on the hub's thread.
+        every_s: Seconds between two polls.
     """
 
     def __init__(
@@ -86,18 +87,17 @@ class Hub:
         registry: Registry | None = None,
         *,
         host: str = "127.0.0.1",
-        write: Callable[[Gathered], None] | None = None,
+        write: Callable[[GatheredMetrics], None] | None = None,
         write_line: WriteLine | None = None,
         every_s: float = EVERY_S,
     ) -> None:
-        if not every_s > 0:
-            raise ConfigError(f"every_s: expected more than 0, got {every_s}")
+        check_value("every_s", every_s, PositiveFloat)
         self._registry = registry or metrics.registry()
         self._token = secrets.token_hex(16)
         self._write = write
         self._write_line = write_line
         self._every_s = every_s
-        self._figures = ProcessFigures(self._registry, "driver")
+        self._process_metrics = ProcessMetrics(self._registry, "driver")
         self._processes: set[_Process] = set()
         self._connections: set[asyncio.Task[None]] = set()
         self._polls = 0
@@ -109,7 +109,7 @@ class Hub:
             self._loop.stop()
             raise
         self.address = f"{host}:{port}/{self._token}"
-        """For `uplink.join`; has a token, so keep it to this launch."""
+        """Address that `uplink.join` takes. It holds a token: keep it within this launch."""
         self._before = os.environ.get(ADDRESS)
         os.environ[ADDRESS] = self.address
 
@@ -122,14 +122,14 @@ class Hub:
 
     @property
     def processes(self) -> list[tuple[str, int]]:
-        """Component and rank of those that joined."""
+        """Component and rank of the processes that joined."""
         return sorted((process.component, process.rank) for process in list(self._processes))
 
     def gather(self) -> dict[str, float]:
         """Poll all processes now; return the newest value of each metric.
 
         Raises:
-            ClosedError: the hub was closed.
+            ClosedError: The hub was closed.
         """
         return self._loop.run(self._gather(), timeout_s=_STOP_S)
 
@@ -171,14 +171,14 @@ class Hub:
     async def _gather(self) -> dict[str, float]:
         async with self._gathering:
             await self._poll()
-            self._figures.record()
+            self._process_metrics.record()
             samples = self._registry.drain()
             self._record_rates(samples)
             samples += self._registry.drain()
             values = self._registry.snapshot()
-            shown = self._registry.take_shown()
-            if self._write is not None and (samples or shown):
-                self._write(Gathered(samples, values, shown, time.time()))
+            media = self._registry.take_media()
+            if self._write is not None and (samples or media):
+                self._write(GatheredMetrics(samples, values, media, time.time()))
         return values
 
     async def _poll(self) -> None:
@@ -245,7 +245,7 @@ class Hub:
     def _take(self, process: _Process, message: wire.ToHub) -> None:
         if isinstance(message, wire.Push):
             self._registry.merge(message.samples)
-            self._registry.keep_shown(message.shown)
+            self._registry.add_media(message.media)
             if message.poll >= self._polls:
                 process.pending.set()
         elif isinstance(message, wire.Logged):

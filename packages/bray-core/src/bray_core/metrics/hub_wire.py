@@ -1,4 +1,4 @@
-"""What the processes of a launch and its hub say to each other: frames of msgpack.
+"""Messages between the processes of a launch and its hub: frames of msgpack.
 
     worker → hub   Hello, then Push (after each Poll, and once more at the end), Logged, Query
     hub → worker   Poll, Answer
@@ -15,8 +15,8 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from bray_core.errors import CodecError
+from bray_core.metrics.media import Media
 from bray_core.metrics.sample import Sample
-from bray_core.metrics.shown import Shown
 
 MAX_FRAME_BYTES = 32 * 2**20
 HEADER = struct.Struct("<I")
@@ -26,22 +26,22 @@ _Long = Annotated[str, msgspec.Meta(max_length=2**16)]
 
 
 class Hello(msgspec.Struct, tag=True):
-    """The first message: who calls."""
+    """First message of a process: its token, and who it is."""
 
     token: _Short
     component: _Short
-    """Such as the pool's name."""
+    """What the process is, such as the name of its pool."""
     rank: int
     pid: int
 
 
 class Push(msgspec.Struct, tag=True):
-    """What a process gathered since its last one."""
+    """Metrics that a process recorded since its last push."""
 
     poll: int
-    """Number of the poll that this answers; 0: of none."""
+    """Number of the poll that this answers; 0 where nobody asked."""
     samples: list[Sample]
-    shown: list[Shown]
+    media: list[Media] = msgspec.field(name="shown")
 
 
 class Line(msgspec.Struct):
@@ -60,7 +60,7 @@ class Logged(msgspec.Struct, tag=True):
 
 
 class Query(msgspec.Struct, tag=True):
-    """Asks for a metric; see `bray_core.metrics.query`."""
+    """A question for one metric: see `bray_core.metrics.query`."""
 
     id: int
     name: _Short
@@ -69,13 +69,13 @@ class Query(msgspec.Struct, tag=True):
 
 
 class Poll(msgspec.Struct, tag=True):
-    """Asks for a Push."""
+    """The hub asks a process for a `Push`."""
 
     id: int
 
 
 class HubAnswer(msgspec.Struct, tag=True):
-    """To a query."""
+    """Answer to a `Query`."""
 
     id: int
     sample: Sample
@@ -96,7 +96,7 @@ def encode(message: ToHub | ToWorker) -> bytes:
 
 
 def frame_bytes(header: bytes) -> int:
-    """Return the length that a header tells. Raises CodecError: it is beyond the bound."""
+    """Return the length in a frame's header. Raises CodecError: it is beyond the bound."""
     (size,) = HEADER.unpack(header)
     if size > MAX_FRAME_BYTES:
         raise CodecError(f"frame: expected {MAX_FRAME_BYTES} bytes at most, got {size}")
@@ -104,7 +104,7 @@ def frame_bytes(header: bytes) -> int:
 
 
 def decode_to_hub(body: bytes) -> ToHub:
-    """Read what a worker sent. Raises CodecError: it is no message."""
+    """Read a worker's message. Raises CodecError: it is none."""
     try:
         return _to_hub.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -112,7 +112,7 @@ def decode_to_hub(body: bytes) -> ToHub:
 
 
 def decode_to_worker(body: bytes) -> ToWorker:
-    """Read what the hub sent. Raises CodecError: it is no message."""
+    """Read the hub's message. Raises CodecError: it is none."""
     try:
         return _to_worker.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:

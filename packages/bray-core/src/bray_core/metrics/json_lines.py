@@ -1,10 +1,10 @@
-"""The JSON lines sink: one object a window, with every x-axis, and the values that are new.
+"""Metrics as JSON lines: one object per window, with every x-axis, and the values that are new.
 
 {"frames", "steps", "policy_version", "seconds", "wall_time_s", "values": {name: value},
  "counts": [name]}
 
 `counts` names the values that add up over the launch, once, in the line where each is first met.
-Lines are read here alone. One that a crash cut short, or that something else wrote, is left out.
+A line that a crash cut short, or that another program wrote, is left out when a file is read.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any, BinaryIO
 import msgspec
 
 from bray_core.files.regular_file import Opener, open_regular
+from bray_core.files.trial_folders import launches
 from bray_core.metrics.axes import AXES, Axes, Axis
 from bray_core.settings.choice import check_choice
-from bray_core.trials.experiment import launches
 
 FILE = "metrics.jsonl"
 COUNTS = frozenset(
@@ -35,14 +35,14 @@ COUNTS = frozenset(
         "trainer/unused_replays", "worker/restarts",
     }
 )  # fmt: skip
-"""Counts of bray's own: lines that were written before they said so themselves do not name them."""
+"""Counts that bray records. Older files do not say in `counts` which of their values are counts."""
 _BLOCK_BYTES = 256 * 1024
 _MAX_LINE_BYTES = 4 * 1024 * 1024
-"""A window of 4,096 metrics takes a tenth of it."""
+"""Longest line that is read; a window of 4,096 metrics takes a tenth of it."""
 
 
 class Row(msgspec.Struct):
-    """One line; what is not finite, or of another type, makes it none."""
+    """One line of the file. A line with a value that is not finite, or no number, is left out."""
 
     values: dict[str, float | None]
     frames: float
@@ -67,9 +67,9 @@ class JsonLinesSink:
         """Append one line; values that are not finite become null.
 
         Args:
-            axes: how far the trial is.
-            values: by name.
-            counts: names of those that add up over the launch.
+            axes: How far the trial is.
+            values: Value of each metric by its name.
+            counts: Names of the values that add up over the launch.
         """
         finite = {name: v if math.isfinite(v) else None for name, v in values.items()}
         line: dict[str, Any] = {**asdict(axes), "values": finite}
@@ -84,20 +84,20 @@ class JsonLinesSink:
 
 
 def curve(trial: Path, name: str, axis: Axis = "frames") -> tuple[list[float], list[float]]:
-    """Return a metric over all launches of a trial, to be laid over another trial's.
+    """Return the curve of a metric over all launches of a trial, for plots of several trials.
 
     A count goes on where the launch before ended, as the axes do.
 
     Args:
-        trial: its folder.
-        name: of the metric, with its labels.
-        axis: what x is.
+        trial: Folder of the trial.
+        name: Name of the metric, with its labels.
+        axis: Name of the x-axis.
 
     Returns:
-        x and y, each as long as there are finite values.
+        x and y `[N]` of the windows in which the metric has a finite value.
 
     Raises:
-        ConfigError: there is no such axis.
+        ConfigError: There is no such axis.
     """
     check_choice("axis", axis, AXES)
     xs: list[float] = []
@@ -135,7 +135,7 @@ def last_axes(trial: Path) -> Axes:
 
 
 def tail(launch: Path) -> list[Row]:
-    """Return the last lines of a launch, whose file may be long, the newest last."""
+    """Return the last lines of a launch, the newest last, without reading its whole file."""
     try:
         with open_regular(launch / FILE) as file:
             end = _size(file)
@@ -149,14 +149,14 @@ def tail(launch: Path) -> list[Row]:
 
 
 def newest_rows(launch: Path, opener: Opener = open_regular) -> Iterator[Row]:
-    """Yield the lines of a launch from its last one backwards, reading as far as they are asked.
+    """Yield the lines of a launch from the newest backwards; no more is read than is asked for.
 
     Args:
-        launch: folder; without metrics there are none.
-        opener: opens the file.
+        launch: Folder of the launch; one without metrics has no lines.
+        opener: Function that opens the file.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: The file cannot be read.
     """
     try:
         file = opener(launch / FILE)
@@ -181,12 +181,12 @@ def newest_rows(launch: Path, opener: Opener = open_regular) -> Iterator[Row]:
 
 
 def rows(data: bytes) -> list[Row]:
-    """Return what whole lines hold."""
+    """Return the rows in bytes that are whole lines."""
     return list(parsed(data.split(b"\n")))
 
 
 def parsed(lines: Iterable[bytes]) -> Iterator[Row]:
-    """Yield what lines hold, without those that are none of ours."""
+    """Yield the rows in lines, without lines that are no rows."""
     for line in lines:
         try:
             yield _DECODER.decode(line)
@@ -198,8 +198,8 @@ def whole_lines(file: BinaryIO, start: int) -> Iterator[tuple[bytes, int]]:
     """Yield blocks of whole lines of a file that may be growing, each with the byte it ends at.
 
     Args:
-        file: to read.
-        start: byte; where a line begins.
+        file: File to read.
+        start: Byte at which a line begins.
     """
     file.seek(start)
     left = b""

@@ -12,7 +12,7 @@ from bray_core.metrics import Registry
 from bray_core.metrics.sample import Kind
 
 WINDOW_S = 60.0
-"""What quantiles tell of."""
+"""Time over which quantiles are taken."""
 QUANTILES = (0.5, 0.9, 0.99)
 
 _BAD = re.compile(r"[^A-Za-z0-9_]")
@@ -27,16 +27,16 @@ class PrometheusRow(TypedDict):
     labels: dict[str, str]
     kind: Kind
     value: float
-    """By its kind; of a count since the process began."""
+    """Value by the metric's kind; counts are those since the process began."""
     count: int
     total: float
-    """Of a mean: all its values since the process began."""
+    """Sum of all values of a mean since the process began."""
     quantiles: dict[str, float]
-    """Of a mean: those of the last minute."""
+    """Quantiles of a mean over the last minute."""
 
 
 def rows(registry: Registry) -> list[PrometheusRow]:
-    """Return what a process has recorded, as of now."""
+    """Return what this process has recorded so far."""
     return [
         PrometheusRow(
             name=series.name,
@@ -62,10 +62,10 @@ def metric_name(name: str, kind: Kind) -> str:
 
 
 def text(workers: Mapping[str, Sequence[PrometheusRow]]) -> str:
-    """Write metrics.
+    """Return metrics as Prometheus text.
 
     Args:
-        workers: rows by worker; those of a worker named "" get no label `worker`.
+        workers: Rows by worker; those of a worker named "" get no label `worker`.
     """
     families: dict[str, list[tuple[str, PrometheusRow]]] = {}
     for worker, its in workers.items():
@@ -94,7 +94,7 @@ def _family(name: str, its: Sequence[tuple[str, PrometheusRow]]) -> Iterable[str
 
 
 def labels(own: Mapping[str, str], **more: str) -> str:
-    """Write labels."""
+    """Return labels as Prometheus text."""
     both = {**own, **more}
     if not both:
         return ""
@@ -106,7 +106,7 @@ def _escape(value: str) -> str:
 
 
 def number(value: float) -> str:
-    """Write a number; Prometheus has words for those that are not finite."""
+    """Return a number as Prometheus text, which has words for numbers that are not finite."""
     if math.isfinite(value):
         return f"{value:.10g}"
     return "NaN" if math.isnan(value) else ("+Inf" if value > 0 else "-Inf")

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bray_core.files.regular_file import Opener, open_regular
+from bray_core.files.trial_folders import launches
 from bray_core.metrics.json_lines import Row, newest_rows
-from bray_core.trials.experiment import launches
 
 EPISODES = 100
-"""How many of the last episodes the mean is over, as in the live view of a run."""
+"""Number of episodes in the mean, as in the live view of a run."""
 _RETURN, _ENDED = "actor/episode_return", "actor/episodes"
 _MAX_ROWS = 100_000
-"""Looked through backwards: a day of windows."""
+"""Number of windows that are looked through backwards: those of a day."""
 
 
 def recent_return(trial: Path, opener: Opener = open_regular) -> float | None:
@@ -23,11 +23,11 @@ def recent_return(trial: Path, opener: Opener = open_regular) -> float | None:
     how many these were. A window of a trial that does not record it counts as one episode.
 
     Args:
-        trial: its folder; episodes of all launches count.
-        opener: opens files of metrics.
+        trial: Folder of the trial; episodes of all launches count.
+        opener: Function that opens files of metrics.
 
     Raises:
-        OSError: a file of metrics cannot be read.
+        OSError: A file of metrics cannot be read.
     """
     total, left = 0.0, float(EPISODES)
     for mean, ended in _windows(trial, opener):

@@ -1,4 +1,4 @@
-"""Metrics: recorded anywhere for a fraction of a microsecond, aggregated in the process.
+"""Recording metrics: the values of a process are aggregated there, window by window.
 
 `record` appends to a list; the list becomes a `Sample` (sum, bounds, sketch of quantiles) once it
 is long, or when a window ends. A process of a launch hands its windows to the launch's hub
@@ -19,27 +19,27 @@ import numpy as np
 
 from bray_core.errors import ConfigError
 from bray_core.metrics.history import History
+from bray_core.metrics.media import Media
 from bray_core.metrics.sample import KINDS, Kind, Sample, key
-from bray_core.metrics.shown import Shown
 from bray_core.settings.choice import check_choice
 
 MAX_NAMES = 4096
-"""Distinct names with labels; what comes beyond is counted in `metrics/dropped_names`."""
+"""Number of distinct names with labels; more are counted in `metrics/dropped_names`."""
 MAX_NAME = 200
-"""Characters of a name or of a label's value."""
-MAX_SHOWN = 16
-"""Pictures and texts that wait to be written; older ones are dropped."""
+"""Number of characters of a name, or of a label's value."""
+MAX_MEDIA = 16
+"""Number of pictures and texts that wait to be written; older ones are dropped."""
 
 _DROPPED = "metrics/dropped_names"
 _CHUNK = 1024
-"""Values that wait before they become part of a sample."""
+"""Number of values that wait before they are added to a sample."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*(/[A-Za-z0-9_.-]+)*")
 _RESERVED = ("quantile", "worker")
 _BAD_VALUE = re.compile(r"[{}=,\n]")
 
 
-class Asks(Protocol):
-    """Answers queries for a process that does not gather what all record."""
+class MetricsQuerier(Protocol):
+    """Answers queries in a process that is not the hub, such as the uplink to it."""
 
     def query(self, name: str, window_s: float, labels: dict[str, str]) -> Sample:
         """See `Registry.query`."""
@@ -67,10 +67,10 @@ class Registry:
 
     def __init__(self, max_names: int = MAX_NAMES) -> None:
         self._max_names = max_names
-        self.elsewhere: Asks | None = None
-        """What answers queries, where this process does not gather what others record."""
+        self.elsewhere: MetricsQuerier | None = None
+        """Answers queries where this process is not the hub; None in the hub and without one."""
         self.on_first: Callable[[], None] | None = None
-        """Called once, when something is recorded for the first time."""
+        """Called once, when the first value is recorded."""
         self.reset()
 
     def reset(self) -> None:
@@ -90,7 +90,7 @@ class Registry:
         self._window: dict[str, Sample] = {}
         self._history = History()
         self._since = time.monotonic()
-        self._shown: list[Shown] = []
+        self._media: list[Media] = []
 
     # Recording.
 
@@ -99,12 +99,12 @@ class Registry:
 
         Args:
             name: `<component>/<what>_<unit>`.
-            value: a number, or an array `[...]` of which each element counts.
-            kind: how the values of a window become one; the same each time.
-            labels: such as `map="desert"`; few different ones, each makes a metric of its own.
+            value: A number, or an array `[...]` of which each element counts.
+            kind: How the values of a window become one; the same at each call.
+            labels: Labels such as `map="desert"`. Each combination is a metric of its own: use few.
 
         Raises:
-            ConfigError: a name, kind, label or value that is none.
+            ConfigError: The name, kind, a label or the value is not valid.
         """
         series = self._lookup.get((name, *labels.items()) if labels else name)
         if series is None or series.kind != kind:
@@ -230,12 +230,12 @@ class Registry:
         return {full: s.value for full, s in list(self._series.items()) if s.all_count}
 
     def query(self, name: str, window_s: float, **labels: str) -> Sample:
-        """Return what a metric gathered of late, in all processes of this launch.
+        """Return the recent values of a metric, from all processes of this launch.
 
         Args:
-            name: of the metric.
-            window_s: how far back; rounded up to whole windows, about a second each.
-            labels: of the metrics that count; what has more labels counts too.
+            name: Name of the metric.
+            window_s: Seconds to look back, rounded up to whole windows of about a second.
+            labels: Labels that a metric must have to count; it may have more.
 
         Returns:
             Its `count`, `total`, `mean`, `minimum`, `maximum`, `last` and `quantile(q)`; a count
@@ -243,7 +243,7 @@ class Registry:
 
         Raises:
             ConfigError: `window_s` is not above 0.
-            DeadlineError: the hub of the launch does not answer.
+            DeadlineError: The hub of the launch does not answer.
         """
         if not window_s > 0:
             raise ConfigError(f"window_s: expected more than 0 seconds, got {window_s}")
@@ -255,7 +255,7 @@ class Registry:
             return self._history.query(name, labels, time.monotonic() - window_s)
 
     def recent(self, window_s: float) -> list[Recent]:
-        """Return what each metric gathered of late, and since the beginning."""
+        """Return the recent values of each metric, and its totals since the beginning."""
         self.roll()
         with self._folding:
             gathered = self._history.gather(time.monotonic() - window_s)
@@ -268,32 +268,32 @@ class Registry:
     # Pictures and texts.
 
     def show(self, name: str, content: Any, *, frames_per_s: float = 30.0) -> None:
-        """Give the sinks something to look at.
+        """Show a text, picture or video in TensorBoard.
 
-        Of what waits to be written only the newest 16 are kept.
+        At most 16 of them wait to be written; older ones are dropped.
 
         Args:
             name: `<component>/<what>`.
-            content: a text (Markdown), pixels of an image `[H, W]` or `[H, W, C]`, or of a video
+            content: Text (Markdown), pixels of an image `[H, W]` or `[H, W, C]`, or of a video
                 `[T, H, W, C]`; uint8, C is 1, 3 or 4.
-            frames_per_s: of a video.
+            frames_per_s: Frames per second of a video.
 
         Raises:
-            ConfigError: a name or content that is none.
+            ConfigError: The name or the content is not valid.
         """
         _check(name, {}, "last")
-        self.keep_shown([Shown.of(name, content, frames_per_s)])
+        self.add_media([Media.from_content(name, content, frames_per_s)])
 
-    def keep_shown(self, shown: Iterable[Shown]) -> None:
-        """Add what was shown elsewhere."""
+    def add_media(self, media: Iterable[Media]) -> None:
+        """Add pictures and texts that another process sent."""
         with self._naming:
-            self._shown = [*self._shown, *shown][-MAX_SHOWN:]
+            self._media = [*self._media, *media][-MAX_MEDIA:]
 
-    def take_shown(self) -> list[Shown]:
-        """Return what was shown since the last call."""
+    def take_media(self) -> list[Media]:
+        """Return the pictures and texts since the last call."""
         with self._naming:
-            shown, self._shown = self._shown, []
-        return shown
+            media, self._media = self._media, []
+        return media
 
 
 class Recent(NamedTuple):
@@ -319,10 +319,10 @@ def _check(name: str, labels: dict[str, str], kind: str) -> None:
 
 
 def _numbers(value: Any) -> list[float]:
-    """Return the elements of what is no float.
+    """Return the elements of a value that is no float.
 
     Raises:
-        ConfigError: it is neither a number nor an array of them.
+        ConfigError: The value is neither a number nor an array of them.
     """
     if isinstance(value, int):  # also bool
         return [float(value)]

@@ -1,4 +1,4 @@
-"""What one metric gathered in one window."""
+"""The values of one metric in one window: their number, sum, bounds and distribution."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Sample(msgspec.Struct):
     maximum: float = -math.inf
     last: float = math.nan
     bins: dict[_Bin, _Count] = {}
-    """The sketch: see `bray_core.metrics.sketch`."""
+    """Number of values in each bin of the quantile sketch (`bray_core.metrics.sketch`)."""
 
     def add_values(self, values: list[float]) -> None:
         """Add values, the newest last."""
@@ -56,7 +56,7 @@ class Sample(msgspec.Struct):
         sketch.merge(self.bins, other.bins)
 
     def copy(self) -> Sample:
-        """Return one that can be added to by itself."""
+        """Return a copy that shares nothing with this sample."""
         return msgspec.structs.replace(self, bins=dict(self.bins))
 
     @property
@@ -66,12 +66,12 @@ class Sample(msgspec.Struct):
 
     @property
     def mean(self) -> float:
-        """NaN where there is no value."""
+        """Mean of the values; NaN where there are none."""
         return self.total / self.count if self.count else math.nan
 
     @property
     def value(self) -> float:
-        """The window's value by the metric's kind."""
+        """Value of the window by the metric's kind."""
         if self.kind in ("sum", "count"):
             return self.total
         values = {"mean": self.mean, "min": self.minimum, "max": self.maximum, "last": self.last}

@@ -10,7 +10,7 @@ from typing import Any
 
 from bray_core.errors import MissingExtraError
 from bray_core.metrics.axes import Axes
-from bray_core.metrics.hub import Gathered
+from bray_core.metrics.hub import GatheredMetrics
 from bray_core.metrics.json_lines import FILE, JsonLinesSink, last_axes
 from bray_core.metrics.sample import Sample
 from bray_core.metrics.tensorboard import Node, TensorBoardSink
@@ -21,11 +21,11 @@ logger = logging.getLogger(__name__)
 
 
 class Sinks:
-    """Writes each gathering; used by one thread at a time.
+    """Writes what the hub gathers; used by one thread at a time.
 
     Args:
-        launch: folder of the launch, in its trial's `launches`.
-        config: of the launch: TensorBoard's hyperparameters.
+        launch: Folder of the launch, in its trial's `launches`.
+        config: Settings of the launch, which TensorBoard shows as hyperparameters.
     """
 
     def __init__(self, launch: Path, config: Mapping[str, Any] | None = None) -> None:
@@ -42,11 +42,11 @@ class Sinks:
         self._next_histograms = self._started
 
     def graph(self, nodes: Sequence[Node]) -> None:
-        """Write what a model computes, beside the others, with the next gathering."""
+        """Add the graph of a model to those that are written with the next metrics."""
         self._nodes += nodes
 
-    def write(self, gathered: Gathered) -> None:
-        """Write what was gathered."""
+    def write(self, gathered: GatheredMetrics) -> None:
+        """Write the metrics of one poll."""
         seconds = time.monotonic() - self._started
         axes = self._before.after(gathered.values, seconds, gathered.wall_time_s)
         values = {
@@ -63,7 +63,7 @@ class Sinks:
             self._num_drawn = len(self._nodes)
             board.graph(self._nodes[: self._num_drawn])
         board.scalars(axes, values)
-        board.show(axes, gathered.shown)
+        board.show(axes, gathered.media)
         self._write_histograms(board, axes, gathered.samples)
 
     def _open_board(self, axes: Axes) -> TensorBoardSink | None:
@@ -81,7 +81,7 @@ class Sinks:
     def _write_histograms(
         self, board: TensorBoardSink, axes: Axes, samples: Sequence[Sample]
     ) -> None:
-        """Write the means' values, gathered over half a minute: they take more room."""
+        """Write the distribution of each mean, twice a minute: histograms take room."""
         for sample in samples:
             if sample.kind != "mean":
                 continue

@@ -1,4 +1,4 @@
-"""A mergeable sketch of quantiles: counts by logarithmic bins, as DDSketch has them.
+"""A quantile sketch that can be merged: counts in logarithmic bins, as in DDSketch.
 
 Masson, Rim and Lee, "DDSketch: a fast and fully-mergeable quantile sketch with relative-error
 guarantees", VLDB 2019, section 2. Bin i holds the values in (γ^(i-1), γ^i] with γ = (1+α)/(1-α);
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 RELATIVE_ERROR = 0.01
-"""α: how far a quantile may be off, as a share of itself."""
+"""α: largest relative error of a quantile."""
 
 _GAMMA = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
 _LOG_GAMMA = math.log(_GAMMA)
@@ -48,7 +48,7 @@ def merge(into: dict[int, int], other: Mapping[int, int]) -> None:
 
 
 def middle(number: int) -> float:
-    """Return what stands for the values of a bin."""
+    """Return the number that stands for all values of a bin."""
     if number == 0:
         return 0.0
     value = 2 * _GAMMA ** (abs(number) + _FIRST) / (_GAMMA + 1)

@@ -15,25 +15,25 @@ import numpy.typing as npt
 from bray_core.errors import MissingExtraError
 from bray_core.metrics import sketch
 from bray_core.metrics.axes import Axes
+from bray_core.metrics.media import Media
 from bray_core.metrics.sample import Sample
-from bray_core.metrics.shown import Shown
 
 
 class Node(NamedTuple):
-    """One operation of a graph."""
+    """One operation in the graph of a model."""
 
     name: str
-    """With `/` between scopes."""
+    """Name of the operation, with `/` between its scopes."""
     operation: str
     inputs: tuple[str, ...]
-    """Names of the nodes whose outputs it takes."""
+    """Names of the nodes whose outputs the operation takes."""
 
 
 class TensorBoardSink:
-    """Writes to an event file in a folder; x is frames.
+    """Writes an event file in a folder; the x-axis is frames.
 
     Raises:
-        MissingExtraError: tensorboard is not installed.
+        MissingExtraError: The package tensorboard is not installed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -55,21 +55,21 @@ class TensorBoardSink:
         )
 
     def histograms(self, axes: Axes, samples: Iterable[Sample]) -> None:
-        """Write how the values of each sample lie."""
+        """Write the distribution of each sample."""
         self._write(axes, [{"tag": s.key, "histo": _histogram(s)} for s in samples if s.bins])
 
-    def show(self, axes: Axes, shown: Iterable[Shown]) -> None:
+    def show(self, axes: Axes, media: Iterable[Media]) -> None:
         """Write images, videos (as animated GIF) and texts."""
         from tensorboard.plugins.text.summary_v2 import text_pb
 
-        for one in shown:
+        for one in media:
             if one.text is not None:
                 self._write(axes, text_pb(one.name, one.text).value)
             else:
                 self._write(axes, [{"tag": one.name, "image": _image(one)}])
 
     def graph(self, nodes: Sequence[Node]) -> None:
-        """Write what a model computes."""
+        """Write the graph of a model."""
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.graph_pb2 import GraphDef
         from tensorboard.compat.proto.node_def_pb2 import NodeDef
@@ -123,18 +123,18 @@ def _histogram(sample: Sample) -> dict[str, Any]:
     }
 
 
-def _image(shown: Shown) -> dict[str, Any]:
+def _image(media: Media) -> dict[str, Any]:
     """Return the fields of a `Summary.Image`."""
     from PIL import Image
 
-    frames = shown.frames
+    frames = media.frames
     _, height, width, channels = frames.shape
     pictures = [Image.fromarray(_as_picture(frame)) for frame in frames]
     file = io.BytesIO()
     if len(pictures) == 1:
         pictures[0].save(file, "PNG")
     else:
-        pause_ms = max(20, round(1000 / shown.frames_per_s))  # browsers slow down what is faster
+        pause_ms = max(20, round(1000 / media.frames_per_s))  # browsers slow down what is faster
         pictures[0].save(
             file, "GIF", save_all=True, append_images=pictures[1:], duration=pause_ms, loop=0
         )

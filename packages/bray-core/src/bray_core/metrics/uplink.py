@@ -1,6 +1,6 @@
-"""A process's way to the hub of its launch: windows of metrics, records of the log, queries.
+"""The connection of a process to the hub of its launch: metrics, log records and queries.
 
-One thread a process; nobody who records, logs or trains ever waits for it. It sends its window
+Each process has one thread for it, and nothing else ever waits for it. It sends its window
 when the hub polls, records of the log at once, and tries again where the hub is not reached:
 windows are merged meanwhile, so that they take no more room.
 """
@@ -23,12 +23,12 @@ from bray_core import metrics
 from bray_core.errors import CodecError, ConfigError, DeadlineError
 from bray_core.metrics import hub_wire as wire
 from bray_core.metrics.hub import ADDRESS
-from bray_core.metrics.process_figures import ProcessFigures
+from bray_core.metrics.process_metrics import ProcessMetrics
 from bray_core.metrics.sample import Sample
-from bray_core.trials.trial_log import attach, detach
+from bray_core.process.log_handlers import attach_handler, detach_handler
 
 _MAX_LINES = 1000
-"""Records of the log that wait; older ones are dropped."""
+"""Number of log records that wait to be sent; older ones are dropped."""
 _SEND_TIMEOUT_S = 10.0
 _RETRY_S = 1.0
 _QUERY_S = 10.0
@@ -38,7 +38,7 @@ _ODD = re.compile(r"[{}=,\n]")
 
 
 class Uplink:
-    """Made by `join`."""
+    """The thread that talks to the hub. Made by `join`."""
 
     def __init__(self, address: str, component: str, rank: int) -> None:
         where, _, token = address.partition("/")
@@ -48,7 +48,7 @@ class Uplink:
         self.address, self.component, self.rank = address, component, rank
         self._where = host, int(port)
         self._hello = wire.Hello(token, component, rank, os.getpid())
-        self._figures = ProcessFigures(metrics.registry(), component)
+        self._process_metrics = ProcessMetrics(metrics.registry(), component)
         self._lines: deque[wire.Line] = deque(maxlen=_MAX_LINES)
         self._queries: deque[wire.Query] = deque()
         self._answers: dict[int, Future[Sample]] = {}
@@ -57,14 +57,14 @@ class Uplink:
         self._woken, self._wake = socket.socketpair()
         self._wake.setblocking(False)
         self._handler = _Handler(self)
-        attach(self._handler)
+        attach_handler(self._handler)
         self._thread = threading.Thread(target=self._run, name="bray-uplink", daemon=True)
         self._thread.start()
 
     # Any thread.
 
     def query(self, name: str, window_s: float, labels: dict[str, str]) -> Sample:
-        """Ask the hub. Raises DeadlineError: it does not answer."""
+        """Ask the hub for a metric. Raises DeadlineError: it does not answer."""
         answer: Future[Sample] = Future()
         self._asked += 1
         number = self._asked
@@ -81,7 +81,7 @@ class Uplink:
             self._answers.pop(number, None)
 
     def log(self, line: wire.Line) -> None:
-        """Send a record of the log soon."""
+        """Send a log record soon."""
         if len(self._lines) == _MAX_LINES:
             metrics.record("metrics/dropped_lines", 1, kind="count")
         self._lines.append(line)
@@ -99,8 +99,8 @@ class Uplink:
         self.leave()
 
     def leave(self) -> None:
-        """Take the log's handler and the sockets away."""
-        detach(self._handler)
+        """Remove the log handler, and close the sockets."""
+        detach_handler(self._handler)
         self._woken.close()
         self._wake.close()
 
@@ -152,9 +152,9 @@ class Uplink:
                 answer.set_result(message.sample)
 
     def _push(self, hub: socket.socket, poll: int) -> None:
-        self._figures.record()
-        for shown in metrics.registry().take_shown():
-            hub.sendall(wire.encode(wire.Push(0, [], [shown])))
+        self._process_metrics.record()
+        for media in metrics.registry().take_media():
+            hub.sendall(wire.encode(wire.Push(0, [], [media])))
         samples = metrics.drain()
         while len(samples) > _SAMPLES_A_FRAME:
             self._send_samples(hub, 0, samples)
@@ -189,7 +189,7 @@ class _Handler(logging.Handler):
         self.setFormatter(logging.Formatter("%(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Never raises, never waits."""
+        """Hand a record to the uplink; never raises, never waits."""
         try:
             text = self.format(record)[: 2**16]
             line = wire.Line(record.created, min(record.levelno, 100), record.name[:200], text)
@@ -203,7 +203,7 @@ _joined: Uplink | None = None
 
 
 def address() -> str | None:
-    """Return where this launch's hub is; None where there is no launch."""
+    """Return the address of this launch's hub; None where there is no launch."""
     return os.environ.get(ADDRESS)
 
 
@@ -211,12 +211,13 @@ def join(component: str, rank: int = 0, hub: str | None = None) -> None:
     """Let this process report to the hub of its launch; harmless where there is none, or again.
 
     Args:
-        component: what this process is.
-        rank: which of several.
-        hub: its address; None takes the environment's, which children of the driver have.
+        component: What this process is, such as the name of its pool.
+        rank: Number of this process among those of its component.
+        hub: Address of the hub; None takes the one in the environment, which the driver's children
+            inherit.
 
     Raises:
-        ConfigError: the address is none.
+        ConfigError: The address is not valid.
     """
     global _joined
     hub = hub or address()

@@ -1,1 +1,1 @@
-"""Workers on Ray: pools of them, where they are placed, what they may see."""
+"""Ray: clusters, pools of worker processes, and their restarts."""

@@ -1,4 +1,4 @@
-"""Grandchildren that lose their parent become ours (Linux), so that none stays behind.
+"""Processes that lose their parent become children of this one (Linux), and are ended.
 
 Ray's raylet starts agents of its own. If it is killed while Ray starts, they would go to process 1
 and linger for a minute.
@@ -18,14 +18,14 @@ _PR_SET_CHILD_SUBREAPER = 36
 _TIMEOUT_S = 2.0
 
 
-def adopt() -> None:
-    """Become the parent of descendants whose parent dies."""
+def adopt_orphans() -> None:
+    """Become the parent of all descendants whose own parent dies."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def end(is_mine: Callable[[str], bool]) -> None:
-    """Kill the children whose command line `is_mine`, again and again until none is left."""
+def end_children(is_mine: Callable[[str], bool]) -> None:
+    """Kill the children whose command line `is_mine` accepts, until none is left."""
     if sys.platform != "linux":
         return
     deadline = time.monotonic() + _TIMEOUT_S

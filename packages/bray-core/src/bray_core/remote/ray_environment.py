@@ -1,4 +1,4 @@
-"""What Ray reads from the environment when it is imported; so this comes before any such import."""
+"""Environment variables that Ray reads when it is imported: they are set before any such import."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def prepare() -> None:
-    """Set what a user would otherwise have to know of; what is set already stays."""
+    """Set variables that Ray needs here; those that are set already stay as they are."""
     # Under `uv run` Ray would rebuild the environment in every worker, which takes minutes.
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     # A cluster of `ray start` asks for the user's token where there is one; a driver sends it

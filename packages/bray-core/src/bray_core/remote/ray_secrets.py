@@ -1,4 +1,4 @@
-"""What a Ray that bray starts keeps from the other users of its machine.
+"""Protects a Ray cluster that bray starts from the other users of its machine.
 
 Whoever has Ray's token, or can put a socket of their own in the place of one of Ray's, runs code as
 the user. Ray makes the token's file readable for all and its session folders writable for all; so
@@ -20,22 +20,22 @@ logger = logging.getLogger(__name__)
 
 _GIVEN = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _MAX_FOLDER_CHARS = 35
-"""The path of a Unix socket has 107 characters at most; what Ray appends has up to 70."""
+"""Longest folder name: a Unix socket's path has 107 characters, of which Ray appends 70."""
 
 
 def token_file() -> Path:
-    """Return where Ray looks for the user's token."""
+    """Return the path of the file in which Ray looks for the user's token."""
     return Path.home() / ".ray" / "auth_token"
 
 
 def secure_token(*, create: bool) -> None:
-    """Let no other user read the token file; a file of another owner stays as it is.
+    """Let no other user read the token file. A file of another owner stays as it is.
 
     Args:
-        create: whether it is made where there is none and Ray is to have one.
+        create: Whether to make a missing file, where Ray is to have one.
 
     Raises:
-        ConfigError: it cannot be made; names the variable that may hold the token instead.
+        ConfigError: The file cannot be made; names the variable that may hold the token instead.
     """
     path = token_file()
     if create and _wants_file() and _is_empty(path):
@@ -79,7 +79,7 @@ def _make(path: Path) -> None:
 
 
 def _close_to_others(place: Path) -> None:
-    """Take what group and others may do with a file or folder of this user."""
+    """Take all rights of group and others from a file or folder of this user."""
     try:
         status = place.stat()
         if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & 0o077:

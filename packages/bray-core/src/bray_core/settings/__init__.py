@@ -1,1 +1,1 @@
-"""Settings as they were written: YAML into checked dataclasses, each fault with its place."""
+"""Settings: YAML into checked dataclasses, with the place of each mistake."""

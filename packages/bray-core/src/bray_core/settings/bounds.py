@@ -20,7 +20,7 @@ def bounds(schema: type[Any]) -> dict[str, dict[str, float]]:
     Those that settings have are found: from 0, 1 or 2, above 0, up to 1, up to a port's number.
 
     Args:
-        schema: a dataclass whose fields have defaults.
+        schema: Dataclass whose fields have defaults.
     """
     hints = typing.get_type_hints(schema)
     found: dict[str, dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""One of several words: refused with what was expected, and the nearest of them."""
+"""Checking that a word is one of several, and finding the nearest of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from bray_core.errors import ConfigError
 
 _MAX_NAME = 100
-"""Characters of a name that is compared with others: the time grows with its square."""
+"""Longest name that is compared with others: the time grows with the square of its length."""
 
 
 def closest(name: str, allowed: Iterable[str]) -> str:
@@ -20,10 +20,10 @@ def closest(name: str, allowed: Iterable[str]) -> str:
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
-    """Refuse what is none of the choices.
+    """Refuse a value that is none of the choices.
 
     Raises:
-        ConfigError: names the argument, the choices and the nearest of them.
+        ConfigError: Names the argument, the choices and the nearest of them.
     """
     choices = list(choices)
     if value not in choices:

@@ -15,9 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Union
 
-from bray_core.config import to_mapping
 from bray_core.settings.bounds import bounds
 from bray_core.settings.ranges import declared_bounds
+from bray_core.settings.settings_tree import to_plain
 
 _PLAIN: dict[Any, dict[str, Any]] = {
     bool: {"type": "boolean"},
@@ -33,7 +33,7 @@ def json_schema(schema: type[Any]) -> dict[str, Any]:
     """Return the JSON Schema of what `load_yaml` takes for a dataclass.
 
     Types, choices, defaults, bounds; descriptions are the docstrings of class and fields. What
-    `__post_init__` checks across fields is not in it. A field's `metadata["bounds"]` goes before.
+    `__post_init__` checks across fields is not in it. A field's `metadata["bounds"]` wins.
     """
     hints, words = typing.get_type_hints(schema), descriptions(schema)
     properties, required = {}, []
@@ -52,7 +52,7 @@ def json_schema(schema: type[Any]) -> dict[str, Any]:
         elif "properties" in made:
             made["type"] = ["object", "null"]  # `part:` with nothing below it
         else:
-            made["default"] = to_mapping({"value": default})["value"]
+            made["default"] = to_plain(default)
         properties[field.name] = made
     found: dict[str, Any] = {"type": "object"}
     if schema.__doc__:
@@ -101,7 +101,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 def descriptions(schema: type[Any]) -> dict[str, str]:
     """Return the docstrings of a dataclass's fields, those of its bases among them.
 
-    They are the strings below the fields; a field's `metadata["description"]` goes before.
+    They are the strings below the fields; a field's `metadata["description"]` wins.
     """
     found: dict[str, str] = {}
     for base in reversed(schema.__mro__):

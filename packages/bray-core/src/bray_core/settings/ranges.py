@@ -104,28 +104,36 @@ def check_fields(config: Any) -> None:
     A field of None is left alone where its type allows None; so are types of other kinds.
 
     Args:
-        config: a dataclass.
+        config: A dataclass.
 
     Raises:
-        ConfigError: begins with the field's name, and says what was expected and what came.
+        ConfigError: Begins with the field's name, and says what was expected and what came.
     """
     for name, rule in _rules(typing.cast(Hashable, type(config))):
-        value = getattr(config, name)
-        if rule.is_optional and value is None:
-            continue
-        if rule.choices:
-            check_choice(name, value, rule.choices)
-        elif rule.is_tuple:
-            _check_tuple(name, value, rule)
-        else:
-            _check_number(name, value, rule)
+        _check(name, getattr(config, name), rule)
+
+
+def check_value(name: str, value: Any, kind: Any) -> None:
+    """Refuse an argument as `check_fields` refuses a field.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: What was given.
+        kind: Type that is declared as those of this module, such as `PositiveInt | None`.
+
+    Raises:
+        ConfigError: Begins with the name, and says what was expected and what came.
+    """
+    rule = _rule(kind)
+    assert rule is not None, f"{kind} declares no range"
+    _check(name, value, rule)
 
 
 def declared_bounds(schema: type[Any]) -> dict[str, dict[str, float]]:
     """Return the bounds of a dataclass's fields, as JSON Schema names them.
 
     Args:
-        schema: a dataclass whose fields are declared with the types of this module.
+        schema: Dataclass whose fields are declared with the types of this module.
     """
     return {
         name: rule.range.json_schema()
@@ -178,6 +186,17 @@ def _options(hint: Any) -> Iterator[Any]:
             yield from _options(argument)
     else:
         yield hint
+
+
+def _check(name: str, value: Any, rule: _Rule) -> None:
+    if rule.is_optional and value is None:
+        return
+    if rule.choices:
+        check_choice(name, value, rule.choices)
+    elif rule.is_tuple:
+        _check_tuple(name, value, rule)
+    else:
+        _check_number(name, value, rule)
 
 
 def _check_number(name: str, value: Any, rule: _Rule) -> None:

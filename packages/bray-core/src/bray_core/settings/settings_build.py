@@ -1,7 +1,7 @@
-"""Dataclasses out of settings as they were written, with all that is wrong in these.
+"""Building dataclasses from settings, and finding all mistakes in them at once.
 
-A value that is refused is set aside, and the rest is looked at with the field's default instead:
-so one look finds what would else take several.
+A value that is refused is replaced by the field's default, and the rest is checked: so one try
+finds mistakes that would otherwise take several.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from bray_core.settings.settings_tree import Value, place_of, unwrap
 T = TypeVar("T")
 
 _REFUSED: Any = object()
-"""What a wrong value becomes."""
+"""Marker in place of a wrong value."""
 _MAX_PROBLEMS = 50
-"""Told at once: looking for the names that were meant takes its time."""
-_MAX_SHOWN = 200
+"""Number of problems in one message: looking for the names that were meant takes time."""
+_MAX_VALUE_CHARS = 200
 """Characters of a wrong value in a message."""
 _WORDS: dict[Any, str] = {
     bool: "true or false",
@@ -40,7 +40,7 @@ def build(root: Value, schema: type[T]) -> T:
     """Return the dataclass `schema` of these settings.
 
     Raises:
-        SettingsError: with all problems, those of a file by line.
+        SettingsError: Holds all problems, those of a file by line.
     """
     builder = _Builder()
     made = builder.build(root, schema, "")
@@ -55,18 +55,18 @@ def _position(problem: Problem) -> tuple[bool, int, int]:
 
 
 class _Builder:
-    """Gathers problems; what cannot be built is `_REFUSED`."""
+    """Builds values and gathers problems; a value that cannot be built becomes `_REFUSED`."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self._num_more = 0
 
     def rest(self, place: str) -> list[Problem]:
-        """Return what stands for the problems that are not told."""
+        """Return a line that stands for the problems beyond the limit."""
         return [Problem(place, "", f"and {self._num_more} more")] if self._num_more else []
 
     def _is_full(self) -> bool:
-        """Whether a problem more is only counted."""
+        """Whether further problems are only counted."""
         is_full = len(self.problems) >= _MAX_PROBLEMS
         self._num_more += is_full
         return is_full
@@ -78,12 +78,12 @@ class _Builder:
 
     def _wrong(self, value: Value, path: str, wanted: str, near: str = "") -> Any:
         got = repr(unwrap(value))
-        got = got if len(got) <= _MAX_SHOWN else f"{got[:_MAX_SHOWN]}…"
+        got = got if len(got) <= _MAX_VALUE_CHARS else f"{got[:_MAX_VALUE_CHARS]}…"
         text = f"{path or 'top level'}: expected {wanted}, got {got}{near}"
         return self._refuse(value.place, path, text)
 
     def build(self, value: Value, schema: type[Any], path: str) -> Any:
-        """Build a dataclass of a mapping; `part:` with nothing below it is empty."""
+        """Build a dataclass from a mapping; `part:` with nothing below it counts as empty."""
         if value.value is None and path:
             value = Value({}, value.place)
         if not isinstance(value.value, dict):
@@ -104,7 +104,7 @@ class _Builder:
         return self._checked(value, schema, made, prefix)
 
     def _checked(self, value: Value, schema: type[Any], made: dict[str, Any], prefix: str) -> Any:
-        """Call the dataclass, without what it refuses until it takes the rest."""
+        """Make the dataclass; fields that it refuses get their defaults until it takes the rest."""
         kept = {name: child for name, child in made.items() if child is not _REFUSED}
         if any(_required(f) and f.name not in kept for f in dataclasses.fields(schema)):
             return _REFUSED
@@ -120,7 +120,7 @@ class _Builder:
                     return _REFUSED
 
     def _is_of_another(self, key: str, words: str) -> bool:
-        """Whether a value is refused beside a default that nobody wrote: it may well be right."""
+        """Return whether a value was refused only because of the default of a wrong field."""
         keys = {problem.key for problem in self.problems}
         return key in keys or any(
             re.search(rf"\b{re.escape(other.rpartition('.')[2])}\b", words)
@@ -183,7 +183,7 @@ class _Builder:
 
 
 def _overflows(text: Any, number: float) -> bool:
-    """Return whether digits, such as `1e999`, became infinity: who means that writes `.inf`."""
+    """Return whether digits such as `1e999` became infinity, which is written `.inf`."""
     return math.isinf(number) and isinstance(text, str) and any(map(str.isdigit, text))
 
 
@@ -192,7 +192,7 @@ def _required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _set_aside(schema: type[Any], made: dict[str, Any], names: Sequence[str]) -> bool:
-    """Give a field, dotted where it is of a part, its default; return whether that was a change."""
+    """Give a field its default, by its dotted name; return whether that changed anything."""
     first, *rest = names
     field = next((f for f in dataclasses.fields(schema) if f.name == first), None)
     if field is None or first not in made:

@@ -1,4 +1,4 @@
-"""Settings as they were written, each with its place: `file:line:column`, or the command line."""
+"""Settings with the place of each: `file:line:column`, or the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bray_core.files.regular_file import read_regular
 from bray_core.settings.yaml_nodes import MAX_BYTES, MAX_DEPTH, compose, scalar
 
 _MAX_REPEATED = 10_000
-"""Values that aliases may stand for, beyond what the length of the text allows in any case."""
+"""Number of values that aliases may stand for, beyond the length of the text."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -27,7 +27,7 @@ class Value:
 
     @classmethod
     def of_plain(cls, value: Any, place: str) -> Value:
-        """Return plain Python values, all of one place."""
+        """Return plain Python values as settings that all have one place."""
         if isinstance(value, Mapping):
             return cls({str(k): cls.of_plain(v, place) for k, v in value.items()}, place)
         if isinstance(value, list | tuple):
@@ -39,7 +39,7 @@ def read(path: Path) -> Value:
     """Read a YAML file.
 
     Raises:
-        ConfigError: it is none; names where.
+        ConfigError: The file is no YAML; names the place.
     """
     try:
         return parse(read_regular(path, MAX_BYTES).decode(), str(path))
@@ -53,12 +53,12 @@ def parse(text: str, file: str, *, takes_aliases: bool = True) -> Value:
     """Read the YAML text of a file.
 
     Args:
-        text: at most `MAX_BYTES` long.
-        file: what a place begins with.
-        takes_aliases: whether `*name` may stand for what `&name` marks.
+        text: Text, at most `MAX_BYTES` long.
+        file: Name of the file, for places.
+        takes_aliases: Whether `*name` may stand for what `&name` marks.
 
     Raises:
-        SettingsError: it is none, or stands for more than it should; names where.
+        SettingsError: The text is no YAML, or its aliases stand for too much; names the place.
     """
     try:
         node = compose(text, takes_aliases=takes_aliases)
@@ -71,14 +71,14 @@ def parse(text: str, file: str, *, takes_aliases: bool = True) -> Value:
 
 
 class _Reader:
-    """Makes values of nodes, those of an alias once for each time that it is written."""
+    """Makes values of YAML nodes; an alias is copied wherever it is written."""
 
     def __init__(self, file: str, num_written: int) -> None:
         self._file = file
         self._left = num_written + _MAX_REPEATED
 
     def value(self, node: yaml.Node, depth: int = 0) -> Value:
-        """Return what a node holds, and what is below it."""
+        """Return the value of a node with everything below it."""
         place = _mark(self._file, node.start_mark)
         self._left -= 1
         if self._left < 0:
@@ -116,7 +116,7 @@ def override(root: Value, written: str, place: str) -> None:
     """Set `key.path=value`, the value in YAML syntax.
 
     Raises:
-        ConfigError: it is not of that form, or there are no settings at the path.
+        ConfigError: It has another form, or there are no settings at the path.
     """
     key, equals, text = written.partition("=")
     if not equals or not key:
@@ -138,7 +138,7 @@ def override(root: Value, written: str, place: str) -> None:
 
 
 def _overriding(text: str, place: str) -> Value:
-    """Return what is given in place of a value; text where it is no YAML, such as `[x`."""
+    """Return the value of an override; text that is no YAML, such as `[x`, is a string."""
     try:
         node = compose(text)
     except yaml.YAMLError:
@@ -149,7 +149,7 @@ def _overriding(text: str, place: str) -> Value:
 
 
 def place_of(value: Value, message: str) -> str:
-    """Return where the field was written with whose dotted name a message begins."""
+    """Return the place of the field whose dotted name begins a message."""
     for name in re.split(r"[^\w.]", message, maxsplit=1)[0].split("."):
         if not isinstance(value.value, dict) or name not in value.value:
             break
@@ -158,9 +158,20 @@ def place_of(value: Value, message: str) -> str:
 
 
 def unwrap(value: Value) -> Any:
-    """Return the plain Python values."""
+    """Return settings as plain Python values."""
     if isinstance(value.value, dict):
         return {key: unwrap(child) for key, child in value.value.items()}
     if isinstance(value.value, list):
         return [unwrap(child) for child in value.value]
     return value.value
+
+
+def to_plain(value: Any) -> Any:
+    """Return a dataclass, or a value of one, in types that YAML and JSON can hold."""
+    if dataclasses.is_dataclass(value):
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(child) for child in value]
+    return str(value) if isinstance(value, Path) else value

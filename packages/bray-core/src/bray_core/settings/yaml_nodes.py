@@ -1,8 +1,8 @@
-"""YAML text as a tree of nodes, at a cost that its length bounds: all YAML is read through here.
+"""Reading YAML text as a tree of nodes, at a cost that the text's length bounds.
 
-Nothing in a text is executed, no tag makes an object. Two things cost more than the bytes that are
-written, and are refused: nesting, over which the scanner of PyYAML takes time that grows with its
-square, and long numbers. What aliases stand for is bounded where the nodes are walked.
+All YAML is read here. Nothing in a text is executed, and no tag makes an object. Deep nesting and
+long numbers are refused: PyYAML takes time that grows with the square of their size. What aliases
+stand for is bounded where the nodes are walked.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 
 MAX_BYTES = 256 * 1024
-"""Characters of a text; templates have a few thousand."""
+"""Longest text, in characters; templates have a few thousand."""
 MAX_DEPTH = 64
 _MAX_NUMBER = 100
-"""Characters of a number or a date."""
+"""Longest number or date, in characters."""
 _NUMBERS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "timestamp"))
 _LEAST, _BEYOND = -(2**63), 2**64
 
@@ -25,11 +25,11 @@ def compose(text: str, *, takes_aliases: bool = True) -> yaml.Node | None:
     """Return the root of a text, None where it is empty.
 
     Args:
-        text: one document.
-        takes_aliases: whether `*name` may stand for what `&name` marks.
+        text: One document.
+        takes_aliases: Whether `*name` may stand for what `&name` marks.
 
     Raises:
-        yaml.YAMLError: it is no YAML, or exceeds a bound.
+        yaml.YAMLError: The text is no YAML, or exceeds a bound.
     """
     if len(text) > MAX_BYTES:
         problem = f"expected {MAX_BYTES} characters at most, got {len(text)}"
@@ -45,9 +45,9 @@ def compose(text: str, *, takes_aliases: bool = True) -> yaml.Node | None:
 
 
 def scalar(node: yaml.Node) -> Any:
-    """Return what a scalar node holds; its text where that is no such value, or an endless number.
+    """Return the value of a scalar node; its text where it has no valid value.
 
-    So a date that does not exist, or a number of 400 digits, is a string: no setting takes it.
+    A date that does not exist, or a number of 400 digits, stays a string, which no setting takes.
     """
     if node.tag in _NUMBERS and len(node.value) > _MAX_NUMBER:
         return node.value
@@ -66,7 +66,7 @@ def scalar(node: yaml.Node) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses nesting and aliases as they are met, not when the whole text has been scanned."""
+    """Refuses nesting and aliases at once, not when the whole text has been scanned."""
 
     def __init__(self, text: str, takes_aliases: bool) -> None:
         super().__init__(text)

@@ -1,1 +1,1 @@
-"""Trials: the folders of a project, what lies in them, and who holds them."""
+"""Trials: their folders, files, locks and logs."""

@@ -1,8 +1,8 @@
 """Experiment folders: everything a trial writes lies below `project/trial/`.
 
     config.yaml     bray.log     checkpoints/     models/<name>/     buffers/     episodes/
-    launches/<time>/             one a launch: its record (`bray_core.trials.launch_record`), its
-    metrics
+    launches/<time>/             the record of a launch (`bray_core.trials.launch_record`), its
+                                 metrics
 
 A trial that exists is resumed; two launches of one trial at a time are refused by a lock that
 dies with its process. Other settings take the place of the trial's own once the launch goes on from
@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -25,10 +24,11 @@ import yaml
 
 from bray_core.config import to_mapping
 from bray_core.errors import AlreadyExistsError, CodecError, ConfigError
+from bray_core.files.saved_file import write_atomic
+from bray_core.files.trial_folders import BEFORE, CONFIG, newest_launch
 from bray_core.trials.launch_record import RECORD, LaunchRecord
 from bray_core.trials.trial_lock import lock_trial
 from bray_core.trials.trial_log import TrialLog
-from bray_core.trials.trial_paths import BEFORE, CONFIG
 
 logger = logging.getLogger(__name__)
 
@@ -36,22 +36,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _FOLDERS = ("checkpoints", "models", "buffers", "episodes", "launches")
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file so that a crash leaves the old content or the new, never a part."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
 class Experiment:
-    """One launch of one trial. Made by `open`."""
+    """A launch of a trial. Made by `open`."""
 
     def __init__(
         self, path: Path, launch: Path, record: LaunchRecord, lock: int, log: TrialLog
@@ -63,9 +49,9 @@ class Experiment:
         self.checkpoints = path / "checkpoints"
         self._lock = lock
         self.log = log
-        """`bray.log`."""
+        """The trial's `bray.log`."""
         self.is_settled = False
-        """Whether the trial's settings are this launch's."""
+        """Whether the trial has this launch's settings."""
         self._settling = threading.Lock()
 
     @classmethod
@@ -73,14 +59,14 @@ class Experiment:
         """Create or reopen a trial and begin a launch.
 
         Args:
-            project: folder of the project; made if it is absent.
-            trial: one folder name: letters, digits, `.`, `_`, `-`.
-            config: written to the launch's `config.yaml` now, and to the trial's by `settle`, or
-                now if it has none; None leaves the trial's as it is.
+            project: Folder of the project; made if it is absent.
+            trial: Name of the trial's folder: letters, digits, `.`, `_`, `-`.
+            config: Settings. They are written to the launch's `config.yaml` now, and to the trial's
+                by `settle`, or now if it has none. None leaves the trial's as they are.
 
         Raises:
-            ConfigError: the name is not one folder name, or the folder cannot be made.
-            AlreadyExistsError: another process runs this trial.
+            ConfigError: The name is not one folder name, or the folder cannot be made.
+            AlreadyExistsError: Another process runs this trial.
         """
         check_name(trial)
         path = Path(project).absolute() / trial  # workers have a working directory of their own
@@ -115,9 +101,9 @@ class Experiment:
         return made
 
     def settle(self) -> None:
-        """Make the launch's settings the trial's; again is harmless.
+        """Make the launch's settings the trial's; a second call is harmless.
 
-        For when the launch goes on: all its parts are made, or a step is. Settings that differed
+        Call it once all parts of the launch are made, or its first step is. Settings that differed
         stay beside the launch's, as `config.before.yaml`. What cannot be written is logged.
         """
         with self._settling:
@@ -143,10 +129,10 @@ class Experiment:
         write_atomic(trials, settings)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Release the trial; again is harmless.
+        """Release the trial; a second call is harmless.
 
         Args:
-            error: what ends the launch, for its record; None: it has finished.
+            error: Error that ends the launch, for its record; None: it has finished.
         """
         if self._lock < 0:
             return
@@ -166,35 +152,15 @@ class Experiment:
 
 
 def check_name(trial: str) -> None:
-    """Refuse what is not the name of one folder.
+    """Refuse a name that cannot be a trial's folder.
 
     Raises:
-        ConfigError: so.
+        ConfigError: The name has other characters, or too many.
     """
     if not isinstance(trial, str) or not _NAME.fullmatch(trial):
         raise ConfigError(
             f"trial: expected letters, digits, '.', '_' or '-' (100 at most), got {trial!r}"
         )
-
-
-def newest_launch(path: Path) -> Path | None:
-    """Return the folder of a trial's newest launch, or None where there is none."""
-    return next(reversed(launches(path)), None)
-
-
-def launches(path: Path) -> list[Path]:
-    """Return the folders of a trial's launches, the oldest first; none where it is no trial."""
-    try:
-        return sorted((e for e in (path / "launches").iterdir() if e.name[0] != "."), key=_order)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _order(launch: Path) -> tuple[str, int]:
-    """Those of one second are numbered."""
-    day, _, rest = launch.name.partition("-")
-    second, _, number = rest.partition("-")
-    return f"{day}-{second}", int(number) if number.isdecimal() else 0
 
 
 def _say_what_crashed(before: Path | None) -> None:

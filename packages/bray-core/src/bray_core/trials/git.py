@@ -1,4 +1,4 @@
-"""What git says about a folder: its commit, and what has changed since."""
+"""The git commit of a folder, and what has changed since."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DIFF = ("-c", "core.fsmonitor=false", "diff", "HEAD", "--no-ext-diff", "--no-te
 
 @dataclass(frozen=True, slots=True)
 class GitState:
-    """The commit that a folder is at."""
+    """The git commit of a folder."""
 
     commit: str
     is_changed: bool
@@ -28,7 +28,8 @@ def git_state(folder: Path, diff: Path) -> GitState | None:
     than `MAX_DIFF_BYTES` the beginning is kept; none is written where nothing has changed.
 
     Returns:
-        None without git, outside a repository, before its first commit, or if git takes seconds.
+        The state; None without git, outside a repository, before its first commit, or if git takes
+        seconds.
     """
     try:
         commit = _git(folder, "rev-parse", "--verify", "HEAD", output=subprocess.PIPE)

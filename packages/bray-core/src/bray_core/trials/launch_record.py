@@ -41,11 +41,11 @@ _SECRET = re.compile(r"(?i)[-\w.]*(?:token|secret|password|passwd|credential|api
 _LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _HIDDEN = "***"
 _YEAR_9999_S = 2.5e11
-_MAX_SHOWN = 1000
-"""Characters of what is told of a broken record."""
+_MAX_MESSAGE_CHARS = 1000
+"""Longest message about a broken record, in characters."""
 _INSTALLED = ".dist-info"
 _BY_SIGNAL = tuple(128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-"""Exit codes of a process that a signal told to end."""
+"""Exit codes of a process that a signal ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,24 +56,24 @@ class LaunchRecord:
     command: tuple[str, ...]
     """The command line."""
     folder: str
-    """Its working directory."""
+    """The working directory."""
     host: str
     pid: int
     seed: int | None
-    """That of the configuration, if it names one."""
+    """Seed in the settings, if they name one."""
     commit: str | None
-    """Of git in the working directory."""
+    """Git commit of the working directory."""
     is_changed: bool
-    """Whether tracked files there differed from the commit: then `changes.diff` is beside."""
+    """Whether tracked files differed from the commit; `changes.diff` then shows how."""
     python: str
     platform: str
     packages: dict[str, str]
-    """Distribution → version, of all that are installed."""
+    """Version of each installed distribution."""
     ended_s: float | None = None
     ending: Ending | None = None
-    """None: it runs, or its process was killed."""
+    """How the launch ended; None while it runs, and where its process was killed."""
     error: str | None = None
-    """What it failed with."""
+    """Error that the launch failed with."""
 
     @classmethod
     def begin(cls, launch: Path, seed: int | None) -> LaunchRecord:
@@ -109,7 +109,7 @@ class LaunchRecord:
         """Read the record in a launch's folder; None where there is none.
 
         Raises:
-            CodecError: it is no record.
+            CodecError: The file is no record.
         """
         path = launch / RECORD
         try:
@@ -125,7 +125,7 @@ class LaunchRecord:
                     raise ValueError(f"expected seconds since 1970, got {at_s}")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise CodecError(
-                f"{path}: not the record of a launch: {error!r}"[:_MAX_SHOWN]
+                f"{path}: not the record of a launch: {error!r}"[:_MAX_MESSAGE_CHARS]
             ) from error
         return made
 
@@ -140,7 +140,7 @@ def _ending(error: BaseException | None) -> Ending:
 
 
 def _without_secrets(command: Sequence[str]) -> tuple[str, ...]:
-    """Return a command line without the values of what is named as a secret."""
+    """Return a command line without the values of options that are named as secrets."""
     shown: list[str] = []
     hides_next = False
     for word in command:
@@ -158,7 +158,7 @@ def _without_secrets(command: Sequence[str]) -> tuple[str, ...]:
 
 @functools.cache
 def _packages() -> dict[str, str]:
-    """Read the names of the folders alone: `importlib.metadata` opens a file for each."""
+    """Return the installed distributions, read from folder names: opening each takes long."""
     found: dict[str, str] = {}
     for place in sys.path:
         for folder in Path(place).glob(f"*{_INSTALLED}"):

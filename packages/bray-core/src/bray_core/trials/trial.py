@@ -1,4 +1,4 @@
-"""Trials as they lie on disk: read, removed and cloned without launching them."""
+"""Reading, removing and cloning the folders of trials, without launching them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from bray_core.errors import (
     NotFoundError,
 )
 from bray_core.files.json_file import read_object
+from bray_core.files.trial_folders import CONFIG, launches, newest_launch
 from bray_core.metrics.json_lines import Row, tail
 from bray_core.settings.choice import closest
 from bray_core.settings.settings_tree import read, unwrap
-from bray_core.trials.experiment import check_name, launches, newest_launch
+from bray_core.trials.experiment import check_name
 from bray_core.trials.launch_record import LaunchRecord
 from bray_core.trials.trial_lock import is_running, lock_trial
-from bray_core.trials.trial_paths import CONFIG
 
 State: TypeAlias = Literal["new", "running", "finished", "interrupted", "failed", "crashed"]
 
@@ -36,10 +36,10 @@ class Trial:
     """A trial's folder.
 
     Args:
-        path: of the folder.
+        path: The folder.
 
     Raises:
-        NotFoundError: it is no trial; names the closest one beside it.
+        NotFoundError: The folder is no trial; names the closest one beside it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,12 +53,12 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """Name of the trial, which is its folder's."""
         return self.path.name
 
     @property
     def state(self) -> State:
-        """How its newest launch goes, or ended; `new` where there was none."""
+        """State of the newest launch; `new` where there was none."""
         newest = newest_launch(self.path)
         if newest is None:
             return "new"
@@ -77,10 +77,10 @@ class Trial:
         return None if folder is None else LaunchRecord.read(folder)
 
     def config(self) -> dict[str, Any]:
-        """Return its settings, empty where none were given.
+        """Return the trial's settings, empty where none were given.
 
         Raises:
-            CodecError: its `config.yaml` cannot be read.
+            CodecError: The trial's `config.yaml` cannot be read.
         """
         path = self.path / CONFIG
         if not path.exists():
@@ -94,10 +94,10 @@ class Trial:
         return loaded
 
     def result(self) -> dict[str, Any]:
-        """Return what `result.json` says of a run that came to its end; empty before.
+        """Return the content of `result.json`, which a run writes at its end; empty before.
 
         Raises:
-            CodecError: it cannot be read.
+            CodecError: The file cannot be read.
         """
         return read_object(self.path / RESULT) or {}
 
@@ -107,7 +107,7 @@ class Trial:
         Where the newest launch has written none yet, they are those of the one before.
 
         Raises:
-            OSError: a file of metrics cannot be read.
+            OSError: A file of metrics cannot be read.
         """
         found = (_newest_values(tail(folder)) for folder in reversed(launches(self.path)))
         return next(filter(None, found), {})
@@ -117,7 +117,7 @@ def trials(project: Path) -> list[Trial]:
     """Return the trials of a project, by name.
 
     Raises:
-        NotFoundError: there is no such folder.
+        NotFoundError: There is no such folder.
     """
     if not project.is_dir():
         raise NotFoundError(f"project: no folder {project}: name it with --project")
@@ -128,8 +128,8 @@ def remove(trial: Trial) -> None:
     """Delete a trial's folder.
 
     Raises:
-        AlreadyExistsError: a process runs it.
-        BrayError: a part cannot be deleted; names what is left.
+        AlreadyExistsError: A process runs the trial.
+        BrayError: A part cannot be deleted; names what is left.
     """
     handle = lock_trial(trial.path)
     try:
@@ -147,14 +147,14 @@ def clone(trial: Trial, name: str, *, checkpoint: bool = False) -> Trial:
     """Make a trial beside another, with its settings.
 
     Args:
-        trial: to copy from.
-        name: of the new one.
-        checkpoint: copy also what a launch goes on from: checkpoints, versions of models, the
-            content of replays, leagues. Without it the new one begins afresh.
+        trial: Trial to copy.
+        name: Name of the new trial.
+        checkpoint: Whether to copy what a launch goes on from, too: checkpoints, versions of
+            models, replays, leagues. Without it the new trial begins afresh.
 
     Raises:
-        ConfigError: the name is not one folder name.
-        AlreadyExistsError: there is one of that name, or `checkpoint` of one that runs.
+        ConfigError: The name is not one folder name.
+        AlreadyExistsError: The name is taken, or `checkpoint` is asked of a trial that runs.
     """
     check_name(name)
     target = trial.path.parent / name

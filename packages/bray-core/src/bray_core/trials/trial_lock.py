@@ -1,4 +1,4 @@
-"""A trial is held by one process at a time: a lock that dies with its process."""
+"""The lock of a trial: one process at a time holds it, and it ends with the process."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def lock_trial(path: Path) -> int:
     """Return the descriptor that holds a trial until it is closed.
 
     Raises:
-        AlreadyExistsError: a process holds it, or it was removed a moment ago.
-        OSError: it cannot be opened.
+        AlreadyExistsError: A process holds the trial, or it was removed a moment ago.
+        OSError: The lock cannot be opened.
     """
     handle = os.open(path / _FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -51,7 +51,7 @@ def _take(handle: int, path: Path) -> None:
 
 
 def is_running(path: Path) -> bool:
-    """Return whether a process holds a trial; what cannot be opened is held by none."""
+    """Return whether a process holds a trial; False where its lock cannot be opened."""
     try:
         handle = os.open(path / _FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:

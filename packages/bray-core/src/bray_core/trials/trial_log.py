@@ -1,4 +1,4 @@
-"""`bray.log` of a trial: what every process has to say, each line with who said it.
+"""The log of a trial, `bray.log`: records of all its processes, each with its process.
 
 2026-01-31 12:00:00,000 WARNING actor/0 bray_actor.gamecores.fleet: gamecore 3 ended with code 1
 """
@@ -9,56 +9,28 @@ import logging
 from pathlib import Path
 
 from bray_core.metrics.hub_wire import Line
+from bray_core.process.log_handlers import attach_handler, detach_handler
 
-_PACKAGES = (
-    "bray", "bray_core", "bray_server", "bray_model", "bray_buffer", "bray_trainer", "bray_actor",
-)  # fmt: skip
 _FORMAT = "%(asctime)s %(levelname)s %(component)s/%(rank)s %(name)s: %(message)s"
 
 
-_attached: set[logging.Handler] = set()
-_lowered: list[logging.Logger] = []
-
-
-def attach(handler: logging.Handler) -> None:
-    """Give it the records of all loggers, and of bray's own those of level INFO too.
-
-    A logger that somebody set a level of keeps it.
-    """
-    logging.getLogger().addHandler(handler)
-    _attached.add(handler)
-    loggers = [logging.getLogger(package) for package in _PACKAGES]
-    unset = [logger for logger in loggers if logger.level == logging.NOTSET]
-    for logger in unset:
-        logger.setLevel(logging.INFO)
-    _lowered.extend(unset)
-
-
-def detach(handler: logging.Handler) -> None:
-    """Undo `attach`, the levels with the last one; again is harmless."""
-    logging.getLogger().removeHandler(handler)
-    _attached.discard(handler)
-    while _lowered and not _attached:
-        _lowered.pop().setLevel(logging.NOTSET)
-
-
 class TrialLog(logging.FileHandler):
-    """Takes the records of this process's loggers from `open` to `close`, and lines of others."""
+    """Writes the log records of this process, and those that other processes send."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, encoding="utf-8")
         self.setFormatter(logging.Formatter(_FORMAT, defaults={"component": "driver", "rank": 0}))
         self.setLevel(logging.INFO)
-        attach(self)
+        attach_handler(self)
 
     def write_line(self, line: Line, component: str, rank: int) -> None:
-        """Write what another process said."""
+        """Write a record of another process."""
         record = logging.LogRecord(line.logger, line.level, "", 0, line.text, None, None)
         record.created, record.msecs = line.time_s, line.time_s % 1 * 1000
         record.component, record.rank = component, rank
         self.handle(record)
 
     def close(self) -> None:
-        """Take no more, and close the file."""
-        detach(self)
+        """Take no more records, and close the file."""
+        detach_handler(self)
         super().close()

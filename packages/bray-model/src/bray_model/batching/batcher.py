@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from bray_core import metrics
 from bray_core.errors import CapacityError, ClosedError, DeadlineError
@@ -18,9 +20,9 @@ from bray_model.batching.executor import BatchRequest
 from bray_model.config import ModelConfig
 
 _TRUST = 0.3
-"""Of a measurement, against those before it."""
+"""Weight of a new measurement against those before it."""
 
-Run = Callable[[Sequence[BatchRequest]], list[Answer | Exception]]
+RunBatch = Callable[[Sequence[BatchRequest]], list[Answer | Exception]]
 
 
 @dataclass(slots=True, eq=False)
@@ -31,25 +33,26 @@ class _Waiter:
 
 
 class Batcher:
-    """Collects requests into batches. Every method but `close_soon` is called on
-    its event loop.
+    """Collects requests into batches.
+
+    Every method but `close_soon` is called on its event loop.
 
     A batch runs as soon as `max_batch_size` rows wait, else `max_wait_us` after its first row
     came. While one runs the next collects. Quick ones run on the loop, others in the pool. A
     forward that fails fails its callers with the error; a bad request among good ones fails alone.
 
     Args:
-        loop: where callers wait.
-        run: answers requests, blocking.
-        config: batch size, wait, queue bound.
-        pool: the thread that runs `run`, where that is not quick enough for the loop.
-        name: of the model, for messages.
+        loop: Event loop on which callers wait.
+        run: Answers requests, blocking.
+        config: Batch size, wait, queue bound.
+        pool: Thread that calls `run` where that is not quick enough for the loop.
+        name: Name of the model, for messages.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        run: Run,
+        run: RunBatch,
         config: ModelConfig,
         pool: ThreadPoolExecutor,
         name: str,
@@ -63,7 +66,7 @@ class Batcher:
         self._rows = 0
         self._running = False
         self._run_us = math.inf
-        """What batches take of late."""
+        """Recent time of a batch, in microseconds."""
         self._timer: asyncio.Handle | None = None
         self._closed = False
 
@@ -72,7 +75,8 @@ class Batcher:
 
         Raises:
             CapacityError: too many rows wait.
-            DeadlineError: no answer within `timeout_s` of the config; it leaves the queue.
+            DeadlineError: no answer came within `timeout_s` of the config; the request leaves the
+                queue.
             ClosedError: the model was closed.
             Exception: whatever the forward raised.
         """
@@ -101,7 +105,7 @@ class Batcher:
             _fail(self._queue.popleft().future, self._closed_error())
 
     def close_soon(self) -> None:
-        """`close` from any thread."""
+        """Close it from any thread, soon."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self.loop.call_soon_threadsafe(self.close)
 
@@ -195,7 +199,7 @@ class Batcher:
         self._run_us = max(run_us, before + _TRUST * (run_us - before))
 
     def _work(self, batch: list[_Waiter]) -> None:
-        """Runs in the pool's thread."""
+        """Run a batch in the pool's thread."""
         result = self._attempt(batch)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self.loop.call_soon_threadsafe(self._done, batch, *result)
@@ -214,6 +218,54 @@ class Batcher:
                 elif not waiter.future.done():
                     waiter.future.set_result(answer)
         self._schedule()
+
+
+class LoopBatchers:
+    """One batcher for each event loop from which a model is asked. Thread-safe.
+
+    A loop gets its batcher when it first asks; a closed loop loses it.
+
+    Args:
+        run, config, pool, name: Arguments of each `Batcher`.
+    """
+
+    def __init__(
+        self, run: RunBatch, config: ModelConfig, pool: ThreadPoolExecutor, name: str
+    ) -> None:
+        self._run = run
+        self._config = config
+        self._pool = pool
+        self._name = name
+        self._lock = threading.Lock()
+        self._by_loop: dict[asyncio.AbstractEventLoop, Batcher] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._by_loop)
+
+    def answer(self, request: BatchRequest) -> Coroutine[Any, Any, Answer]:
+        """Answer in a batch with others of this loop; see `Batcher.answer`."""
+        batcher = self._by_loop.get(asyncio.get_running_loop()) or self._new()
+        return batcher.answer(request)
+
+    def close(self) -> None:
+        """Fail those who wait, on any loop, and refuse further requests."""
+        with self._lock:
+            self._closed = True
+            batchers = list(self._by_loop.values())
+        for batcher in batchers:
+            batcher.close_soon()
+
+    def _new(self) -> Batcher:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if self._closed:
+                raise ClosedError(f"model {self._name!r}: closed")
+            for other in [other for other in self._by_loop if other.is_closed()]:
+                del self._by_loop[other]
+            batcher = Batcher(loop, self._run, self._config, self._pool, self._name)
+            self._by_loop[loop] = batcher
+        return batcher
 
 
 def _fail(future: asyncio.Future[Answer], error: Exception) -> None:

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from bray_core import metrics
-from bray_core.errors import BrayError, ClosedError, SpecError
+from bray_core.errors import BrayError, ClosedError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer
 from bray_model.config import ModelConfig
-from bray_model.engines.engine import Engine
-from bray_model.engines.engine_cache import Current, EngineCache
+from bray_model.engines.engine import Engine, EngineCache
 from bray_model.signature import Signature
 from bray_model.tree_spec import Leaf, Leaves, TreeSpec
+from bray_model.versions.weights import VersionWeights
 
 _ALIGN_BYTES = 64  # CPU kernels may round otherwise on memory that is aligned otherwise
 
@@ -47,18 +47,18 @@ class BatchRequest:
         return cls(signature.input_tree.row(inputs))
 
 
-class Executor:
-    """The version to use next, and what it runs on. Thread-safe, blocking.
+class BatchExecutor:
+    """Runs batches with the version that is current. Thread-safe, blocking.
 
     Args:
-        engine: owned from now on; holds the weights of `current`.
-        signature: what the engine takes and gives.
-        config: batch size, padding, memory for versions.
-        current: what the engine holds.
+        engine: Engine that holds the weights of `current`; owned from now on.
+        signature: Inputs and outputs of the engine.
+        config: Batch size, padding, memory for versions.
+        current: Version that the engine holds.
     """
 
     def __init__(
-        self, engine: Engine, signature: Signature, config: ModelConfig, current: Current
+        self, engine: Engine, signature: Signature, config: ModelConfig, current: VersionWeights
     ) -> None:
         self.current = current
         """Assign to change the weights: it takes effect before the next batch."""
@@ -71,7 +71,7 @@ class Executor:
         self._block = _InputBlock(signature.input_tree, config.max_batch_size)
         self._load = _Load()
 
-    def clone(self, current: Current) -> Executor:
+    def clone(self, current: VersionWeights) -> BatchExecutor:
         """Return one for another version: engines, input block, load and lock are shared."""
         clone = copy.copy(self)
         clone.current = current
@@ -119,16 +119,7 @@ class Executor:
         started = time.perf_counter()
         rows = self._block.fill(requests)
         size = self._padded(rows)
-        tree = self._outputs
-        leaves = tree.leaves(engine.run(self._block.inputs(rows, size)))
-        if leaves is None:
-            raise SpecError(f"outputs: expected the leaves {tree.paths}, got another structure")
-        for path, spec, leaf in zip(tree.paths, tree.specs, leaves, strict=True):
-            if leaf.shape != (size, *spec.shape) or leaf.dtype != spec.dtype:
-                raise SpecError(
-                    f"{path}: expected {spec.dtype} {(size, *spec.shape)}, "
-                    f"got {leaf.dtype} {leaf.shape}"
-                )
+        leaves = self._outputs.exactly(engine.run(self._block.inputs(rows, size)), size)
         metrics.record("model/batch_rows", rows)
         ended = time.perf_counter()
         metrics.record("model/forward_s", ended - started)
@@ -186,7 +177,7 @@ def run_or_split(
     """Run a batch; where that fails, each request by itself: its error stands in its place.
 
     Raises:
-        Exception: that of the only request.
+        Exception: There is one request only, and it failed.
     """
     try:
         return run(requests)

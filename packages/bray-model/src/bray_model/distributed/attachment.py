@@ -5,38 +5,42 @@ from __future__ import annotations
 import threading
 
 from bray_core.errors import ClosedError
-from bray_model.distributed.blueprint import Blueprint
-from bray_model.distributed.inference_wire import encode_order
-from bray_model.distributed.inference_workers import InferenceWorkers
-from bray_model.distributed.replica import Replica
+from bray_model.distributed.blueprint import ModelBlueprint
+from bray_model.distributed.client_model import BatchingClientModel, ClientModel
+from bray_model.distributed.load_balancer import InferenceLoadBalancer
+from bray_model.distributed.replica import ModelReplica
+from bray_model.distributed.row_messages import encode_order
 from bray_model.distributed.store_link import StoreLink
-from bray_model.distributed.worker_model import ProxyModel, WorkerModel
 from bray_model.model import Model
-from bray_model.versions.stamp import Stamp
+from bray_model.versions.weights import WeightsStamp
 
 
-class Attachment:
-    """Makes each part when it is first used; all handles of a model in a process share one.
+class ModelAttachment:
+    """A process's part of a remote model: a replica, or a way to its inference workers.
+
+    Each part is made when it is first used; all handles of a model in a process share them.
 
     Args:
-        blueprint: of the model.
-        link: to its store.
-        model: what the replica is made of, where there is one already.
+        blueprint: Blueprint of the model.
+        link: Way to the model's store.
+        model: Model that the replica is made of, where there is one already.
     """
 
-    def __init__(self, blueprint: Blueprint, link: StoreLink, model: Model | None = None) -> None:
+    def __init__(
+        self, blueprint: ModelBlueprint, link: StoreLink, model: Model | None = None
+    ) -> None:
         self.blueprint = blueprint
         self._link = link
         self._lock = threading.RLock()
-        self._replica: Replica | None = None
-        self._workers: InferenceWorkers | None = None
-        self._stand_ins: dict[str | None, WorkerModel] = {}
+        self._replica: ModelReplica | None = None
+        self._workers: InferenceLoadBalancer | None = None
+        self._stand_ins: dict[str | None, ClientModel] = {}
         self._closed = False
         if model is not None:
-            stamp = Stamp(0, model.version, model.version)
-            self._replica = Replica(blueprint, model, link, stamp)
+            stamp = WeightsStamp(0, model.version, model.version)
+            self._replica = ModelReplica(blueprint, model, link, stamp)
 
-    def replica(self) -> Replica:
+    def replica(self) -> ModelReplica:
         """Return this process's replica; needs what the module needs."""
         with self._lock:
             self._check_open()
@@ -51,15 +55,15 @@ class Attachment:
                     config=blueprint.config,
                     state=blueprint.signature.state,
                 )
-                self._replica = Replica(blueprint, model, self._link, None)
+                self._replica = ModelReplica(blueprint, model, self._link, None)
             return self._replica
 
-    def model(self, clone: str | None, frozen: int | None) -> Model | WorkerModel:
+    def model(self, clone: str | None, frozen: int | None) -> Model | ClientModel:
         """Return what answers in this process.
 
         Args:
             clone: name of a clone; None: the model itself.
-            frozen: the clone's version.
+            frozen: Version of the clone.
 
         Raises:
             NotFoundError: the model has no such clone.
@@ -70,17 +74,17 @@ class Attachment:
         with self._lock:
             self._check_open()
             if clone not in self._stand_ins:
-                kind = ProxyModel if self.blueprint.placement == "proxy" else WorkerModel
+                kind = BatchingClientModel if self.blueprint.placement == "proxy" else ClientModel
                 self._stand_ins[clone] = kind(self.blueprint, self.workers(), clone, frozen)
             return self._stand_ins[clone]
 
-    def workers(self) -> InferenceWorkers:
+    def workers(self) -> InferenceLoadBalancer:
         """Return this process's way to the inference workers."""
         with self._lock:
             self._check_open()
             if self._workers is None:
                 blueprint = self.blueprint
-                self._workers = InferenceWorkers(
+                self._workers = InferenceLoadBalancer(
                     blueprint.name,
                     blueprint.num_workers,
                     self._link.worker,
@@ -89,7 +93,7 @@ class Attachment:
                 )
             return self._workers
 
-    def saw(self, stamp: Stamp) -> None:
+    def saw(self, stamp: WeightsStamp) -> None:
         """Note what this process published: inference workers must not answer with older."""
         if self.blueprint.placement != "caller":
             self.workers().saw(stamp.sequence, stamp.version)

@@ -11,7 +11,7 @@ from bray_core.layout import Block
 from bray_core.settings.choice import check_choice
 from bray_model.config import ModelConfig
 from bray_model.signature import Signature
-from bray_model.versions.versions import VersionStore
+from bray_model.versions.version_store import VersionStore
 
 Placement: TypeAlias = Literal["caller", "workers", "proxy"]
 """Where rows are computed: in the process that calls; in inference workers; in those, but joined
@@ -21,7 +21,7 @@ _PLACEMENTS = ("caller", "workers", "proxy")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blueprint:
+class ModelBlueprint:
     """All that a process needs to use a model or to build a replica, but the weights."""
 
     name: str
@@ -35,7 +35,7 @@ class Blueprint:
     placement: Placement = "caller"
     num_workers: int = 1
     token: str = ""
-    """Of the inference workers."""
+    """Token that the inference workers ask for."""
 
     def versions(self) -> VersionStore:
         """Return the versions on disk.
@@ -57,14 +57,14 @@ class CloneEntry:
     name: str
     version: int
     block: Block | None
-    """Its weights, where they are not on disk."""
+    """Weights of the version, where they are not on disk."""
 
 
 def check_placement(placement: str, num_workers: int) -> None:
     """Raise ConfigError if there is no such placement, or it cannot have so many workers."""
     check_choice("placement", placement, _PLACEMENTS)
     if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
-        raise ConfigError(f"num_workers: expected an integer of 1 or more, got {num_workers!r}")
+        raise ConfigError(f"num_workers: expected 1 or more, got {num_workers!r}")
     if placement == "caller" and num_workers != 1:
         raise ConfigError(
             f"num_workers={num_workers}: placement 'caller' has no workers: choose 'workers' or "

@@ -8,14 +8,14 @@ from typing import Any
 
 from bray_core.errors import BrayError, CodecError
 from bray_core.protocols import Answer
-from bray_model.distributed.inference_wire import (
+from bray_model.distributed.replica import ModelReplica
+from bray_model.distributed.row_messages import (
     MAX_BYTES,
     decode_body,
     encode_answer,
     encode_error,
     encode_order,
 )
-from bray_model.distributed.replica import Replica
 from bray_model.model import Model
 from bray_server import Limits
 from bray_server.hosting.server_thread import ServerThread
@@ -34,7 +34,7 @@ class InferenceService:
     What a request fails with is part of the reply, so that the caller can raise the same.
     """
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: ModelReplica) -> None:
         self._replica = replica
 
     async def tick(self, body: bytes) -> bytes:
@@ -91,15 +91,15 @@ class InferenceService:
 
 
 class InferenceWorker:
-    """Hosts the service; listens from its first moment on, also one that replaces another.
+    """Hosts an `InferenceService`; listens as soon as it is made, also in place of another.
 
     Args:
-        replica: of this process.
-        host: address to bind.
-        token: that callers need.
+        replica: Replica of this process.
+        host: Address to bind.
+        token: Token that callers must show.
     """
 
-    def __init__(self, replica: Replica, host: str, token: str) -> None:
+    def __init__(self, replica: ModelReplica, host: str, token: str) -> None:
         self._server = ServerThread(
             InferenceService(replica), host=host, tcp_port=0, limits=_LIMITS, tokens=(token,)
         )

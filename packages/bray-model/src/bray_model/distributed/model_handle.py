@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from bray_core.errors import ConfigError, DeadlineError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer, Weights
-from bray_model.distributed.attachment import Attachment
+from bray_model.distributed.attachment import ModelAttachment
 from bray_model.model import Model
 from bray_model.signature import Signature
-from bray_model.versions.stamp import Stamp
+from bray_model.versions.weights import WeightsStamp
 
 if TYPE_CHECKING:
-    from bray_model.distributed.worker_model import WorkerModel
+    from bray_model.distributed.client_model import ClientModel
     from bray_model.export.export_report import ExportReport
 
 H = TypeVar("H")
@@ -31,10 +31,10 @@ class ModelHandle(Generic[H]):
         self._root = root
         self._clone = clone
         self._frozen = frozen
-        self._attachment: Attachment | None = None
-        self._model: Model | WorkerModel | None = None
+        self._attachment: ModelAttachment | None = None
+        self._model: Model | ClientModel | None = None
 
-    def _attach(self) -> Attachment:
+    def _attach(self) -> ModelAttachment:
         """Return what this process has of the model."""
         raise NotImplementedError
 
@@ -114,14 +114,14 @@ class ModelHandle(Generic[H]):
         The next `publish` still continues after the newest number ever used.
 
         Raises:
-            VersionNotFoundError: it is not on disk; names those that are.
+            VersionNotFoundError: The version is not on disk; names those that are.
             ConfigError: the model has no directory, another process published meanwhile, or this
                 is a clone.
         """
         self._check_not_frozen("load")
         return self._updated(self._attached().replica().load(version))
 
-    def _updated(self, stamp: Stamp) -> int:
+    def _updated(self, stamp: WeightsStamp) -> int:
         self._attached().saw(stamp)
         return stamp.version
 
@@ -144,7 +144,7 @@ class ModelHandle(Generic[H]):
 
         Raises:
             AlreadyExistsError: the model has a clone of that name.
-            VersionNotFoundError: it is neither current nor on disk.
+            VersionNotFoundError: The version is neither current nor on disk.
         """
         replica = self._attached().replica()
         if self._clone is None:
@@ -186,12 +186,12 @@ class ModelHandle(Generic[H]):
             directory, actor=actor, random_outputs=random_outputs, tolerance=tolerance
         )
 
-    def _attached(self) -> Attachment:
+    def _attached(self) -> ModelAttachment:
         if self._attachment is None:
             self._attachment = self._attach()
         return self._attachment
 
-    def _answering(self) -> Model | WorkerModel:
+    def _answering(self) -> Model | ClientModel:
         if self._model is None:
             self._model = self._attached().model(self._clone, self._frozen)
         return self._model

@@ -19,14 +19,13 @@ from bray_core.errors import (
 )
 from bray_core.layout import Block, Layout
 from bray_core.protocols import Weights
-from bray_model.distributed.blueprint import Blueprint
+from bray_model.distributed.blueprint import ModelBlueprint
 from bray_model.distributed.replica_clones import ReplicaClones
 from bray_model.distributed.store_link import StoreLink
 from bray_model.distributed.weight_feed import WeightFeed
 from bray_model.model import Model
-from bray_model.versions.stamp import Stamp
 from bray_model.versions.waiters import VersionWaiters
-from bray_model.versions.weights import WeightsCheck
+from bray_model.versions.weights import WeightsCheck, WeightsStamp
 
 _RETRY_S = 0.2
 _PUBLISH_S = 60.0
@@ -35,18 +34,18 @@ _REMEMBERED = 16
 logger = logging.getLogger(__name__)
 
 
-class Replica:
-    """Publishes to its store and takes what others publish, in a thread. Thread-safe.
+class ModelReplica:
+    """A model that publishes to its store and takes what others publish, in a thread. Thread-safe.
 
     Args:
-        blueprint: of the model.
-        model: of this process; owned from now on.
-        link: to the store.
-        stamp: of the weights that `model` holds; None: they are taken from the store first.
+        blueprint: Blueprint of the model.
+        model: Model of this process; owned from now on.
+        link: Way to the store.
+        stamp: Stamp of the weights that `model` holds; None: they are taken from the store first.
     """
 
     def __init__(
-        self, blueprint: Blueprint, model: Model, link: StoreLink, stamp: Stamp | None
+        self, blueprint: ModelBlueprint, model: Model, link: StoreLink, stamp: WeightsStamp | None
     ) -> None:
         self.blueprint = blueprint
         self.model = model
@@ -71,11 +70,11 @@ class Replica:
         )
         self._thread.start()
 
-    def _first(self) -> tuple[Stamp, Block]:
+    def _first(self) -> tuple[WeightsStamp, Block]:
         """Take the store's weights, also of one that dies meanwhile.
 
         Raises:
-            WorkerLostError: it was not back in time, or the model was closed.
+            WorkerLostError: The store was not back in time, or the model was closed.
         """
         deadline = time.monotonic() + _PUBLISH_S
         while True:
@@ -90,8 +89,8 @@ class Replica:
             time.sleep(_RETRY_S)
 
     @property
-    def stamp(self) -> Stamp:
-        """Of the weights that the model holds, or is about to take."""
+    def stamp(self) -> WeightsStamp:
+        """Stamp of the weights that the model holds, or is about to take."""
         return self._stamp
 
     @property
@@ -115,7 +114,7 @@ class Replica:
                 f"{sequence - self._stamp.sequence} updates, and was for {timeout_s:g} s"
             ) from None
 
-    def publish(self, weights: Weights) -> Stamp:
+    def publish(self, weights: Weights) -> WeightsStamp:
         """Give new weights to the store and take them; return their stamp.
 
         Raises:
@@ -129,7 +128,7 @@ class Replica:
         with self._updating:
             return self._update(self._stamp.after_publish(), block)
 
-    def load(self, version: int) -> Stamp:
+    def load(self, version: int) -> WeightsStamp:
         """Make a version from disk current everywhere; errors as in `Model.load`, `publish`."""
         store = self.blueprint.versions()
         weights = store.load(version)
@@ -148,7 +147,7 @@ class Replica:
         """Keep a version on disk whatever `retention` says, or no longer; as `Model.pin`."""
         self.blueprint.versions().pin(version, pinned)
 
-    def _update(self, stamp: Stamp, block: Block) -> Stamp:
+    def _update(self, stamp: WeightsStamp, block: Block) -> WeightsStamp:
         try:
             self._link.call("put", stamp, block, self._id, timeout_s=_PUBLISH_S)
         except WorkerLostError:
@@ -158,7 +157,7 @@ class Replica:
         self._apply(stamp, block)
         return stamp
 
-    def _update_again(self, stamp: Stamp, block: Block) -> None:
+    def _update_again(self, stamp: WeightsStamp, block: Block) -> None:
         try:
             self._link.call("put", stamp, block, self._id, timeout_s=_PUBLISH_S)
         except ConfigError:
@@ -167,7 +166,7 @@ class Replica:
             if held != stamp or other is None or (other != block).any():
                 raise
 
-    def _apply(self, stamp: Stamp, block: Block) -> None:
+    def _apply(self, stamp: WeightsStamp, block: Block) -> None:
         with self._applying:
             if stamp.sequence <= self._stamp.sequence:
                 return
@@ -211,7 +210,7 @@ class Replica:
             self._give(stamp, block)
         self.clones.restore()
 
-    def _give(self, stamp: Stamp, block: Block) -> None:
+    def _give(self, stamp: WeightsStamp, block: Block) -> None:
         """Let the store have weights that are newer than its own."""
         if self._link.call("stamp")[0] < stamp.sequence:
             try:

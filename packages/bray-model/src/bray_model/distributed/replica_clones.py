@@ -10,7 +10,7 @@ from functools import partial
 from bray_core.errors import AlreadyExistsError, VersionNotFoundError
 from bray_core.layout import Layout
 from bray_core.protocols import Weights
-from bray_model.distributed.blueprint import Blueprint, CloneEntry
+from bray_model.distributed.blueprint import CloneEntry, ModelBlueprint
 from bray_model.distributed.store_link import StoreLink
 from bray_model.model import Model
 from bray_model.versions.weights import check_weights
@@ -20,13 +20,15 @@ class ReplicaClones:
     """Makes clones known to the store, and builds those that this process uses. Thread-safe.
 
     Args:
-        blueprint: of the model.
-        model: of this process: clones share its engines.
-        link: to the store, which knows the clones of all processes.
-        layout: of the weights.
+        blueprint: Blueprint of the model.
+        model: Model of this process: clones share its engines.
+        link: Way to the store, which knows the clones of all processes.
+        layout: Layout of the weights.
     """
 
-    def __init__(self, blueprint: Blueprint, model: Model, link: StoreLink, layout: Layout) -> None:
+    def __init__(
+        self, blueprint: ModelBlueprint, model: Model, link: StoreLink, layout: Layout
+    ) -> None:
         self._blueprint = blueprint
         self._model = model
         self._link = link
@@ -34,7 +36,7 @@ class ReplicaClones:
         self._lock = threading.Lock()
         self._clones: dict[str, Model] = {}
         self._entries: dict[str, CloneEntry] = {}
-        """Those made here."""
+        """Clones that were made in this process."""
 
     def clone_of(self, parent: str, version: int, name: str | None) -> CloneEntry:
         """Make a clone of a clone: of its version, or as `clone` of another."""
@@ -52,11 +54,11 @@ class ReplicaClones:
 
         Args:
             version: -1 is the current one; any other than the current is read from disk.
-            name: by default `<model>-v<version>`.
+            name: Name of the clone; None: `<model>-v<version>`.
 
         Raises:
             AlreadyExistsError: the model has a clone of that name.
-            VersionNotFoundError: it is neither current nor on disk.
+            VersionNotFoundError: The version is neither current nor on disk.
         """
         current, weights = self._model.weights()
         if version == -1:

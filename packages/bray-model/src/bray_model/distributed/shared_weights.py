@@ -30,7 +30,7 @@ import numpy as np
 from bray_core.errors import ClosedError, ConfigError, NotFoundError, SpecError
 from bray_core.files.shared_file import FOLDER, fence, up_to_page
 from bray_core.layout import Block
-from bray_model.versions.stamp import Stamp
+from bray_model.versions.weights import WeightsStamp
 
 _PREFIX = "bray-weights-"
 _MAGIC = b"BRAYWT02"
@@ -42,7 +42,7 @@ _TRIES = 1000
 
 
 class _Mapped:
-    """The file of both sides."""
+    """The file as both sides map it."""
 
     def __init__(self, file: int, path: Path, nbytes: int, protection: int) -> None:
         self.path = path
@@ -92,7 +92,7 @@ class WeightsWriter(_Mapped):
     """Publishes versions of a packed block. One at a time has a file.
 
     Args:
-        nbytes: of the block.
+        nbytes: Size of the block in bytes.
 
     Raises:
         ConfigError: `nbytes` is less than 1, or shared memory has no room: says how much is needed.
@@ -118,11 +118,11 @@ class WeightsWriter(_Mapped):
         atexit.register(self.close)
         self._map[: _HEADER.size] = _HEADER.pack(_MAGIC, nbytes)
 
-    def publish(self, stamp: Stamp, block: Block) -> None:
+    def publish(self, stamp: WeightsStamp, block: Block) -> None:
         """Make a block the newest.
 
         Raises:
-            SpecError: it has another size.
+            SpecError: The block has another size.
             ConfigError: the stamp is not newer.
             ClosedError: the writer was closed.
         """
@@ -157,7 +157,7 @@ class WeightsReader(_Mapped):
     """Reads what a `WeightsWriter` of this node publishes.
 
     Args:
-        path: the writer's.
+        path: File of the writer.
 
     Raises:
         NotFoundError: there is no such file, or it is no file of weights.
@@ -189,11 +189,11 @@ class WeightsReader(_Mapped):
         fcntl.flock(self._file, fcntl.LOCK_UN)
         return True
 
-    def read(self, out: Block | None = None) -> tuple[Stamp, Block]:
+    def read(self, out: Block | None = None) -> tuple[WeightsStamp, Block]:
         """Copy the newest block; return it with its stamp.
 
         Args:
-            out: where to; by default a new block.
+            out: Block to copy to; None: a new one.
 
         Raises:
             NotFoundError: nothing was published yet.
@@ -206,7 +206,7 @@ class WeightsReader(_Mapped):
                 raise NotFoundError(f"weights: {self.path}: nothing was published yet")
             slot = count % _SLOTS
             fence()
-            stamp = Stamp(*self._stamps[slot].tolist())
+            stamp = WeightsStamp(*self._stamps[slot].tolist())
             np.copyto(out, self._slots[slot])
             fence()
             if int(self._begun[slot]) == count == int(self._done[slot]):

@@ -1,4 +1,4 @@
-"""What the parts of a remote model need of the cluster; `bray_model.remote` gives it with Ray."""
+"""The cluster as the parts of a remote model need it; `bray_model.remote` has it on Ray."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class WeightSource(Protocol):
         """Call a method of it.
 
         Raises:
-            WorkerLostError: it died.
-            DeadlineError: no answer in time.
+            WorkerLostError: The store or relay died.
+            DeadlineError: No answer came in time.
         """
         ...
 
@@ -51,31 +51,31 @@ class StoreLink(WeightSource, Protocol):
         """Return the address of an inference worker; waits for one that is being replaced.
 
         Raises:
-            WorkerLostError: it was not in time.
+            WorkerLostError: The worker was not replaced in time.
             ClosedError: the model was closed.
         """
         ...
 
 
 class RelayMaker(Protocol):
-    """How a store makes relays."""
+    """Starts relays for a store."""
 
     @property
     def here(self) -> str:
         """The node of the store."""
         ...
 
-    def make(self, node: str) -> Relay:
+    def make(self, node: str) -> RelayLink:
         """Start a relay on a node and wait for it."""
         ...
 
 
-class Relay(WeightSource, Protocol):
+class RelayLink(WeightSource, Protocol):
     """A relay, seen from the store that made it."""
 
     @property
     def name(self) -> str:
-        """What `StoreLink.relay` looks it up by."""
+        """Name by which `StoreLink.relay` looks it up."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How newer weights reach one replica: from its node's shared memory, else on request."""
+"""The way of newer weights to one replica: from its node's shared memory, else on request."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import time
 
 from bray_core.errors import BrayError, NotFoundError
 from bray_core.layout import Block
+from bray_model.distributed.relays import WeightLocation
 from bray_model.distributed.shared_weights import WeightsReader
 from bray_model.distributed.store_link import StoreLink, WeightSource
-from bray_model.distributed.weight_store import Outlet
-from bray_model.versions.stamp import Stamp
+from bray_model.versions.weights import WeightsStamp
 
 _POLL_S = 10.0
 _GRACE_S = 20.0
 _LOOK_S = 0.001
-"""Between two looks into shared memory."""
+"""Pause between two looks into shared memory."""
 _ALIVE_S = 0.1
-"""Between two looks whether its writer lives."""
+"""Time between two checks that its writer lives."""
 _RETRY_S = 0.2
-_OUTLET_S = 150.0
+_LOCATE_S = 150.0
 """A relay may have to be started first."""
 
 
 class WeightFeed:
-    """Used by one thread.
+    """Waits for newer weights for one replica. Used by one thread.
 
     Args:
-        link: to the store.
-        stopped: ends a wait.
+        link: Way to the store.
+        stopped: Ends a wait when it is set.
     """
 
     def __init__(self, link: StoreLink, stopped: threading.Event) -> None:
@@ -55,30 +55,32 @@ class WeightFeed:
             WorkerLostError: the store died.
         """
         self.detach()
-        outlet, source = self._find()
-        path = source.call("shared") if outlet.is_here or outlet.relay is not None else None
+        location, source = self._find()
+        path = source.call("shared") if location.is_here or location.relay is not None else None
         if path is not None:
             with contextlib.suppress(NotFoundError):  # its writer died just now: ask
                 self._reader = WeightsReader(path)
         self._source = source
 
-    def _find(self) -> tuple[Outlet, WeightSource]:
-        """Return the outlet of this node, once it answers."""
+    def _find(self) -> tuple[WeightLocation, WeightSource]:
+        """Return the location of this node, once it answers."""
         lost = None
         for _ in range(3):
-            outlet = Outlet(*self._link.call("outlet", self._link.node, lost, timeout_s=_OUTLET_S))
-            if outlet.relay is None:
-                return outlet, self._link
+            location = WeightLocation(
+                *self._link.call("locate", self._link.node, lost, timeout_s=_LOCATE_S)
+            )
+            if location.relay is None:
+                return location, self._link
             try:
-                relay = self._link.relay(outlet.relay)
+                relay = self._link.relay(location.relay)
                 relay.call("stamp", timeout_s=_GRACE_S)
             except BrayError:
-                lost = outlet.relay
+                lost = location.relay
                 continue
-            return outlet, relay
-        return Outlet(False, None), self._link
+            return location, relay
+        return WeightLocation(False, None), self._link
 
-    def next(self, held: int) -> tuple[Stamp, Block] | None:
+    def next(self, held: int) -> tuple[WeightsStamp, Block] | None:
         """Wait for weights of a later sequence than `held`; None: there was nothing for a while.
 
         Raises:
@@ -89,13 +91,13 @@ class WeightFeed:
             return self._look(self._reader, held)
         stamp, block = self._source.call("poll", held, _POLL_S, timeout_s=_POLL_S + _GRACE_S)
         if block is not None:
-            return Stamp(*stamp), block
+            return WeightsStamp(*stamp), block
         if stamp[0] < held:
             self.detach()  # the store was restarted, or a relay is behind
             self._stopped.wait(_RETRY_S)
         return None
 
-    def _look(self, reader: WeightsReader, held: int) -> tuple[Stamp, Block] | None:
+    def _look(self, reader: WeightsReader, held: int) -> tuple[WeightsStamp, Block] | None:
         until = time.monotonic() + _ALIVE_S
         while time.monotonic() < until:
             if reader.sequence > held:
@@ -106,13 +108,13 @@ class WeightFeed:
             self.detach()
         return None
 
-    def first(self) -> tuple[Stamp, Block]:
+    def first(self) -> tuple[WeightsStamp, Block]:
         """Return the newest weights."""
         assert self._source is not None
         if self._reader is not None:
             return self._reader.read()
         stamp, block = self._source.call("poll", -1, 0.0)
-        return Stamp(*stamp), block
+        return WeightsStamp(*stamp), block
 
     def detach(self) -> None:
         """Forget where to look; unmap the file."""

@@ -1,4 +1,4 @@
-"""One per node without the store: gets each version once, and gives it to the node's replicas."""
+"""The relay of a node without the store: gets each version once, for the node's replicas."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import threading
 from bray_core.errors import BrayError, ClosedError, DeadlineError, WorkerLostError
 from bray_core.layout import Block
 from bray_model.distributed.store_link import StoreLink, WeightSource
-from bray_model.distributed.weight_board import WeightBoard
-from bray_model.versions.stamp import Stamp
+from bray_model.distributed.weight_store import WeightBoard
+from bray_model.versions.weights import WeightsStamp
 
 logger = logging.getLogger(__name__)
 
@@ -22,9 +22,9 @@ class WeightRelay:
     """Follows its parent in the tree of relays, in a thread; a parent that dies is replaced.
 
     Args:
-        link: to the store.
-        name: its own.
-        model: name of the model.
+        link: Way to the store.
+        name: Name of the relay.
+        model: Name of the model.
 
     Raises:
         WorkerLostError: the store died.
@@ -49,11 +49,11 @@ class WeightRelay:
         """Return the file that replicas on this node read; None: there is none."""
         return self._board.shared()
 
-    def stamp(self) -> Stamp:
+    def stamp(self) -> WeightsStamp:
         """Return the stamp of the newest weights here."""
         return self._board.stamp
 
-    def poll(self, held: int, timeout_s: float) -> tuple[Stamp, Block | None]:
+    def poll(self, held: int, timeout_s: float) -> tuple[WeightsStamp, Block | None]:
         """Wait for other weights than those held: see `WeightBoard.poll`."""
         return self._board.poll(held, timeout_s)
 
@@ -74,13 +74,13 @@ class WeightRelay:
         self._parent = self._link.call("join", self._name, lost)
         self._source = self._link if self._parent is None else self._link.relay(self._parent)
 
-    def _first(self) -> tuple[Stamp, Block]:
+    def _first(self) -> tuple[WeightsStamp, Block]:
         while True:
             stamp, block = self._poll(-1, 0.0)
             if block is not None:
                 return stamp, block
 
-    def _poll(self, held: int, wait_s: float) -> tuple[Stamp, Block | None]:
+    def _poll(self, held: int, wait_s: float) -> tuple[WeightsStamp, Block | None]:
         try:
             stamp, block = self._source.call("poll", held, wait_s, timeout_s=wait_s + _GRACE_S)
         except BrayError as error:

@@ -1,20 +1,17 @@
 """Where the newest weights of a remote model lie, and what every process asks about it.
 
-Replicas on the store's node read the weights from shared memory; every other node that has replicas
-has one relay, which gets each version once, from the store or from another relay.
+Replicas on the store's node read the weights from shared memory; those on other nodes get them from
+the relay of their node.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 import uuid
-from typing import NamedTuple
 
 from bray_core.errors import (
     AlreadyExistsError,
-    BrayError,
     ClosedError,
     ConfigError,
     NotFoundError,
@@ -23,26 +20,100 @@ from bray_core.errors import (
 )
 from bray_core.layout import Block
 from bray_core.protocols import Weights
-from bray_core.restart_limit import RestartLimit
-from bray_model.distributed.blueprint import Blueprint, CloneEntry
-from bray_model.distributed.relay_tree import WIDTH, RelayTree
-from bray_model.distributed.store_link import Relay, RelayMaker
-from bray_model.distributed.weight_board import WeightBoard
-from bray_model.versions.stamp import Stamp
-from bray_model.versions.versions import VersionStore
+from bray_model.distributed.blueprint import CloneEntry, ModelBlueprint
+from bray_model.distributed.relays import WIDTH, StoreRelays, WeightLocation
+from bray_model.distributed.shared_weights import WeightsWriter
+from bray_model.distributed.store_link import RelayMaker
+from bray_model.versions.version_store import VersionStore
+from bray_model.versions.weights import WeightsStamp
 
 _BEGIN_S = 30.0
+MAX_WAITING_POLLS = 48
+"""Polls that wait at a time; further ones are answered at once and come again."""
+NUM_THREADS = MAX_WAITING_POLLS + 16
+"""Calls that the board's process must run at a time: the rest is for publishers."""
 
 logger = logging.getLogger(__name__)
 
 
-class Outlet(NamedTuple):
-    """Where the replicas of a node get new weights."""
+class WeightBoard:
+    """Holds one set of weights as a packed block. Thread-safe.
 
-    is_here: bool
-    """Whether the store itself is on that node."""
-    relay: str | None
-    """The node's relay; None: ask the store."""
+    Args:
+        name: Name of the model, for messages.
+        stamp, block: Weights to begin with.
+    """
+
+    def __init__(self, name: str, stamp: WeightsStamp, block: Block) -> None:
+        self._stamp = stamp
+        self._block = block
+        self._name = name
+        self._closed = False
+        self._num_waiting = 0
+        self._num_sent = 0
+        self._changed = threading.Condition()
+        self._shared: WeightsWriter | None = None
+        try:
+            self._shared = WeightsWriter(block.nbytes)
+            self._shared.publish(stamp, block)
+        except ConfigError as error:
+            logger.warning("model %s: replicas ask over Ray instead: %s", name, error)
+
+    @property
+    def stamp(self) -> WeightsStamp:
+        """Stamp of the newest weights."""
+        return self._stamp
+
+    @property
+    def num_sent(self) -> int:
+        """Blocks given to those who asked."""
+        return self._num_sent
+
+    def shared(self) -> str | None:
+        """Return the file that replicas on this node read; None: there is none."""
+        return None if self._shared is None else str(self._shared.path)
+
+    def put(self, stamp: WeightsStamp, block: Block) -> bool:
+        """Take weights; False: these are not newer."""
+        with self._changed:
+            if stamp.sequence <= self._stamp.sequence:
+                return False
+            self._stamp, self._block = stamp, block
+            if self._shared is not None:
+                self._shared.publish(stamp, block)
+            self._changed.notify_all()
+        return True
+
+    def poll(self, held: int, timeout_s: float) -> tuple[WeightsStamp, Block | None]:
+        """Wait for another sequence than the one `held`; return the stamp here, and the block.
+
+        The block is None if there is nothing newer: nothing came within `timeout_s`, too many
+        wait, or the store was restarted and the caller holds newer weights than it.
+
+        Raises:
+            ClosedError: The board was closed.
+        """
+        with self._changed:
+            if self._stamp.sequence == held and self._num_waiting < MAX_WAITING_POLLS:
+                self._num_waiting += 1
+                self._changed.wait_for(
+                    lambda: self._closed or self._stamp.sequence != held, timeout_s
+                )
+                self._num_waiting -= 1
+            if self._closed:
+                raise ClosedError(f"model {self._name!r}: closed")
+            if self._stamp.sequence <= held:
+                return self._stamp, None
+            self._num_sent += 1
+            return self._stamp, self._block
+
+    def close(self) -> None:
+        """Wake who waits and remove the file."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._shared is not None:
+            self._shared.close()
 
 
 class WeightStore:
@@ -53,9 +124,9 @@ class WeightStore:
     them has what there is to begin with.
 
     Args:
-        name: of the model.
-        relays: how to make one.
-        width: of the tree of relays.
+        name: Name of the model.
+        relays: Starts a relay on a node.
+        width: Largest number of relays that get a version from the same process.
     """
 
     def __init__(self, name: str, relays: RelayMaker, width: int = WIDTH) -> None:
@@ -64,18 +135,12 @@ class WeightStore:
         self._closed = False
         self._incarnation = uuid.uuid4().hex
         self._putting = threading.Lock()
-        self._last_put: tuple[Stamp, str] | None = None
+        self._last_put: tuple[WeightsStamp, str] | None = None
         self._clones: dict[str, CloneEntry] = {}
-        self._maker = relays
-        self._tree = RelayTree(width)
-        self._lock = threading.Lock()  # the clones, the tree, the locks of nodes
-        self._relays: dict[str, Relay] = {}
-        self._node_locks: dict[str, threading.Lock] = {}
-        self._limit = RestartLimit()
-        self._losses: dict[str, list[float]] = {}
-        """When relays of a node were lost; beyond the limit its replicas ask the store."""
+        self._relays = StoreRelays(name, relays, width)
+        self._lock = threading.Lock()  # the clones
 
-    def begin(self, blueprint: Blueprint, stamp: Stamp, block: Block) -> bool:
+    def begin(self, blueprint: ModelBlueprint, stamp: WeightsStamp, block: Block) -> bool:
         """Take what there is to begin with; False: that was done already."""
         with self._putting:
             if self._began.is_set():
@@ -100,7 +165,7 @@ class WeightStore:
             raise WorkerLostError(f"model {self._name!r}: its store was restarted and is empty yet")
         return self._board
 
-    def blueprint(self) -> Blueprint:
+    def blueprint(self) -> ModelBlueprint:
         """Return what a replica is built from."""
         self._wait_begun()
         return self._blueprint
@@ -109,7 +174,7 @@ class WeightStore:
         """Return the model's uid."""
         return self.blueprint().uid
 
-    def stamp(self) -> Stamp:
+    def stamp(self) -> WeightsStamp:
         """Return the stamp of the newest weights."""
         return self._check_begun().stamp
 
@@ -117,7 +182,7 @@ class WeightStore:
         """Return the file that replicas on this node read; None: there is none."""
         return self._check_begun().shared()
 
-    def poll(self, held: int, timeout_s: float) -> tuple[Stamp, Block | None]:
+    def poll(self, held: int, timeout_s: float) -> tuple[WeightsStamp, Block | None]:
         """Wait for other weights than those held: see `WeightBoard.poll`."""
         return self._check_begun().poll(held, timeout_s)
 
@@ -129,7 +194,7 @@ class WeightStore:
             "clones": len(self._clones),
         }
 
-    def put(self, stamp: Stamp, block: Block, publisher: str) -> None:
+    def put(self, stamp: WeightsStamp, block: Block, publisher: str) -> None:
         """Take new weights under the publisher's own stamp; again is harmless.
 
         Raises:
@@ -191,7 +256,7 @@ class WeightStore:
         """Read a version from disk, for a process that does not see the model's directory.
 
         Raises:
-            VersionNotFoundError: it is not there.
+            VersionNotFoundError: The version is not on disk.
         """
         if (store := self._versions()) is None:
             raise VersionNotFoundError(f"version {version}: model {self._name!r} has no directory")
@@ -205,12 +270,8 @@ class WeightStore:
         store = self._versions()
         return store is not None and version in store.versions()
 
-    def outlet(self, node: str, lost: str | None = None) -> Outlet:
-        """Return where replicas of a node get new weights; the first one there starts its relay.
-
-        Args:
-            node: the replica's.
-            lost: the relay that it does not reach: it is replaced.
+    def locate(self, node: str, lost: str | None = None) -> WeightLocation:
+        """Return where replicas of a node get new weights; see `StoreRelays.locate`.
 
         Raises:
             ClosedError: the model was closed.
@@ -218,56 +279,15 @@ class WeightStore:
         if self._closed:
             raise ClosedError(f"model {self._name!r}: closed")
         self._check_begun()
-        if node == self._maker.here:
-            return Outlet(True, None)
-        with self._lock:
-            making = self._node_locks.setdefault(node, threading.Lock())
-        with making:  # one relay a node, whoever asks at the same time
-            if lost is not None and node in self._relays and self._relays[node].name == lost:
-                self._end(self._relays.pop(node))
-                self._losses[node] = [*self._recent_losses(node), time.time()]
-            if node not in self._relays:
-                if self._limit.is_exceeded(self._losses.get(node, ()), time.time()):
-                    logger.warning(
-                        "model %s: relays of node %s die: none for now", self._name, node
-                    )
-                    return Outlet(False, None)
-                try:
-                    self._relays[node] = self._maker.make(node)
-                except BrayError as error:
-                    logger.warning("model %s: no relay: %s", self._name, error)
-                    return Outlet(False, None)
-            return Outlet(False, self._relays[node].name)
-
-    def _recent_losses(self, node: str) -> list[float]:
-        return self._limit.recent(self._losses.get(node, ()), time.time())
+        return self._relays.locate(node, lost)
 
     def join(self, relay: str, lost: str | None = None) -> str | None:
-        """Return which relay a relay shall ask for new weights; None: the store.
-
-        Args:
-            relay: who asks.
-            lost: its parent, if that is not reached any more.
-        """
-        with self._lock:
-            if lost is not None:
-                self._tree.leave(lost)
-            return self._tree.join(relay)
-
-    def _end(self, relay: Relay) -> None:
-        with self._lock:
-            self._tree.leave(relay.name)
-        try:
-            relay.call("close", timeout_s=2.0)
-        except BrayError as error:  # it died, which is why it ends
-            logger.info("relay %s: %s", relay.name, error)
-        relay.close()
+        """Return which relay a relay shall ask for new weights; see `StoreRelays.join`."""
+        return self._relays.join(relay, lost)
 
     def close(self) -> None:
         """End the relays, wake who waits and remove the file."""
         self._closed = True
-        for relay in list(self._relays.values()):
-            self._end(relay)
-        self._relays.clear()
+        self._relays.close()
         if self._began.is_set():
             self._board.close()

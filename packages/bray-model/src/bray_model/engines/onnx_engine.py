@@ -14,13 +14,13 @@ from bray_core.errors import ConfigError, ExportError
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
 from bray_model.config import Device
-from bray_model.export.graph_files import external_files
-from bray_model.export.manifest import EXCHANGE, GRAPH
+from bray_model.export_files.graph_files import external_files
+from bray_model.export_files.manifest import EXCHANGE, GRAPH
 from bray_model.signature import Signature
 from bray_model.tree_spec import Leaf, TreeSpec
 
 WEIGHT_PREFIX = "weights/"
-"""Of an input that takes a weight; inputs of the signature begin with `inputs`."""
+"""Prefix of an input that takes a weight; inputs of the signature begin with `inputs`."""
 _ERROR_SEVERITY = 3
 _FOLDER = "session.model_external_initializers_file_folder_path"
 _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
@@ -31,15 +31,15 @@ class OnnxEngine:
     """Runs an ONNX graph whose tensors are named by the leaf paths of a signature.
 
     Args:
-        graph: the serialised model, or the file of one that this process has just written:
+        graph: Serialised model, or the file of one that this process has just written:
             onnxruntime keeps no second copy of its weights then.
-        signature: what it takes and gives.
-        exchange: the same model with its weights as inputs; None: they are fixed.
-        weights: those that the graph holds, for `exchange`.
-        num_threads: threads of one forward; more than one only pays for large networks.
-        device: where it runs.
-        file: the graph's, for messages.
-        folder: where the files lie that hold data of the graph, checked by the caller
+        signature: Inputs and outputs of the graph.
+        exchange: The same model with its weights as inputs; None: they are fixed.
+        weights: Weights that the graph holds, for `exchange`.
+        num_threads: Threads of one forward; more than one only pays for large networks.
+        device: Device that it runs on.
+        file: Name of the graph's file, for messages.
+        folder: Folder of the files that hold data of the graph, checked by the caller
             (`Manifest.read_graph`); None: the graph holds all its data.
 
     Raises:
@@ -126,7 +126,7 @@ class _Exchange:
         """Return what the graph needs of the weights; it may leave some out, such as counters.
 
         Raises:
-            ExportError: it needs one that the weights have not.
+            ExportError: The graph needs a weight that is not among them.
         """
         feed = {}
         for tensor in self.session.get_inputs():

@@ -14,10 +14,9 @@ import tensorrt as trt
 from bray_core.errors import ConfigError, ExportError, SpecError
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
-from bray_model.engines.baked_graph import bake
 from bray_model.engines.cuda_memory import CudaBuffer, CudaStream, gpu_name
-from bray_model.engines.plan_cache import cached_plan, plan_path
-from bray_model.export.manifest import sha256
+from bray_model.engines.tensorrt_plan import bake, cached_plan, plan_path
+from bray_model.export_files.manifest import sha256
 from bray_model.signature import Signature
 
 logger = logging.getLogger(__name__)
@@ -33,11 +32,11 @@ class TensorRTEngine:
     `exchange.onnx`: every version of a network shares one plan, and weights are refitted into it.
 
     Args:
-        graph: the serialised model.
-        signature: what it takes and gives.
-        exchange: the same model with its weights as inputs; None: they are fixed.
-        weights: those that the graph holds, for `exchange`.
-        max_batch_size: rows of a forward at most.
+        graph: Serialised model.
+        signature: Inputs and outputs of the graph.
+        exchange: The same model with its weights as inputs; None: they are fixed.
+        weights: Weights that the graph holds, for `exchange`.
+        max_batch_size: Largest number of rows of a forward.
 
     Raises:
         ConfigError: there is no GPU.
@@ -100,7 +99,7 @@ class TensorRTEngine:
 
         Raises:
             ConfigError: the weights are fixed.
-            ExportError: TensorRT does not take them.
+            ExportError: TensorRT does not take the weights.
         """
         if self._exchange is None:
             raise ConfigError("the weights of this export are fixed: export again")

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from bray_core import heap, nested
+from bray_core import nested
 from bray_core.errors import ConfigError, SpecError
 from bray_core.nested import Nested
+from bray_core.process import memory
 from bray_core.protocols import Weights
 from bray_model.config import Device, Precision
 
@@ -20,12 +21,12 @@ class TorchEngine:
     """Runs a deep copy of a module, so that the trainer's own stays apart.
 
     Args:
-        module: called with the inputs as positional arguments; returns nested tensors.
-        device: where it runs.
-        precision: of its forward; bf16 by autocast.
-        compile: whether it runs through `torch.compile`: once for one row and once for more,
+        module: Called with the inputs as positional arguments; returns nested tensors.
+        device: Device that it runs on.
+        precision: Precision of the forward; bf16 by autocast.
+        compile: Whether it runs through `torch.compile`: once for one row and once for more,
             whatever their number; new weights and copies of the engine run the same code.
-        takes_bf16: whether the module wants its floats as bfloat16, which numpy has not: they
+        takes_bf16: Whether the module wants its floats as bfloat16, which numpy has not: they
             come as float32 and are rounded. Weights in bfloat16, and the outputs of a module that
             has some, leave as float32.
 
@@ -43,7 +44,7 @@ class TorchEngine:
     ) -> None:
         _check_device(device)
         if device == "cpu":
-            heap.keep_freed()
+            memory.keep_freed()
         self.module = copy.deepcopy(module).to(device).eval()
         for parameter in self.module.parameters():
             if parameter.is_leaf:  # those of a copied ScriptModule may be none
@@ -118,7 +119,7 @@ class TorchEngine:
         """Return a separate engine that runs on the CPU as the module is written.
 
         Args:
-            weights: to use in place of this engine's; None: the same.
+            weights: Weights in place of this engine's; None: the same.
         """
         engine = TorchEngine(self.module, takes_bf16=self.takes_bf16)
         if weights is not None:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bray_core.errors import AlreadyExistsError, ExportError, NotFoundError
-from bray_model.export.export_file import inside
 from bray_model.export.export_report import ExportReport
-from bray_model.export.manifest import MANIFEST, REPORT, Manifest, check_files
+from bray_model.export_files.confined_file import inside
+from bray_model.export_files.manifest import MANIFEST, REPORT, Manifest, check_files
 
 _IN_A_TRIAL = f"models/*/onnx/*/{MANIFEST}"
 
@@ -20,7 +20,7 @@ def find_export(path: Path) -> Path:
     """Return `path` if it is an export, or the newest export of the trial in `path`.
 
     Raises:
-        NotFoundError: it is neither.
+        NotFoundError: The path is neither.
     """
     if not path.is_dir():
         raise NotFoundError(f"{path}: no such folder: give an export or a trial")
@@ -75,7 +75,7 @@ def read_report(export: Path) -> ExportReport:
     """Read the report of an export.
 
     Raises:
-        ExportError: the export has none, or it is broken.
+        ExportError: The export has no report, or a broken one.
     """
     return ExportReport.from_json(export, Manifest.read(export).read_file(export, REPORT))
 
@@ -106,13 +106,13 @@ def write_export(
     """Fill a folder beside `path`, then rename it: a reader sees the old export or the new.
 
     Args:
-        path: the folder to make or replace.
+        path: Folder to make or replace.
         files: file name → content.
-        like: a folder that the new one is a copy of, before `files` are written; None: empty.
+        like: Folder that the new one is a copy of, before `files` are written; None: empty.
         copies: file name → file to copy, for what need not be in memory.
 
     Raises:
-        ExportError: what lies in `like` cannot be copied, such as a named pipe.
+        ExportError: A file in `like` cannot be copied, such as a named pipe.
     """
     with new_folder(path, like) as new:
         for name, data in files.items():
@@ -128,11 +128,11 @@ def new_folder(path: Path, like: Path | None = None) -> Iterator[Path]:
     """Give a folder beside `path` to fill, which takes its place unless an error is raised.
 
     Args:
-        path: the folder to make or replace.
-        like: a folder that the new one begins as a copy of; None: empty.
+        path: Folder to make or replace.
+        like: Folder that the new one begins as a copy of; None: empty.
 
     Raises:
-        ExportError: what lies in `like` cannot be copied, such as a named pipe.
+        ExportError: A file in `like` cannot be copied, such as a named pipe.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as temporary:

@@ -3,20 +3,158 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from bray_core.errors import ConfigError, ExportError
-from bray_model.export.graph_report import GraphReport
-from bray_model.export.measurement import Measurement, table
-from bray_model.export.output_error import OutputError
+from bray_model.export.bench import ForwardMeasurement, table
+from bray_model.tree_spec import Leaf
+
+_RTOL, _ATOL = 1e-3, 1e-4
+"""How far a quantised graph may be from the float one before its report calls it an error."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputError:
+    """The largest errors of one output over all inputs tried."""
+
+    name: str
+    max_abs_error: float
+    """Largest `|export - module|`."""
+    max_rel_error: float
+    """Largest `|export - module| / max(|module|, atol / rtol)`: near zero, where a true relative
+    error says nothing, it is the absolute error in units of `atol / rtol`."""
+
+    def joined(self, other: OutputError) -> OutputError:
+        """Return the larger errors of both."""
+        return OutputError(
+            name=self.name,
+            max_abs_error=max(self.max_abs_error, other.max_abs_error),
+            max_rel_error=max(self.max_rel_error, other.max_rel_error),
+        )
+
+
+def output_error(
+    name: str, export: npt.NDArray[Any], module: npt.NDArray[Any], rtol: float, atol: float
+) -> OutputError:
+    """Compare one output. Equal infinities and NaNs are no error; an unequal one is infinite."""
+    wide = np.complex128 if module.dtype.kind == "c" else np.float64
+    got, want = export.astype(wide), module.astype(wide)
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.abs(got - want)
+        difference[(got == want) | (np.isnan(got) & np.isnan(want))] = 0.0
+        difference[np.isnan(difference)] = np.inf
+        scale = np.nan_to_num(np.maximum(np.abs(want), atol / rtol), nan=1.0)
+        relative = difference / scale
+    if module.dtype.kind in "biu":
+        relative = np.where(difference > 0, np.inf, 0.0)
+    return OutputError(
+        name=name,
+        max_abs_error=float(difference.max(initial=0.0)),
+        max_rel_error=float(relative.max(initial=0.0)),
+    )
+
+
+def join(reports: Sequence[Sequence[OutputError]]) -> tuple[OutputError, ...]:
+    """Return the largest errors per output over several comparisons."""
+    joined = list(reports[0])
+    for report in reports[1:]:
+        joined = [a.joined(b) for a, b in zip(joined, report, strict=True)]
+    return tuple(joined)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputAgreement:
+    """One output over all inputs tried."""
+
+    name: str
+    max_abs_error: float
+    """Largest `|quantised - float|`."""
+    max_rel_error: float
+    """Largest `|quantised - float| / max(|float|, 0.1)`."""
+    agreement: float | None
+    """Share of rows whose largest entry is the same one; of an integer output the share of equal
+    rows; None for an output of one float, which decides nothing."""
+
+    @classmethod
+    def of(cls, name: str, got: Leaf, want: Leaf) -> OutputAgreement:
+        """Compare one output, `[B, ...]`; the arg-max is taken along the last axis."""
+        # As floats: a quantised network may take another action, which is no infinite error.
+        error = output_error(name, got.astype(np.float64), want.astype(np.float64), _RTOL, _ATOL)
+        return cls(
+            name=name,
+            max_abs_error=error.max_abs_error,
+            max_rel_error=error.max_rel_error,
+            agreement=_agreement(got, want),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraphReport:
+    """A quantised graph beside the float graph of the same export."""
+
+    kind: str
+    """Kind of the graph in the words of `bray quantize`, such as `int8`."""
+    inputs: str
+    """Inputs that both were run on: `calibration`, `held-out calibration` (rows that showed no
+    range) or `random`."""
+    num_rows: int
+    outputs: tuple[OutputAgreement, ...]
+    share: float | None = None
+    """Share of the weights that are in fewer bits; None: in a report of an earlier bray-model."""
+    unvaried: tuple[str, ...] = ()
+    """Inputs that were the same in every row: what depends on them was not compared."""
+
+    @property
+    def agreement(self) -> float | None:
+        """The lowest of any output that decides; None if there is none."""
+        return min((o.agreement for o in self.outputs if o.agreement is not None), default=None)
+
+    def table(self) -> str:
+        """Return a line per output, as text."""
+        width = max(map(len, ("output", *(output.name for output in self.outputs))))
+        lines = [
+            f"{self.kind} beside model.onnx, on {self.num_rows} rows of {self.inputs} inputs:",
+            f"{'output':<{width}}  max abs error  max rel error  same arg-max",
+        ]
+        for output in self.outputs:
+            share = "" if output.agreement is None else f"{output.agreement:.2%}"
+            lines.append(
+                f"{output.name:<{width}}  {output.max_abs_error:13.2e}  "
+                f"{output.max_rel_error:13.2e}  {share:>12}".rstrip()
+            )
+        if self.share is not None:
+            lines.append(f"{self.share:.1%} of its weights are in fewer bits")
+        lines += [f"{name}: the same in every row" for name in self.unvaried]
+        return "\n".join(lines)
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any]) -> GraphReport:
+        """Read it as it stands in `report.json`."""
+        outputs = tuple(OutputAgreement(**output) for output in content["outputs"])
+        unvaried = tuple(content.get("unvaried", ()))
+        return cls(**{**content, "outputs": outputs, "unvaried": unvaried})
+
+
+def _agreement(got: Leaf, want: Leaf) -> float | None:
+    if want.dtype.kind in "biu":
+        same = got == want
+        return float(same.reshape(len(same), -1).all(axis=1).mean())
+    if want.ndim < 2 or want.shape[-1] < 2:
+        return None
+    return float((got.argmax(-1) == want.argmax(-1)).mean())
 
 
 def check_tolerance(tolerance: float | None) -> None:
     """Check a relative error that somebody allows.
 
     Raises:
-        ConfigError: it is no number between 0 and 1, without both.
+        ConfigError: The tolerance is no number between 0 and 1, without both.
     """
     is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
     if tolerance is not None and not (is_number and 0 < tolerance < 1):
@@ -39,11 +177,11 @@ class ExportReport:
     rtol: float
     atol: float
     outputs: tuple[OutputError, ...]
-    """Those that were compared: all but `random_outputs`."""
+    """Outputs that were compared: all but `random_outputs`."""
     random_outputs: tuple[str, ...] = ()
     """Outputs that the graph draws at random."""
-    latency: tuple[Measurement, ...] = ()
-    """Of a forward of the module in torch and of the graph, where the export was made."""
+    latency: tuple[ForwardMeasurement, ...] = ()
+    """Time of a forward of the module in torch and of the graph, where the export was made."""
     quantized: tuple[GraphReport, ...] = ()
     """The graphs that `bray quantize` added, beside the float one."""
 
@@ -61,10 +199,10 @@ class ExportReport:
         """Check that no output is further from the module's than allowed.
 
         Args:
-            tolerance: largest relative error; None: `rtol`.
+            tolerance: Largest relative error; None: `rtol`.
 
         Raises:
-            ExportError: one is; names it.
+            ExportError: An output is further away; names it.
             ConfigError: the tolerance is out of range.
         """
         check_tolerance(tolerance)
@@ -113,7 +251,7 @@ class ExportReport:
         """Read what `to_json` wrote for the export in the folder `path`.
 
         Raises:
-            ExportError: it is malformed.
+            ExportError: The report is malformed.
         """
         try:
             content = json.loads(data)
@@ -122,7 +260,7 @@ class ExportReport:
                 outputs=tuple(OutputError(**output) for output in content.pop("outputs")),
                 batch_sizes=tuple(content.pop("batch_sizes")),
                 random_outputs=tuple(content.pop("random_outputs", ())),
-                latency=tuple(Measurement(**found) for found in content.pop("latency", ())),
+                latency=tuple(ForwardMeasurement(**found) for found in content.pop("latency", ())),
                 quantized=tuple(map(GraphReport.from_content, content.pop("quantized", ()))),
                 **content,
             )

@@ -14,17 +14,28 @@ from typing import Any
 import safetensors.numpy
 import torch
 
-from bray_core import heap, nested
+from bray_core import nested
 from bray_core.errors import ConfigError, ExportError
 from bray_core.nested import Nested
+from bray_core.process import memory
 from bray_core.protocols import Weights
-from bray_model.definition import Definition
+from bray_model.engines.definition import NetworkDefinition
 from bray_model.engines.engine import Engine
 from bray_model.engines.onnx_engine import OnnxEngine
 from bray_model.engines.torch_engine import TorchEngine
+from bray_model.export.bench import ForwardMeasurement, median_us
 from bray_model.export.export_folder import check_target, new_folder
-from bray_model.export.export_report import ExportReport, check_tolerance
-from bray_model.export.manifest import (
+from bray_model.export.export_report import (
+    ExportReport,
+    OutputError,
+    check_tolerance,
+    join,
+    output_error,
+)
+from bray_model.export.row_check import check_rows
+from bray_model.export.torch_graph import WrittenGraph, write_torch_graph
+from bray_model.export.trial_inputs import trial_inputs
+from bray_model.export_files.manifest import (
     EXCHANGE,
     GRAPH,
     MANIFEST,
@@ -33,11 +44,6 @@ from bray_model.export.manifest import (
     Manifest,
     file_sha256,
 )
-from bray_model.export.measurement import Measurement, median_us
-from bray_model.export.output_error import OutputError, join, output_error
-from bray_model.export.row_check import check_rows
-from bray_model.export.torch_graph import WrittenGraph, write_torch_graph
-from bray_model.export.trial_inputs import trial_inputs
 from bray_model.signature import Signature, resize
 from bray_model.versions.weights import refuse_nan
 
@@ -54,7 +60,7 @@ _OTHER_WEIGHTS = 1.1
 
 
 def export(
-    definition: Definition,
+    definition: NetworkDefinition,
     path: Path,
     *,
     name: str,
@@ -66,11 +72,11 @@ def export(
     """Write an export to the folder `path`, whole or not at all.
 
     Args:
-        definition: the network.
-        path: the folder.
-        name: of the model.
-        actor: what `bray serve` shall answer with.
-        weights: to export in place of the definition's own.
+        definition: Network to export.
+        path: Folder to make.
+        name: Name of the model.
+        actor: Actor that `bray serve` shall answer with.
+        weights: Weights in place of the definition's own.
         random_outputs: names of outputs that are not compared.
         tolerance: relative error that an output may have; None: 1e-3, of a module that computes
             in float16 2e-2, in bfloat16 1e-1.
@@ -91,7 +97,7 @@ def export(
     check_tolerance(tolerance)
     with new_folder(path) as folder:
         written = _write_graph(folder, definition)
-        heap.give_back()  # what torch's exporter needed, before onnxruntime needs as much
+        memory.give_back()  # what torch's exporter needed, before onnxruntime needs as much
         rtol = _rtol(written) if tolerance is None else float(tolerance)
         comparison = _Comparison(definition, rtol, tuple(random_outputs))
         report = _report(path, folder, comparison)
@@ -110,7 +116,7 @@ def export(
             made_with=_made_with(written, engine),
         )
         (folder / MANIFEST).write_bytes(manifest.to_json())
-    heap.give_back()
+    memory.give_back()
     return report
 
 
@@ -118,7 +124,7 @@ class _Comparison:
     """Runs an export and its module on the same inputs."""
 
     def __init__(
-        self, definition: Definition, rtol: float, random_outputs: tuple[str, ...]
+        self, definition: NetworkDefinition, rtol: float, random_outputs: tuple[str, ...]
     ) -> None:
         assert isinstance(definition.engine, TorchEngine)
         assert definition.example is not None
@@ -164,7 +170,7 @@ def _rtol(written: WrittenGraph) -> float:
     return max((_RTOL_OF.get(dtype, RTOL) for dtype in written.dtypes), default=RTOL)
 
 
-def _write_graph(folder: Path, definition: Definition) -> WrittenGraph:
+def _write_graph(folder: Path, definition: NetworkDefinition) -> WrittenGraph:
     assert isinstance(definition.engine, TorchEngine)
     assert definition.example is not None
     return write_torch_graph(
@@ -254,13 +260,13 @@ def _first(tree: tuple[Nested, ...], rows: int) -> tuple[Nested, ...]:
 
 
 def _latency(
-    backend: str, engine: Engine, definition: Definition, num_threads: int
-) -> tuple[Measurement, ...]:
+    backend: str, engine: Engine, definition: NetworkDefinition, num_threads: int
+) -> tuple[ForwardMeasurement, ...]:
     found = []
     for rows in _TIMED_SIZES:
         inputs = resize(definition.example, rows)
         took_us = median_us(engine, inputs, _TIMED_S)
-        found.append(Measurement(backend, num_threads, rows, took_us))
+        found.append(ForwardMeasurement(backend, num_threads, rows, took_us))
     return tuple(found)
 
 

@@ -30,7 +30,7 @@ def skeleton(model: Any, without: Collection[str]) -> Any:
     """Return a graph as a `ModelProto` without some of its weights, bfloat16 made float32.
 
     Args:
-        model: an `onnx_ir.Model`, which is as it was afterwards.
+        model: An `onnx_ir.Model`; it is left as it was.
         without: names of weights.
     """
     import onnx_ir
@@ -55,8 +55,8 @@ def write_graph(path: Path, model: Any) -> None:
     """Write a model as one ONNX file; bfloat16 becomes float32.
 
     Args:
-        path: the file.
-        model: an `onnx_ir.Model`.
+        path: File to write.
+        model: An `onnx_ir.Model`.
     """
     values = model.graph.initializers.items()
     large = {n: v.const_value for n, v in values if v.const_value.nbytes >= _LARGE_BYTES}

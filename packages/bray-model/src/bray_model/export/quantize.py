@@ -15,13 +15,12 @@ from bray_core.nested import Nested
 from bray_core.settings.choice import check_choice
 from bray_model.engines.engine import Engine
 from bray_model.engines.onnx_engine import OnnxEngine
-from bray_model.export.bench import random_inputs
 from bray_model.export.export_folder import extend_export
-from bray_model.export.export_report import ExportReport
-from bray_model.export.graph_files import external_files
-from bray_model.export.graph_report import GraphReport, OutputAgreement
-from bray_model.export.manifest import GRAPH, MANIFEST, QUANTIZED, REPORT, Manifest, sha256
-from bray_model.signature import Run, Signature
+from bray_model.export.export_report import ExportReport, GraphReport, OutputAgreement
+from bray_model.export.trial_inputs import random_inputs
+from bray_model.export_files.graph_files import external_files
+from bray_model.export_files.manifest import GRAPH, MANIFEST, QUANTIZED, REPORT, Manifest, sha256
+from bray_model.signature import Forward, Signature
 from bray_model.tree_spec import Leaves
 
 logger = logging.getLogger(__name__)
@@ -45,7 +44,7 @@ def quantize(
     at once, or stays as it was. The graph's weights are fixed, its inputs and outputs unchanged.
 
     Args:
-        export: the folder.
+        export: Folder of the export.
         kind: `int8` (weights and activations), `int8-dynamic` (weights; activations while it
             runs) or `float16` (for GPUs).
         calibration: inputs as the model will see them, some hundred rows, which are kept in
@@ -219,7 +218,7 @@ def _reduced(
         ) from error
 
 
-def _runner(graph: bytes, kind: str, signature: Signature) -> Run:
+def _runner(graph: bytes, kind: str, signature: Signature) -> Forward:
     """Return what runs a quantised graph as its numbers really are."""
     engine = OnnxEngine(graph, signature, file=QUANTIZED[kind])
     if kind != "float16":
@@ -230,8 +229,8 @@ def _runner(graph: bytes, kind: str, signature: Signature) -> Run:
 
 
 def _compare(
-    reduced: Run,
-    whole: Run,
+    reduced: Forward,
+    whole: Forward,
     signature: Signature,
     batches: Sequence[Batch],
     random_outputs: Sequence[str],
@@ -250,7 +249,7 @@ def _compare(
     return tuple(found)
 
 
-def _outputs(run: Run, signature: Signature, batches: Sequence[Batch]) -> Leaves:
+def _outputs(run: Forward, signature: Signature, batches: Sequence[Batch]) -> Leaves:
     columns: list[Leaves] = []
     for batch in batches:
         leaves = signature.output_tree.leaves(run(batch))

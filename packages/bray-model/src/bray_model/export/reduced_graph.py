@@ -29,7 +29,7 @@ Feed = dict[str, Leaf]
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
 
 
-class Reduced(NamedTuple):
+class ReducedGraph(NamedTuple):
     """A graph in fewer bits."""
 
     graph: bytes
@@ -51,7 +51,7 @@ def whole(graph: bytes, folder: Path) -> bytes:
     return joined
 
 
-def dynamic_int8(graph: bytes) -> Reduced:
+def dynamic_int8(graph: bytes) -> ReducedGraph:
     """Return the graph with int8 weights; its activations are quantised while it runs."""
     with tempfile.TemporaryDirectory() as folder:
         prepared, target = _prepared(graph, folder), Path(folder) / "dynamic.onnx"
@@ -64,7 +64,7 @@ def dynamic_int8(graph: bytes) -> Reduced:
         return _compared(prepared, target)
 
 
-def static_int8(graph: bytes, feeds: Sequence[Feed]) -> Reduced:
+def static_int8(graph: bytes, feeds: Sequence[Feed]) -> ReducedGraph:
     """Return the graph with int8 weights and activations, whose ranges the feeds show."""
     with tempfile.TemporaryDirectory() as folder:
         prepared, target = _prepared(graph, folder), Path(folder) / "static.onnx"
@@ -81,7 +81,7 @@ def static_int8(graph: bytes, feeds: Sequence[Feed]) -> Reduced:
         return _compared(prepared, target)
 
 
-def half(graph: bytes) -> Reduced:
+def half(graph: bytes) -> ReducedGraph:
     """Return the graph in float16, its inputs and outputs as they were."""
     path = list(sys.path)
     try:
@@ -94,7 +94,7 @@ def half(graph: bytes) -> Reduced:
     model.convert_float_to_float16(use_symbolic_shape_infer=False, keep_io_types=True)
     model.topological_sort()
     after = _float_elements(model.model)
-    return Reduced(model.model.SerializeToString(), _share(before, after))
+    return ReducedGraph(model.model.SerializeToString(), _share(before, after))
 
 
 class HalfReference:
@@ -135,10 +135,10 @@ def _prepared(graph: bytes, folder: str) -> Path:
     return target
 
 
-def _compared(source: Path, target: Path) -> Reduced:
+def _compared(source: Path, target: Path) -> ReducedGraph:
     graph = target.read_bytes()
     before, after = (_float_elements(model) for model in (onnx.load(source), onnx.load(target)))
-    return Reduced(graph, _share(before, after))
+    return ReducedGraph(graph, _share(before, after))
 
 
 def _share(before: Mapping[str, int], after: Mapping[str, int]) -> float:

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from bray_core import nested
 from bray_core.errors import ExportError
 from bray_core.nested import Nested
-from bray_model.export.output_error import output_error
-from bray_model.signature import Run
+from bray_model.export.export_report import output_error
+from bray_model.signature import Forward
 
 _ALONE = 8
 """Rows that are asked one by one."""
@@ -24,18 +24,18 @@ may prefer the other.
 
 
 def check_rows(
-    run: Run, inputs: tuple[Nested, ...], paths: Sequence[str], rtol: float, atol: float
+    run: Forward, inputs: tuple[Nested, ...], paths: Sequence[str], rtol: float, atol: float
 ) -> None:
     """Ask rows alone, and in another order, and compare with all of them together.
 
     A server joins rows of different callers to a batch: what another asks must change nothing.
 
     Args:
-        run: the network.
-        inputs: rows `[B, ...]` that differ, 8 or more.
-        paths: paths of the outputs to compare.
-        rtol: largest relative error of an output that is the same.
-        atol: likewise, where an output is near zero.
+        run: Forward of the network.
+        inputs: Rows `[B, ...]` that differ, 8 or more.
+        paths: Paths of the outputs to compare.
+        rtol: Largest relative error of an output that is the same.
+        atol: Largest absolute error where an output is near zero.
 
     Raises:
         ExportError: an output depends on the other rows, or the network takes no row alone.

@@ -52,11 +52,11 @@ def write_torch_graph(
     kernels for bfloat16 on a CPU.
 
     Args:
-        path: the file.
-        module: in eval mode, on the CPU.
+        path: File to write.
+        module: Module in eval mode, on the CPU.
         signature: names the inputs and outputs.
         example: inputs `[B, ...]`.
-        takes_bf16: whether the module wants its floats as bfloat16.
+        takes_bf16: Whether the module wants its floats as bfloat16.
 
     Raises:
         ExportError: torch cannot export the module.

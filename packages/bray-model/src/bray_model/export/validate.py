@@ -1,4 +1,4 @@
-"""What can be told of an export without the module that it came from."""
+"""Checks of an export that need no module: shapes, batch sizes, exchanged weights."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bray_core import nested
 from bray_core.errors import ExportError
 from bray_core.nested import Nested
 from bray_model.config import Backend, ModelConfig
-from bray_model.definition import open_definition
+from bray_model.engines.definition import open_definition
 from bray_model.engines.engine import Engine
-from bray_model.export.bench import random_inputs
 from bray_model.export.export_folder import read_report
 from bray_model.export.export_report import check_tolerance
-from bray_model.export.manifest import QUANTIZED, Manifest
+from bray_model.export.trial_inputs import random_inputs
+from bray_model.export_files.manifest import QUANTIZED, Manifest
 from bray_model.signature import Signature
 from bray_model.tree_spec import Leaf
 
@@ -29,8 +29,8 @@ def validate(export: Path, manifest: Manifest, tolerance: float | None = None) -
     """Run an export on random inputs in several batch sizes; yield what was found to hold.
 
     Args:
-        export: its folder.
-        manifest: the export's manifest.
+        export: Folder of the export.
+        manifest: Manifest of the export.
         tolerance: relative error between results that are the same; None: what the export was
             made with.
 

@@ -1,4 +1,4 @@
-"""What an administrator may ask of a serving process, on a port of its own."""
+"""The admin port of `bray serve`, which takes new weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import safetensors.numpy
 from bray_core.errors import ConfigError, NotFoundError, ServiceError, SpecError
 from bray_core.protocols import Weights
 from bray_server import PageReply, PageRequest
-from bray_server.limits.guard import LOOPBACK, is_own_name, is_same_origin
+from bray_server.limits.access import LOOPBACK, is_own_name, is_same_origin
 
 Publish = Callable[[str, Weights], int]
 """Model name and weights → version."""
@@ -32,9 +32,9 @@ class AdminPages:
     content type that needs no permission.
 
     Args:
-        publish: makes weights current.
-        host: address that the port listens at.
-        has_token: whether the port asks for a token.
+        publish: Makes weights current.
+        host: Address that the port listens at.
+        has_token: Whether the port asks for a token.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class AdminPages:
 
 
 class NoService:
-    """Stands where a server wants a service: only pages are served here."""
+    """A service that refuses every call: for a port that serves pages only."""
 
     def __init__(self, why: str) -> None:
         self._why = why

@@ -40,12 +40,12 @@ def read_tensor(text: bytes, shape: Sequence[int], dtype: np.dtype[Any]) -> Leaf
     """Read an array, flat or nested as its shape says.
 
     Args:
-        text: JSON.
-        shape: the array's shape, sizes of 0 or more.
-        dtype: bool, an integer or a float.
+        text: JSON of the array.
+        shape: Shape of the array, sizes of 0 or more.
+        dtype: Bool, an integer or a float.
 
     Raises:
-        ValueError: it holds other values, more or fewer of them, or is nested otherwise.
+        ValueError: The text holds other values, more or fewer of them, or is nested otherwise.
     """
     count = math.prod(shape)
     kind = dtype.kind

@@ -18,12 +18,12 @@ _MARK = secrets.token_hex(8).encode()
 """Begins the text that stands where an array was cut out; clients cannot know it."""
 
 
-class Cuts:
+class LongArrays:
     """A message without the long arrays that are values of the key `data`.
 
     Args:
-        body: the message in its first `size` bytes.
-        size: bytes of the message.
+        body: Holds the message in its first `size` bytes.
+        size: Number of bytes of the message.
 
     Raises:
         SpecError: something else is long, or such a value is no array.

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from bray_core import heap
 from bray_core.errors import (
     BrayError,
     ConfigError,
@@ -16,12 +15,15 @@ from bray_core.errors import (
     NotFoundError,
     VersionNotFoundError,
 )
+from bray_core.nested import Nested
+from bray_core.process import memory
+from bray_core.protocols import Answer, Weights
 from bray_model.config import ModelConfig
-from bray_model.export.bench import random_inputs
 from bray_model.export.export_folder import find_exports
-from bray_model.export.manifest import MANIFEST, Manifest
+from bray_model.export.trial_inputs import random_inputs
+from bray_model.export_files.manifest import MANIFEST, Manifest
 from bray_model.model import Model
-from bray_model.serving.served_model import ServedModel
+from bray_model.signature import Signature
 
 logger = logging.getLogger(__name__)
 
@@ -30,16 +32,84 @@ _STOP_S = 5.0
 _TRIMS = 2
 """Scans that give memory back after a model went: the second finds what calls still held."""
 
-Stamp: TypeAlias = tuple[int, int, int]
+FileStamp: TypeAlias = tuple[int, int, int]
+
+
+class ServedModel:
+    """Stands for the newest model of a name: each call goes to the model that is current then.
+
+    A call that runs while the model is replaced is answered by the old one, which lives as long as
+    somebody waits for it.
+    """
+
+    def __init__(self, model: Model, manifest: Manifest) -> None:
+        self.current = model, manifest
+        """Assign to replace both, by those of an export with the same signature."""
+
+    @property
+    def model(self) -> Model:
+        """The model that answers now."""
+        return self.current[0]
+
+    @property
+    def manifest(self) -> Manifest:
+        """Manifest of its export."""
+        return self.current[1]
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.manifest.name
+
+    @property
+    def version(self) -> int:
+        """The version that the next batch will be answered with."""
+        return self.model.version
+
+    @property
+    def signature(self) -> Signature:
+        """Inputs and outputs of the model."""
+        return self.model.signature
+
+    async def infer(
+        self,
+        *inputs: Nested,
+        batch: bool = False,
+        session: str | None = None,
+        must_exist: bool = False,
+    ) -> Answer:
+        """Answer like `Model.infer`; a session's state does not outlive the model that kept it."""
+        model = self.model
+        return await model.infer(*inputs, batch=batch, session=session, must_exist=must_exist)
+
+    def end_session(self, session: str) -> None:
+        """Drop the state of a session; see `Model.end_session`."""
+        self.model.end_session(session)
+
+    async def forward(self, *inputs: Nested, batch: bool = False) -> Nested:
+        """Answer without the version; see `Model.forward`."""
+        return (await self.infer(*inputs, batch=batch)).outputs
+
+    def publish(self, weights: Weights) -> int:
+        """Make new weights current; see `Model.publish`."""
+        return self.model.publish(weights)
+
+    def checkpoint(self) -> Path | None:
+        """Return None: an export has no folder for checkpoints."""
+        return self.model.checkpoint()
+
+    async def wait_version(self, version: int, timeout_s: float | None = None) -> int:
+        """Wait for a version; see `Model.wait_version`."""
+        return await self.model.wait_version(version, timeout_s)
 
 
 class _Entry(NamedTuple):
-    stamp: Stamp
+    stamp: FileStamp
     manifest: Manifest
     model: Model
 
 
-class Repository:
+class ExportRepository:
     """Opens the exports below a path; `scan` takes up what was added, replaced or removed.
 
     An export that cannot be opened, such as one that is still being copied, changes nothing: what
@@ -47,8 +117,8 @@ class Repository:
     unless it was the last one of its name.
 
     Args:
-        path: an export, a trial, or a folder of exports; see `find_exports`.
-        config: says how to run an export.
+        path: Export, trial, or folder of exports; see `find_exports`.
+        config: Returns how to run an export.
 
     Raises:
         NotFoundError: there is no export.
@@ -70,7 +140,7 @@ class Repository:
 
     @property
     def names(self) -> list[str]:
-        """Of the models, sorted."""
+        """Names of the models, sorted."""
         return sorted(self._served)
 
     def exports(self) -> dict[Path, Manifest]:
@@ -81,7 +151,7 @@ class Repository:
         """Return the newest of a name; it is replaced when a newer one comes.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: No model of that name is served.
         """
         served = self._served.get(name)
         if served is None:
@@ -130,9 +200,9 @@ class Repository:
             self._trims = _TRIMS
         if self._trims:
             self._trims -= 1
-            heap.give_back()
+            memory.give_back()
 
-    def _stamps(self) -> set[tuple[Path, Stamp]]:
+    def _stamps(self) -> set[tuple[Path, FileStamp]]:
         return {(export, entry.stamp) for export, entry in self._entries.items()}
 
     def _look(self) -> None:
@@ -234,7 +304,7 @@ def _kind(manifest: Manifest) -> tuple[Any, ...]:
     return manifest.signature, manifest.actor
 
 
-def _stamp(export: Path) -> Stamp:
+def _stamp(export: Path) -> FileStamp:
     status = (export / MANIFEST).stat()
     return status.st_mtime_ns, status.st_ino, status.st_size
 

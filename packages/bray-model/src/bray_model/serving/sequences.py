@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from bray_core.errors import ServiceError
 from bray_core.protocols import Answer
-from bray_model.engines.session_states import SessionLostError
+from bray_model.batching.session_states import SessionLostError
 from bray_model.model import Model
-from bray_model.serving.open_inference import InferRequest, SequenceStep
-from bray_model.serving.repository import Repository
-from bray_model.serving.served_model import ServedModel
+from bray_model.serving.infer_message import SequenceStep
+from bray_model.serving.infer_request import InferRequest
+from bray_model.serving.repository import ExportRepository, ServedModel
 from bray_server import PageReply, PageRequest
 
 _KEY = b"page "
@@ -38,10 +38,10 @@ class SequenceSteps:
             rest.
     """
 
-    def __init__(self, repository: Repository) -> None:
+    def __init__(self, repository: ExportRepository) -> None:
         self._repository = repository
         self._owned: OrderedDict[bytes, _Owned] = OrderedDict()
-        """What this worker keeps, by key; what was idle for longest first."""
+        """Sequences that this worker keeps, by key; the one that was idle for longest first."""
 
     async def elsewhere(
         self, name: str, step: SequenceStep, request: PageRequest
@@ -49,12 +49,12 @@ class SequenceSteps:
         """Return the answer of the worker that keeps a sequence; None: answer it here.
 
         Args:
-            name: of the model.
-            step: the sequence's step.
-            request: the request that holds it.
+            name: Name of the model.
+            step: Step of the sequence.
+            request: The request that holds it.
 
         Raises:
-            ServiceError: what that worker answers, or nobody keeps the sequence.
+            ServiceError: That worker refused, or nobody keeps the sequence.
         """
         others = request.others
         if others is None:
@@ -77,7 +77,7 @@ class SequenceSteps:
     async def answer(
         self, name: str, model: Model | ServedModel, asked: InferRequest, request: PageRequest
     ) -> Answer:
-        """Answer a step here. Raises BrayError: as `Model.infer`."""
+        """Answer a step here; raises what `Model.infer` does."""
         step = asked.sequence
         assert step is not None
         try:

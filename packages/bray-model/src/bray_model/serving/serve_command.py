@@ -1,134 +1,35 @@
-"""`bray serve`."""
+"""The command `bray serve`: answers with exports, in one process or in several."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import make_dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bray_core.cli import Command
-from bray_core.errors import ConfigError, PortInUseError
-from bray_core.trials.trial_paths import trial_of
+from bray_core.files.trial_folders import trial_of
+from bray_model.serving import serve_options
 from bray_model.serving.serve_example import example
 
 if TYPE_CHECKING:
-    from bray_core.protocols import ActorProtocol, Weights
-    from bray_model.config import ModelConfig
-    from bray_model.export.manifest import Manifest
+    from bray_core.protocols import Weights
+    from bray_model.export_files.manifest import Manifest
     from bray_model.serving.admin_pages import Publish
-    from bray_model.serving.repository import Repository
-    from bray_model.serving.served_model import ServedModel
-    from bray_server import Limits
-    from bray_server.sessions.sessions import Service
+    from bray_model.serving.repository import ExportRepository
 
-TCP_PORT = 7300
-HTTP_PORT = 7380
-
-_PORTS = ("tcp_port", "http_port", "admin_port")
-_BATCH_SIZE = 64
 _STOP_S = 5.0
 """What ending the workers may take beyond the drain."""
 _MAX_WEIGHTS_BYTES = 4 * 1024**3
-_LIMITS: Mapping[str, tuple[float, str]] = {
-    "max_body_bytes": (16 * 1024**2, "of one request's body"),
-    "max_header_bytes": (16 * 1024, "of an HTTP request's line and headers"),
-    "max_session_bytes": (256, "of a session's id"),
-    "max_bytes_in_flight": (256 * 1024**2, "of all large requests and replies at a time"),
-    "max_requests": (10_000, "requests under way at a time"),
-    "max_requests_per_connection": (1_024, "of them on one connection, which then is not read"),
-    "max_connections": (10_000, "connections open at a time"),
-    "max_sessions": (10_000, "sessions open at a time, and sequences of each model"),
-    "max_delta_sessions": (1_000, "of them with delta encoding"),
-    "max_client_share": (0.9, "part of sessions and connections for one address; 1 behind a proxy"),
-    "tick_timeout_s": (60.0, "the deadline: how long one request may take"),
-    "idle_timeout_s": (60.0, "a session or HTTP connection at rest for so long is ended"),
-    "receive_timeout_s": (20.0, "from a request's first byte to its last"),
-    "send_timeout_s": (20.0, "a client that reads no reply for so long is cut off"),
-}
-"""The fields of `bray_server.Limits`, all of which are options: default, help."""
-_OTHER_LIMITS: Mapping[str, tuple[float, str]] = {
-    "max_queue_rows": (16_384, "rows that wait for one model, and rows of one request"),
-    "max_reply_bytes": (64 * 1024**2, "of one reply of the Open Inference Protocol"),
-    "sequence_idle_s": (600.0, "a sequence at rest for so long is ended"),
-}
-
-
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "path",
-        metavar="PATH",
-        type=Path,
-        help="an export, a trial (its newest export), the YAML file that `bray train` made a trial "
-        "of, or a folder of exports",
-    )
-    add("--host", default="127.0.0.1", help="address to listen on")
-    add("--tcp-port", type=int, default=TCP_PORT, help="0 takes any free port")
-    add("--http-port", type=int, default=HTTP_PORT, help="0 takes any free port")
-    add("--admin-port", type=int, help="HTTP port that takes new weights; by default there is none")
-    add("--model", metavar="NAME", help="which of several models answers the sessions")
-    add("--workers", type=int, default=1, help="processes that share the ports")
-    add("--token-env", metavar="NAME", help="environment variable with the token to ask for")
-    add(
-        "--without-token",
-        action="store_true",
-        help="listen beyond this machine although nobody is asked for a token",
-    )
-    add("--tls-certificate", metavar="FILE", help="PEM file: turns all ports to TLS")
-    add("--tls-key", metavar="FILE", help="PEM file of its private key")
-    add("--drain-s", type=float, default=3.0, help="how long sessions may go on after a signal")
-    add(
-        "--lame-duck-s",
-        type=float,
-        default=2.0,
-        help="how long, of --drain-s, at least all but new sessions is answered after SIGTERM, "
-        "while /ready says no and new connections are taken",
-    )
-    add(
-        "--max-batch-size",
-        type=int,
-        help=f"rows of one forward; by default what `bray bench` recommended, else {_BATCH_SIZE}",
-    )
-    add(
-        "--threads",
-        type=int,
-        help="threads of one forward; by default what `bray bench` recommended, else 1",
-    )
-    add(
-        "--backend",
-        help="auto, int8, int8-dynamic, float16 or tensorrt; by default what `bray bench` "
-        "recommended, else auto",
-    )
-    add("--device", default="cpu", help="cpu or cuda")
-    add("--max-wait-us", type=int, default=0, help="how long a row waits for company")
-    limits = parser.add_argument_group("limits", "bounds of what clients may use")
-    limits.add_argument(
-        "--limits",
-        metavar="FILE",
-        type=Path,
-        help="YAML file that sets any of those below by name, such as max_sessions: 500; "
-        "what the command line says goes before it",
-    )
-    for name, (default, text) in {**_LIMITS, **_OTHER_LIMITS}.items():
-        limits.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=type(default),
-            metavar="N" if isinstance(default, int) else "X",
-            help=f"{text} (default: {default})",
-        )
-    add("--group", type=Path, help=argparse.SUPPRESS)  # says to a worker where the others are
 
 
 def _serve(options: argparse.Namespace) -> int:
-    _fill_limits(options)
-    _check(options)
+    serve_options.fill_limits(options)
+    serve_options.check_options(options)
     if options.path.suffix in (".yaml", ".yml"):
         options.path = trial_of(options.path)
     if options.workers > 1:
@@ -138,82 +39,35 @@ def _serve(options: argparse.Namespace) -> int:
     return 0
 
 
-def _fill_limits(options: argparse.Namespace) -> None:
-    """Set the limits that the command line left open: by the file, or as they are by default."""
-    from bray_core.config import load_yaml
-
-    every = {**_LIMITS, **_OTHER_LIMITS}
-    fields = [(name, type(default), default) for name, (default, _) in every.items()]
-    schema = make_dataclass("ServeLimits", fields, frozen=True, kw_only=True)
-    limits = schema() if options.limits is None else load_yaml(options.limits, schema)
-    for name in every:
-        if getattr(options, name) is None:
-            setattr(options, name, getattr(limits, name))
-
-
-def _check(options: argparse.Namespace) -> None:
-    for option in _PORTS:
-        port = getattr(options, option)
-        if port is not None and not 0 <= port <= 65535:
-            raise ConfigError(f"--{option.replace('_', '-')}: expected 0 to 65535, got {port}")
-    if options.workers < 1:
-        raise ConfigError(f"--workers: expected 1 or more, got {options.workers}")
-    for name in ("drain_s", "lame_duck_s"):
-        if not getattr(options, name) >= 0:
-            option = f"--{name.replace('_', '-')}"
-            raise ConfigError(f"{option}: expected 0 or more, got {getattr(options, name)}")
-    if (options.tls_certificate is None) != (options.tls_key is None):
-        raise ConfigError("--tls-certificate and --tls-key: expected both or none")
-    for name in (*_LIMITS, *_OTHER_LIMITS):
-        if not getattr(options, name) > 0:
-            option = f"--{name.replace('_', '-')}"
-            raise ConfigError(f"{option}: expected more than 0, got {getattr(options, name)}")
-    _limits(options)
-    _check_host(options)
-
-
-def _check_host(options: argparse.Namespace) -> None:
-    from bray_server.limits.guard import check_bind, is_loopback
-
-    if options.group is not None:
-        return  # the process that started this one has checked it
-    check_bind(
-        options.host,
-        has_token=options.token_env is not None,
-        asked_for=options.without_token,
-        cure="add --token-env NAME, listen at 127.0.0.1, or say --without-token",
-    )
-    if options.token_env is None and not is_loopback(options.host):
-        what = "ask" if options.admin_port is None else "ask, and replace the weights"
-        sys.stderr.write(f"warning: without a token whoever reaches {options.host} may {what}\n")
-
-
 def _serve_here(options: argparse.Namespace) -> None:
     """Serve in this process, which may be one of several."""
-    from bray_model.distributed.shared_publishing import SharedFollower
-    from bray_model.serving.inference_pages import InferencePages
-    from bray_model.serving.repository import Repository
-    from bray_model.serving.workers import say_ready
+    from bray_core.process.memory import freeze_loaded_objects
+    from bray_model.serving.open_inference_pages import OpenInferencePages
+    from bray_model.serving.repository import ExportRepository
+    from bray_model.serving.service import service_of
+    from bray_model.serving.serving_processes import say_ready
+    from bray_model.serving.shared_publishing import SharedFollower
     from bray_server import ServerThread
-    from bray_server.hosting.memory import freeze_what_stays
     from bray_server.hosting.server_thread import until_signal
 
-    security = _security(options)
+    security = serve_options.server_security(options)
     servers: list[ServerThread] = []
 
     def start() -> Callable[[], None]:
         with contextlib.ExitStack() as started:
-            repository = Repository(options.path, partial(_config, options))
+            repository = ExportRepository(
+                options.path, partial(serve_options.model_config, options)
+            )
             started.callback(repository.close)
             if options.group is not None:
                 started.callback(SharedFollower(repository, options.group).close)
             server = ServerThread(
-                _service(repository, options.model),
+                service_of(repository, options.model),
                 host=options.host,
                 tcp_port=options.tcp_port,
                 http_port=options.http_port,
-                pages=InferencePages(repository, options.max_reply_bytes),
-                limits=_limits(options),
+                pages=OpenInferencePages(repository, options.max_reply_bytes),
+                limits=serve_options.server_limits(options),
                 group=options.group,
                 **security,
             )
@@ -226,10 +80,10 @@ def _serve_here(options: argparse.Namespace) -> None:
                 publish = partial(_publish, repository)
                 admin = started.enter_context(_admin(options, publish, security))
                 _introduce(options, repository.exports(), server.addresses, admin)
-            freeze_what_stays()
+            freeze_loaded_objects()
             return started.pop_all().close
 
-    with _ports_named(options):
+    with serve_options.ports_named(options):
         until_signal(start, lambda: servers[0].lame_duck(min(options.lame_duck_s, options.drain_s)))
     if options.group is None:
         _say("stopped")
@@ -237,14 +91,14 @@ def _serve_here(options: argparse.Namespace) -> None:
 
 def _serve_by_workers(options: argparse.Namespace) -> None:
     """Start several processes on the same ports and watch over them."""
-    from bray_model.distributed.shared_publishing import SharedPublisher
     from bray_model.export.export_folder import find_exports
-    from bray_model.export.manifest import Manifest
-    from bray_model.serving.workers import ServingWorkers
+    from bray_model.export_files.manifest import Manifest
+    from bray_model.serving.serving_processes import ServingProcesses
+    from bray_model.serving.shared_publishing import SharedPublisher
     from bray_server.hosting.reserved_port import reserved_port
     from bray_server.hosting.server_thread import until_signal
 
-    security = _security(options)
+    security = serve_options.server_security(options)
     exports = {export: Manifest.read(export) for export in find_exports(options.path)}
 
     def start() -> Callable[[], None]:
@@ -256,120 +110,24 @@ def _serve_by_workers(options: argparse.Namespace) -> None:
                 )
                 for name in ("tcp_port", "http_port")
             }
-            arguments = _worker_arguments({**vars(options), **ports, "group": folder})
-            workers = ServingWorkers(arguments, options.workers)
+            arguments = serve_options.worker_arguments({**vars(options), **ports, "group": folder})
+            workers = ServingProcesses(arguments, options.workers)
             started.callback(workers.close, options.drain_s + _STOP_S)
-            publisher = SharedPublisher(options.path, folder, partial(_config, options))
+            publisher = SharedPublisher(
+                options.path, folder, partial(serve_options.model_config, options)
+            )
             started.callback(publisher.close)
             admin = started.enter_context(_admin(options, publisher.publish, security))
             _introduce(options, exports, workers.addresses, admin)
             return started.pop_all().close
 
-    with _ports_named(options):
+    with serve_options.ports_named(options):
         until_signal(start)
     _say("stopped")
 
 
-_FORWARDED = (
-    "host", "tcp_port", "http_port", "model", "token_env", "tls_certificate", "tls_key", "drain_s",
-    "lame_duck_s",    "max_batch_size", "threads", "backend", "device", "max_wait_us", "group",
-    *_LIMITS, *_OTHER_LIMITS,
-)  # fmt: skip
-
-
-def _worker_arguments(values: Mapping[str, Any]) -> list[str]:
-    """Return the command line of a worker."""
-    given = [name for name in _FORWARDED if values[name] is not None]
-    options = [f"--{name.replace('_', '-')}={values[name]}" for name in given]
-    return ["serve", *options, "--", str(values["path"])]
-
-
-def _publish(repository: Repository, name: str, weights: Weights) -> int:
+def _publish(repository: ExportRepository, name: str, weights: Weights) -> int:
     return repository.get(name).publish(weights)
-
-
-def _config(options: argparse.Namespace, manifest: Manifest) -> ModelConfig:
-    from bray_model.config import ModelConfig
-    from bray_model.export.manifest import Recommendation
-
-    found = manifest.recommended or Recommendation(num_threads=1, max_batch_size=_BATCH_SIZE)
-    size, threads, backend = options.max_batch_size, options.threads, options.backend
-    return ModelConfig(
-        max_batch_size=found.max_batch_size if size is None else size,
-        max_wait_us=options.max_wait_us,
-        num_threads=found.num_threads if threads is None else threads,
-        backend=found.backend if backend is None else backend,
-        device=options.device,
-        max_queue_rows=options.max_queue_rows,
-        max_sessions=options.max_sessions,
-        session_idle_s=options.sequence_idle_s,
-    )
-
-
-def _limits(options: argparse.Namespace) -> Limits:
-    from bray_server import Limits
-
-    return Limits(**{name: getattr(options, name) for name in _LIMITS})
-
-
-def _security(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what all ports ask for, as options of a server."""
-    from bray_server import Tls
-
-    security: dict[str, Any] = {"tokens": _tokens(options.token_env)}
-    if options.tls_certificate is not None:
-        tls = Tls(certificate=options.tls_certificate, key=options.tls_key)
-        tls.context()  # what is wrong with the files is told before anything starts
-        security["tls"] = tls
-    return security
-
-
-def _tokens(variable: str | None) -> list[str]:
-    if variable is None:
-        return []
-    token = os.environ.get(variable, "")
-    if not token:
-        raise ConfigError(f"--token-env: environment variable {variable} is not set, or empty")
-    return [token]
-
-
-def _service(repository: Repository, name: str | None) -> Service:
-    """Return what answers sessions and stateless calls, by one model."""
-    from bray_model.serving.admin_pages import NoService
-    from bray_model.serving.service import make_service
-
-    if name is None:
-        if len(repository.names) > 1:
-            return NoService(
-                f"several models are served, {repository.names}: "
-                "start with --model NAME, or ask /v2/models/NAME/infer"
-            )
-        name = repository.names[0]
-    served = repository.get(name)
-    if served.manifest.actor is None:
-        return make_service(served, None)
-    return _Sessions(repository, name)
-
-
-class _Sessions:
-    """Makes the actors of sessions, by the newest export of a name."""
-
-    def __init__(self, repository: Repository, name: str) -> None:
-        self._repository = repository
-        self._name = name
-        self._made = self._make()
-
-    def _make(self) -> tuple[ServedModel, Any]:
-        from bray_model.serving.service import make_service
-
-        served = self._repository.get(self._name)
-        return served, make_service(served, served.manifest.actor)
-
-    def __call__(self, session: str) -> ActorProtocol:
-        if self._repository.get(self._name) is not self._made[0]:
-            self._made = self._make()  # its sessions could not go on with the new export
-        actor: ActorProtocol = self._made[1](session)
-        return actor
 
 
 @contextlib.contextmanager
@@ -396,17 +154,6 @@ def _admin(
         yield [f"{server.addresses[0]} (admin)"]
     finally:
         server.close(0.0)
-
-
-@contextlib.contextmanager
-def _ports_named(options: argparse.Namespace) -> Iterator[None]:
-    """Let an error say which option chose a port that is in use."""
-    try:
-        yield
-    except PortInUseError as error:
-        option = next((o for o in _PORTS if getattr(options, o) == error.port), "tcp_port")
-        cure = f"choose another with --{option.replace('_', '-')}, or 0 for any free one"
-        raise PortInUseError(options.host, error.port, cure) from error
 
 
 def _introduce(
@@ -438,5 +185,8 @@ def _say(text: str) -> None:
 
 
 serve = Command(
-    "serve", "answer requests with exported policies, without torch", _arguments, _serve
+    "serve",
+    "answer requests with exported policies, without torch",
+    serve_options.add_arguments,
+    _serve,
 )

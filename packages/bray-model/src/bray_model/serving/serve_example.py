@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 if TYPE_CHECKING:
     from bray_core.nested import ArraySpec, Nested
-    from bray_model.export.manifest import Manifest
+    from bray_model.export_files.manifest import Manifest
 
 _HARMLESS = re.compile(r"[A-Za-z0-9_.*\[\](){},:/% '-]*")
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
@@ -28,11 +28,11 @@ def example(
     """Return a line for a shell that asks a server once.
 
     Args:
-        manifest: tells what the export takes.
-        address: the server's; that of its HTTP port where `of_several` is set.
-        token_env: environment variable with the token that it wants.
-        certificate: what it proves its name with, with TLS.
-        of_several: whether the model must be named, as it is one of several.
+        manifest: Manifest of the export, which tells what it takes.
+        address: Address of the server; that of its HTTP port where `of_several` is set.
+        token_env: Environment variable with the token that it wants.
+        certificate: File of the server's certificate, with TLS.
+        of_several: Whether the model must be named, because several are served.
     """
     address = _reachable(address)
     trusted = _quotable(str(certificate), "certificate.pem") if certificate is not None else ""

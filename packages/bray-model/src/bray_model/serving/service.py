@@ -9,14 +9,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bray_core import async_codec
+from bray_core import codec
 from bray_core.codec import encode
 from bray_core.errors import CapacityError, CodecError, NotFoundError, ServiceError, SpecError
 from bray_core.protocols import ActorProtocol
-from bray_model.batching.row_codec import RowCodec
 from bray_model.model import Model
-from bray_model.serving.served_model import ServedModel
+from bray_model.serving.admin_pages import NoService
+from bray_model.serving.repository import ExportRepository, ServedModel
+from bray_model.serving.row_codec import RowCodec
 from bray_model.tree_spec import Leaves
+from bray_server.sessions.services import Service
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +73,7 @@ class ModelService:
             text = f"body: expected at most {most} bytes for the model's inputs, got {len(body)}"
             raise ServiceError("bad_request", text)
         try:
-            inputs = await async_codec.decode(body, max_bytes=most)
+            inputs = await codec.decode_async(body, max_bytes=most)
             if not isinstance(inputs, list):
                 got = type(inputs).__name__
                 raise SpecError(f"body: expected the list of the model's inputs, got {got}")
@@ -120,8 +122,8 @@ def make_service(
     """Return what `bray_server.Server` serves for an export.
 
     Args:
-        model: opened from the export.
-        actor: the manifest's. Its name is looked up among the *installed* entry points of
+        model: Model opened from the export.
+        actor: Actor of the manifest. Its name is looked up among the *installed* entry points of
             `bray.actors`; a manifest can choose among them and nothing else.
 
     Raises:
@@ -139,3 +141,37 @@ def make_service(
         installed[actor["name"]].load().from_export(actor["config"], model)
     )
     return service
+
+
+def service_of(repository: ExportRepository, name: str | None) -> Service:
+    """Return what answers sessions and stateless calls, by one model."""
+    if name is None:
+        if len(repository.names) > 1:
+            return NoService(
+                f"several models are served, {repository.names}: "
+                "start with --model NAME, or ask /v2/models/NAME/infer"
+            )
+        name = repository.names[0]
+    served = repository.get(name)
+    if served.manifest.actor is None:
+        return make_service(served, None)
+    return _NewestActors(repository, name)
+
+
+class _NewestActors:
+    """Makes the actors of sessions, by the newest export of a name."""
+
+    def __init__(self, repository: ExportRepository, name: str) -> None:
+        self._repository = repository
+        self._name = name
+        self._made = self._make()
+
+    def _make(self) -> tuple[ServedModel, Any]:
+        served = self._repository.get(self._name)
+        return served, make_service(served, served.manifest.actor)
+
+    def __call__(self, session: str) -> ActorProtocol:
+        if self._repository.get(self._name) is not self._made[0]:
+            self._made = self._make()  # its sessions could not go on with the new export
+        actor: ActorProtocol = self._made[1](session)
+        return actor

@@ -6,42 +6,44 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from bray_core.errors import ClosedError, ConfigError, SpecError, VersionNotFoundError
 from bray_core.protocols import Weights
-from bray_model.batching.executor import Executor
-from bray_model.config import Backend
-from bray_model.engines.engine_cache import Current
-from bray_model.export.manifest import QUANTIZED
-from bray_model.versions.versions import VersionStore
+from bray_model.versions.version_store import VersionStore
 from bray_model.versions.waiters import VersionWaiters
-from bray_model.versions.weights import WeightsCheck, check_weights
+from bray_model.versions.weights import VersionWeights, WeightsCheck, check_weights
+
+
+class HoldsCurrent(Protocol):
+    """What answers with a version, such as a `BatchExecutor`: assigning another changes it."""
+
+    current: VersionWeights
 
 
 class ModelVersions:
     """Replaces the version that an executor answers with. Thread-safe.
 
     Args:
-        name: of the model, for messages.
-        executor: holds the current version.
-        check: says what its weights must be like; None where they are fixed.
-        store: the versions on disk; None where there is no directory for them.
-        backend: of the config, which may be why the weights are fixed.
+        name: Name of the model, for messages.
+        executor: Holds the current version.
+        check: Says what its weights must be like; None where they are fixed.
+        store: The versions on disk; None where there is no directory for them.
+        fixed: Why the weights are fixed, where they are, and the cure; for messages.
     """
 
     def __init__(
         self,
         name: str,
-        executor: Executor,
+        executor: HoldsCurrent,
         check: WeightsCheck | None,
         store: VersionStore | None,
-        backend: Backend,
+        fixed: str,
     ) -> None:
         self._name = name
-        self._backend = backend
+        self._why_fixed = fixed
         self._executor = executor
         self._store = store
         self._weights_check = check
@@ -51,12 +53,12 @@ class ModelVersions:
         self._closed = False
 
     @property
-    def current(self) -> Current:
+    def current(self) -> VersionWeights:
         """What the next batch is answered with."""
         return self._executor.current
 
     def publish(self, weights: Weights, version: int | None) -> int:
-        """See `Model.publish`."""
+        """Make a copy of weights current; see `Model.publish`."""
         copied = self._copied(weights)
         with self._lock:
             self._check_open()
@@ -66,25 +68,25 @@ class ModelVersions:
                     f"version={number}: expected more than {self._newest}, the newest so far"
                 )
             self._newest = number
-            self._executor.current = Current(number, copied)
+            self._executor.current = VersionWeights(number, copied)
         self._waiters.announce(number)
         return number
 
     def adopt(self, weights: Weights, version: int) -> None:
-        """See `Model.adopt`."""
+        """Make a copy of weights current under their number; see `Model.adopt`."""
         copied = self._copied(weights)
         with self._lock:
             self._check_open()
             self._newest = max(self._newest, version)
-            self._executor.current = Current(version, copied)
+            self._executor.current = VersionWeights(version, copied)
         self._waiters.announce(version)
 
     async def wait(self, version: int, timeout_s: float | None) -> int:
-        """See `Model.wait_version`."""
+        """Wait for a version; see `Model.wait_version`."""
         return await self._waiters.wait(version, lambda: self.current.version, timeout_s)
 
     def weights(self) -> tuple[int, Weights]:
-        """See `Model.weights`."""
+        """Return the current version and its weights; see `Model.weights`."""
         current = self.current
         weights = current.held()
         if weights is None:
@@ -92,17 +94,17 @@ class ModelVersions:
         return current.version, weights
 
     def checkpoint(self) -> Path | None:
-        """See `Model.checkpoint`."""
+        """Write the current version to disk; see `Model.checkpoint`."""
         return None if self._store is None else self._store.save(*self.weights())
 
     def load(self, version: int) -> int:
-        """See `Model.load`."""
+        """Make a version from disk current; see `Model.load`."""
         store = self.stored()
         weights = self._read(store, version)
         with self._lock:
             self._check_open()
             self._newest = max(self._newest, version, *store.versions())
-            self._executor.current = Current(version, weights)
+            self._executor.current = VersionWeights(version, weights)
         self._waiters.announce(version)
         return version
 
@@ -112,19 +114,19 @@ class ModelVersions:
             self.load(versions[-1])
 
     def lend(
-        self, version: int, current: Current, into: VersionStore | None, *, named: bool
-    ) -> Current:
+        self, version: int, current: VersionWeights, into: VersionStore | None, *, named: bool
+    ) -> VersionWeights:
         """Return what a clone of `version` begins with; nothing is read or copied.
 
         Args:
-            version: that of `current`, or one on disk.
-            current: what this model holds.
-            into: the clone's store, which gets the file of a version on disk; None where this
+            version: Version of `current`, or one on disk.
+            current: Version that this model holds.
+            into: Store of the clone, which gets the file of a version on disk; None where this
                 model has no store either.
-            named: whether the clone shall be found again on disk; else memory will do.
+            named: Whether the clone shall be found again on disk; else memory will do.
 
         Raises:
-            VersionNotFoundError: it is neither.
+            VersionNotFoundError: The version is neither.
         """
         is_current = version == current.version
         if into is None or self._store is None:
@@ -139,11 +141,11 @@ class ModelVersions:
         self._store.link(version, into)
         return self.on_disk(version, into)
 
-    def on_disk(self, version: int, store: VersionStore) -> Current:
+    def on_disk(self, version: int, store: VersionStore) -> VersionWeights:
         """Return a version that is read whenever an engine needs it."""
-        return Current(version, None, partial(self._read, store, version))
+        return VersionWeights(version, None, partial(self._read, store, version))
 
-    def reading(self, version: int, read: Callable[[], Weights]) -> Current:
+    def reading(self, version: int, read: Callable[[], Weights]) -> VersionWeights:
         """Return a version that `read` gives whenever an engine needs it."""
 
         def checked() -> Weights:
@@ -151,7 +153,7 @@ class ModelVersions:
             self._check(weights)
             return weights
 
-        return Current(version, None, checked)
+        return VersionWeights(version, None, checked)
 
     def stored(self) -> VersionStore:
         """Return the store.
@@ -200,15 +202,7 @@ class ModelVersions:
         return {name: np.array(array, order="C") for name, array in weights.items()}
 
     def _fixed(self) -> ConfigError:
-        if self._backend in QUANTIZED:
-            return ConfigError(
-                f"model {self._name!r}: the weights of backend={self._backend!r} are fixed: its "
-                "graph was made for them; export the new ones and quantize that"
-            )
-        return ConfigError(
-            f"model {self._name!r}: the weights of this export are fixed (its graph computes with "
-            "them while it is made): publish to the model of the torch module and export that again"
-        )
+        return ConfigError(f"model {self._name!r}: {self._why_fixed}")
 
     def _check_open(self) -> None:
         if self._closed:

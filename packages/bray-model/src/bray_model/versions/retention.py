@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bray_core.errors import ConfigError
+from bray_core.settings.ranges import NonNegativeFloat, NonNegativeInt, PositiveInt, check_fields
 
 _GEOMETRIC_SPAN = 4
 
@@ -22,24 +22,18 @@ class Retention:
         ConfigError: a value is out of range; names the field.
     """
 
-    keep_last: int = 10
-    """The newest ones."""
-    keep_every: int = 0
-    """Those whose number is a multiple of this; 0 keeps none by this rule."""
-    keep_every_minutes: float = 0.0
-    """The first of each so many minutes of the clock; 0 keeps none by this rule."""
+    keep_last: PositiveInt = 10
+    """Number of newest versions that stay. Typical: 5 to 50."""
+    keep_every: NonNegativeInt = 0
+    """Versions whose number is a multiple of this stay; 0 keeps none by this rule."""
+    keep_every_minutes: NonNegativeFloat = 0.0
+    """The first version of each span of this many minutes stays; 0 keeps none by this rule."""
     keep_geometric: bool = False
-    """Ever fewer with age: of versions n steps old about one in n/4, so that their number grows
-    with the logarithm of the newest."""
+    """Whether ever fewer stay with age: of versions n steps old about one in n/4. The number of
+    versions then grows with the logarithm of the newest."""
 
     def __post_init__(self) -> None:
-        for field, least in (("keep_last", 1), ("keep_every", 0)):
-            value = getattr(self, field)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError(f"{field}: expected an integer of {least} or more, got {value!r}")
-        minutes = self.keep_every_minutes
-        if isinstance(minutes, bool) or not 0 <= minutes < math.inf:
-            raise ConfigError(f"keep_every_minutes: expected 0 or more, got {minutes!r}")
+        check_fields(self)
         if not isinstance(self.keep_geometric, bool):
             raise ConfigError(
                 f"keep_geometric: expected true or false, got {self.keep_geometric!r}"
@@ -49,8 +43,8 @@ class Retention:
         """Return which versions stay, ascending.
 
         Args:
-            saved_s: version → when it was saved, seconds since 1970.
-            pinned: those that stay in any case.
+            saved_s: Version → when it was saved, seconds since 1970.
+            pinned: Versions that stay in any case.
         """
         versions = sorted(saved_s)
         kept = {*versions[-self.keep_last :], *pinned} & set(versions)

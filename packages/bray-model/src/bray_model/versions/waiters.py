@@ -11,7 +11,7 @@ from bray_core.errors import DeadlineError
 
 
 class VersionWaiters:
-    """Wakes callers on any loop from any thread."""
+    """Callers that wait for versions; wakes them on any loop from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -21,7 +21,7 @@ class VersionWaiters:
         """Return `current()` once it is at least `version`.
 
         Raises:
-            DeadlineError: it was not within `timeout_s` seconds.
+            DeadlineError: The version did not come within `timeout_s` seconds.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         with self._lock:

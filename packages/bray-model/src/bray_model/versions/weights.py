@@ -1,9 +1,9 @@
-"""Checks of weights: names, dtypes and shapes as a network has them, and finite numbers."""
+"""Weights of a version: its number and stamp, and the checks before a network takes them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,44 @@ from bray_core.nested import Nested
 from bray_core.protocols import Weights
 
 _FLOATS = "fc"
+
+
+class VersionWeights(NamedTuple):
+    """A version with its weights. Never changed, only replaced."""
+
+    version: int
+    weights: Weights | None
+    """None where they are fixed, or on disk."""
+    read: Callable[[], Weights] | None = None
+    """Reads and checks those on disk."""
+
+    def held(self) -> Weights | None:
+        """Return the weights, from disk where they are there; None: they are fixed."""
+        return self.weights if self.read is None else self.read()
+
+
+class WeightsStamp(NamedTuple):
+    """Order and number of a set of weights, sent along with it; a larger `sequence` is later."""
+
+    sequence: int
+    """Count of publishes and loads: going back to an old version is an update too."""
+    version: int
+    """The number that answers carry."""
+    newest: int
+    """The largest version ever used: the next publish takes the one after it."""
+
+    @classmethod
+    def of(cls, version: int) -> WeightsStamp:
+        """Return the stamp of a version where none is ever gone back to."""
+        return cls(version, version, version)
+
+    def after_publish(self) -> WeightsStamp:
+        """Return the stamp of a publish that follows this one."""
+        return WeightsStamp(self.sequence + 1, self.newest + 1, self.newest + 1)
+
+    def after_load(self, version: int, newest: int) -> WeightsStamp:
+        """Return the stamp of an old version made current; `newest` is the largest on disk."""
+        return WeightsStamp(self.sequence + 1, version, max(self.newest, version, newest))
 
 
 def weights_spec(weights: Weights) -> Nested:
@@ -39,7 +77,7 @@ class WeightsCheck:
     infinity that the network was made with, such as in a mask of attention, may stay in its place.
 
     Args:
-        weights: the network's own.
+        weights: Weights of the network itself.
     """
 
     def __init__(self, weights: Weights) -> None:

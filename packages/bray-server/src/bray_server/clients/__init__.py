@@ -1,1 +1,1 @@
-"""What calls a server: over a socket, or in its own process."""
+"""Clients: over a socket, or in the process of the service."""

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bray_core.errors import ConfigError, DeadlineError, ServiceError
-from bray_server.clients.client import KINDS, Reply, Request, http_error, reply_of, unreachable
+from bray_core.settings.ranges import PositiveFloat, check_value
 from bray_server.clients.delta_sessions import DeltaSessions
 from bray_server.wire.address import Address
 from bray_server.wire.frame_transport import FrameTransport
+from bray_server.wire.requests import KINDS, Reply, Request, http_error, reply_of, unreachable
+from bray_server.wire.tls import client_tls_context
 
 
 class _Transport(Protocol):
@@ -46,13 +48,12 @@ class AsyncClient:
 
         Raises:
             ServiceError: `unreachable`, or `unauthorized` (TCP; over HTTP at the first call).
-            DeadlineError: it took longer than `timeout_s`.
-            ConfigError: an argument is out of range.
+            DeadlineError: Connecting took longer than `timeout_s`.
+            ConfigError: An argument is out of range.
         """
-        if not timeout_s > 0:
-            raise ConfigError(f"timeout_s: expected more than 0, got {timeout_s}")
+        check_value("timeout_s", timeout_s, PositiveFloat)
         parsed = Address.parse(address)
-        tls = parsed.tls_context(certificate_authority)
+        tls = client_tls_context(parsed, certificate_authority)
         if delta and not parsed.is_tcp:
             raise ConfigError(f"delta: offered over TCP only, got {parsed}")
         transport: _Tcp | _Http
@@ -69,15 +70,15 @@ class AsyncClient:
         return await self._one(Request("start", session, body))
 
     async def tick(self, session: str, body: bytes) -> bytes:
-        """Send one tick."""
+        """Send one tick; errors as in `Client.start`."""
         return await self._one(Request("tick", session, body))
 
     async def end(self, session: str, body: bytes = b"") -> bytes:
-        """End a session."""
+        """End a session; errors as in `Client.start`."""
         return await self._one(Request("end", session, body))
 
     async def call(self, body: bytes) -> bytes:
-        """Call a stateless service."""
+        """Call a stateless service; errors as in `Client.start`."""
         return await self._one(Request("call", "", body))
 
     async def _one(self, request: Request) -> bytes:

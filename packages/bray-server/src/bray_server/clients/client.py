@@ -1,41 +1,35 @@
-"""The synchronous client: what a gamecore in Python calls with."""
+"""The synchronous client, for gamecores in Python."""
 
 from __future__ import annotations
 
 import http.client
-import json
 import socket
 import ssl
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Protocol
 
 from bray_core.errors import ConfigError, DeadlineError, ServiceError
+from bray_core.settings.ranges import PositiveFloat, check_value
 from bray_server.clients.delta_sessions import DeltaSessions
 from bray_server.wire.address import Address
-from bray_server.wire.frames import Frame, FrameParser, Kind, pack, unpack_error
+from bray_server.wire.frames import Frame, FrameParser, Kind, pack
+from bray_server.wire.requests import (
+    KINDS,
+    MAX_REPLY_BYTES,
+    MAX_SESSION_BYTES,
+    Reply,
+    Request,
+    http_error,
+    reply_of,
+    unreachable,
+)
+from bray_server.wire.tls import client_tls_context
 
-RequestKind = Literal["start", "tick", "end", "call"]
-
-KINDS = {"start": Kind.START, "tick": Kind.TICK, "end": Kind.END, "call": Kind.CALL}
-MAX_REPLY_BYTES = 1 << 30
-MAX_SESSION_BYTES = 65535
 _RECEIVE_BYTES = 256 * 1024
-_RESTED_S = 1.0
-"""A connection that was not used for so long is looked at before it is used."""
-
-
-class Request(NamedTuple):
-    """One request of an `exchange`."""
-
-    kind: RequestKind
-    session: str
-    body: bytes
-
-
-Reply = bytes | ServiceError
-"""What came back: a body, or the server's error."""
+_STALE_S = 1.0
+"""Time after which an unused connection is checked before it is used."""
 
 
 class _Transport(Protocol):
@@ -45,21 +39,23 @@ class _Transport(Protocol):
 
 
 class Client:
-    """Calls a server over one connection. Not thread-safe: one client a thread.
+    """Calls a server over one connection. Not thread-safe: use one per thread.
 
     A connection that was lost is made anew by the next call. Nothing that may have been answered is
     sent twice: whether to repeat a request whose connection broke, only the caller can judge.
 
     Args:
-        address: `tcp://host:port` or `http://host:port`; `tcps://` or `https://` with TLS.
-        token: bearer token, if the server wants one.
-        timeout_s: for connecting and for each call.
+        address: Address of the server, `tcp://host:port` or `http://host:port`; with TLS
+            `tcps://` or `https://`.
+        token: Bearer token, if the server wants one.
+        timeout_s: Seconds that connecting, and each call, may take.
         certificate_authority: PEM file to trust instead of the system's authorities, with TLS.
-        delta: ask the server for delta encoding of ticks, over TCP: see `bray_server.wire.delta`.
+        delta: Whether to ask the server for delta encoding of ticks, over TCP: see
+            `bray_server.wire.delta`.
 
     Raises:
         ServiceError: `unreachable`: nothing listens there.
-        ConfigError: an argument is out of range.
+        ConfigError: An argument is out of range.
     """
 
     def __init__(
@@ -71,11 +67,10 @@ class Client:
         certificate_authority: str | Path | None = None,
         delta: bool = False,
     ) -> None:
-        if not timeout_s > 0:
-            raise ConfigError(f"timeout_s: expected more than 0, got {timeout_s}")
+        check_value("timeout_s", timeout_s, PositiveFloat)
         self._timeout_s = timeout_s
         parsed = Address.parse(address)
-        tls = parsed.tls_context(certificate_authority)
+        tls = client_tls_context(parsed, certificate_authority)
         if delta and not parsed.is_tcp:
             raise ConfigError(f"delta: offered over TCP only, got {parsed}")
         self._transport: _Transport = (
@@ -88,8 +83,8 @@ class Client:
         """Start a session and return the reply.
 
         Raises:
-            ServiceError: the server's error, `code` and `message`; `connection_lost` if it went.
-            DeadlineError: no reply in time.
+            ServiceError: The server's error with `code` and `message`, or `connection_lost`.
+            DeadlineError: No reply in time.
         """
         return self._one(Request("start", session, body))
 
@@ -118,7 +113,7 @@ class Client:
 
         Raises:
             ServiceError: `connection_lost`; errors of single requests are in the list instead.
-            DeadlineError: not all replies came in time; the connection is then closed.
+            DeadlineError: Not all replies came in time; the connection is then closed.
         """
         return self._transport.exchange(requests, self._timeout_s)
 
@@ -173,8 +168,8 @@ class _Tcp:
         if not requests:
             return []
         began = time.monotonic()
-        if self._socket is not None and began - self._last_used_s > _RESTED_S:
-            self._look()
+        if self._socket is not None and began - self._last_used_s > _STALE_S:
+            self._close_if_stale()
         if self._socket is None:
             self._connect(timeout_s)
         replies = self._send(requests, began + timeout_s - time.monotonic())
@@ -187,8 +182,8 @@ class _Tcp:
         self._last_used_s = time.monotonic()
         return replies
 
-    def _look(self) -> None:
-        """Find out whether the server closed a connection that has rested."""
+    def _close_if_stale(self) -> None:
+        """Close a connection that the server has closed meanwhile."""
         assert self._socket is not None
         try:
             self._socket.setblocking(False)
@@ -342,7 +337,7 @@ def _header(session: str) -> str:
     """Return a session id whose Latin-1 bytes are its UTF-8 bytes.
 
     Raises:
-        ServiceError: it cannot be a header's value.
+        ServiceError: The id cannot be the value of a header.
     """
     if not session.isprintable() or session != session.strip():
         raise ServiceError(
@@ -351,28 +346,7 @@ def _header(session: str) -> str:
     return session.encode().decode("latin-1")
 
 
-def http_error(status: int, body: bytes) -> ServiceError:
-    """Return the error in a reply that is not 200, whatever its body holds."""
-    try:
-        error = json.loads(body)["error"]
-        return ServiceError(str(error["code"]), str(error["message"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return ServiceError("bad_request", f"HTTP {status}: {body[:200]!r}")
-
-
-def reply_of(frame: Frame) -> Reply:
-    """Return what a reply or error frame says."""
-    if frame[0] == Kind.ERROR:
-        return ServiceError(*unpack_error(frame[4]))
-    return frame[4]
-
-
 def _as_error(reply: Reply) -> ServiceError:
     if isinstance(reply, ServiceError):
         return reply
     return ServiceError("bad_frame", "a reply to no request")
-
-
-def unreachable(address: object, error: OSError) -> ServiceError:
-    """Return the error for a connection that could not be made."""
-    return ServiceError("unreachable", f"nothing answers at {address}: {error.strerror or error}")

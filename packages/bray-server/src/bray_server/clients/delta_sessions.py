@@ -1,4 +1,4 @@
-"""A client's side of delta encoding: which sessions have it, and what to send again."""
+"""Delta encoding at the client: which sessions have it, and what has to be sent again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from bray_core.errors import ServiceError
 from bray_server.wire.frames import DELTA, Frame, Kind
+from bray_server.wire.requests import Reply, Request
 
 if TYPE_CHECKING:
-    from bray_server.clients.client import Reply, Request
     from bray_server.wire.delta import DeltaEncoder
 
 _MAX_BODY_BYTES = 1 << 30
@@ -20,7 +20,7 @@ class DeltaSessions:
     """The encoders of one connection's sessions.
 
     Args:
-        wanted: whether to ask for delta encoding at all.
+        wanted: Whether to ask for delta encoding at all.
     """
 
     def __init__(self, wanted: bool) -> None:
@@ -42,7 +42,7 @@ class DeltaSessions:
         return encoder.encode(body), DELTA
 
     def note_reply(self, frame: Frame) -> None:
-        """Take a grant: ticks of that session are encoded from now on."""
+        """Encode a session's ticks from now on, if the reply grants delta encoding."""
         kind, flags, _, session, _ = frame
         if flags & DELTA and kind == Kind.REPLY:
             from bray_server.wire.delta import DeltaEncoder
@@ -50,7 +50,8 @@ class DeltaSessions:
             self._encoders[session.decode()] = DeltaEncoder(_MAX_BODY_BYTES)
 
     def to_repeat(self, requests: Sequence[Request], replies: Sequence[Reply]) -> list[int]:
-        """Return the indices of ticks that the server could not decode; they are sent as keys."""
+        """Return the indices of ticks that the server could not decode; they are sent
+        again as key frames."""
         again = []
         for index, (request, reply) in enumerate(zip(requests, replies, strict=True)):
             if isinstance(reply, ServiceError) and request.session in self._encoders:
@@ -62,5 +63,5 @@ class DeltaSessions:
         return again
 
     def forget_all(self) -> None:
-        """The connection is new: so are its sessions."""
+        """Forget all sessions, as the connection is a new one."""
         self._encoders.clear()

@@ -1,4 +1,4 @@
-"""A client of a service in this process: sessions, limits and errors as over a socket, but none."""
+"""A client of a service in this process: sessions, limits and errors, but no socket."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from bray_core.errors import ConfigError, ServiceError
-from bray_core.event_loop import EventLoopThread
-from bray_server.clients.client import KINDS, Client, Reply, Request
+from bray_core.errors import ServiceError
+from bray_core.process.event_loop import EventLoopThread
+from bray_core.settings.ranges import PositiveFloat, check_value
+from bray_server.clients.client import Client
 from bray_server.limits.limits import Limits
-from bray_server.sessions.sessions import Service, Sessions
+from bray_server.sessions.services import Service
+from bray_server.sessions.sessions import Sessions
+from bray_server.wire.requests import KINDS, Reply, Request
 
 _STOP_S = 10.0
 
@@ -19,9 +22,9 @@ class InProcessClient(Client):
     """Calls a service on an event loop of its own, as a `Client` calls a `Server`.
 
     Args:
-        service: as for `Server`.
-        limits: as for `Server`.
-        timeout_s: for each call.
+        service: The service: see `Server`.
+        limits: Limits of the server.
+        timeout_s: Seconds that each call may take.
 
     Examples:
         >>> class Echo:
@@ -35,8 +38,7 @@ class InProcessClient(Client):
     def __init__(
         self, service: Service, *, limits: Limits | None = None, timeout_s: float = 60.0
     ) -> None:
-        if not timeout_s > 0:
-            raise ConfigError(f"timeout_s: expected more than 0, got {timeout_s}")
+        check_value("timeout_s", timeout_s, PositiveFloat)
         self._timeout_s = timeout_s
         self._transport = _Hosted(Sessions(service, limits or Limits()))
 

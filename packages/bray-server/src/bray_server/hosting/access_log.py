@@ -1,4 +1,4 @@
-"""One JSON line a request, for those who ask for it."""
+"""The access log: one JSON line per request, where it is asked for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 import logging
 
 from bray_core.errors import ServiceError
-from bray_server.hosting.figures import KINDS
-from bray_server.hosting.pages import PageReply
+from bray_server.sessions.pages import PageReply
+from bray_server.sessions.server_metrics import KINDS
 
 logger = logging.getLogger("bray_server.access")
 

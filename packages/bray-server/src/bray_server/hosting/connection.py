@@ -1,4 +1,4 @@
-"""What all connections of a server have in common: flow control, time-outs, closing."""
+"""Base class of a server's connections: flow control, time-outs, closing."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, cast
 
 from bray_core.errors import ServiceError
-from bray_server.hosting.pages import PageRequest, Pages
-from bray_server.limits.auth import Tokens
+from bray_server.limits.access import Tokens
 from bray_server.limits.byte_budget import UNCOUNTED_BYTES, ByteBudget
 from bray_server.limits.client_shares import ClientShares, client_of
 from bray_server.limits.limits import Limits
-from bray_server.sessions.dispatcher import Dispatcher, Item
+from bray_server.sessions.dispatcher import Dispatcher, PendingRequest
+from bray_server.sessions.pages import PageRequest, Pages
 from bray_server.sessions.sessions import Sessions
 
 _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-"""A peer that vanished without a word is noticed within a minute."""
+"""Settings of TCP keep-alive: a peer that vanished is noticed within a minute."""
 
 _LINGER_S = 1.0
 _MAX_LINGER_BYTES = 1024 * 1024
 
 
-class Host(Protocol):
+class ServerContext(Protocol):
     """The server, as its connections see it."""
 
     limits: Limits
@@ -42,45 +42,45 @@ class Host(Protocol):
     connections: set[Connection]
     budget: ByteBudget
     shares: ClientShares
-    """Connections by client."""
+    """Number of connections of each client."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something beside the connection."""
+        """Run a coroutine until it ends or the server stops."""
         ...
 
     def take_delta(self) -> bool:
-        """Whether one more session may use delta encoding."""
+        """Return whether one more session may use delta encoding, and count it."""
         ...
 
     def give_back_delta(self) -> None:
-        """A session with delta encoding ended."""
+        """Count one session with delta encoding less."""
         ...
 
     def snapshot(self) -> dict[str, Any]:
-        """Figures of this worker."""
+        """Return the metrics of this worker."""
         ...
 
     async def metrics(self) -> str:
-        """Prometheus text of all workers."""
+        """Return the metrics of all workers as Prometheus text."""
         ...
 
 
 class Connection(asyncio.Protocol, ABC):
-    """A client's connection: reads no faster than the client reads, and ends what stalls."""
+    """A connection that reads no faster than its client reads replies, and ends if it stalls."""
 
     owns_sessions = False
 
-    def __init__(self, host: Host, *, is_worker: bool = False) -> None:
+    def __init__(self, host: ServerContext, *, is_worker: bool = False) -> None:
         self.host = host
         self.limits = host.limits
         self.is_worker = is_worker
         """Whether another worker of the group is at the other end."""
         self.peer = ""
         self.client = ""
-        """The client's address, by which its share is counted; empty: another worker."""
+        """Address of the client, by which its share is counted; empty for another worker."""
         self.is_lost = False
         self.is_lingering = False
-        """Whether it was refused, and is open only until the client has read so."""
+        """Whether the connection is open only until the client has read that it was refused."""
         self._closing: asyncio.TimerHandle | None = None
         self._num_dropped_bytes = 0
         self.is_paused = False
@@ -90,32 +90,32 @@ class Connection(asyncio.Protocol, ABC):
         """Tasks that wait for the answer to one of its requests."""
         self.num_under_way = 0
         """Requests that were handed to the dispatcher and have no reply yet."""
-        self._held: list[Item] = []
+        self._held: list[PendingRequest] = []
         self._transport: asyncio.Transport | None = None
         self.partial_since: float | None = time.monotonic()
-        """Since when a request is not whole, or the first one awaited; None between requests."""
+        """Time since which a request is incomplete, or the first one awaited; else None."""
         self.last_received = self.partial_since
         self._read_at = self.partial_since
-        """When the client was last seen to read its replies, or had none to read."""
+        """Time when the client last read replies, or had none to read."""
         self._unsent_bytes = self._unread_bytes = 0
         self._budget = host.budget
         self._counted_bytes = 0
-        """What it has of the budget, but for its unsent replies."""
+        """Bytes that the connection has of the budget, without its unsent replies."""
         self._counted_unsent_bytes = 0
         self.waits_for_room = False
-        """Whether a body is not received before there is room in the budget."""
+        """Whether a body waits for room in the budget before it is received."""
         self._wanted_bytes = 0
         self._is_counted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to serve."""
+        """Start to serve the client, or refuse it where there are too many."""
         self._transport = cast(asyncio.Transport, transport)
         connections, peer = self.host.connections, transport.get_extra_info("peername")
         if not self.is_worker:
             client = client_of(peer)
             is_full = len(connections) >= self.limits.max_connections
             if is_full or not self.host.shares.take(client):
-                self.host.sessions.figures.refused_connections += 1
+                self.host.sessions.metrics.refused_connections += 1
                 self._transport.abort()
                 return
             self.client = client
@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol, ABC):
         _keep_alive(transport.get_extra_info("socket"))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection is gone, for whatever reason."""
+        """Free everything that the connection holds."""
         self._transport = None
         self.is_lost = True
         if self._closing is not None:
@@ -143,7 +143,7 @@ class Connection(asyncio.Protocol, ABC):
     # The budget of bytes in flight.
 
     def _begin_receiving(self, num_bytes: int) -> bool:
-        """Count a body before it comes; False: read no more before `admitted`.
+        """Count a body before it comes; if False, read no more before `admitted`.
 
         Raises:
             ServiceError: `overloaded`.
@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol, ABC):
         return False
 
     def admitted(self) -> None:
-        """There is room for the body that waited: read on."""
+        """Read on: there is room for the body that waited."""
         if not self.waits_for_room:  # it gave up just after it was admitted
             self._budget.give(self._wanted_bytes)
             return
@@ -197,33 +197,33 @@ class Connection(asyncio.Protocol, ABC):
             self._counted_unsent_bytes = unsent
 
     def _sendable(self, reply: Any) -> Any:
-        """Return a reply, or an error where there is no room for one as large."""
+        """Return a reply, or an error if there is no room for a reply of its size."""
         num_bytes = len(reply)
         if num_bytes <= UNCOUNTED_BYTES or self._budget.fits(num_bytes):
             return reply
         error: ServiceError = self._budget.overloaded(num_bytes)
-        self.host.sessions.figures.count_error(error.code)
+        self.host.sessions.metrics.count_error(error.code)
         return error
 
-    def hold(self, item: Item) -> None:
+    def hold(self, item: PendingRequest) -> None:
         """Keep a request until the client reads its replies again."""
         self._held.append(item)
 
     @property
     def is_closing(self) -> bool:
-        """Whether nothing more can be answered."""
+        """Whether the connection can answer nothing more."""
         return self._transport is None or self.is_lingering or self._transport.is_closing()
 
     def session_ended(self, session: bytes) -> None:
         """Forget a session that was started here; by default there is nothing to forget."""
 
     def write(self, data: bytes) -> None:
-        """Send, if somebody is still there."""
+        """Send data, if the client is still there."""
         if self._transport is not None:
             self._transport.write(data)
 
     def write_parts(self, head: bytes, body: bytes) -> None:
-        """Send both without joining them."""
+        """Send a head and a body without joining them."""
         if self._transport is not None:
             self._transport.writelines((head, body))
 
@@ -233,7 +233,7 @@ class Connection(asyncio.Protocol, ABC):
             self._transport.close()
 
     def linger(self) -> None:
-        """Close the connection once the client had time to read what it was answered.
+        """Close the connection once the client had time to read the last reply.
 
         A client may still be sending a request that was refused by its head: closed at once, the
         connection would be reset, and the client would lose the answer.
@@ -249,7 +249,7 @@ class Connection(asyncio.Protocol, ABC):
         self._closing = asyncio.get_running_loop().call_later(_LINGER_S, self.close)
 
     def _drop(self, data: bytes) -> None:
-        """Throw away what a client sends that was refused."""
+        """Throw away data of a client that was refused."""
         self._num_dropped_bytes += len(data)
         if self._num_dropped_bytes > _MAX_LINGER_BYTES and self._transport is not None:
             self._transport.pause_reading()
@@ -272,7 +272,7 @@ class Connection(asyncio.Protocol, ABC):
         if is_read or not self._unsent_bytes:
             self._read_at = now
         if now - self._read_at > limits.send_timeout_s:
-            self.host.sessions.figures.lost_slow_readers += 1
+            self.host.sessions.metrics.lost_slow_readers += 1
             self.abort()
         elif self.is_closing:
             pass  # its last words are on their way
@@ -285,13 +285,13 @@ class Connection(asyncio.Protocol, ABC):
             self.close()
 
     def pause_writing(self) -> None:
-        """The client does not read its replies: answer and read no more of its requests."""
+        """Answer and read no more requests: the client does not read its replies."""
         self.is_blocked = True
         self._count_unsent()
         self.set_reading()
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Answer and read requests again: the client reads its replies."""
         self.is_blocked = False
         self._count_unsent()
         self._read_at = time.monotonic()
@@ -301,7 +301,7 @@ class Connection(asyncio.Protocol, ABC):
         self.set_reading()
 
     def set_reading(self) -> None:
-        """Read, or stop reading, as the state asks for."""
+        """Start or stop reading, by the state of the connection."""
         pause = self.is_blocked or self.is_too_busy
         if self._transport is None or self.is_closing or pause == self.is_paused:
             return
@@ -325,22 +325,22 @@ class Connection(asyncio.Protocol, ABC):
 
     @abstractmethod
     def refuse_slow(self) -> None:
-        """Answer a request that does not become whole, and close."""
+        """Answer a request that takes too long to arrive, and close."""
 
     @abstractmethod
-    def reply(self, item: Item, reply: Any) -> None:
+    def reply(self, item: PendingRequest, reply: Any) -> None:
         """Send the answer to a request that was put into the dispatcher."""
 
     @abstractmethod
     def ended(self) -> None:
-        """The connection is gone: free what it holds."""
+        """Free what the connection of this protocol holds."""
 
 
 def _kernel_unread_bytes(transport: asyncio.Transport) -> int:
-    """Return the bytes that the kernel has taken and the client's has not; 0 where it does not say.
+    """Return the bytes in the kernel's send buffer; 0 where the kernel does not tell.
 
-    What waits in the process falls only once a third of the kernel's buffer is free again: a slow
-    reader needs minutes for the megabytes there.
+    The process's own buffer shrinks only once a third of the kernel's is free again, for which a
+    slow reader needs minutes.
     """
     try:
         sock = transport.get_extra_info("socket")

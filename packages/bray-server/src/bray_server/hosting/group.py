@@ -1,4 +1,4 @@
-"""Workers that share one port on a host: who has which session, and the way to it.
+"""Workers that share one port on a host: who has which session, and how to reach it.
 
 The kernel keeps the directory: a session is claimed by a symbolic link, made atomically in a
 folder that the workers share, which points to its owner's name. The link's name is a hash of the
@@ -24,29 +24,29 @@ from pathlib import Path
 from typing import Any
 
 from bray_core.errors import ConfigError, ServiceError
-from bray_server.clients.client import Reply
-from bray_server.hosting.pages import PageReply, PageRequest
+from bray_server.sessions.pages import PageReply, PageRequest
 from bray_server.wire.frame_transport import FrameTransport
 from bray_server.wire.frames import Kind
+from bray_server.wire.requests import Reply
 
 logger = logging.getLogger(__name__)
 
-FIGURES = b"figures"
-"""A ping of this session between workers asks for figures."""
+METRICS_KEY = b"figures"
+"""Session id of a ping by which a worker asks another for its metrics."""
 
 PAGE_KEY = b"page "
-"""A ping between workers whose session begins so has a page's request as its body."""
+"""Beginning of the session id of a ping that carries the request for a page."""
 _METRICS_TIMEOUT_S = 2.0
 _MAX_PATH_BYTES = 100
-"""Of a Unix socket's path; the kernel takes 107."""
+"""Longest path of a Unix socket; the kernel takes 107 bytes."""
 
 
 class WorkerGroup:
     """This worker among those that share its port.
 
     Args:
-        folder: shared by the workers, private to the user.
-        forget_after_s: how long the sessions of a worker that died are remembered as lost.
+        folder: Folder that the workers share, private to the user.
+        forget_after_s: Seconds for which the sessions of a dead worker are remembered as lost.
     """
 
     def __init__(self, folder: Path, forget_after_s: float) -> None:
@@ -58,17 +58,17 @@ class WorkerGroup:
         self._folder = folder
         self._forget_after_s = forget_after_s
         self.name = secrets.token_hex(4)
-        """Of this worker; a worker that takes the place of another has a new one."""
+        """Name of this worker; a worker that replaces another has a new name."""
         self._links: dict[str, FrameTransport] = {}
         self._server: asyncio.Server | None = None
 
     async def start(self, connect: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Listen for the other workers. Each connection of one is made by `connect`."""
+        """Listen for the other workers; `connect` makes the protocol of each connection."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(connect, str(self._socket(self.name)))
 
     async def stop(self) -> None:
-        """Close all ways to the other workers, and vanish from the folder."""
+        """Close the connections to the other workers, and leave the folder."""
         for link in self._links.values():
             await link.close()
         self._links.clear()
@@ -84,10 +84,10 @@ class WorkerGroup:
         return self._sessions / hashlib.blake2b(session, digest_size=16).hexdigest()
 
     def claim(self, session: bytes) -> None:
-        """Note that the session lives here.
+        """Claim a session for this worker.
 
         Raises:
-            ServiceError: `session_exists`: it lives at another worker.
+            ServiceError: `session_exists`: another worker has it.
         """
         claim = self._claim(session)
         while True:
@@ -102,7 +102,7 @@ class WorkerGroup:
             self._clear(claim, owner)
 
     def release(self, session: bytes) -> None:
-        """Note that the session lives here no longer."""
+        """Give up the claim to a session."""
         claim = self._claim(session)
         if self._owner(claim) == self.name:
             claim.unlink(missing_ok=True)
@@ -131,8 +131,8 @@ class WorkerGroup:
         """Let the owner of a session answer.
 
         Raises:
-            ServiceError: its error; `unknown_session`: nobody owns it; `worker_lost`: the owner
-                died.
+            ServiceError: The error of the owner; `unknown_session`: nobody owns the session;
+                `worker_lost`: the owner died.
         """
         claim = self._claim(session)
         owner = self._owner(claim)
@@ -159,7 +159,7 @@ class WorkerGroup:
         return reply
 
     async def forward_page(self, key: bytes, request: PageRequest) -> PageReply:
-        """See `bray_server.hosting.pages.PageOwners`; keys of pages begin with `PAGE_KEY`."""
+        """Let the owner of a page's key answer: see `bray_server.sessions.pages.PageOwners`."""
         return PageReply.from_bytes(await self.forward(Kind.PING, key, request.to_bytes()))
 
     async def _link(self, worker: str) -> FrameTransport:
@@ -173,23 +173,23 @@ class WorkerGroup:
             self._links[worker] = link
         return link
 
-    async def gather_figures(self) -> dict[str, dict[str, Any]]:
-        """Ask the other workers for their figures; one that does not answer is left out."""
+    async def gather_metrics(self) -> dict[str, dict[str, Any]]:
+        """Ask the other workers for their metrics; one that does not answer is left out."""
         others = [path.stem for path in self._folder.glob("*.sock") if path.stem != self.name]
-        replies = await asyncio.gather(*map(self._ask_figures, others))
-        return {worker: figures for worker, figures in zip(others, replies, strict=True) if figures}
+        replies = await asyncio.gather(*map(self._ask_metrics, others))
+        return {worker: metrics for worker, metrics in zip(others, replies, strict=True) if metrics}
 
-    async def _ask_figures(self, worker: str) -> dict[str, Any] | None:
+    async def _ask_metrics(self, worker: str) -> dict[str, Any] | None:
         try:
             async with asyncio.timeout(_METRICS_TIMEOUT_S):
                 link = await self._link(worker)
-                reply = await link.send(Kind.PING, FIGURES, b"")
+                reply = await link.send(Kind.PING, METRICS_KEY, b"")
         except (ServiceError, TimeoutError):
             return None
         return json.loads(reply) if isinstance(reply, bytes) else None
 
     async def sweep(self) -> None:
-        """Forget workers that died a while ago, with their sessions; call it now and then."""
+        """Forget workers that died a while ago, and their sessions. Call it from time to time."""
         for path in [*self._folder.glob("*.sock"), *self._folder.glob("*.dead")]:
             if path.stem == self.name:
                 continue
@@ -209,7 +209,7 @@ class WorkerGroup:
 
 
 def _answers(path: Path) -> bool:
-    """Return whether somebody listens at a Unix socket; does not wait."""
+    """Return whether somebody listens at a Unix socket, without waiting."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         try:

@@ -1,4 +1,4 @@
-"""A port that several processes are to listen on."""
+"""Reserving a port on which several processes will listen."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ import errno
 import socket
 from collections.abc import Iterator
 
-from bray_core.errors import ConfigError, PortInUseError
+from bray_core.errors import PortInUseError
+from bray_core.settings.ranges import Port, check_value
 
 
 @contextlib.contextmanager
 def reserved_port(host: str, name: str, port: int | None) -> Iterator[int | None]:
-    """Hold a port, without listening, so that the workers and nobody else may listen on it.
+    """Hold a port, without listening, for the workers that will listen on it.
 
     With SO_REUSEPORT any process of this user could listen there too and be given half of the
     connections. So a port on which somebody listens already is refused here.
 
     Args:
-        host: address to bind.
-        name: of the option, for messages.
-        port: 0 takes any free one; None holds none.
+        host: Address to bind.
+        name: Name of the option, for messages.
+        port: The port; 0 takes any free one, None holds none.
 
     Yields:
         The port.
 
     Raises:
-        PortInUseError: names the port.
-        ConfigError: it is no port.
+        PortInUseError: Somebody listens there; names the port.
+        ConfigError: `port` is no port.
     """
     if port is None:
         yield None
         return
-    if not 0 <= port <= 65535:
-        raise ConfigError(f"{name}: expected 0 to 65535, got {port}")
+    check_value(name, port, Port)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as alone, socket.socket(family) as held:
         try:

@@ -11,53 +11,55 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from bray_core import heap
 from bray_core.errors import ConfigError, PortInUseError
 from bray_core.metrics import registry
 from bray_core.metrics.prometheus import rows
+from bray_core.process import memory
+from bray_core.settings.ranges import Port, check_value
 from bray_server.hosting.connection import Connection
-from bray_server.hosting.figures import prometheus
 from bray_server.hosting.group import WorkerGroup
 from bray_server.hosting.http import HttpConnection
-from bray_server.hosting.pages import Pages, checked_early, public_paths
 from bray_server.hosting.tcp import TcpConnection
 from bray_server.hosting.worker_connection import WorkerConnection
-from bray_server.limits.auth import Tokens
+from bray_server.limits.access import Tokens
 from bray_server.limits.byte_budget import ByteBudget
 from bray_server.limits.client_shares import ClientShares
 from bray_server.limits.limits import Limits
 from bray_server.sessions.dispatcher import Dispatcher
-from bray_server.sessions.sessions import Service, Sessions
+from bray_server.sessions.pages import Pages, early_check, public_paths
+from bray_server.sessions.server_metrics import prometheus
+from bray_server.sessions.services import Service
+from bray_server.sessions.sessions import Sessions
 from bray_server.wire.tls import Tls
 
 _LAST_WORDS_S = 1.0
-"""How long a stopping server waits until its clients have received their last replies."""
+"""Time that a stopping server gives its clients to receive their last replies."""
 _BACKLOG = 1024
 _TRIM_EVERY_S = 1.0
 _TRIM_BYTES = 4 * 1024 * 1024
-"""After so many bytes were in flight, and then no more, freed memory is given back."""
+"""Bytes in flight after which freed memory goes back to the system, once they are gone."""
 
 
 class Server:
     """Hosts a service on the running event loop.
 
     Args:
-        service: a class or function that makes a session's actor from its id (stateful), or an
-            object with an async `tick` (stateless).
-        host: address to bind.
-        tcp_port: of the binary protocol; 0 takes any free one, None offers none.
-        http_port: likewise for HTTP.
-        limits: what a client may use.
-        tokens: bearer tokens that are accepted, several at once while they are rotated; none:
-            everyone may call.
-        tls: on both ports; None: plain.
-        access_log: write a JSON line for each request to the logger `bray_server.access`.
-        group: a folder that all workers share which answer on the same ports; each finds the
-            sessions of the others. None: the ports are this server's alone.
-        pages: what answers over HTTP beside `/step` and the server's own pages; None: nothing.
+        service: Class or function that makes a session's actor from its id (stateful), or an object
+            with an async `tick` (stateless).
+        host: Address to bind.
+        tcp_port: Port of the binary protocol; 0 takes any free one, None offers none.
+        http_port: Port of HTTP; 0 takes any free one, None offers none.
+        limits: Limits of what clients may use.
+        tokens: Bearer tokens that are accepted, several at once while they are rotated. Without
+            any, everyone may call.
+        tls: Certificate for both ports; None: no TLS.
+        access_log: Whether to write a JSON line per request to the logger `bray_server.access`.
+        group: Folder that all workers on the same ports share, by which each finds the sessions of
+            the others. None: the ports are this server's alone.
+        pages: Further pages over HTTP, beside `/step` and the server's own.
 
     Raises:
-        ConfigError: a setting is out of range.
+        ConfigError: A setting is out of range.
     """
 
     def __init__(
@@ -76,9 +78,8 @@ class Server:
     ) -> None:
         if tcp_port is None and http_port is None:
             raise ConfigError("tcp_port: expected a port here or in http_port, got None in both")
-        for name, port in (("tcp_port", tcp_port), ("http_port", http_port)):
-            if port is not None and not 0 <= port <= 65535:
-                raise ConfigError(f"{name}: expected 0 to 65535, got {port}")
+        check_value("tcp_port", tcp_port, Port | None)
+        check_value("http_port", http_port, Port | None)
         self._host = host
         self._ports = (tcp_port, http_port)
         self.limits = limits or Limits()
@@ -88,15 +89,15 @@ class Server:
         self._group = WorkerGroup(group, self.limits.idle_timeout_s) if group is not None else None
         self.pages = pages
         self.public_pages = public_paths(pages)
-        self.check_page = checked_early(pages)
+        self.check_page = early_check(pages)
         self.sessions = Sessions(service, self.limits, self._group, pages)
-        """The table of sessions with its figures."""
+        """The open sessions, and what answers requests."""
         self.dispatcher = Dispatcher(self.sessions)
         self.connections: set[Connection] = set()
         self.shares = ClientShares(self.limits.max_connections, self.limits.max_client_share)
-        """Connections by client."""
+        """Number of connections of each client."""
         self.budget = ByteBudget(self.limits.max_bytes_in_flight)
-        """Bytes in flight, over all connections."""
+        """Budget of bytes in flight, over all connections."""
         self._num_delta = 0
         self._listeners: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,21 +106,21 @@ class Server:
         self.http_port: int | None = None
         """The HTTP port that is bound, once started."""
         self.direct_port: int | None = None
-        """In a group: the TCP port that is this worker's alone, once started."""
+        """In a group, the TCP port that is this worker's alone, once started."""
 
     @property
     def num_sessions(self) -> int:
-        """Sessions that are open."""
+        """Number of open sessions."""
         return len(self.sessions)
 
     @property
     def addresses(self) -> list[str]:
-        """Where clients reach it: `tcp://host:port`, then `http://host:port`; with TLS `…s://`."""
+        """Addresses of the server: `tcp://host:port`, then `http://host:port`; with TLS `…s://`."""
         return self._addresses(("tcp", self.tcp_port), ("http", self.http_port))
 
     @property
     def worker_addresses(self) -> list[str]:
-        """Where clients reach this very worker over TCP."""
+        """TCP addresses of this very worker."""
         return self._addresses(("tcp", self.direct_port or self.tcp_port))
 
     def _addresses(self, *ports: tuple[str, int | None]) -> list[str]:
@@ -131,9 +132,9 @@ class Server:
         """Bind the ports and begin to answer.
 
         Raises:
-            PortInUseError: names the port.
+            PortInUseError: A port is taken; names it.
         """
-        heap.keep_small_freed()
+        memory.keep_small_freed()
         reuse = self._group is not None
         try:
             if self._group is not None:
@@ -179,40 +180,40 @@ class Server:
         bound: int = listener.sockets[0].getsockname()[1]
         return bound
 
-    # What connections ask of their host.
+    # What connections ask of the server: `ServerContext`.
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something until it ends or the server stops."""
+        """Run a coroutine until it ends or the server stops."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def take_delta(self) -> bool:
-        """Whether one more session may use delta encoding."""
+        """Return whether one more session may use delta encoding, and count it."""
         if self._num_delta >= self.limits.max_delta_sessions:
             return False
         self._num_delta += 1
         return True
 
     def give_back_delta(self) -> None:
-        """A session with delta encoding ended."""
+        """Count one session with delta encoding less."""
         self._num_delta -= 1
 
     def snapshot(self) -> dict[str, Any]:
-        """Return this worker's figures as plain numbers, with what its process recorded."""
+        """Return the metrics of this worker, and those of its process, as plain values."""
         gauges = {
             "sessions": len(self.sessions),
             "connections": len(self.connections),
             "requests_under_way": self.sessions.num_running,
             "bytes_in_flight": self.budget.used_bytes,
         }
-        return {**self.sessions.figures.snapshot(gauges), "recorded": rows(registry())}
+        return {**self.sessions.metrics.snapshot(gauges), "recorded": rows(registry())}
 
     async def metrics(self) -> str:
         """Return Prometheus text of all workers that share the ports."""
         if self._group is None:
             return prometheus({"": self.snapshot()})
-        others = await self._group.gather_figures()
+        others = await self._group.gather_metrics()
         return prometheus({self._group.name: self.snapshot(), **others})
 
     async def _check_connections(self) -> None:
@@ -224,13 +225,13 @@ class Server:
                 connection.check_time(now)
 
     async def _give_memory_back(self) -> None:
-        """Return the memory of large requests, once no more of them come."""
+        """Return the memory of large requests to the system, once no more of them come."""
         had_large = False
         while True:
             await asyncio.sleep(_TRIM_EVERY_S)
             has_large = self.budget.take_peak() > _TRIM_BYTES
-            if had_large and not has_large and not heap.keeps_freed():
-                await asyncio.to_thread(heap.give_back)
+            if had_large and not has_large and not memory.keeps_freed():
+                await asyncio.to_thread(memory.give_back)
             had_large = has_large
 
     async def _reap(self) -> None:
@@ -241,10 +242,9 @@ class Server:
                 await self._group.sweep()
 
     async def lame_duck(self, duration_s: float) -> None:
-        """Say at `/ready` that no more is wanted and go on answering: balancers have time to tell.
+        """Answer no at `/ready` for a while, so that load balancers send no more; then call `stop`.
 
         New sessions are refused, for they would not be over soon; all else is answered as ever.
-        `stop` comes after it.
         """
         self.sessions.draining = True
         await asyncio.sleep(duration_s)
@@ -252,9 +252,8 @@ class Server:
     async def stop(self, drain_s: float = 5.0) -> None:
         """Stop: refuse new sessions and calls, let open ones end within `drain_s`, close.
 
-        Sessions that are still open then are aborted. A session that waits for its client holds
-        the server up until then. Until then it also takes connections: sessions over HTTP go on
-        over any of them, and `/ready` says what is going on.
+        Sessions that are still open after `drain_s` are aborted. Until then the server also takes
+        connections: sessions over HTTP go on over any of them, and `/ready` answers no.
         """
         await self.sessions.drain(drain_s)
         for listener in self._listeners:

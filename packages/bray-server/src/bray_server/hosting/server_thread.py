@@ -9,27 +9,27 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bray_core.event_loop import EventLoopThread
-from bray_server.hosting.memory import freeze_what_stays
+from bray_core.process.event_loop import EventLoopThread
+from bray_core.process.memory import freeze_loaded_objects
 from bray_server.hosting.server import Server
 
 if TYPE_CHECKING:
-    from bray_server.sessions.sessions import Service
+    from bray_server.sessions.services import Service
 
 LAME_DUCK_S = 2.0
 _STOP_S = 10.0
-"""What stopping may take beyond the drain."""
+"""Time that stopping may take beyond the drain."""
 
 
 class ServerThread:
-    """A `Server` on an event loop of its own. Listens at once.
+    """A `Server` on an event loop of its own, which listens at once.
 
     Args:
-        service: as for `Server`.
-        **options: as for `Server`.
+        service: The service: see `Server`.
+        **options: Options of `Server`.
 
     Raises:
-        PortInUseError: names the port.
+        PortInUseError: A port is taken; names it.
     """
 
     def __init__(self, service: Service, **options: Any) -> None:
@@ -43,25 +43,25 @@ class ServerThread:
 
     @property
     def addresses(self) -> list[str]:
-        """Where clients reach it: `tcp://host:port`, then `http://host:port`."""
+        """Addresses of the server: `tcp://host:port`, then `http://host:port`."""
         return self._server.addresses
 
     @property
     def worker_addresses(self) -> list[str]:
-        """Where clients reach each worker: there is one."""
+        """TCP address of each worker; there is one."""
         return self._server.worker_addresses
 
     def stats(self) -> dict[str, float]:
         """Return requests, errors and open sessions."""
-        figures = self._server.sessions.figures
+        metrics = self._server.sessions.metrics
         return {
-            "requests": sum(figures.requests.values()),
-            "errors": sum(figures.errors.values()),
+            "requests": sum(metrics.requests.values()),
+            "errors": sum(metrics.errors.values()),
             "sessions": self._server.num_sessions,
         }
 
     def lame_duck(self, duration_s: float) -> None:
-        """Say at `/ready` that no more is wanted, and go on answering for that long; then close."""
+        """Answer no at `/ready` for a while; then call `close`. See `Server.lame_duck`."""
         if duration_s <= 0 or self.loop.loop.is_closed():
             return
         began = time.monotonic()
@@ -69,10 +69,10 @@ class ServerThread:
         self._drained_s = time.monotonic() - began
 
     def close(self, drain_s: float = 1.0) -> None:
-        """Drain, close all connections, end the thread; again is harmless.
+        """Drain, close all connections, end the thread; a second call is harmless.
 
         Args:
-            drain_s: how long open sessions may go on, a `lame_duck` before it included.
+            drain_s: Seconds that open sessions may go on, a `lame_duck` before it included.
         """
         if self.loop.loop.is_closed():
             return
@@ -100,21 +100,21 @@ def serve(
     """Host a service until SIGTERM or SIGINT, then drain; for a program that does nothing else.
 
     Args:
-        service: as for `Server`.
-        **options: as for `Server`.
-        drain_s: how long open sessions may go on after the signal; a second one ends it at once.
-        lame_duck_s: how long at least all but new sessions is answered after SIGTERM while `/ready`
-            says no, so that a balancer can tell; `drain_s` at most. Ctrl-C skips it.
-        on_start: called once the server listens, to tell its addresses for example.
+        service: The service: see `Server`.
+        **options: Options of `Server`.
+        drain_s: Seconds that open sessions may go on after the signal; a second signal ends them.
+        lame_duck_s: Seconds after SIGTERM in which `/ready` answers no while requests are still
+            answered, so that load balancers notice; at most `drain_s`. Ctrl-C skips them.
+        on_start: Called once the server listens, for example to print its addresses.
 
     Raises:
-        PortInUseError: names the port.
+        PortInUseError: A port is taken; names it.
     """
 
     def start() -> Callable[[], None]:
         server = ServerThread(service, **options)
         servers.append(server)
-        freeze_what_stays()
+        freeze_loaded_objects()
         if on_start is not None:
             on_start(server)
         return partial(server.close, drain_s)
@@ -126,13 +126,13 @@ def serve(
 def until_signal(
     start: Callable[[], Callable[[], None]], lame_duck: Callable[[], None] | None = None
 ) -> None:
-    """Call `start`, wait for SIGTERM or SIGINT, then call what it returned, which stops.
+    """Call `start`, wait for SIGTERM or SIGINT, then call the function that `start` returned.
 
-    A second signal ends the wait for that. Call it from the main thread.
+    A second signal ends the wait for that function. Call it from the main thread.
 
     Args:
-        start: begins to serve.
-        lame_duck: called before stopping, where the signal was SIGTERM: nobody waits at a terminal.
+        start: Starts to serve, and returns the function that stops.
+        lame_duck: Called before stopping, but only after SIGTERM: after Ctrl-C somebody waits.
     """
     first, second = threading.Event(), threading.Event()
     received: list[int] = []

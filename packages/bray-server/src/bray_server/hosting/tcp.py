@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from bray_core.errors import CodecError, ServiceError
 from bray_server.hosting.access_log import log_request
-from bray_server.hosting.connection import Connection, Host
-from bray_server.hosting.group import FIGURES
+from bray_server.hosting.connection import Connection, ServerContext
+from bray_server.hosting.group import METRICS_KEY
 from bray_server.limits.byte_budget import UNCOUNTED_BYTES
-from bray_server.sessions.dispatcher import Item
+from bray_server.sessions.dispatcher import PendingRequest
 from bray_server.wire.frames import (
     DELTA,
     HEADER,
@@ -33,20 +33,20 @@ _START, _TICK, _END, _CALL, _REPLY = map(
     int, (Kind.START, Kind.TICK, Kind.END, Kind.CALL, Kind.REPLY)
 )
 _LARGE_BYTES = 16 * 1024
-"""A body of this size is cheaper to write apart from its header than to copy behind it."""
+"""Size from which a body is written apart from its header, which is cheaper than copying."""
 _MAX_AT_ONCE = 512
-"""Frames of one connection that are started before others have a turn."""
+"""Number of frames of one connection that are started before others have a turn."""
 _BYTES_AT_ONCE = 8 * 1024
-"""A decoded body of so many bytes counts as one frame more."""
+"""Bytes of a decoded body that count as one frame more."""
 _HELLO_FIRST = "the first frame must be hello with a token"
 
 
 class TcpConnection(Connection):
-    """One client. Sessions that it starts are bound to it: they are aborted when it is gone."""
+    """A connection over TCP. Sessions that are started on it are aborted when it is gone."""
 
     owns_sessions = True
 
-    def __init__(self, host: Host, *, is_worker: bool = False) -> None:
+    def __init__(self, host: ServerContext, *, is_worker: bool = False) -> None:
         super().__init__(host, is_worker=is_worker)
         limits = host.limits
         self._trusted = is_worker or not host.tokens.required
@@ -55,7 +55,7 @@ class TcpConnection(Connection):
         self._later: deque[Frame] = deque()
         """Frames that were read and wait for their turn on the event loop."""
         self._reserved_bytes = 0
-        """What the budget holds for the frame that is not whole yet."""
+        """Bytes reserved in the budget for the frame that is not whole yet."""
         self._max_under_way = limits.max_requests_per_connection
         self._put = host.dispatcher.put
         self._decoders: dict[bytes, DeltaDecoder] = {}
@@ -63,7 +63,7 @@ class TcpConnection(Connection):
         """The error frame to close with, once all that is under way is answered."""
 
     def data_received(self, data: bytes) -> None:
-        """Start what the frames ask for; a bad one is answered, then the connection closes."""
+        """Start the requests in the data; after a bad frame the connection closes."""
         parser = self._parser
         self.last_received = now = time.monotonic()
         if self.is_lingering or not self._trusted:
@@ -97,7 +97,7 @@ class TcpConnection(Connection):
             self.set_reading()
 
     def _greet(self, data: bytes) -> bytes:
-        """Read one frame of a client that has not said its token, nothing of one refused."""
+        """Read one frame of a client without a token so far; a refused client is not read."""
         if self.is_lingering:
             self._drop(data)
             return b""
@@ -128,7 +128,7 @@ class TcpConnection(Connection):
             self._refuse(0, error.code, error.message)
 
     def _start_large(self, frame: Frame, now: float) -> None:
-        """Start the frame that there was made room for."""
+        """Start the frame for which room was made."""
         reserved, self._reserved_bytes = self._reserved_bytes, 0
         if self.waits_for_room:  # the rest of it came all the same
             self._stop_waiting()
@@ -140,7 +140,7 @@ class TcpConnection(Connection):
         self._give(reserved)
 
     def _go_on(self) -> None:
-        """Start what waits for its turn, some of it now and the rest after others had theirs."""
+        """Start some of the frames that wait, and the rest after others had their turn."""
         now = time.monotonic()
         cost = 0
         while self._later and cost < _MAX_AT_ONCE and not self.is_closing:
@@ -163,7 +163,7 @@ class TcpConnection(Connection):
         self.set_reading()
 
     def _control(self, frame: Frame) -> None:
-        """Answer what is no request."""
+        """Answer a frame that is no request."""
         kind, _, request_id, session, body = frame
         if self.is_closing:
             return
@@ -176,13 +176,13 @@ class TcpConnection(Connection):
         elif not self._trusted:
             self._refuse(request_id, "unauthorized", _HELLO_FIRST)
         elif kind == Kind.PING:
-            if self.is_worker and session == FIGURES:
+            if self.is_worker and session == METRICS_KEY:
                 body = json.dumps(self.host.snapshot()).encode()
             self.write(pack(Kind.PONG, request_id, b"", body))
         else:
             self._refuse(request_id, "bad_frame", f"kind {kind} is for servers to send")
 
-    def reply(self, item: Item, reply: bytes | ServiceError) -> None:
+    def reply(self, item: PendingRequest, reply: bytes | ServiceError) -> None:
         """Send the answer to a request that was put into the dispatcher."""
         _, kind, session, body, tag, received_s = item
         self.num_under_way -= 1
@@ -220,7 +220,7 @@ class TcpConnection(Connection):
             )
 
     def _put_counted(self, frame: Frame, now: float, has_room: bool = False) -> int:
-        """Start a request that is large, or encoded; return the bytes of its body."""
+        """Start a request that is large or delta-encoded; return the size of its body."""
         kind, flags, request_id, session, body = frame
         try:
             if not has_room:
@@ -239,13 +239,13 @@ class TcpConnection(Connection):
         return len(body)
 
     def _check_room(self, flags: int, body: bytes) -> None:
-        """Raise ServiceError: `overloaded`: there is no room for a body, decoded if it is not."""
+        """Check that there is room for the decoded body. Raises ServiceError: `overloaded`."""
         size = decoded_bytes(flags, body)
         if size > UNCOUNTED_BYTES and not self.is_worker and not self._budget.fits(size):
             raise self._budget.overloaded(size)
 
     def _answer_error(self, request_id: int, session: bytes, code: str, message: str) -> None:
-        self.host.sessions.figures.count_error(code)
+        self.host.sessions.metrics.count_error(code)
         self.write(pack_error(request_id, session, code, message))
 
     def _decode(self, kind: int, flags: int, session: bytes, body: bytes) -> tuple[bytes, int]:
@@ -266,7 +266,7 @@ class TcpConnection(Connection):
         return body, 0
 
     def session_ended(self, session: bytes) -> None:
-        """Give its share of delta encoding to others."""
+        """Forget the session's decoder, so that another session may have one."""
         self._forget(session)
 
     def _forget(self, session: bytes) -> None:
@@ -279,13 +279,13 @@ class TcpConnection(Connection):
             self._refusal = self._refusal or (request_id, code, message)
             self.set_reading()
         elif not self.is_closing:
-            self.host.sessions.figures.count_error(code)
+            self.host.sessions.metrics.count_error(code)
             self.write(pack_error(request_id, b"", code, message))
             self.linger()
             self.ended()  # its sessions go now, not when the client has read why
 
     def refuse_slow(self) -> None:
-        """A request has been under way to us for too long."""
+        """Refuse a request that takes too long to arrive."""
         limit = self.limits.receive_timeout_s
         self._refuse(0, "deadline", f"no whole request within {limit:g} s")
 
@@ -301,7 +301,7 @@ class TcpConnection(Connection):
 
     @property
     def is_idle(self) -> bool:
-        """A TCP connection may rest as long as it likes: TCP keep-alive finds dead ones."""
+        """Always False: TCP keep-alive finds dead connections, and others may rest."""
         return False
 
     def ended(self) -> None:

@@ -1,25 +1,25 @@
-"""The connection of another worker of the group: what clients send, figures, and pages."""
+"""The connection of another worker: requests of its clients, metrics and pages."""
 
 from __future__ import annotations
 
 import time
 
 from bray_core.errors import CodecError, ServiceError
-from bray_server.hosting.connection import Host
+from bray_server.hosting.connection import ServerContext
 from bray_server.hosting.group import PAGE_KEY
-from bray_server.hosting.pages import PAGE, PageReply, PageRequest
 from bray_server.hosting.tcp import TcpConnection
-from bray_server.sessions.dispatcher import Item
+from bray_server.sessions.dispatcher import PendingRequest
+from bray_server.sessions.pages import PAGE, PageReply, PageRequest
 from bray_server.wire.frames import Frame, FrameParser, Kind
 
 _PAGE_HEAD_BYTES = 64 * 1024
-"""By which a page's request is longer than its body."""
+"""Bytes by which the request for a page may be longer than its body."""
 
 
 class WorkerConnection(TcpConnection):
-    """Answers another worker; pages that it sends on are answered here or not at all."""
+    """Answers another worker. Pages that it forwards are answered here or not at all."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: ServerContext) -> None:
         super().__init__(host, is_worker=True)
         limits = host.limits
         most = limits.max_body_bytes + limits.max_header_bytes + _PAGE_HEAD_BYTES
@@ -38,6 +38,6 @@ class WorkerConnection(TcpConnection):
         self.num_under_way += 1
         self._put((self, PAGE, session, request, request_id, time.monotonic()))
 
-    def reply(self, item: Item, reply: bytes | PageReply | ServiceError) -> None:
+    def reply(self, item: PendingRequest, reply: bytes | PageReply | ServiceError) -> None:
         """Send the answer to a request that was put into the dispatcher."""
         super().reply(item, reply.to_bytes() if isinstance(reply, PageReply) else reply)

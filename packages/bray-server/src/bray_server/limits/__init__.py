@@ -1,1 +1,1 @@
-"""What a server grants, and to whom."""
+"""Limits of a server, and who may use it."""

@@ -9,38 +9,38 @@ from typing import Protocol
 from bray_core.errors import ServiceError
 
 UNCOUNTED_BYTES = 64 * 1024
-"""A body of this size or less is not counted: the limits of requests and connections bound it."""
+"""Size up to which a body is not counted: limits of requests and connections bound those."""
 _MAX_WAITING = 64
-"""Connections that wait for room, each with what one read brought; others are refused."""
+"""Number of connections that may wait for room; others are refused."""
 
 
-class Receiver(Protocol):
+class WaitingReceiver(Protocol):
     """A connection that waits until its request may be received."""
 
     def admitted(self) -> None:
-        """There is room now: read on."""
+        """Read on: there is room now."""
         ...
 
 
 class ByteBudget:
     """Counts bytes in flight: bodies on their way in or answered now, replies not yet sent.
 
-    A body is counted with its whole length before it is received, so what was admitted can always
-    end. Where nothing else is in flight one of any size is admitted: so all of them go, one after
-    the other where they must.
+    A body is counted with its whole length before it is received, so that an admitted request can
+    always be completed. Where nothing else is in flight a body of any size is admitted: large ones
+    then go one after the other.
 
     Args:
-        max_bytes: beyond it, large bodies wait, and large replies are not sent.
+        max_bytes: Bytes beyond which large bodies wait, and large replies are refused.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._waiting: deque[tuple[Receiver, int]] = deque()
+        self._waiting: deque[tuple[WaitingReceiver, int]] = deque()
         self.used_bytes = 0
         self._peak_bytes = 0
 
-    def begin(self, receiver: Receiver, num_bytes: int) -> bool:
-        """Count a body that is about to be received; False: stop reading until `admitted`.
+    def begin(self, receiver: WaitingReceiver, num_bytes: int) -> bool:
+        """Count a body that is about to be received; if False, stop reading until `admitted`.
 
         Raises:
             ServiceError: `overloaded`: too many wait already.
@@ -53,13 +53,13 @@ class ByteBudget:
         self._waiting.append((receiver, num_bytes))
         return False
 
-    def leave(self, receiver: Receiver) -> None:
-        """A connection waits no longer."""
+    def leave(self, receiver: WaitingReceiver) -> None:
+        """Stop waiting for room."""
         self._waiting = deque(entry for entry in self._waiting if entry[0] is not receiver)
         self._admit_waiting()
 
     def fits(self, num_bytes: int, own_bytes: int = 0) -> bool:
-        """Whether there is room for more bytes of one that holds `own_bytes`, or it is alone."""
+        """Return whether there is room for more bytes, or only `own_bytes` are in flight."""
         used = self.used_bytes
         return used + num_bytes <= self._max_bytes or used <= own_bytes
 
@@ -75,12 +75,12 @@ class ByteBudget:
             self._admit_waiting()
 
     def take_peak(self) -> int:
-        """Return the most that was in flight since it was asked last."""
+        """Return the largest number of bytes in flight since the last call."""
         peak, self._peak_bytes = self._peak_bytes, self.used_bytes
         return peak
 
     def overloaded(self, num_bytes: int) -> ServiceError:
-        """Return what one is answered that finds no room."""
+        """Return the error for a request that finds no room."""
         return ServiceError(
             "overloaded",
             f"no room for {num_bytes} bytes: {self.used_bytes} of {self._max_bytes} are in flight",

@@ -1,4 +1,4 @@
-"""How much of a table one client may take, so that the last part is left to others."""
+"""Limiting the share of a table that one client takes, so that the rest is left to others."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 _UNDIVIDED = 32
-"""A table with fewer places is one client's if it likes: whoever sets so few counts them."""
+"""Number of places below which a table is not divided: one client may have all of it."""
 
 
 class ClientShares:
-    """Counts places by client.
+    """Counts the places in a table that each client has.
 
     Args:
-        num_places: places in the table.
-        share: the part of them that one client may have.
+        num_places: Number of places in the table.
+        share: Part of the places that one client may have.
     """
 
     def __init__(self, num_places: int, share: float) -> None:
         divided = math.ceil(num_places * share)
         self.max_places = num_places if num_places < _UNDIVIDED else divided
-        """Places that one client may have."""
+        """Number of places that one client may have."""
         self._taken: Counter[str] = Counter()
 
     def take(self, client: str) -> bool:
-        """Take a place; False: the client has its share already. Whoever has no name has none."""
+        """Take a place; False if the client has its share; no name, no limit."""
         if not client:
             return True
         if self._taken[client] >= self.max_places:
@@ -35,7 +35,7 @@ class ClientShares:
         return True
 
     def give(self, client: str) -> None:
-        """Give a place back."""
+        """Give a client's place back."""
         if client:
             self._taken[client] -= 1
             if not self._taken[client]:
@@ -45,7 +45,7 @@ class ClientShares:
 def client_of(peer: Any) -> str:
     """Return the name of the client at a socket's peer address; empty for another worker.
 
-    An IPv6 host has a whole /64 of addresses, so that is its name.
+    The name of an IPv6 client is its /64 network: one host has all addresses of it.
     """
     if not isinstance(peer, tuple):
         return ""

@@ -1,1 +1,1 @@
-"""Sessions, and the services that answer them."""
+"""Sessions, and the services that answer their requests."""

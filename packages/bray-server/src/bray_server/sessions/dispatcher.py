@@ -1,9 +1,10 @@
-"""Who serves the requests of all connections.
+"""Distributing the requests of all connections over asyncio tasks.
 
-One task serves them in the order in which they came, as long as none of them waits. One that waits
-keeps its task to itself, and those behind it get a task each. So a tick that needs not wait costs
-no task of its own, one that does delays nobody, and ticks that wait for one model reach it in the
-same turn of the event loop, as one batch. Stateless calls go to a service that wants it together.
+One task serves the requests in the order in which they came, as long as none of them waits. A
+request that waits keeps the task, and those behind it get a task each. So a tick that does not wait
+costs no task of its own, one that waits delays nobody, and ticks that wait for a model reach it in
+the same turn of the event loop, as one batch. Stateless calls go to the service together, if it
+wants that.
 """
 
 from __future__ import annotations
@@ -13,30 +14,31 @@ import logging
 from collections import deque
 from typing import Any, Protocol, TypeAlias
 
-from bray_server.sessions.sessions import Owner, Sessions
+from bray_server.sessions.session_table import SessionOwner
+from bray_server.sessions.sessions import Sessions
 from bray_server.wire.frames import Kind
 
 logger = logging.getLogger(__name__)
 
 _CALL = int(Kind.CALL)
 _MAX_IN_A_TURN = 512
-"""Requests that need not wait are answered without a pause, a few milliseconds long."""
+"""Number of requests that are answered without a pause, in a few milliseconds."""
 _MAX_TOGETHER = 256
-"""Calls that a service is given at once."""
+"""Number of calls that a service is given at once."""
 
 
-class Caller(Owner, Protocol):
-    """A connection, as it is seen from here."""
+class Caller(SessionOwner, Protocol):
+    """A connection, as the dispatcher sees it."""
 
     is_blocked: bool
     is_lost: bool
     waiting: set[asyncio.Task[None]]
 
-    def reply(self, item: Item, reply: Any) -> None:
+    def reply(self, item: PendingRequest, reply: Any) -> None:
         """Send the answer of one of its requests."""
         ...
 
-    def hold(self, item: Item) -> None:
+    def hold(self, item: PendingRequest) -> None:
         """Keep a request until its client reads its replies again."""
         ...
 
@@ -45,24 +47,24 @@ class Caller(Owner, Protocol):
         ...
 
 
-Item: TypeAlias = tuple[Caller, int, bytes, Any, Any, float]
-"""Caller, kind, session, body (bytes; for a page its request), what the caller needs for the reply,
-time received."""
+PendingRequest: TypeAlias = tuple[Caller, int, bytes, Any, Any, float]
+"""A request: caller, kind, session, body (for a page a `PageRequest`), a tag of the caller's own,
+time received. A plain tuple: it is made for every tick."""
 
 
 class Dispatcher:
-    """Answers what is put into it."""
+    """Answers the requests that are put into it."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        self._queue: deque[Item] = deque()
+        self._queue: deque[PendingRequest] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._item: Item | None = None
-        """What `_serve` answers now."""
+        self._item: PendingRequest | None = None
+        """The request that `_serve` is answering."""
         self._together: set[asyncio.Task[None]] = set()
-        """Keeps the tasks alive that answer calls together."""
+        """Tasks that answer calls together; the set keeps them alive."""
 
-    def put(self, item: Item) -> None:
+    def put(self, item: PendingRequest) -> None:
         """Answer a request soon."""
         self._queue.append(item)
         if self._task is None:
@@ -102,9 +104,9 @@ class Dispatcher:
                 return
         self._task = self._item = None
 
-    def _put_calls(self, first: Item) -> None:
-        """Let the calls that wait be answered together, each connection's in their order."""
-        calls, others = [first], list[Item]()
+    def _put_calls(self, first: PendingRequest) -> None:
+        """Answer all calls of the queue together; each connection's stay in their order."""
+        calls, others = [first], list[PendingRequest]()
         for item in self._queue:
             (calls if item[1] == _CALL else others).append(item)
         self._queue.clear()
@@ -115,7 +117,7 @@ class Dispatcher:
             self._together.add(task)
             task.add_done_callback(self._together.discard)
 
-    async def _serve_calls(self, calls: list[Item]) -> None:
+    async def _serve_calls(self, calls: list[PendingRequest]) -> None:
         answered = []
         for item in calls:
             if item[0].is_blocked:
@@ -136,7 +138,7 @@ class Dispatcher:
                 item[0].abort()
 
     def _step_aside(self) -> None:
-        """The request at hand waits: serve those behind it, each by itself."""
+        """Serve the requests behind one that waits, each in a task of its own."""
         task = self._task
         assert task is not None
         assert self._item is not None
@@ -146,7 +148,7 @@ class Dispatcher:
         while self._queue:
             create_task(self._serve_one(self._queue.popleft()))
 
-    async def _serve_one(self, item: Item) -> None:
+    async def _serve_one(self, item: PendingRequest) -> None:
         """Answer one request, which probably waits, as the one before it did."""
         caller, kind, session, body, _, received_s = item
         task = asyncio.current_task()

@@ -1,1 +1,1 @@
-"""What goes over a connection: frames, deltas, addresses."""
+"""The protocol on the wire: frames, delta encoding, addresses, TLS."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
-from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -13,7 +11,7 @@ _SCHEMES = ("tcp", "tcps", "http", "https")
 
 
 class Address(NamedTuple):
-    """Where a server listens."""
+    """Address of a server."""
 
     scheme: str
     host: str
@@ -24,7 +22,7 @@ class Address(NamedTuple):
         """Read an address.
 
         Raises:
-            ConfigError: not of the form above.
+            ConfigError: The text has another form.
         """
         try:
             parts = urlsplit(text)
@@ -40,37 +38,13 @@ class Address(NamedTuple):
 
     @property
     def is_tcp(self) -> bool:
-        """Whether the binary protocol is spoken there."""
+        """Whether the server speaks the binary protocol there."""
         return self.scheme.startswith("tcp")
 
     @property
     def is_tls(self) -> bool:
-        """Whether over TLS."""
+        """Whether the connection uses TLS."""
         return self.scheme.endswith("s")
-
-    def tls_context(self, certificate_authority: str | Path | None) -> ssl.SSLContext | None:
-        """Return how to check the server, or None without TLS.
-
-        Args:
-            certificate_authority: PEM file to trust instead of the system's authorities.
-
-        Raises:
-            ConfigError: the file cannot be read, or is given without TLS.
-        """
-        if not self.is_tls:
-            if certificate_authority is not None:
-                raise ConfigError(f"certificate_authority: {self} does not use TLS")
-            return None
-        try:
-            context = ssl.create_default_context(cafile=certificate_authority)
-            # A certificate that is trusted itself needs no authority: Python 3.13's default.
-            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-            return context
-        except OSError as error:  # SSLError is one
-            raise ConfigError(
-                f"certificate_authority: expected a PEM file, cannot use "
-                f"{str(certificate_authority)!r}: {error}"
-            ) from error
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

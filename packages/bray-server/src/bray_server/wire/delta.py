@@ -1,7 +1,8 @@
 """Delta encoding of a session's ticks: bodies that change little cost little.
 
-One zstd stream for the life of a session, flushed at each tick, so that what was in the bodies
-before need not be sent again. It works on bytes, so it is exact for every dtype. An encoded body:
+One zstd stream runs for the life of a session and is flushed at each tick, so that repeated parts
+of earlier bodies are not sent again. It works on bytes, so it is exact for every dtype. An encoded
+body:
 
     kind u8   counter u32   raw length u32   data          (little-endian)
 
@@ -33,18 +34,18 @@ RAW, KEY, AFTER, NEXT = range(4)
 _MASK = 0xFFFFFFFF
 _LEVEL = 1
 _MIN_WINDOW_LOG, _MAX_WINDOW_LOG = 10, 21
-"""The stream remembers 2**window_log bytes, 1 KB to 2 MB: what bounds a session's memory."""
+"""Bounds of the window: the stream remembers 2**window_log bytes, 1 KB to 2 MB a session."""
 _MAX_PAUSE = 64
-"""Bodies that are sent raw before an incompressible session is tried again."""
+"""Number of bodies that are sent raw before an incompressible session is tried again."""
 _MIN_PREFIX_BYTES = 8
-"""What zstd takes for a dictionary; a shorter body is not worth a stream either."""
+"""Shortest dictionary of zstd; a shorter body is not worth a stream either."""
 
 
 class DeltaEncoder:
     """Encodes the bodies of one session, one after the other.
 
     Args:
-        max_body_bytes: a longer body is refused.
+        max_body_bytes: A longer body is refused.
     """
 
     def __init__(self, max_body_bytes: int) -> None:
@@ -57,7 +58,7 @@ class DeltaEncoder:
         self._skip = 0
 
     def reset(self) -> None:
-        """Begin anew: the other side lost the thread, or may have."""
+        """Begin anew, as the other side may have lost a body."""
         self._stream = None
         self._raw_before = b""
 
@@ -65,7 +66,7 @@ class DeltaEncoder:
         """Return the encoded body.
 
         Raises:
-            CodecError: the body is too long.
+            CodecError: The body is too long.
         """
         size = len(body)
         if size > self._max_body:
@@ -105,10 +106,10 @@ class DeltaEncoder:
 
 
 class DeltaDecoder:
-    """Decodes what one `DeltaEncoder` wrote.
+    """Decodes the bodies of one `DeltaEncoder`.
 
     Args:
-        max_body_bytes: a longer body is refused before it is there.
+        max_body_bytes: A longer body is refused before it is decoded.
     """
 
     def __init__(self, max_body_bytes: int) -> None:
@@ -121,7 +122,8 @@ class DeltaDecoder:
         """Return the body.
 
         Raises:
-            CodecError: it is broken, or one before it is missing: the encoder must `reset`.
+            CodecError: The data is broken, or an earlier body is missing: the encoder must
+                `reset`.
         """
         if len(data) < HEADER.size:
             raise CodecError(f"delta: expected {HEADER.size} bytes or more, got {len(data)}")

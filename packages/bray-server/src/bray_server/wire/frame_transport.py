@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import cast
 
 from bray_core.errors import ServiceError
-from bray_server.clients.client import (
+from bray_server.wire.address import Address
+from bray_server.wire.frames import Frame, FrameParser, Kind, pack
+from bray_server.wire.requests import (
     MAX_REPLY_BYTES,
     MAX_SESSION_BYTES,
     Reply,
     reply_of,
     unreachable,
 )
-from bray_server.wire.address import Address
-from bray_server.wire.frames import Frame, FrameParser, Kind, pack
 
 
 class FrameTransport(asyncio.Protocol):
-    """Any number of requests in flight; made by one of the `connect` functions."""
+    """A connection with any number of requests in flight. Made by `connect` or `connect_unix`."""
 
     def __init__(self, peer: object) -> None:
         self._peer = peer
@@ -61,15 +61,15 @@ class FrameTransport(asyncio.Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it cannot be used any more."""
+        """Whether the connection cannot be used any more."""
         return self._transport is None or self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Keep the transport."""
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fail all who wait."""
+        """Fail all requests that wait."""
         self._transport = None
         self._fail_all(ServiceError("connection_lost", f"{self._peer}: {error or 'closed'}"))
 
@@ -116,6 +116,6 @@ class FrameTransport(asyncio.Protocol):
             self._waiting.pop(request_id, None)
 
     async def close(self) -> None:
-        """Close it; again is harmless."""
+        """Close the connection; a second call is harmless."""
         if self._transport is not None:
             self._transport.close()

@@ -1,4 +1,4 @@
-"""The binary protocol: frames as bytes, and an incremental parser. `docs/protocol.md` is its text.
+"""The binary protocol: frames as bytes, and an incremental parser; see `docs/protocol.md`.
 
     magic "BRY" + version 1   kind u8   flags u8   session length u16
     request id u32   body length u32   session (UTF-8)   body
@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from bray_core.errors import BrayError
-from bray_server.wire.pieces import Pieces
+from bray_server.wire.byte_pieces import BytePieces
 
 MAGIC = b"BRY\x01"
 HEADER = struct.Struct("<4sBBHII")
@@ -24,7 +24,7 @@ DELTA = 0x01
 
 
 class Kind(IntEnum):
-    """What a frame says."""
+    """Kinds of frames."""
 
     START = 1
     TICK = 2
@@ -42,14 +42,14 @@ _MAY_HAVE_FLAG = frozenset({int(Kind.START), int(Kind.TICK), int(Kind.REPLY)})
 
 _DELTA_HEADER = struct.Struct("<BII")
 _DELTA_HEADER_BYTES = _DELTA_HEADER.size
-"""By which an encoded body may be longer than the body itself."""
+"""Bytes by which an encoded body may be longer than the body itself."""
 
 Frame: TypeAlias = tuple[int, int, int, bytes, bytes]
-"""Kind, flags, request id, session, body. A plain tuple: it is made for every tick."""
+"""A frame: kind, flags, request id, session, body. A plain tuple: it is made for every tick."""
 
 
 class FrameError(BrayError):
-    """Bytes that are no frame, or one beyond the limits; `code` goes into the error frame."""
+    """Bytes are no frame, or exceed a limit; `code` goes into the error frame."""
 
     def __init__(self, code: str, message: str, request_id: int = 0) -> None:
         super().__init__(message)
@@ -90,21 +90,21 @@ class FrameParser:
     """Cuts a stream of bytes into frames, however it is split.
 
     Args:
-        max_body_bytes: a longer body is refused as soon as its header is there.
-        max_session_bytes: likewise for the session id.
+        max_body_bytes: A longer body is refused as soon as its header has come.
+        max_session_bytes: A longer session id is refused, too.
     """
 
     def __init__(self, max_body_bytes: int, max_session_bytes: int) -> None:
         self.max_body_bytes = max_body_bytes
         self._max_session = max_session_bytes
-        self._pieces = Pieces()  # of the frame that is not whole yet
+        self._pieces = BytePieces()  # of the frame that is not whole yet
         self._need = HEADER.size
         self.error: FrameError | None = None
-        """Why the stream cannot be read any further: answer what came before, then close."""
+        """Error after which nothing more can be read: answer what came before, then close."""
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of a frame that is not whole yet."""
+        """Number of bytes of the frame that is not whole yet."""
         return self._pieces.size
 
     @property
@@ -116,8 +116,8 @@ class FrameParser:
         """Take bytes and return the frames that are whole; look at `error` after it.
 
         Args:
-            data: what came.
-            most: frames to return; feed nothing to get those behind them.
+            data: Bytes that came.
+            most: Number of frames to return; feed no bytes to get those behind them.
         """
         pieces = self._pieces
         if pieces.size:

@@ -7,21 +7,20 @@ synchronous form: on Ray the players wait for each policy version.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from torch import Tensor
 
-from bray.goal import Goal, Outcome
-from bray.run import Run
 from bray.training.actor_critic import ActorCriticConfig, ActorCriticTrainer
-from bray.training.on_policy import Flow, learn
+from bray.training.on_policy import OnPolicy
 from bray_algo import n_step
 from bray_algo.losses import a2c
 from bray_trainer.sequences import Batch, valid_steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Config(ActorCriticConfig):
-    """Nothing beside what every actor-critic has."""
+class A2CConfig(ActorCriticConfig):
+    """A2C has what every actor-critic has."""
 
 
 class A2CTrainer(ActorCriticTrainer):
@@ -51,20 +50,16 @@ class A2CTrainer(ActorCriticTrainer):
         )
 
 
-def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
-) -> Outcome:
-    """Train until the goal is reached or its frames are used up.
+class A2C(OnPolicy[A2CConfig]):
+    """Each policy version plays one segment in every environment, and is trained on it once."""
 
-    Args:
-        run: of `bray.init`; an existing trial goes on from its checkpoint.
-        task: a Gymnasium id.
-        config: of the algorithm.
-        goal: the evaluation's return, and when to give up.
-        seed: of network, environments and draws.
-    """
-    config = config or Config()
-    num_workers = 1 if run.is_local else config.num_workers
-    flow = Flow(batch_steps=config.segment_length * config.num_envs * num_workers)
-    title = f"A2C on {task}"
-    return learn(run, title, task, config, A2CTrainer, flow, goal=goal, seed=seed)
+    title = "A2C"
+    pacing = "lockstep"
+    configs: ClassVar[dict[str, type[Any]]] = {**OnPolicy.configs, "trainer": A2CConfig}
+    trainer = A2CTrainer
+
+    @property
+    def batch_steps(self) -> int:
+        """Environment steps of a replay: a segment of each environment of all workers."""
+        is_wire = bool(self.parts.source.num_processes)  # then they are those of all gamecores
+        return super().batch_steps * (1 if is_wire else int(self.parts.actor.num_workers))

@@ -8,37 +8,42 @@ through self-play".
         ▼                                │ n + 1
       replay ──minibatches, turned──► trainer
 
-In one process playing and training take turns, so the same seed is the same run. On Ray the trainer
-works in a process of its own while this one plays on; the replay keeps the two in proportion.
+In one process playing and training take turns, so the same seed is the same run. On Ray workers
+play and the trainer trains, each in processes of their own; the replay keeps the two in proportion.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from bray.checks import layers, positive
-from bray.games.benchmark_opponents import MeasuredOpponent, Yardstick, yardstick
+from bray.games.benchmark_opponents import BenchmarkOpponent, BenchmarkResult, benchmark_opponent
 from bray.games.self_player import SelfPlayer, network, position_layout, turned
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
+from bray.training.algorithm import Algorithm, Parts
 from bray.training.generator import KeepsGenerator
+from bray.training.loop import Loop, Turn
 from bray_algo.games import RowGame
+from bray_algo.losses.alphazero import loss as alphazero_loss
 from bray_algo.search import alphazero
 from bray_algo.search.mcts import SearchConfig
 from bray_buffer import ReplayConfig
-from bray_core.cli import check_interrupted
 from bray_core.layout import Packed
 from bray_core.protocols import BufferProtocol
+from bray_core.settings.ranges import (
+    PositiveFloat,
+    PositiveInt,
+    check_fields,
+)
 from bray_model import ModelConfig
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
@@ -46,72 +51,77 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Config:
-    """Of the algorithm; the defaults are connect four's."""
+class SearchAgentConfig:
+    """How moves are searched for; the defaults are connect four's."""
 
-    num_games: int = 256
-    """That play side by side: the rows of a batch."""
-    num_simulations: int = 40
-    """Of a move in self-play."""
-    play_simulations: int = 400
-    """Of a move in an evaluation."""
-    noise_alpha: float = 1.0
-    """Of the root's Dirichlet noise, about 10 / (legal moves)."""
-    num_random_moves: int = 12
-    """At the beginning of a game, drawn in proportion to the visits."""
-    hidden: tuple[int, ...] = (256, 128)
-    """Units of the network's fully connected layers."""
-    learning_rate: float = 1e-3
-    """AdamW's."""
-    minibatch_size: int = 512
-    """Positions of an optimiser step."""
-    minibatches: int = 16
-    """Of a replay: optimiser steps between two versions."""
-    samples_per_position: float = 8.0
-    """How often a position is trained on, in the mean."""
-    capacity: int = 150_000
-    """Positions that the replay holds."""
-    moves_per_round: int = 8
-    """Of every game, between two trainings."""
-    evaluate_every: int = 100_000
-    """Positions between two evaluations."""
+    num_simulations: PositiveInt = 40
+    """Simulations of a move in self-play. More of them teach more a game, and take longer. 16 to
+    800."""
+    play_simulations: PositiveInt = 400
+    """Simulations of a move in an evaluation."""
+    noise_alpha: PositiveFloat = 1.0
+    """α of the root's Dirichlet noise, about 10 / (legal moves). A small α favours one move."""
+    num_random_moves: PositiveInt = 12
+    """Moves at the beginning of a game that are drawn in proportion to the visits, so that games
+    differ."""
 
     def __post_init__(self) -> None:
-        layers(hidden=self.hidden)
-        positive(**{name: value for name, value in asdict(self).items() if name != "hidden"})
-
-    def replay(self, seed: int, keeps_proportion: bool) -> ReplayConfig:
-        """Return the replay's settings: on Ray it has to keep playing and training together."""
-        size = self.minibatches * self.minibatch_size
-        return ReplayConfig(
-            capacity=self.capacity,
-            batch_size=size,
-            min_size=size // 2,
-            seed=seed,
-            samples_per_insert=self.samples_per_position if keeps_proportion else None,
-            error_margin=4.0 * size if keeps_proportion else None,
-        )
+        check_fields(self)
 
 
-DEFAULTS = {
-    "tic-tac-toe": Config(
-        num_simulations=32,
-        play_simulations=64,
-        num_random_moves=6,
-        moves_per_round=4,
-        hidden=(128, 64),
-        capacity=30_000,
-        evaluate_every=20_000,
-    )
-}
-"""By task, where others suit it better."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PositionReplaySettings:
+    """What the replay of positions holds."""
+
+    capacity: PositiveInt = 150_000
+    """Positions that the replay holds, the newest ones."""
+    samples_per_position: PositiveFloat = 8.0
+    """How often a position is trained on, on average. More learn more from it, until the network
+    knows the replay by heart. 1 to 16."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BoardGameSourceConfig:
+    """Games that a search plays against itself."""
+
+    environment: str
+    """What is played: `tic-tac-toe`, `connect-four` or `connect-four-rows`."""
+    num_games: PositiveInt = 256
+    """Games side by side: the rows of a batch."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlphaZeroConfig:
+    """AlphaZero's hyperparameters; the defaults are connect four's."""
+
+    learning_rate: PositiveFloat = 1e-3
+    """AdamW's step size. 1e-4 to 1e-3."""
+    minibatch_size: PositiveInt = 512
+    """Positions of an optimiser step."""
+    minibatches: PositiveInt = 16
+    """Minibatches of a replay: optimiser steps between two versions."""
+    moves_per_round: PositiveInt = 8
+    """Moves of every game between two trainings."""
+    evaluate_every: PositiveInt = 100_000
+    """Positions between two evaluations."""
+    num_workers: int = 1
+    """Number of workers on Ray that play, each `num_games` games."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlphaZeroOutcome(Outcome):
     """How a run ended; its return is `measured.share`."""
 
-    measured: MeasuredOpponent
+    measured: BenchmarkResult
 
 
 class AlphaZeroTrainer(KeepsGenerator, Trainer):
@@ -120,7 +130,8 @@ class AlphaZeroTrainer(KeepsGenerator, Trainer):
     def __init__(
         self,
         game: RowGame,
-        config: Config,
+        hidden: tuple[int, ...],
+        config: AlphaZeroConfig,
         seed: int,
         model: Any,
         buffer: BufferProtocol,
@@ -130,7 +141,7 @@ class AlphaZeroTrainer(KeepsGenerator, Trainer):
         self.symmetries = [tuple(map(torch.from_numpy, pair)) for pair in game.symmetries()]
         self.generator = torch.Generator().manual_seed(seed)
         trainer = TrainerConfig(learning_rate=config.learning_rate, prefetch=0, seed=seed)
-        module = network(game, config.hidden, seed)
+        module = network(game, hidden, seed)
         super().__init__(module, buffer, model=model, config=trainer, directory=directory)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
@@ -148,108 +159,146 @@ class AlphaZeroTrainer(KeepsGenerator, Trainer):
     def loss(self, batch: dict[str, Tensor], step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the paper's loss."""
         out = self.module(batch["observation"])
-        return alphazero.alphazero_loss(
-            out["logits"], out["value"], batch["policy"], batch["outcome"]
-        )
+        return alphazero_loss(out["logits"], out["value"], batch["policy"], batch["outcome"])
 
 
-def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
-) -> AlphaZeroOutcome:
-    """Play and train until the goal is reached or its frames are used up.
+def _self_player(
+    game: RowGame, parts: Parts, model: Any, buffer: BufferProtocol, seed: int, worker: int
+) -> SelfPlayer:
+    """Make the player of a worker, in its process."""
+    agent = parts.agent
+    return SelfPlayer(
+        game,
+        model,
+        buffer,
+        num_games=parts.source.num_games,
+        search=SearchConfig(num_simulations=agent.num_simulations, noise_alpha=agent.noise_alpha),
+        num_random_moves=agent.num_random_moves,
+        seed=seed + 1000 * worker,
+    )
 
-    Args:
-        run: of `bray.init`; an existing trial goes on from its checkpoint and its replay.
-        task: tic-tac-toe, connect-four or connect-four-rows, as in `YARDSTICKS`.
-        config: of the algorithm; None: what suits the task.
-        goal: `episode_return` is the share of games not lost (tic-tac-toe) or won (connect four),
-            frames are positions of ended games; `evaluate_at` says nothing here.
-        seed: of network, noise, moves and draws.
-    """
-    config = config or DEFAULTS.get(task, Config())
-    return AlphaZero(run, yardstick(task), config, seed).until(goal)
 
+class _Evaluation:
+    """Measures the current version against the benchmark opponent, in new games each time."""
 
-class AlphaZero:
-    """The components of one launch."""
+    found: BenchmarkResult
 
-    def __init__(self, run: Run, measure: Yardstick, config: Config, seed: int) -> None:
-        self._run, self._yardstick, self._config, self._seed = run, measure, config, seed
-        game = measure.game
-        self._module = network(game, config.hidden, seed)
-        batching = ModelConfig(max_batch_size=config.num_games)
-        self.model = run.model("policy", self._module, game.observation(game.initial(1)), batching)
-        self._replay = config.replay(seed, keeps_proportion=not run.is_local)
-        self._buffer = run.buffer("positions", position_layout(game), self._replay)
-        parts = game, config, seed, self.model, self._buffer, run.experiment.checkpoints
-        self._trainer: Any = run.trainer("alphazero", partial(AlphaZeroTrainer, *parts))
-        search = SearchConfig(
-            num_simulations=config.num_simulations, noise_alpha=config.noise_alpha
-        )
-        self._player = SelfPlayer(
-            game,
-            self.model,
-            self._buffer,
-            num_games=config.num_games,
-            search=search,
-            num_random_moves=config.num_random_moves,
-            seed=seed,
-        )
-        self._started, self._frames, self._replays = time.monotonic(), 0, 0
+    def __init__(
+        self,
+        opponent: BenchmarkOpponent,
+        module: Any,
+        model: Any,
+        num_simulations: int,
+        goal: Goal,
+        seed: int,
+    ) -> None:
+        self._opponent = opponent
+        self._module = module
+        self._model = model
+        self._num_simulations = num_simulations
+        self._goal = goal
+        self._seeds = itertools.count(1000 * seed + 1)
 
-    def until(self, goal: Goal) -> AlphaZeroOutcome:
-        """Play, train and evaluate by turns."""
-        seeds = itertools.count(1000 * self._seed + 1)  # no two evaluations play the same games
-        evaluate_at = self._config.evaluate_every
-        if not self._run.is_local:
-            self._trainer.start()
-        while True:
-            self.play_and_train()
-            is_last = self._frames >= goal.budget
-            if self._frames < evaluate_at and not is_last:
-                continue
-            evaluate_at += self._config.evaluate_every
-            outcome = self._evaluate(goal, next(seeds))
-            if outcome.reached:
-                # The best of many looks flatters: another one, of new games, is what counts.
-                outcome = self._evaluate(goal, next(seeds))
-            if outcome.reached or is_last:
-                return conclude(self._run.experiment.path, outcome)
-
-    def play_and_train(self) -> None:
-        """Play some moves of each game; then train, on Ray as much as the replay lets."""
-        check_interrupted()
-        self._trainer.wait(0)  # raises what it failed with
-        self._frames += self._player.play(self._config.moves_per_round)
-        if self._run.is_local and self._frames >= self._replay.min_size:
-            samples = int(self._frames * self._config.samples_per_position)
-            due = samples // self._replay.batch_size - self._replays
-            if due > 0:
-                self._trainer.run(due)
-                self._replays += due
-
-    def _evaluate(self, goal: Goal, seed: int) -> AlphaZeroOutcome:
-        """Return what the version now reaches."""
-        version, weights = self.model.weights()
+    def __call__(self) -> list[float]:
+        """Return the share of games that count, as the only number."""
+        version, weights = self._model.weights()
         self._module.load_state_dict({k: torch.tensor(v) for k, v in weights.items()})
-        found = self._yardstick.measure(
-            alphazero.evaluator(self._module),
-            goal.evaluation_episodes,
-            num_simulations=self._config.play_simulations,
-            seed=seed,
-        )
-        logger.info("%d positions, version %d: %s", self._frames, version, found)
-        outcome = AlphaZeroOutcome(
-            reached=goal.is_reached(found.share),
-            evaluation_return=found.share,
-            measured=found,
-            frames=self._frames,
-            seconds=time.monotonic() - self._started,
-            version=version,
-        )
-        self._run.report(outcome.figures(), self._save)
-        return outcome
+        self.found = self._measure()
+        if self._goal.is_reached(self.found.share):
+            # The best of many looks flatters: another one, of new games, is what counts.
+            self.found = self._measure()
+        logger.info("version %d: %s", version, self.found)
+        return [self.found.share]
 
-    def _save(self) -> None:
-        if self._run.is_local:
-            self._trainer.run(0)
+    def _measure(self) -> BenchmarkResult:
+        return self._opponent.measure(
+            alphazero.evaluator(self._module),
+            self._goal.evaluation_episodes,
+            num_simulations=self._num_simulations,
+            seed=next(self._seeds),
+        )
+
+
+class AlphaZero(Algorithm[AlphaZeroConfig]):
+    """A search plays itself, and a network learns what the search found.
+
+    Frames are positions of ended games; a return is the share of games not lost (tic-tac-toe) or
+    won (connect four).
+    """
+
+    title = "AlphaZero"
+    example = "tic-tac-toe"
+    pacing = "ratio"
+    serves = "function"
+    short_run = ("goal.max_frames=1024",)
+    configs: ClassVar[dict[str, type[Any]]] = {
+        "agent": SearchAgentConfig,
+        "buffer": PositionReplaySettings,
+        "source": BoardGameSourceConfig,
+        "trainer": AlphaZeroConfig,
+    }
+
+    @classmethod
+    def defaults(cls, task: str) -> Mapping[str, Any]:
+        """Return connect four's settings, or those of a game as small as tic-tac-toe."""
+        if task != "tic-tac-toe":
+            return {"model.hidden": (256, 128)}
+        return {
+            "model.hidden": (128, 64),
+            "agent.num_simulations": 32,
+            "agent.play_simulations": 64,
+            "agent.num_random_moves": 6,
+            "buffer.capacity": 30_000,
+            "trainer.moves_per_round": 4,
+            "trainer.evaluate_every": 20_000,
+        }
+
+    def replay(self, seed: int, *, keeps_proportion: bool) -> ReplayConfig:
+        """Return the replay's settings: on Ray it has to keep playing and training together."""
+        size = self.config.minibatches * self.config.minibatch_size
+        samples = self.parts.buffer.samples_per_position
+        return ReplayConfig(
+            capacity=self.parts.buffer.capacity,
+            batch_size=size,
+            min_size=size // 2,
+            seed=seed,
+            samples_per_insert=samples if keeps_proportion else None,
+            error_margin=4.0 * size if keeps_proportion else None,
+        )
+
+    def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
+        """Play and train; see `Algorithm`."""
+        config, parts, task = self.config, self.parts, self.parts.source.environment
+        opponent = benchmark_opponent(task)
+        game, hidden = opponent.game, parts.model.hidden
+        module = network(game, hidden, seed)
+        batching = ModelConfig(max_batch_size=parts.source.num_games)
+        model = run.model("policy", module, game.observation(game.initial(1)), batching)
+        replay = self.replay(seed, keeps_proportion=not run.is_local)
+        buffer: Any = run.buffer("positions", position_layout(game), replay)
+        made = game, hidden, config, seed, model, buffer, run.experiment.checkpoints
+        simulations = parts.agent.play_simulations
+        evaluation = _Evaluation(opponent, module, model, simulations, goal, seed)
+        outcome = Loop(
+            run,
+            f"AlphaZero on {task}",
+            trainer=run.trainer("alphazero", partial(AlphaZeroTrainer, *made)),
+            source=run.rollouts(
+                "self-play",
+                partial(_self_player, game, parts, model, buffer, seed),
+                steps=config.moves_per_round,
+                num_workers=parts.actor.num_workers,
+            ),
+            model=model,
+            turn=Turn(
+                steps=config.moves_per_round,
+                replays_per_frame=parts.buffer.samples_per_position / replay.batch_size,
+                warmup_frames=replay.min_size,
+            ),
+            goal=goal,
+            evaluate=evaluation,
+            evaluate_every=config.evaluate_every,
+            unit="positions",
+        ).until_goal()
+        measured = AlphaZeroOutcome(**asdict(outcome), measured=evaluation.found)
+        return conclude(run.experiment.path, measured)

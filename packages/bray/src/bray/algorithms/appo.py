@@ -7,71 +7,52 @@ allows several passes over each replay.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from bray.checks import positive
-from bray.goal import Goal, Outcome
-from bray.run import Run
 from bray.sources import atari
 from bray.training.actor_critic import ActorCriticConfig, ActorCriticTrainer
 from bray.training.generator import KeepsGenerator
-from bray.training.on_policy import Flow, learn
+from bray.training.on_policy import OnPolicy
+from bray_actor.spaces import ATARI
 from bray_algo.losses import appo
 from bray_core.layout import Packed
+from bray_core.settings.ranges import NonNegativeInt, PositiveFloat, PositiveInt, Range
 from bray_trainer.sequences import Batch, select_segments
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Config(ActorCriticConfig):
-    """Beside what every actor-critic has: the clip, the passes, and how old a policy may be."""
+class APPOConfig(ActorCriticConfig):
+    """The clip, the passes, and how old a policy may be."""
 
-    segment_length: int = 32
-    """Steps T that each environment of a worker takes for one replay; 16 to 128."""
-    clip: float = 0.2
-    """ε, around the policy that acted."""
-    epochs: int = 4
-    """Passes over each replay."""
-    minibatches: int = 4
-    """Steps of the optimiser in a pass; segments are shared out to them."""
-    rho_bar: float = 1.0
-    """ρ̄: V-trace's clip of the weights."""
-    c_bar: float = 1.0
-    """c̄: V-trace's clip of the traces; below 1 it shortens them, as λ of GAE does."""
+    clip: PositiveFloat = 0.2
+    """Clip range ε of the probability ratio, around the policy that acted. Larger steps learn
+    faster and collapse sooner. 0.1 to 0.3."""
+    epochs: PositiveInt = 4
+    """Passes over each replay. More learn more from it, until the policy has left what played.
+    1 to 10."""
+    minibatches: PositiveInt = 4
+    """Steps of the optimiser in a pass; segments are shared out to them. 1 to 16."""
+    rho_bar: Annotated[float, Range(above=0, allow_infinity=True)] = 1.0
+    """ρ̄: V-trace's clip of the importance weights; it says which policy's values are learnt. Lower
+    is steadier, and nearer to the policy that acted."""
+    c_bar: Annotated[float, Range(above=0, allow_infinity=True)] = 1.0
+    """c̄: V-trace's clip of the traces. Below 1 it shortens them, as λ of GAE does: less variance,
+    more bias."""
     normalize_advantage: bool = False
     """Whether the advantages of a minibatch are brought to mean 0 and deviation 1."""
-    replays_per_collect: int = 2
-    """Replays that a local run plays before it trains on them."""
-    max_policy_lag: int = 10
-    """Versions, above which segments are dropped."""
-    num_ranks: int = 1
+    replays_per_collect: PositiveInt = 2
+    """Replays that a local run plays before it trains on them. More make the later ones older, as
+    they are on Ray; 1 is on-policy."""
+    max_policy_lag: NonNegativeInt = 10
+    """Versions, above which segments are dropped: too old, they teach little. Dropping many wastes
+    play; watch `buffer/dropped`."""
+    num_ranks: PositiveInt = 1
     """Processes that train on Ray, on one mean gradient; each takes replays of its own."""
-
-    def __post_init__(self) -> None:
-        ActorCriticConfig.__post_init__(self)
-        positive(clip=self.clip, epochs=self.epochs, minibatches=self.minibatches)
-        positive(rho_bar=self.rho_bar, c_bar=self.c_bar)
-        Flow.of(self).check()
-
-
-DEFAULTS = {
-    atari.TASKS: Config(
-        **atari.settings(),
-        learning_rate=4e-4,
-        segment_length=32,
-        epochs=2,
-        minibatches=8,
-        replays_per_collect=1,
-        c_bar=0.95,
-        normalize_advantage=True,
-        checkpoint_every=200,
-    )
-}
-"""Of Atari games."""
 
 
 class APPOTrainer(KeepsGenerator, ActorCriticTrainer):
@@ -112,18 +93,42 @@ class APPOTrainer(KeepsGenerator, ActorCriticTrainer):
         )
 
 
-def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
-) -> Outcome:
-    """Train until the goal is reached or its frames are used up.
+class APPO(OnPolicy[APPOConfig]):
+    """Players go on while the trainer takes several passes over each worker's segments."""
 
-    Args:
-        run: of `bray.init`; an existing trial goes on from its checkpoint.
-        task: a Gymnasium id.
-        config: of the algorithm.
-        goal: the evaluation's return, and when to give up.
-        seed: of network, environments and draws.
-    """
-    config = config or Config()
-    title, flow = f"APPO on {task}", Flow.of(config)
-    return learn(run, title, task, config, APPOTrainer, flow, goal=goal, seed=seed)
+    title = "APPO"
+    pacing = "lagging"
+    configs: ClassVar[dict[str, type[Any]]] = {**OnPolicy.configs, "trainer": APPOConfig}
+    trainer = APPOTrainer
+
+    @classmethod
+    def defaults(cls, task: str) -> Mapping[str, Any]:
+        """Return settings for Atari games; other tasks have those of the configs."""
+        if not task.startswith(ATARI):
+            return {"agent.segment_length": 32}
+        games = {
+            "agent.segment_length": 32,
+            "trainer.learning_rate": 4e-4,
+            "trainer.epochs": 2,
+            "trainer.minibatches": 8,
+            "trainer.replays_per_collect": 1,
+            "trainer.c_bar": 0.95,
+            "trainer.normalize_advantage": True,
+            "trainer.checkpoint_every": 200,
+        }
+        return {**atari.settings(), **games}
+
+    @property
+    def replays_per_collect(self) -> int:
+        """Replays that a local run plays before it trains on them."""
+        return self.config.replays_per_collect
+
+    @property
+    def max_policy_lag(self) -> int | None:
+        """Versions, above which segments are dropped."""
+        return self.config.max_policy_lag
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that train at once on Ray."""
+        return self.config.num_ranks

@@ -7,64 +7,65 @@ evaluations. Where demonstrations come from: `bray.sources.demonstrations`, and
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import numpy as np
 from torch import Tensor, nn
 
-from bray.checks import fraction, layers, not_negative, positive
 from bray.goal import Goal, Outcome, conclude
 from bray.policies.networks import example_inputs, make_policy
-from bray.retention import offer_best
 from bray.run import Run
 from bray.sources import demonstrations
 from bray.sources.environments import Spaces
+from bray.sources.source import Played
+from bray.training.algorithm import Algorithm, NoSettings, Takes
 from bray.training.evaluation import evaluate_latest
-from bray.training.progress import display
+from bray.training.loop import Loop, Turn
 from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import cloning, ppo
-from bray_core.cli import check_interrupted
-from bray_core.protocols import ModelProtocol
+from bray_core.protocols import ModelProtocol, TrainerProtocol
+from bray_core.settings.ranges import (
+    Fraction,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    check_fields,
+)
 from bray_trainer import Trainer, TrainerConfig
-
-_POLL_S = 0.25
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Config:
-    """Of the algorithm and of its data."""
+class RecordedSourceConfig:
+    """Recorded episodes, and where they were played."""
 
+    environment: str
+    """What is played: a Gymnasium id."""
     demonstrations: str = "demonstrations"
     """Folder of recorded episodes."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Units of the policy's hidden layers."""
-    learning_rate: float = 1e-3
-    """Adam's."""
-    batch_size: int = 256
-    """Demonstrated steps of one step of the optimiser."""
-    gamma: float = 0.99
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BCConfig:
+    """The hyperparameters of behaviour cloning."""
+
+    learning_rate: PositiveFloat = 1e-3
+    """Adam's step size. 1e-4 to 3e-3."""
+    batch_size: PositiveInt = 256
+    """Demonstrated steps of one step of the optimiser. 32 to 4,096."""
+    gamma: Fraction = 0.99
     """Discount per step of the returns that the value is regressed to."""
-    value_coefficient: float = 0.5
-    """Weight of its loss: reinforcement learning can go on from there."""
-    evaluate_every: int = 200
+    value_coefficient: NonNegativeFloat = 0.5
+    """Weight of the value's loss: reinforcement learning can go on from there. 0 leaves it out."""
+    evaluate_every: PositiveInt = 200
     """Optimiser steps between two evaluations."""
-    max_steps: int = 2_000
-    """Optimiser steps after which training gives up."""
+    max_steps: PositiveInt = 2_000
+    """Optimiser steps after which training gives up. With too many a small data set is learnt by
+    heart, and the policy fails where nobody has been."""
 
     def __post_init__(self) -> None:
-        layers(hidden=self.hidden)
-        positive(
-            learning_rate=self.learning_rate,
-            batch_size=self.batch_size,
-            evaluate_every=self.evaluate_every,
-            max_steps=self.max_steps,
-        )
-        fraction(gamma=self.gamma)
-        not_negative(value_coefficient=self.value_coefficient)
+        check_fields(self)
 
 
 class CloningTrainer(Trainer):
@@ -74,14 +75,15 @@ class CloningTrainer(Trainer):
         self,
         module: nn.Module,
         spaces: Spaces,
-        config: Config,
+        folder: str,
+        config: BCConfig,
         seed: int,
         model: ModelProtocol | None = None,
         directory: Path | None = None,
     ) -> None:
         self.settings = config
         source = demonstrations.source(
-            config.demonstrations,
+            folder,
             *spaces.recorded,
             gamma=config.gamma,
             batch_size=config.batch_size,
@@ -108,46 +110,68 @@ class CloningTrainer(Trainer):
         return self.steps % self.settings.evaluate_every == 0
 
 
-def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
-) -> Outcome:
-    """Clone until an evaluation reaches the goal or the steps are used up.
+class BC(Algorithm[BCConfig]):
+    """A policy that does what recorded episodes did; nothing is played but the evaluations."""
+
+    title = "behaviour cloning"
+    pacing = "offline"
+    takes = Takes(actions=("discrete", "multi_discrete", "box"), demonstrations=True)
+    short_run = ("trainer.max_steps=20", "trainer.evaluate_every=20")
+    configs: ClassVar[dict[str, type[Any]]] = {
+        "source": RecordedSourceConfig,
+        "actor": NoSettings,
+        "trainer": BCConfig,
+    }
+
+    def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
+        """Clone until an evaluation reaches the goal or the steps are used up; see `Algorithm`.
+
+        The goal's frames count nothing here.
+        """
+        config, task = self.config, self.parts.source.environment
+        folder = self.parts.source.demonstrations
+        demonstrated = demonstrations.mean_return(folder)
+        spaces = Spaces.of(task)
+        module = make_policy(spaces, self.parts.model.hidden, 0, seed)
+        example = example_inputs(spaces, 0)
+        model = run.model("policy", module, example)
+        checkpoints = run.experiment.checkpoints
+        make = partial(CloningTrainer, module, spaces, folder, config, seed, model, checkpoints)
+        trainer = run.trainer("cloning", make)
+        outcome = Loop(
+            run,
+            f"behaviour cloning on {task}: demonstrated {demonstrated:.1f}",
+            trainer=trainer,
+            source=OptimiserSteps(trainer),
+            model=model,
+            turn=Turn(steps=0, collects=0, replays=config.evaluate_every),
+            goal=replace(goal, max_frames=config.max_steps),
+            evaluate=partial(evaluate_latest, model, module, example, task, goal, seed=seed),
+            evaluate_every=config.evaluate_every,
+            unit="optimiser steps",
+        ).until_goal()
+        return conclude(run.experiment.path, replace(outcome, frames=0, frames_per_s=0.0))
+
+
+class OptimiserSteps:
+    """Source of a run that plays nothing: its trainer's steps stand in for frames.
 
     Args:
-        run: of `bray.init`; an existing trial goes on from its checkpoint.
-        task: a Gymnasium id, in which the demonstrations were played.
-        config: of the algorithm.
-        goal: the evaluation's return; its frames count nothing here.
-        seed: of network, order and evaluation.
+        trainer: what takes the steps.
     """
-    config = config or Config()
-    demonstrated = demonstrations.mean_return(config.demonstrations)
-    spaces, began = Spaces.of(task), time.monotonic()
-    module, example = make_policy(spaces, config.hidden, 0, seed), example_inputs(spaces, 0)
-    model = run.model("policy", module, example)
-    checkpoints = run.experiment.checkpoints
-    make = partial(CloningTrainer, module, spaces, config, seed, model, checkpoints)
-    trainer = run.trainer("cloning", make)
-    with display(f"behaviour cloning on {task}: demonstrated {demonstrated:.1f}") as view:
-        while True:
-            trainer.start()
-            while not trainer.wait(_POLL_S):
-                check_interrupted()
-            figures = trainer.progress()
-            version = int(model.checkpoint().stem)
-            returns = evaluate_latest(model, module, example, task, goal, seed=seed)
-            mean, steps = float(np.mean(returns)), figures["steps"]
-            offer_best(run, model, version, mean, frames=0)
-            view.say(f"evaluation at {steps} steps: mean return {mean:.2f}")
-            told = {"steps": steps, "loss": figures["loss"], "evaluation_return": mean}
-            run.report(told, save=lambda: None)  # a pause has written a checkpoint
-            is_reached = goal.is_reached(mean)
-            if is_reached or steps >= config.max_steps:
-                outcome = Outcome(
-                    reached=is_reached,
-                    evaluation_return=mean,
-                    frames=0,
-                    seconds=time.monotonic() - began,
-                    version=model.version,
-                )
-                return conclude(run.experiment.path, outcome)
+
+    def __init__(self, trainer: TrainerProtocol) -> None:
+        self._trainer = trainer
+        self._before: int | None = None
+
+    def collect(self, steps: int) -> None:
+        """Do nothing: the data is there."""
+
+    def poll(self) -> Played:
+        """Return the steps since the last call; the first one begins to count."""
+        steps = int(self._trainer.progress()["steps"])
+        before, self._before = self._before, steps
+        return Played(0 if before is None else steps - before, [])
+
+    def close(self) -> None:
+        """Do nothing."""

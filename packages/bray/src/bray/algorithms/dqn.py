@@ -1,64 +1,66 @@
 """DQN: ε-greedy rollouts → replay → double Q-learning → the next policy version.
 
 Mnih et al. 2015, "Human-level control through deep reinforcement learning"; van Hasselt et al.
-2016, "Deep reinforcement learning with double Q-learning"; n-step and prioritised by `Config`.
+2016, "Deep reinforcement learning with double Q-learning"; n-step and prioritised by setting.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from bray.checks import fraction, layers, positive
-from bray.goal import Goal, Outcome
-from bray.run import Run
 from bray.sources.environments import Spaces
-from bray.training.off_policy import OffPolicyConfig, learn
+from bray.training.algorithm import Parts
+from bray.training.off_policy import NStepConfig, OffPolicy, OffPolicyConfig, ReplaySettings
 from bray_algo import mlp, schedules
 from bray_algo.losses import dqn
-from bray_algo.polyak import polyak_
+from bray_algo.networks.polyak import polyak_
 from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
+from bray_core.settings.ranges import Fraction, PositiveFloat, PositiveInt
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Config(OffPolicyConfig):
-    """Of the algorithm; playing and replay as in `OffPolicyConfig`."""
+class EpsilonGreedyConfig(NStepConfig):
+    """How an agent explores by random actions, and how its steps become transitions."""
 
-    n_step: int = 3
-    """Rewards summed before the bootstrap, 1 to 5."""
-    batch_size: int = 128
-    """Transitions of one step of the optimiser."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Units of the network's hidden layers."""
-    learning_rate: float = 6.3e-4
-    """Adam's."""
+    n_step: PositiveInt = 3
+    """Rewards summed before the bootstrap. More of them carry a reward back faster, and judge old
+    actions by what an older policy did after them. 1 to 5."""
+    epsilon_end: Fraction = 0.05
+    """Share ε of random actions after `epsilon_steps`; before, it falls from 1 in a line. Too small
+    and nothing new is tried; too large and long tasks always fail somewhere. 0.01 to 0.1."""
+    epsilon_steps: PositiveInt = 5_000
+    """Optimiser steps over which ε falls: about a tenth of a run."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrioritizedReplaySettings(ReplaySettings):
+    """What a replay holds, and how it is drawn from."""
+
     prioritized: bool = False
-    """Whether transitions are drawn by their error."""
-    target_every: int = 250
-    """Optimiser steps between two copies to the target network."""
-    epsilon_end: float = 0.05
-    """Share of random actions after `epsilon_steps`; before, it falls from 1 in a line."""
-    epsilon_steps: int = 5_000
-    """Optimiser steps."""
+    """Whether transitions are drawn by their error, so that surprising ones come more often."""
 
-    def __post_init__(self) -> None:
-        OffPolicyConfig.__post_init__(self)  # super() does not find a class with slots
-        layers(hidden=self.hidden)
-        fraction(epsilon_end=self.epsilon_end)
-        positive(
-            learning_rate=self.learning_rate,
-            target_every=self.target_every,
-            epsilon_steps=self.epsilon_steps,
-        )
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DQNConfig(OffPolicyConfig):
+    """DQN's hyperparameters."""
+
+    batch_size: PositiveInt = 128
+    """Transitions of one step of the optimiser. 32 to 1,024."""
+    learning_rate: PositiveFloat = 6.3e-4
+    """Adam's step size. Too large and the values run away; too small and they creep. 1e-4 to
+    3e-3."""
+    target_every: PositiveInt = 250
+    """Optimiser steps between two copies to the target network. Too few and the target chases the
+    network; too many and a reward takes long to travel back. 100 to 10,000."""
 
 
 class DQNPolicy(nn.Module):
@@ -83,11 +85,11 @@ class DQNPolicy(nn.Module):
         return {"logits": dqn.epsilon_greedy(q, self.epsilon), "value": q.amax(-1)}
 
 
-def policy(spaces: Spaces, config: Config, seed: int) -> DQNPolicy:
+def make_policy(spaces: Spaces, hidden: tuple[int, ...], seed: int) -> DQNPolicy:
     """Make the policy, the same for the same seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return DQNPolicy(spaces.size, spaces.num_actions, config.hidden)
+        return DQNPolicy(spaces.size, spaces.num_actions, hidden)
 
 
 class DQNTrainer(Trainer):
@@ -96,15 +98,16 @@ class DQNTrainer(Trainer):
     def __init__(
         self,
         spaces: Spaces,
-        config: Config,
+        parts: Parts,
         seed: int,
         model: ModelProtocol,
         buffer: Any,
         directory: Path | None = None,
     ) -> None:
-        self.settings = config
+        config: DQNConfig = parts.trainer
+        self.settings, self.parts = config, parts
         self.replay = buffer
-        module = policy(spaces, config, seed)
+        module = make_policy(spaces, parts.model.hidden, seed)
         self.target = copy.deepcopy(module).requires_grad_(False)
         trainer = TrainerConfig(
             learning_rate=config.learning_rate,
@@ -124,8 +127,8 @@ class DQNTrainer(Trainer):
             schedules.linear(
                 self.steps,
                 start=1.0,
-                end=self.settings.epsilon_end,
-                num_steps=self.settings.epsilon_steps,
+                end=self.parts.agent.epsilon_end,
+                num_steps=self.parts.agent.epsilon_steps,
             )
         )
         yield to_torch(replay, self.device)
@@ -141,7 +144,7 @@ class DQNTrainer(Trainer):
                 batch["discount"],
                 next_online_q=self.module.values(following),
             )
-        if self.settings.prioritized:
+        if self.parts.buffer.prioritized:
             error = dqn.td_error(q.detach(), batch["action"], target).abs()
             self.replay.update_priorities(batch["key"].numpy(), error.numpy())
         return dqn.loss(q, batch["action"], target, weight=batch.get("weight"))
@@ -155,22 +158,28 @@ class DQNTrainer(Trainer):
         self.target.load_state_dict(state["target"])
 
 
-def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
-) -> Outcome:
-    """Train until the goal is reached or its frames are used up.
+class DQN(OffPolicy[DQNConfig]):
+    """Acts ε-greedily, keeps what it saw, and learns the value of each action."""
 
-    Args:
-        run: of `bray.init`; an existing trial goes on from its checkpoint and its replay.
-        task: a Gymnasium id with vector observations and Discrete actions.
-        config: of the algorithm.
-        goal: the evaluation's return, and when to give up.
-        seed: of network, environments and draws.
-    """
-    config = config or Config()
-    spaces = Spaces.of(task)
-    module = policy(spaces, config, seed)
-    replay = config.replay(run.is_local, prioritized=config.prioritized)
-    make = partial(DQNTrainer, spaces, config, seed)
-    title = f"DQN on {task}"
-    return learn(run, title, spaces, config, module, make, replay, goal=goal, seed=seed)
+    title = "DQN"
+    configs: ClassVar[dict[str, type[Any]]] = {
+        **OffPolicy.configs,
+        "agent": EpsilonGreedyConfig,
+        "buffer": PrioritizedReplaySettings,
+        "trainer": DQNConfig,
+    }
+    trainer = DQNTrainer
+
+    @classmethod
+    def defaults(cls, task: str) -> Mapping[str, Any]:
+        """Return a larger network than a policy needs: values are harder to fit."""
+        return {"model.hidden": (256, 256), "source.num_envs": 8}
+
+    @property
+    def is_prioritized(self) -> bool:  # type: ignore[override]
+        """Whether transitions are drawn by their error."""
+        return bool(self.parts.buffer.prioritized)
+
+    def policy(self, spaces: Spaces, seed: int) -> DQNPolicy:
+        """Return the policy, the same for the same seed."""
+        return make_policy(spaces, self.parts.model.hidden, seed)

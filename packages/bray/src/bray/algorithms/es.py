@@ -6,27 +6,28 @@ Salimans et al. 2017, "Evolution strategies as a scalable alternative to reinfor
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from bray.checks import layers, not_negative, positive
 from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.sources.environments import Spaces, make_environments
+from bray.training.algorithm import Algorithm
 from bray.training.evaluation import evaluate_latest
-from bray.training.learning import Learning, Pace
+from bray.training.loop import Loop, Turn
 from bray_actor import Played
 from bray_algo import mlp
 from bray_algo.evolution import EvolutionStrategy, Key, candidate, pair_seed
 from bray_core.errors import ConfigError
-from bray_core.files.saved_format import check_format
-from bray_core.trials.experiment import write_atomic
+from bray_core.files.saved_file import check_format, write_atomic
+from bray_core.settings.ranges import NonNegativeFloat, PositiveFloat, Range, check_fields
 from bray_model import ModelConfig
 
 _FORMAT = 1
@@ -34,32 +35,30 @@ _FORMAT = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Config:
-    """Of the algorithm and of what plays for it."""
+class ESConfig:
+    """The hyperparameters of evolution strategies."""
 
-    hidden: tuple[int, ...] = (16,)
-    """Units of the network's hidden layers."""
-    population: int = 64
-    """Candidates of a generation, of which each plays one episode: even."""
-    sigma: float = 0.1
-    """Standard deviation of the noise on the parameters."""
-    learning_rate: float = 0.05
-    """Adam's."""
-    weight_decay: float = 0.005
-    """Pull of the parameters to 0."""
-    num_workers: int = 1
-    """That play, on Ray, each its share of the population."""
+    population: Annotated[int, Range(minimum=2, multiple_of=2)] = 64
+    """Candidates of a generation, of which each plays one episode. More of them make a steadier
+    step and cost more episodes. 16 to 1,000."""
+    sigma: PositiveFloat = 0.1
+    """Standard deviation of the noise on the parameters. Too small and all candidates do the same;
+    too large and none does anything sensible. 0.02 to 0.2."""
+    learning_rate: PositiveFloat = 0.05
+    """Adam's step size. 0.01 to 0.1."""
+    weight_decay: NonNegativeFloat = 0.005
+    """Pull of the parameters to 0, without which they grow until the noise says nothing."""
 
     def __post_init__(self) -> None:
-        layers(hidden=self.hidden)
-        positive(sigma=self.sigma, learning_rate=self.learning_rate)
-        positive(num_workers=self.num_workers)
-        not_negative(weight_decay=self.weight_decay)
-        if self.population < 2 or self.population % (2 * self.num_workers):
-            raise ConfigError(
-                f"population: expected a multiple of 2 x num_workers={2 * self.num_workers}, of "
-                f"pairs for each worker, got {self.population}"
-            )
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CandidateSourceConfig:
+    """What the candidates play: each an episode, in an environment of its own."""
+
+    environment: str
+    """What is played: a Gymnasium id."""
 
 
 class ESPolicy(nn.Module):
@@ -75,11 +74,11 @@ class ESPolicy(nn.Module):
         return {"logits": self.body(observation.float())}
 
 
-def policy(spaces: Spaces, config: Config, seed: int) -> ESPolicy:
+def policy(spaces: Spaces, hidden: tuple[int, ...], seed: int) -> ESPolicy:
     """Make the policy, the same for the same seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return ESPolicy(spaces.size, spaces.num_actions, config.hidden)
+        return ESPolicy(spaces.size, spaces.num_actions, hidden)
 
 
 class CandidatePlayer:
@@ -139,7 +138,7 @@ class CandidatePlayer:
 
 
 class Evolution:
-    """Generations as `Learning` drives them: it is the rollouts and the trainer in one.
+    """Generations as `Loop` drives them: it is the source and the trainer in one.
 
     Args:
         run: an existing trial goes on with the generation after its last one.
@@ -151,7 +150,7 @@ class Evolution:
     """
 
     def __init__(
-        self, run: Run, module: ESPolicy, model: Any, workers: Any, config: Config, seed: int
+        self, run: Run, module: ESPolicy, model: Any, workers: Any, config: ESConfig, seed: int
     ) -> None:
         self._module = module
         self._model = model
@@ -206,6 +205,12 @@ class Evolution:
         self.run(1)
         return False
 
+    def stop(self) -> None:
+        """Do nothing: each generation has written its checkpoint."""
+
+    def close(self) -> None:
+        """Do nothing: the run closes the workers."""
+
     def poll(self) -> Played:
         """Return what was played since the last call."""
         played, self._played = self._played, Played(0, [])
@@ -216,36 +221,51 @@ class Evolution:
         return {**self._figures, "version": self._model.version}
 
 
-def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
-) -> Outcome:
-    """Train until the goal is reached or its frames are used up.
+class ES(Algorithm[ESConfig]):
+    """A generation of candidates plays; the parameters follow those that did well."""
 
-    Args:
-        run: of `bray.init`; an existing trial goes on from its last generation.
-        task: a Gymnasium id with vector observations and Discrete actions.
-        config: of the algorithm.
-        goal: the evaluation's return, and when to give up.
-        seed: of network, environments and noise.
-    """
-    config = config or Config()
-    spaces = Spaces.of(task)
-    module = policy(spaces, config, seed)
-    model = run.model("policy", module, spaces.example, ModelConfig(max_batch_size=1))
-    share = config.population // (1 if run.is_local else config.num_workers)
-    workers = run.workers(
-        "players",
-        partial(CandidatePlayer, task, module, share, config.sigma),
-        num_workers=config.num_workers,
-    )
-    evolution = Evolution(run, module, model, workers, config, seed)
-    return Learning(
-        run,
-        f"ES on {task}",
-        model=model,
-        trainer=evolution,
-        rollouts=evolution,
-        pace=Pace(steps=1),
-        goal=goal,
-        evaluate=partial(evaluate_latest, model, module, spaces.example, task, goal, seed=seed),
-    ).until_goal()
+    title = "ES"
+    pacing = "population"
+    configs: ClassVar[dict[str, type[Any]]] = {
+        "source": CandidateSourceConfig,
+        "trainer": ESConfig,
+    }
+
+    @classmethod
+    def defaults(cls, task: str) -> Mapping[str, Any]:
+        """Return a small network: noise searches few parameters better than many."""
+        return {"model.hidden": (16,)}
+
+    def check(self) -> None:
+        """Refuse a population that workers cannot share out in pairs."""
+        population, workers = self.config.population, self.parts.actor.num_workers
+        if population % (2 * workers):
+            raise ConfigError(
+                f"trainer.population: expected a multiple of 2 x num_workers={2 * workers}, of "
+                f"pairs for each worker, got {population}"
+            )
+
+    def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
+        """Play and learn generation by generation; see `Algorithm`."""
+        config, task = self.config, self.parts.source.environment
+        num_workers = 1 if run.is_local else self.parts.actor.num_workers
+        spaces = Spaces.of(task)
+        module = policy(spaces, self.parts.model.hidden, seed)
+        model = run.model("policy", module, spaces.example, ModelConfig(max_batch_size=1))
+        share = config.population // num_workers
+        workers = run.workers(
+            "players",
+            partial(CandidatePlayer, task, module, share, config.sigma),
+            num_workers=num_workers,
+        )
+        evolution = Evolution(run, module, model, workers, config, seed)
+        return Loop(
+            run,
+            f"ES on {task}",
+            model=model,
+            trainer=evolution,
+            source=evolution,
+            turn=Turn(steps=1),
+            goal=goal,
+            evaluate=partial(evaluate_latest, model, module, spaces.example, task, goal, seed=seed),
+        ).until_goal()

@@ -15,27 +15,32 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bray.checks import positive
 from bray.games.matrix_game import LAYOUT, Cycle, antisymmetric, cycle, named_game, play
 from bray.games.matrix_league import MatrixLeague, MixturePolicy
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
+from bray.training.algorithm import Algorithm, NoSettings, Parts
 from bray.training.lockstep import next_versions, training
 from bray_algo.distributions import categorical
+from bray_algo.league.alphastar import LeagueRules, Role
 from bray_algo.league.equilibrium import exploitability
 from bray_algo.league.intervals import Floats
-from bray_algo.league.league_rules import LeagueRules, Role
 from bray_algo.losses import a2c
 from bray_buffer import BufferConfig
 from bray_core.cli import check_interrupted
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
+from bray_core.settings.ranges import (
+    PositiveFloat,
+    PositiveInt,
+    check_fields,
+)
 from bray_trainer import Trainer, to_torch
 
 logger = logging.getLogger(__name__)
@@ -44,41 +49,40 @@ NAIVE = "naive"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Config:
+class LeagueSourceConfig:
+    """The games of a round."""
+
+    environment: str
+    """What is played: a name of `matrix_game.GAMES`, or the payoffs of a zero-sum game as JSON,
+    such as `[[1, -1], [-1, 1]]`."""
+    games_per_round: PositiveInt = 128
+    """Games of each learner in a round."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeagueConfig:
     """Settings of the league; a round is one step of each learner."""
 
-    rounds: int = 900
+    rounds: PositiveInt = 900
     """Rounds of a run."""
-    games_per_round: int = 128
-    """Games of each learner in a round."""
-    matches_per_round: int = 8
-    """Opponents that the league names for them, each for an equal share of the games."""
-    period: int = 60
+    matches_per_round: PositiveInt = 8
+    """Opponents that the league names for each learner, each for an equal share of the games."""
+    period: PositiveInt = 60
     """Rounds between two copies of the main learner; after so many a league exploiter is frozen at
     the latest, after twice as many a main exploiter."""
-    rating_games: int = 400
+    rating_games: PositiveInt = 400
     """Games of each two frozen players for the final payoff table, whose noise is what is left of
     the exploitability: with 20 it is 0.03 to 0.09."""
-    learning_rate: float = 0.5
-    """Of plain gradient ascent, on payoffs from −1 to 1."""
-    spread: float = 0.3
+    learning_rate: PositiveFloat = 0.5
+    """Step size of plain gradient ascent, on payoffs from −1 to 1."""
+    spread: PositiveFloat = 0.3
     """Standard deviation of the first logits."""
 
     def __post_init__(self) -> None:
-        positive(
-            rounds=self.rounds,
-            games_per_round=self.games_per_round,
-            matches_per_round=self.matches_per_round,
-            period=self.period,
-            rating_games=self.rating_games,
-            learning_rate=self.learning_rate,
-            spread=self.spread,
-        )
-        if self.games_per_round % self.matches_per_round:
-            raise ConfigError(
-                f"games_per_round: expected a multiple of matches_per_round="
-                f"{self.matches_per_round}, got {self.games_per_round}"
-            )
+        check_fields(self)
 
     def rules(self) -> LeagueRules:
         """Return the league's rules: the paper's shares, periods in rounds."""
@@ -109,7 +113,12 @@ class LeagueTrainer(Trainer):
     """Policy gradient (A2C without a critic: the batch's mean reward is the baseline)."""
 
     def __init__(
-        self, config: Config, start: dict[str, Tensor], buffers: Any, models: Any, folder: Path
+        self,
+        config: LeagueConfig,
+        start: dict[str, Tensor],
+        buffers: Any,
+        models: Any,
+        folder: Path,
     ) -> None:
         self.first, self.rate = start, config.learning_rate
         modules = {name: MixturePolicy(logits) for name, logits in start.items()}
@@ -146,43 +155,23 @@ class LeagueTrainer(Trainer):
         return losses, {}
 
 
-def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
-) -> LeagueOutcome:
-    """Play all rounds, then every two frozen players, and mix those by their payoff table.
-
-    Args:
-        run: of `bray.init`; an existing trial goes on: learners, frozen players, payoff table,
-            rounds.
-        task: a name of `matrix_game.GAMES`, or the payoffs of a zero-sum game as JSON, such as
-            `[[1, -1], [-1, 1]]`: see `antisymmetric`.
-        config: the numbers.
-        goal: `episode_return` is minus the exploitability; the rest says nothing here.
-        seed: of everything random.
-    """
-    game = antisymmetric(named_game(task))
-    league = Rounds(run, game, config or Config(), seed)
-    outcome = asyncio.run(league.play(goal))
-    league.state.draw(run.experiment.path / "win_rates.png")
-    run.report(outcome.figures(), lambda: None)  # its trainer saved when it stopped
-    return conclude(run.experiment.path, outcome)
-
-
 class Rounds:
     """The components of a run and its rounds: each a step of every learner."""
 
-    def __init__(self, run: Run, game: Floats, config: Config, seed: int) -> None:
+    def __init__(self, run: Run, game: Floats, parts: Parts, seed: int) -> None:
+        config: LeagueConfig = parts.trainer
         self.game, self.config = game, config
+        self.games_per_round: int = parts.source.games_per_round
         noise, size = torch.Generator().manual_seed(seed), len(game)
         start = {n: config.spread * torch.randn(size, generator=noise) for n in (*ROLES, NAIVE)}
-        example, number = np.zeros((1, 1), np.float32), config.games_per_round
+        example, number = np.zeros((1, 1), np.float32), self.games_per_round
         self.models = {
             n: run.model(n, MixturePolicy(logits), example) for n, logits in start.items()
         }
         queue = BufferConfig(batch_size=number, capacity=2 * number)
         self.buffers = {name: run.buffer(name, LAYOUT, queue) for name in start}
-        parts = config, start, self.buffers, self.models, run.experiment.checkpoints
-        self.trainer = run.trainer("league", partial(LeagueTrainer, *parts))
+        made = config, start, self.buffers, self.models, run.experiment.checkpoints
+        self.trainer = run.trainer("league", partial(LeagueTrainer, *made))
         path = run.experiment.path / "league.json"
         self.state = MatrixLeague(ROLES, self.models, path, config.rules(), seed)
         self.rng = np.random.default_rng([seed, self.state.rounds])
@@ -196,7 +185,7 @@ class Rounds:
         naive = await self.learn()
         mixture = await league.nash_mixture(game, self.config.rating_games, self.rng)
         league.save()
-        gap, per_round = exploitability(game, mixture), self.config.games_per_round * len(ROLES)
+        gap, per_round = exploitability(game, mixture), self.games_per_round * len(ROLES)
         logger.info("Nash mixture %s: exploitability %.3f", np.round(mixture, 3).tolist(), gap)
         return LeagueOutcome(
             reached=goal.is_reached(-gap),
@@ -229,7 +218,7 @@ class Rounds:
         """Play a round of every learner, hand its games to the trainer; return naive self-play."""
         policies = {name: await self.state.policy(name) for name in self.models}
         for name, buffer in self.buffers.items():
-            block = LAYOUT.empty(self.config.games_per_round)
+            block = LAYOUT.empty(self.games_per_round)
             games: Any = LAYOUT.views(block)
             games["restart"][:] = name in self.anew
             if name not in self.anew:
@@ -239,8 +228,8 @@ class Rounds:
 
     async def _play(self, name: str, policies: dict[str, Floats], games: Any) -> None:
         """Fill a learner's games, each match's with those against one opponent."""
-        share = self.config.games_per_round // self.config.matches_per_round
-        for first in range(0, self.config.games_per_round, share):
+        share = self.games_per_round // self.config.matches_per_round
+        for first in range(0, self.games_per_round, share):
             opponent = NAIVE if name == NAIVE else self.state.league.opponent(name).opponent
             if opponent not in policies:
                 policies[opponent] = await self.state.policy(opponent)
@@ -249,3 +238,40 @@ class Rounds:
             games["action"][at], games["reward"][at] = action, won
             if name != NAIVE:
                 self.state.record(name, opponent, won, self.rng)
+
+
+class MatrixGameLeague(Algorithm[LeagueConfig]):
+    """Main learners and exploiters play each other and their own past, on a matrix game.
+
+    A return is minus the exploitability of the Nash mixture of the frozen players; frames are the
+    learners' games.
+    """
+
+    title = "league"
+    example = "rock-paper-scissors"
+    pacing = "rounds"
+    serves = "function"
+    short_run = ("trainer.rounds=3", "trainer.rating_games=2")
+    configs: ClassVar[dict[str, type[Any]]] = {
+        "model": NoSettings,
+        "source": LeagueSourceConfig,
+        "actor": NoSettings,
+        "trainer": LeagueConfig,
+    }
+
+    def check(self) -> None:
+        """Refuse games that the matches cannot share out."""
+        games, matches = self.parts.source.games_per_round, self.config.matches_per_round
+        if games % matches:
+            raise ConfigError(
+                f"source.games_per_round: expected a multiple of matches_per_round={matches}, "
+                f"got {games}"
+            )
+
+    def train(self, run: Run, *, goal: Goal, seed: int = 1) -> LeagueOutcome:
+        """Play all rounds, then every two frozen players, and mix those by their payoff table."""
+        game = antisymmetric(named_game(self.parts.source.environment))
+        league = Rounds(run, game, self.parts, seed)
+        outcome = asyncio.run(league.play(goal))
+        run.report(outcome.figures(), lambda: None)  # its trainer saved when it stopped
+        return conclude(run.experiment.path, outcome)

@@ -12,30 +12,37 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from bray.checks import fraction, layers, not_negative, positive
 from bray.goal import Goal, Outcome
+from bray.policies.config import LayersConfig
 from bray.run import Run
 from bray.sources.cooperative_tasks import make_teams
+from bray.training.algorithm import Algorithm
 from bray.training.generator import KeepsGenerator
-from bray.training.learning import Pace
+from bray.training.loop import Turn
 from bray.training.play_gap import PlayGap
 from bray.training.team_learning import learn
 from bray_actor.runners.team_environments import AgentEnvironment
 from bray_actor.runners.teams import Teams
 from bray_algo import gae, mlp
-from bray_algo.columns import standardised
 from bray_algo.distributions import categorical
 from bray_algo.losses import mappo
+from bray_algo.losses.reductions import standardised
 from bray_algo.networks.normalisation import RunningNorm
 from bray_buffer import BufferConfig
-from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
+from bray_core.settings.ranges import (
+    Fraction,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    check_fields,
+)
 from bray_trainer import Trainer, TrainerConfig
 from bray_trainer.sequences import (
     IS_CURRENT,
@@ -48,55 +55,47 @@ from bray_trainer.sequences import (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Config:
-    """Of the algorithm and of what plays for it."""
+class CentralCriticConfig(LayersConfig):
+    """The networks of policy and value function."""
 
     critic: Literal["state", "own"] = "state"
     """What the value function sees: the whole state, or what the agent sees itself."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Units of the hidden layers of policy and value function."""
-    learning_rate: float = 7e-4
-    """Adam's."""
-    gamma: float = 0.99
-    """Discount per step."""
-    gae_lambda: float = 0.95
-    """λ of generalised advantage estimation."""
-    epochs: int = 10
-    """Passes over each replay."""
-    minibatches: int = 2
-    """Parts of each pass, one optimiser step each."""
-    clip: float = 0.2
-    """How far the policy may gain by leaving the one that played."""
-    entropy_coefficient: float = 0.01
-    """Weight of the entropy bonus."""
-    num_envs: int = 16
-    """Teams side by side, of one worker."""
-    num_workers: int = 1
-    """That play, on Ray."""
-    steps_per_replay: int = 50
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MAPPOConfig:
+    """MAPPO's hyperparameters."""
+
+    learning_rate: PositiveFloat = 7e-4
+    """Adam's step size. Too large and the return collapses now and then; too small and it creeps.
+    1e-4 to 1e-3."""
+    gamma: Fraction = 0.99
+    """Discount per step: about 1 / (1 - γ) steps are looked ahead."""
+    gae_lambda: Fraction = 0.95
+    """λ of generalised advantage estimation. 0 trusts the value function alone (biased while it is
+    wrong), 1 the returns alone (noisy). 0.9 to 0.99."""
+    epochs: PositiveInt = 10
+    """Passes over each replay. Agents change together, so fewer are steadier in hard tasks: 5 to
+    15."""
+    minibatches: PositiveInt = 2
+    """Parts of each pass, one optimiser step each. 1 or 2, as the paper found."""
+    clip: PositiveFloat = 0.2
+    """Clip range ε of the probability ratio. Larger steps learn faster and collapse sooner. 0.05 to
+    0.2."""
+    entropy_coefficient: NonNegativeFloat = 0.01
+    """Weight of the entropy bonus. Too small and the policy settles before it has tried much; too
+    large and it stays random. 0 to 0.05."""
+    steps_per_replay: PositiveInt = 50
     """Steps of each team that one policy version plays."""
 
     def __post_init__(self) -> None:
-        if self.critic not in ("state", "own"):
-            raise ConfigError(f"critic: expected state or own, got {self.critic!r}")
-        layers(hidden=self.hidden)
-        fraction(gamma=self.gamma, gae_lambda=self.gae_lambda)
-        not_negative(entropy_coefficient=self.entropy_coefficient)
-        positive(
-            learning_rate=self.learning_rate,
-            epochs=self.epochs,
-            minibatches=self.minibatches,
-            clip=self.clip,
-            num_envs=self.num_envs,
-            num_workers=self.num_workers,
-            steps_per_replay=self.steps_per_replay,
-        )
+        check_fields(self)
 
 
 class MAPPOPolicy(nn.Module):
     """The agents' policy, and the value function with the scale that its targets have."""
 
-    def __init__(self, teams: Teams, config: Config) -> None:
+    def __init__(self, teams: Teams, config: CentralCriticConfig) -> None:
         super().__init__()
         self.sees = config.critic
         self.num_agents = teams.num_agents
@@ -118,7 +117,7 @@ class MAPPOPolicy(nn.Module):
         return {"logits": logits, "value": self.scale.denormalise(value)}
 
 
-def policy(teams: Teams, config: Config, seed: int) -> MAPPOPolicy:
+def policy(teams: Teams, config: CentralCriticConfig, seed: int) -> MAPPOPolicy:
     """Make the policy, the same for the same seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -131,7 +130,7 @@ class MAPPOTrainer(KeepsGenerator, Trainer):
     def __init__(
         self,
         module: MAPPOPolicy,
-        config: Config,
+        config: MAPPOConfig,
         seed: int,
         model: ModelProtocol,
         buffer: Any,
@@ -197,36 +196,42 @@ class MAPPOTrainer(KeepsGenerator, Trainer):
         )
 
 
-def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
-) -> Outcome:
-    """Train until the goal is reached or its frames (steps of an agent) are used up.
+class MAPPO(Algorithm[MAPPOConfig]):
+    """Agents share a policy; the critic sees the whole state while they train."""
 
-    Args:
-        run: of `bray.init`; an existing trial goes on from its checkpoint.
-        task: see `bray.sources.cooperative_tasks.make_teams`.
-        config: of the algorithm.
-        goal: the evaluation's return, and when to give up.
-        seed: of network, task and draws.
-    """
-    config = config or Config()
-    num_workers = 1 if run.is_local else config.num_workers
-    with closing(make_teams(task, config.num_envs)) as teams:
-        module = policy(teams, config, seed)
-        rows = num_workers * config.num_envs * teams.num_agents
-    steps = rows * config.steps_per_replay
-    return learn(
-        run,
-        f"MAPPO on {task}, critic of {config.critic}",
-        lambda count: AgentEnvironment(make_teams(task, count)),
-        module,
-        partial(MAPPOTrainer, module, config, seed),
-        BufferConfig(batch_steps=steps, capacity=steps, when_full="block"),
-        Pace(steps=config.steps_per_replay),
-        by="logits",
-        num_envs=config.num_envs,
-        num_workers=num_workers,
-        lockstep=True,
-        goal=goal,
-        seed=seed,
-    )
+    title = "MAPPO"
+    example = "two-step"
+    pacing = "lockstep"
+    serves = "function"
+    configs: ClassVar[dict[str, type[Any]]] = {
+        "model": CentralCriticConfig,
+        "trainer": MAPPOConfig,
+    }
+
+    def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
+        """Train a team; see `Algorithm`. Frames are steps of an agent."""
+        config, task, num_envs = (
+            self.config,
+            self.parts.source.environment,
+            self.parts.source.num_envs,
+        )
+        num_workers = 1 if run.is_local else self.parts.actor.num_workers
+        with closing(make_teams(task, num_envs)) as teams:
+            module = policy(teams, self.parts.model, seed)
+            rows = num_workers * num_envs * teams.num_agents
+        steps = rows * config.steps_per_replay
+        return learn(
+            run,
+            f"MAPPO on {task}, critic of {self.parts.model.critic}",
+            lambda count: AgentEnvironment(make_teams(task, count)),
+            module,
+            partial(MAPPOTrainer, module, config, seed),
+            BufferConfig(batch_steps=steps, capacity=steps, when_full="block"),
+            Turn(steps=config.steps_per_replay),
+            by="logits",
+            num_envs=num_envs,
+            num_workers=num_workers,
+            lockstep=True,
+            goal=goal,
+            seed=seed,
+        )

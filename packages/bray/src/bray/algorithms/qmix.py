@@ -9,100 +9,99 @@ network, which knows by a one-hot which of them it answers for; each acts by wha
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from bray.checks import fraction, layers, positive
 from bray.goal import Goal, Outcome
+from bray.policies.config import LayersConfig
 from bray.run import Run
 from bray.sources.cooperative_tasks import make_teams
-from bray.training.learning import Pace
+from bray.training.algorithm import Algorithm, Parts
+from bray.training.loop import Turn
 from bray.training.team_learning import learn
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_actor.runners.teams import Teams
 from bray_algo import mlp, schedules
-from bray_algo.losses import dqn
+from bray_algo.losses import dqn, qmix
 from bray_algo.networks import mixers
-from bray_algo.polyak import polyak_
+from bray_algo.networks.polyak import polyak_
 from bray_algo.returns import targets
 from bray_buffer import ReplayConfig
-from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
+from bray_core.settings.ranges import (
+    Fraction,
+    PositiveFloat,
+    PositiveInt,
+    check_fields,
+)
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Config:
-    """Of the algorithm and of what plays for it."""
+class MixingConfig(LayersConfig):
+    """The network of the agents, and how their values become the team's."""
 
     mixing: Literal["qmix", "vdn", "independent"] = "qmix"
-    """How the agents' values become the team's; `independent`: each learns as if it were alone."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Units of the agents' hidden layers."""
-    learning_rate: float = 1e-3
-    """Adam's."""
-    gamma: float = 0.99
-    """Discount per step."""
-    batch_size: int = 128
-    """Joint transitions of one step of the optimiser."""
-    capacity: int = 50_000
-    """Joint transitions that the replay holds."""
-    warmup_frames: int = 1_000
-    """Played before the first training."""
-    target_every: int = 100
-    """Optimiser steps between two copies to the target networks."""
-    epsilon_end: float = 0.05
-    """Share of random actions after `epsilon_steps`; before, it falls from 1 in a line."""
-    epsilon_steps: int = 5_000
-    """Optimiser steps."""
-    num_envs: int = 8
-    """Teams side by side, of one worker."""
-    num_workers: int = 1
-    """That play, on Ray."""
-    steps_per_collect: int = 16
-    """Steps of all teams between two trainings."""
-    replays_per_collect: int = 32
+    """How the agents' values become the team's: `qmix` mixes them by the state, `vdn` adds them up,
+    with `independent` each learns as if it were alone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExplorationConfig:
+    """How the agents explore by random actions."""
+
+    epsilon_end: Fraction = 0.05
+    """Share ε of random actions after `epsilon_steps`; before, it falls from 1 in a line. 0.01 to
+    0.1."""
+    epsilon_steps: PositiveInt = 5_000
+    """Optimiser steps over which ε falls: about a tenth of a run."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JointReplaySettings:
+    """What the replay of joint transitions holds."""
+
+    capacity: PositiveInt = 50_000
+    """Joint transitions that the replay holds, the newest ones."""
+    warmup_frames: PositiveInt = 1_000
+    """Joint transitions played before the first training."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QMIXConfig:
+    """QMIX's hyperparameters."""
+
+    learning_rate: PositiveFloat = 1e-3
+    """Adam's step size. Too large and the values run away; too small and they creep. 1e-4 to
+    1e-3."""
+    gamma: Fraction = 0.99
+    """Discount per step: about 1 / (1 - γ) steps are looked ahead."""
+    batch_size: PositiveInt = 128
+    """Joint transitions of one step of the optimiser. 32 to 512."""
+    target_every: PositiveInt = 100
+    """Optimiser steps between two copies to the target networks. Too few and the target chases the
+    network; too many and a reward takes long to travel back."""
+    steps_per_collect: PositiveInt = 16
+    """Steps of each team between two trainings."""
+    replays_per_collect: PositiveInt = 32
     """Optimiser steps after these."""
 
     def __post_init__(self) -> None:
-        if self.mixing not in ("qmix", "vdn", "independent"):
-            raise ConfigError(f"mixing: expected qmix, vdn or independent, got {self.mixing!r}")
-        layers(hidden=self.hidden)
-        fraction(gamma=self.gamma, epsilon_end=self.epsilon_end)
-        positive(
-            learning_rate=self.learning_rate,
-            batch_size=self.batch_size,
-            capacity=self.capacity,
-            warmup_frames=self.warmup_frames,
-            target_every=self.target_every,
-            epsilon_steps=self.epsilon_steps,
-            num_envs=self.num_envs,
-            num_workers=self.num_workers,
-            steps_per_collect=self.steps_per_collect,
-            replays_per_collect=self.replays_per_collect,
-        )
-
-    @property
-    def replay(self) -> ReplayConfig:
-        """The replay's settings; on Ray it keeps playing and training in their proportion."""
-        draws = self.replays_per_collect * self.batch_size
-        return ReplayConfig(
-            capacity=self.capacity,
-            batch_size=self.batch_size,
-            min_size=self.warmup_frames,
-            unit="transition",
-            gamma=self.gamma,
-            samples_per_insert=draws / (self.num_envs * self.steps_per_collect),
-            error_margin=4 * draws,
-        )
+        check_fields(self)
 
 
 class QMIXPolicy(nn.Module):
@@ -144,7 +143,7 @@ class Mixer(nn.Module):
         return mixed.unsqueeze(1)
 
 
-def networks(teams: Teams, config: Config, seed: int) -> dict[str, nn.Module]:
+def networks(teams: Teams, config: MixingConfig, seed: int) -> dict[str, nn.Module]:
     """Make policy and mixer, the same for the same seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -157,13 +156,14 @@ class QMixTrainer(Trainer):
     def __init__(
         self,
         modules: dict[str, nn.Module],
-        config: Config,
+        parts: Parts,
         seed: int,
         model: ModelProtocol,
         buffer: Any,
         directory: Path | None = None,
     ) -> None:
-        self.settings = config
+        config: QMIXConfig = parts.trainer
+        self.settings, self.exploration = config, parts.agent
         self.target = copy.deepcopy(nn.ModuleDict(modules)).requires_grad_(False)
         trainer = TrainerConfig(
             learning_rate=config.learning_rate,
@@ -180,7 +180,7 @@ class QMixTrainer(Trainer):
         """Yield the batch; before it, what depends on the number of steps."""
         if self.steps % self.settings.target_every == 0:
             polyak_(self.target, self.module, tau=1.0)
-        end, num_steps = self.settings.epsilon_end, self.settings.epsilon_steps
+        end, num_steps = self.exploration.epsilon_end, self.exploration.epsilon_steps
         epsilon = schedules.linear(self.steps, start=1.0, end=end, num_steps=num_steps)
         self.module["policy"].epsilon.fill_(epsilon)
         yield to_torch(replay, self.device)
@@ -189,15 +189,15 @@ class QMixTrainer(Trainer):
         """Return the squared error of the mixed value towards double Q-learning's target."""
         policy, mixer = self.module["policy"], self.module["mixer"]
         now, following = batch["observation"], batch["next_observation"]
-        mixed = mixer(mixers.chosen(policy(now)["q"], batch["action"]), now["state"])
+        mixed = mixer(qmix.chosen(policy(now)["q"], batch["action"]), now["state"])
         with torch.no_grad():
-            best = mixers.greedy(policy(following)["q"])
-            next_q = mixers.chosen(self.target["policy"](following)["q"], best)
+            best = qmix.greedy(policy(following)["q"])
+            next_q = qmix.chosen(self.target["policy"](following)["q"], best)
             next_mixed = self.target["mixer"](next_q, following["state"])
             reward = batch["reward"][:, None].expand_as(mixed)
             discount = batch["discount"][:, None].expand_as(mixed)
             target = targets.bootstrap(reward, discount, next_mixed)
-        return mixers.joint_loss(mixed.flatten(), target.flatten())
+        return qmix.joint_loss(mixed.flatten(), target.flatten())
 
     def state_dict(self) -> dict[str, Any]:
         """Return the target networks."""
@@ -208,37 +208,61 @@ class QMixTrainer(Trainer):
         self.target.load_state_dict(state["target"])
 
 
-def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
-) -> Outcome:
-    """Train until the goal is reached or its frames (steps of a team) are used up.
+class QMIX(Algorithm[QMIXConfig]):
+    """Agents act by values of their own, which learn from the value of the team."""
 
-    Args:
-        run: of `bray.init`; an existing trial goes on from its checkpoint and its replay.
-        task: see `bray.sources.cooperative_tasks.make_teams`.
-        config: of the algorithm.
-        goal: the evaluation's return, and when to give up.
-        seed: of networks, task and draws.
-    """
-    config = config or Config()
-    with closing(make_teams(task, config.num_envs)) as teams:
-        modules = networks(teams, config, seed)
-    return learn(
-        run,
-        f"{config.mixing} on {task}",
-        lambda count: TeamEnvironment(make_teams(task, count)),
-        modules["policy"],
-        partial(QMixTrainer, modules, config, seed),
-        config.replay,
-        Pace(
-            steps=config.steps_per_collect,
-            replays=config.replays_per_collect,
-            warmup_frames=config.warmup_frames,
-        ),
-        by="q",
-        num_envs=config.num_envs,
-        num_workers=config.num_workers,
-        lockstep=False,
-        goal=goal,
-        seed=seed,
-    )
+    title = "QMIX"
+    example = "two-step"
+    pacing = "ratio"
+    serves = "function"
+    configs: ClassVar[dict[str, type[Any]]] = {
+        "model": MixingConfig,
+        "agent": ExplorationConfig,
+        "buffer": JointReplaySettings,
+        "trainer": QMIXConfig,
+    }
+
+    @classmethod
+    def defaults(cls, task: str) -> Mapping[str, Any]:
+        """Return fewer teams than agents that learn alone have: a joint step is worth several."""
+        return {"source.num_envs": 8}
+
+    @property
+    def replay(self) -> ReplayConfig:
+        """The replay's settings; on Ray it keeps playing and training in their proportion."""
+        config, buffer = self.config, self.parts.buffer
+        draws = config.replays_per_collect * config.batch_size
+        return ReplayConfig(
+            capacity=buffer.capacity,
+            batch_size=config.batch_size,
+            min_size=buffer.warmup_frames,
+            unit="transition",
+            gamma=config.gamma,
+            samples_per_insert=draws / (self.parts.source.num_envs * config.steps_per_collect),
+            error_margin=4 * draws,
+        )
+
+    def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
+        """Train a team; see `Algorithm`. Frames are steps of a team."""
+        config, task, source = self.config, self.parts.source.environment, self.parts.source
+        with closing(make_teams(task, source.num_envs)) as teams:
+            modules = networks(teams, self.parts.model, seed)
+        return learn(
+            run,
+            f"{self.parts.model.mixing} on {task}",
+            lambda count: TeamEnvironment(make_teams(task, count)),
+            modules["policy"],
+            partial(QMixTrainer, modules, self.parts, seed),
+            self.replay,
+            Turn(
+                steps=config.steps_per_collect,
+                replays=config.replays_per_collect,
+                warmup_frames=self.parts.buffer.warmup_frames,
+            ),
+            by="q",
+            num_envs=source.num_envs,
+            num_workers=self.parts.actor.num_workers,
+            lockstep=False,
+            goal=goal,
+            seed=seed,
+        )

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from bray.algorithms import bc, ppo
-from bray.checks import not_negative, positive
-from bray.goal import Goal, Outcome
-from bray.policies.networks import Policy, make_policy
-from bray.run import Run
+from bray.policies.networks import AnyPolicy, VectorPolicy, make_policy
 from bray.sources import demonstrations
+from bray.sources.config import FrameSourceConfig
 from bray.sources.environments import Spaces
-from bray.training.on_policy import Flow, learn
+from bray.training.algorithm import Takes
+from bray.training.on_policy import OnPolicy
 from bray_algo import schedules
 from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import cloning, imitation
@@ -31,50 +30,59 @@ from bray_core.errors import ConfigError
 from bray_core.layout import Layout
 from bray_core.nested import ArraySpec, Nested
 from bray_core.protocols import BufferProtocol
+from bray_core.settings.ranges import (
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+)
 from bray_trainer import to_torch
 from bray_trainer.sequences import Batch, select_steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Config(ppo.Config):
-    """PPO's, and how it imitates."""
+class DemonstratedSourceConfig(FrameSourceConfig):
+    """Environments, and recorded episodes."""
 
     demonstrations: str = "demonstrations"
     """Folder of recorded episodes."""
-    cloning_steps: int = 200
-    """Optimiser steps on demonstrations alone before the first frame."""
-    temperature: float = 4.0
-    """At which the clone then plays: log π is divided by it. 1 leaves it as sure as it is."""
-    imitation_weight: float = 0.03
-    """Of the demonstrations' loss at first, beside 1 for PPO's; 0 leaves it out."""
-    imitation_frames: int = 5_000
-    """Environment steps after which it has fallen to 0 in a line."""
 
-    def __post_init__(self) -> None:
-        ppo.Config.__post_init__(self)
-        if self.memory_size:
-            raise ConfigError(
-                f"memory_size: expected 0, demonstrated steps are not in sequence, got "
-                f"{self.memory_size}"
-            )
-        not_negative(imitation_weight=self.imitation_weight)
-        positive(
-            cloning_steps=self.cloning_steps,
-            temperature=self.temperature,
-            imitation_frames=self.imitation_frames,
-        )
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RLImitationConfig(ppo.PPOConfig):
+    """PPO's hyperparameters, and how it imitates."""
+
+    cloning_steps: PositiveInt = 200
+    """Optimiser steps on demonstrations alone before the first frame. Too few and play begins at
+    random; too many and the clone is sure of what it saw only once. 100 to 5,000."""
+    temperature: PositiveFloat = 4.0
+    """Temperature at which the clone then plays: log π is divided by it. 1 leaves it as sure as it
+    is, and a sure clone explores little. 1 to 8."""
+    imitation_weight: NonNegativeFloat = 0.03
+    """Weight of the demonstrations' loss at first, beside 1 for PPO's; 0 leaves it out. Too large
+    and the policy stays as good as its teacher. 0.01 to 0.3."""
+    imitation_frames: PositiveInt = 5_000
+    """Environment steps after which that weight has fallen to 0 in a line."""
 
 
 class ImitatingTrainer(ppo.PPOTrainer):
     """A replay is what the policy played and as many demonstrated steps."""
 
-    part: Config
+    part: RLImitationConfig
 
     def __init__(
-        self, module: Any, buffer: BufferProtocol, *, part: Config, seed: int, **rest: Any
-    ):
+        self,
+        module: Any,
+        buffer: BufferProtocol,
+        *,
+        part: RLImitationConfig,
+        folder: str,
+        seed: int,
+        **rest: Any,
+    ) -> None:
+        self.frames = 0
+        """Environment steps trained on, by which the imitation fades."""
         self.demonstrated = demonstrations.source(
-            part.demonstrations,
+            folder,
             *_step_specs(buffer.layout),
             gamma=part.gamma,
             batch_size=part.steps_per_replay,
@@ -89,6 +97,7 @@ class ImitatingTrainer(ppo.PPOTrainer):
         Args:
             replay: a `Packed` of each buffer, by name.
         """
+        self.frames += int(replay["experience"].tree["length"].sum())
         demonstrated = to_torch(replay["demonstrations"], self.device)
         count, size = len(replay["demonstrations"].block), self.part.minibatch_size
         for batch in super().handle(replay["experience"]):
@@ -116,6 +125,15 @@ class ImitatingTrainer(ppo.PPOTrainer):
             imitation_weight=weight,
         )
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps beside the module and the optimiser."""
+        return {**super().state_dict(), "frames": self.frames}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` kept."""
+        super().load_state_dict(state)
+        self.frames = state["frames"]
+
 
 def _step_specs(segments: Layout) -> tuple[Nested, Nested]:
     """Return the specs of one observation and one action from those of a segment."""
@@ -124,37 +142,39 @@ def _step_specs(segments: Layout) -> tuple[Nested, Nested]:
     return spec["final_observation"], action
 
 
-def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
-) -> Outcome:
-    """Train until the goal is reached or its frames are used up.
+class RLImitation(ppo.PPO):
+    """PPO that begins as the clone of recorded episodes, and imitates less and less."""
 
-    Args:
-        run: of `bray.init`; an existing trial goes on from its checkpoint.
-        task: a Gymnasium id, in which the demonstrations were played.
-        config: of the algorithm.
-        goal: the evaluation's return, and when to give up.
-        seed: of network, environments and draws.
-    """
-    config = config or Config()
-    spaces = Spaces.of(task)
-    module = make_policy(spaces, config.hidden, 0, seed)
-    assert isinstance(module, Policy)  # one without memory
-    cloning = bc.Config(
-        demonstrations=config.demonstrations,
-        learning_rate=config.learning_rate,
-        gamma=config.gamma,
-    )
-    bc.CloningTrainer(module, spaces, cloning, seed).run(config.cloning_steps)
-    module.soften(config.temperature)
-    return learn(
-        run,
-        f"PPO with imitation on {task}",
-        task,
-        config,
-        ImitatingTrainer,
-        Flow(config.steps_per_replay),
-        goal=goal,
-        seed=seed,
-        module=module,
-    )
+    title = "PPO with imitation"
+    takes = Takes(actions=OnPolicy.takes.actions, gamecores=True, demonstrations=True)
+    short_run = ("trainer.cloning_steps=20", "goal.max_frames=1024")
+    configs: ClassVar[dict[str, type[Any]]] = {
+        **OnPolicy.configs,
+        "source": DemonstratedSourceConfig,
+        "trainer": RLImitationConfig,
+    }
+    trainer = ImitatingTrainer
+
+    def check(self) -> None:
+        """Refuse a policy with memory: demonstrated steps are not in sequence."""
+        super().check()
+        if self.parts.model.memory_size:
+            raise ConfigError(
+                "model.memory_size: expected 0, demonstrated steps are not in sequence, got "
+                f"{self.parts.model.memory_size}"
+            )
+
+    def first_policy(self, spaces: Spaces, seed: int) -> AnyPolicy:
+        """Return the clone of the demonstrations, softened."""
+        module = make_policy(spaces, self.parts.model.hidden, 0, seed)
+        assert isinstance(module, VectorPolicy)  # one without memory
+        config = self.parts.trainer
+        cloning = bc.BCConfig(learning_rate=config.learning_rate, gamma=config.gamma)
+        folder = self.parts.source.demonstrations
+        bc.CloningTrainer(module, spaces, folder, cloning, seed).run(config.cloning_steps)
+        module.soften(config.temperature)
+        return module
+
+    def make_trainer(self, **parts: Any) -> Any:
+        """Return the trainer's factory, which reads the demonstrations."""
+        return super().make_trainer(folder=self.parts.source.demonstrations, **parts)

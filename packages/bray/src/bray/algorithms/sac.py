@@ -7,28 +7,26 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
-from bray.checks import fraction, layers, positive
-from bray.goal import Goal, Outcome
 from bray.policies.continuous import ActionBounds, Critics
-from bray.run import Run
 from bray.sources.environments import Spaces
-from bray.training.off_policy import OffPolicyConfig, learn
+from bray.training.algorithm import Parts, Takes
+from bray.training.off_policy import OffPolicy, OffPolicyConfig
 from bray_algo import mlp
 from bray_algo.distributions import squashed_gaussian
 from bray_algo.losses import sac
-from bray_algo.polyak import polyak_
+from bray_algo.networks.polyak import polyak_
 from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
+from bray_core.settings.ranges import PositiveFloat, PositiveInt, Range
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
 _LOG_STD = (-10.0, 2.0)
@@ -36,29 +34,23 @@ _LOG_STD = (-10.0, 2.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Config(OffPolicyConfig):
-    """Of the algorithm; playing and replay as in `OffPolicyConfig`."""
+class SACConfig(OffPolicyConfig):
+    """SAC's hyperparameters."""
 
-    num_envs: int = 4
-    """Environments side by side, of one worker."""
-    replays_per_collect: int = 64
+    replays_per_collect: PositiveInt = 64
     """Optimiser steps after `steps_per_collect`: by default one for each frame."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Units of the hidden layers of policy and critics."""
-    learning_rate: float = 1e-3
-    """Adam's, of policy, critics and temperature."""
-    tau: float = 0.005
-    """How far the target critics follow at each step."""
-    alpha: float = 0.2
-    """Temperature at the start."""
+    learning_rate: PositiveFloat = 1e-3
+    """Adam\'s step size, for policy, critics and temperature. Too large and the values run
+    away; too small and they creep. 1e-4 to 3e-3."""
+    tau: Annotated[float, Range(above=0, maximum=1)] = 0.005
+    """How far the target networks follow at each step, 0 to 1. Too fast and the target chases the
+    network; too slow and learning waits for it. 0.001 to 0.02."""
+    alpha: PositiveFloat = 0.2
+    """Temperature at the start: weight of the entropy beside the return. It is learnt from there;
+    too large a start explores long, too small a one hardly. 0.05 to 1."""
     target_entropy: float | None = None
-    """Of the actions scaled to (−1, 1), in nats; None: −(number of action dimensions)."""
-
-    def __post_init__(self) -> None:
-        OffPolicyConfig.__post_init__(self)  # super() does not find a class with slots
-        layers(hidden=self.hidden)
-        positive(learning_rate=self.learning_rate, tau=self.tau, alpha=self.alpha)
-        fraction(tau=self.tau)
+    """Entropy that the temperature aims at, of the actions scaled to (−1, 1), in nats. Higher
+    explores more. None: −(number of action dimensions)."""
 
 
 class SACPolicy(nn.Module):
@@ -90,15 +82,15 @@ class Temperature(nn.Module):
         self.log_alpha = nn.Parameter(torch.tensor(math.log(alpha)))
 
 
-def networks(spaces: Spaces, config: Config, seed: int) -> dict[str, nn.Module]:
+def networks(spaces: Spaces, parts: Parts, seed: int) -> dict[str, nn.Module]:
     """Make policy, critics and temperature, the same for the same seed."""
     bounds = ActionBounds.of(spaces)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return {
-            "policy": SACPolicy(spaces.size, bounds, config.hidden),
-            "critics": Critics(spaces.size, bounds.size, config.hidden),
-            "temperature": Temperature(config.alpha),
+            "policy": SACPolicy(spaces.size, bounds, parts.model.hidden),
+            "critics": Critics(spaces.size, bounds.size, parts.model.hidden),
+            "temperature": Temperature(parts.trainer.alpha),
         }
 
 
@@ -108,14 +100,15 @@ class SACTrainer(Trainer):
     def __init__(
         self,
         spaces: Spaces,
-        config: Config,
+        parts: Parts,
         seed: int,
         model: ModelProtocol,
         buffer: Any,
         directory: Path | None = None,
     ) -> None:
+        config: SACConfig = parts.trainer
         self.settings = config
-        modules = networks(spaces, config, seed)
+        modules = networks(spaces, parts, seed)
         self.target = copy.deepcopy(modules["critics"]).requires_grad_(False)
         wanted, size = config.target_entropy, spaces.action.shape[0]
         self.target_entropy = -float(size) if wanted is None else wanted
@@ -183,22 +176,20 @@ class SACTrainer(Trainer):
         self.target.load_state_dict(state["target"])
 
 
-def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
-) -> Outcome:
-    """Train until the goal is reached or its frames are used up.
+class SAC(OffPolicy[SACConfig]):
+    """A stochastic policy that is paid for its return and for its entropy."""
 
-    Args:
-        run: of `bray.init`; an existing trial goes on from its checkpoint and its replay.
-        task: a Gymnasium id with vector observations and a bounded Box of actions.
-        config: of the algorithm.
-        goal: the evaluation's return, and when to give up.
-        seed: of networks, environments and draws.
-    """
-    config = config or Config()
-    spaces = Spaces.of(task)
-    module = networks(spaces, config, seed)["policy"]
-    replay = config.replay(run.is_local)
-    make = partial(SACTrainer, spaces, config, seed)
-    title = f"SAC on {task}"
-    return learn(run, title, spaces, config, module, make, replay, goal=goal, seed=seed)
+    title = "SAC"
+    example = "Pendulum-v1"
+    takes = Takes(actions=("box",), gamecores=True)
+    configs: ClassVar[dict[str, type[Any]]] = {**OffPolicy.configs, "trainer": SACConfig}
+    trainer = SACTrainer
+
+    @classmethod
+    def defaults(cls, task: str) -> Mapping[str, Any]:
+        """Return a larger network, and fewer environments: each frame has an update."""
+        return {"model.hidden": (256, 256), "source.num_envs": 4}
+
+    def policy(self, spaces: Spaces, seed: int) -> nn.Module:
+        """Return the policy, the same for the same seed."""
+        return networks(spaces, self.parts, seed)["policy"]

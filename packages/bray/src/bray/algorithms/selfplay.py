@@ -10,35 +10,43 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bray.checks import even, fraction, layers, not_negative, positive
-from bray.games.learner import Learner, layout, moves_of, network
 from bray.games.match import PolicyPlayer, openings, play
-from bray.games.opponents import LATEST, Opponents, Opposition
+from bray.games.opponents import LATEST, OpponentChoice, Opponents
+from bray.games.recording_player import RecordingPlayer, layout, moves_of, network
 from bray.games.tic_tac_toe_report import TIC_TAC_TOE as _GAME
 from bray.games.tic_tac_toe_report import TicTacToeReport, against_perfect, report
-from bray.games.tournament import complete
+from bray.games.tournament import play_tournament
 from bray.games.version_pool import VersionPool
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
+from bray.training.algorithm import Algorithm, NoSettings, Parts
 from bray.training.lockstep import next_versions, training
-from bray_algo.columns import standardised
 from bray_algo.distributions import categorical
 from bray_algo.games import Boards
 from bray_algo.losses import ppo
+from bray_algo.losses.reductions import standardised
 from bray_buffer import BufferConfig
 from bray_core.cli import check_interrupted
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
+from bray_core.settings.ranges import (
+    Fraction,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Range,
+    check_fields,
+)
 from bray_model import ModelConfig
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
@@ -46,57 +54,61 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Config:
-    """Settings of self-play."""
+class SelfPlayAgentConfig:
+    """Whom the learner plays."""
 
-    opponents: Opposition = "pfsp"
+    opponents: OpponentChoice = "pfsp"
     """Whom to play beside the latest: see `Opponents`."""
-    latest: float = 0.5
-    """Share of games against the policy as it is now, 0 to 1."""
-    freeze_every: int = 25
-    """Rounds between two versions that join the pool."""
-    versions_per_round: int = 8
-    """Versions drawn from the pool as opponents of a round."""
-    games_per_round: int = 512
-    """Games side by side, even: half of them with the first move."""
-    opening_moves: int = 3
-    """Games begin after 0 to so many random moves, 3 at most: each side has one left to decide."""
-    evaluate_every: int = 25
-    """Rounds between two evaluations."""
-    rating_games: int = 20
-    """Games of each two versions of the pool for the final ratings, even; 0 plays none."""
-    hidden: tuple[int, ...] = (128, 128)
-    """Units of the policy's hidden layers, and of the value function's."""
-    learning_rate: float = 1e-3
-    """Adam's."""
-    epochs: int = 4
-    """Passes over each replay."""
-    minibatch_size: int = 512
-    """Moves of an optimiser step."""
-    clip: float = 0.2
-    """PPO's ε."""
-    entropy_coefficient: float = 0.02
-    """Weight of the policy's entropy."""
-    gae_lambda: float = 0.95
-    """λ; the discount is 1."""
+    latest: Fraction = 0.5
+    """Share of games against the policy as it is now. 1 is naive self-play, which can go round in
+    circles."""
+    opening_moves: Annotated[int, Range(minimum=0, maximum=3)] = 3
+    """Games begin after 0 to so many random moves: each side has one left to decide."""
 
     def __post_init__(self) -> None:
-        layers(hidden=self.hidden)
-        fraction(latest=self.latest, gae_lambda=self.gae_lambda)
-        not_negative(entropy_coefficient=self.entropy_coefficient)
-        positive(
-            freeze_every=self.freeze_every,
-            versions_per_round=self.versions_per_round,
-            evaluate_every=self.evaluate_every,
-            learning_rate=self.learning_rate,
-            epochs=self.epochs,
-            minibatch_size=self.minibatch_size,
-            clip=self.clip,
-        )
-        even(2, games_per_round=self.games_per_round)
-        even(0, rating_games=self.rating_games)
-        if not 0 <= self.opening_moves <= 3:
-            raise ConfigError(f"opening_moves: expected 0 to 3, got {self.opening_moves}")
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelfPlaySourceConfig:
+    """The games of a round."""
+
+    environment: str
+    """What is played: `tic-tac-toe`."""
+    games_per_round: Annotated[int, Range(minimum=2, multiple_of=2)] = 512
+    """Games side by side, half of them with the first move."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelfPlayConfig:
+    """The hyperparameters of self-play by PPO."""
+
+    freeze_every: PositiveInt = 25
+    """Rounds between two versions that join the pool."""
+    versions_per_round: PositiveInt = 8
+    """Versions drawn from the pool as opponents of a round."""
+    evaluate_every: PositiveInt = 25
+    """Rounds between two evaluations."""
+    rating_games: Annotated[int, Range(minimum=0, multiple_of=2)] = 20
+    """Games of each two versions of the pool for the final ratings; 0 plays none."""
+    learning_rate: PositiveFloat = 1e-3
+    """Adam's step size. 1e-4 to 1e-3."""
+    epochs: PositiveInt = 4
+    """Passes over each replay. 2 to 10."""
+    minibatch_size: PositiveInt = 512
+    """Moves of an optimiser step."""
+    clip: PositiveFloat = 0.2
+    """Clip range ε of the probability ratio. 0.1 to 0.3."""
+    entropy_coefficient: NonNegativeFloat = 0.02
+    """Weight of the entropy bonus: without one, self-play settles on a single line of play."""
+    gae_lambda: Fraction = 0.95
+    """λ of generalised advantage estimation; the discount is 1."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +128,8 @@ class SelfPlayTrainer(Trainer):
 
     def __init__(
         self,
-        config: Config,
+        config: SelfPlayConfig,
+        hidden: tuple[int, ...],
         seed: int,
         buffer: Any,
         model: Any,
@@ -127,7 +140,7 @@ class SelfPlayTrainer(Trainer):
         settings = TrainerConfig(
             learning_rate=config.learning_rate, max_grad_norm=0.5, checkpoint_every=50, seed=seed
         )
-        module = network(game, config.hidden, seed)
+        module = network(game, hidden, seed)
         super().__init__(module, buffer, model=model, config=settings, directory=folder)
 
     def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
@@ -159,26 +172,30 @@ class SelfPlayRun:
 
     Args:
         run: of `bray.init`.
-        config: of the algorithm.
-        seed: of network, moves and draws.
+        parts: settings of the run.
+        seed: seed of network, moves and draws.
         game: its rules; `learn` measures tic-tac-toe alone, for another game call `advance`.
     """
 
-    def __init__(self, run: Run, config: Config, seed: int, game: Boards = _GAME) -> None:
-        self.run, self.config, self.game, number = run, config, game, config.games_per_round
+    def __init__(self, run: Run, parts: Parts, seed: int, game: Boards = _GAME) -> None:
+        self.run, self.parts, self.game = run, parts, game
+        config: SelfPlayConfig = parts.trainer
+        self.config, hidden, number = config, parts.model.hidden, parts.source.games_per_round
         example = np.zeros((1, game.observation_size), np.float32)
         batching = ModelConfig(max_batch_size=max(64, number))
         queue = BufferConfig(batch_size=number, capacity=2 * number)
-        model = run.model("policy", network(game, config.hidden, seed), example, batching)
+        model = run.model("policy", network(game, hidden, seed), example, batching)
         buffer = run.buffer("games", layout(game), queue)
-        parts = config, seed, buffer, model, run.experiment.checkpoints, game
-        make = partial(SelfPlayTrainer, *parts)
+        made = config, hidden, seed, buffer, model, run.experiment.checkpoints, game
+        make = partial(SelfPlayTrainer, *made)
         self.model, self.buffer = model, buffer
         self.trainer = run.trainer("selfplay", make)
         self.moves = 0  # the learner's, in this launch
         self.pool = VersionPool(model, run.experiment.path / "league.json")
         self.rng, self.generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
-        self.opponents = Opponents(config.opponents, self.pool, latest=config.latest, rng=self.rng)
+        self.opponents = Opponents(
+            parts.agent.opponents, self.pool, latest=parts.agent.latest, rng=self.rng
+        )
 
     async def learn(self, goal: Goal) -> int:
         """Train until the goal is reached or its frames are used up; return the rounds so far."""
@@ -191,7 +208,7 @@ class SelfPlayRun:
                 if number % self.config.evaluate_every and not is_last:
                     continue
                 found = await against_perfect(self.model, goal.evaluation_episodes, seed=number)
-                games, lost = number * self.config.games_per_round, 100 * found.lost
+                games, lost = number * self.parts.source.games_per_round, 100 * found.lost
                 logger.info("%d games: %.1f %% lost to perfect play", games, lost)
                 figures = {"frames": self.moves, "evaluation_return": found.not_lost}
                 self.run.report(figures, lambda: None)  # it saves by itself, every 50 replays
@@ -209,15 +226,15 @@ class SelfPlayRun:
 
     async def round(self) -> Packed:
         """Play a batch of games of the current version, and return the learner's moves."""
-        number = self.config.games_per_round
+        number = self.parts.source.games_per_round
         drawn = self.opponents.draw(number, self.config.versions_per_round)
-        learner = Learner(self.game, self.model, self.generator, number)
+        learner = RecordingPlayer(self.game, self.model, self.generator, number)
         players: dict[str, Any] = {"learner": learner}
         for name in sorted(set(drawn)):
             model = self.model if name == LATEST else self.pool[name]
             players[name] = PolicyPlayer(self.game, model, self.generator)
         pairs = [("learner", n) if i % 2 else (n, "learner") for i, n in enumerate(drawn)]
-        states = openings(self.game, number, self.config.opening_moves, self.rng)
+        states = openings(self.game, number, self.parts.agent.opening_moves, self.rng)
         score = await play(self.game, players, pairs, states)
         score[::2] = 1 - score[::2]  # there the learner moves second
         for name, own in zip(drawn, score.tolist(), strict=True):
@@ -226,37 +243,12 @@ class SelfPlayRun:
         return learner.end(score)
 
 
-def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
-) -> SelfPlayOutcome:
-    """Train until the goal is reached or its frames are used up.
-
-    Then every two versions of the pool play, and their results are drawn into the trial's folder.
-
-    Args:
-        run: of `bray.init`; an existing trial goes on: weights, counters, pool.
-        task: tic-tac-toe.
-        config: of the algorithm.
-        goal: `episode_return` is the share of `evaluation_episodes` games (an even number) not lost
-            to the perfect player, frames are the learner's own moves; `evaluate_at` says nothing
-            here.
-        seed: of network, moves and draws.
-    """
-    if task != "tic-tac-toe":
-        raise ConfigError(f"task: expected tic-tac-toe, got {task!r}")
-    even(2, evaluation_episodes=goal.evaluation_episodes)
-    outcome = asyncio.run(_train(SelfPlayRun(run, config or Config(), seed), goal, seed))
-    return conclude(run.experiment.path, outcome)
-
-
 async def _train(player: SelfPlayRun, goal: Goal, seed: int) -> SelfPlayOutcome:
     started, pool = time.monotonic(), player.pool
     rounds = await player.learn(goal)
     seconds = time.monotonic() - started
     found = await report(player.model, goal.evaluation_episodes, seed=1_000_000)
-    await complete(pool, _GAME, player.config.rating_games, seed=seed)
-    if len(pool):
-        pool.draw(pool.path.parent)
+    await play_tournament(pool, _GAME, player.config.rating_games, seed=seed)
     return SelfPlayOutcome(
         reached=goal.is_reached(found.against_perfect.not_lost),
         evaluation_return=found.against_perfect.not_lost,
@@ -265,5 +257,45 @@ async def _train(player: SelfPlayRun, goal: Goal, seed: int) -> SelfPlayOutcome:
         version=player.model.version,
         report=found,
         versions=len(pool),
-        games=rounds * player.config.games_per_round,
+        games=rounds * player.parts.source.games_per_round,
     )
+
+
+class SelfPlayPPO(Algorithm[SelfPlayConfig]):
+    """A policy learns tic-tac-toe from games against its own past.
+
+    A return is the share of the evaluation's games (an even number) that are not lost to the
+    perfect player; frames are the learner's own moves.
+    """
+
+    title = "self-play"
+    example = "tic-tac-toe"
+    pacing = "rounds"
+    serves = "function"
+    short_run = ("goal.max_frames=512", "trainer.rating_games=2")
+    configs: ClassVar[dict[str, type[Any]]] = {
+        "agent": SelfPlayAgentConfig,
+        "source": SelfPlaySourceConfig,
+        "actor": NoSettings,
+        "trainer": SelfPlayConfig,
+    }
+
+    @classmethod
+    def defaults(cls, task: str) -> Mapping[str, Any]:
+        """Return a network that is large enough for all positions."""
+        return {"model.hidden": (128, 128)}
+
+    def check(self) -> None:
+        """Refuse games that have no perfect player to measure against."""
+        task = self.parts.source.environment
+        if task != "tic-tac-toe":
+            raise ConfigError(f"source.environment: expected tic-tac-toe, got {task!r}")
+
+    def train(self, run: Run, *, goal: Goal, seed: int = 1) -> SelfPlayOutcome:
+        """Play rounds, then every two versions of the pool; see `Algorithm`."""
+        if goal.evaluation_episodes % 2:
+            raise ConfigError(
+                f"goal.evaluation_episodes: expected an even number, got {goal.evaluation_episodes}"
+            )
+        outcome = asyncio.run(_train(SelfPlayRun(run, self.parts, seed), goal, seed))
+        return conclude(run.experiment.path, outcome)

@@ -6,68 +6,59 @@ Fujimoto et al. 2018, "Addressing function approximation error in actor-critic m
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
-from bray.checks import fraction, layers, positive
-from bray.goal import Goal, Outcome
 from bray.policies.continuous import ActionBounds, Critics
-from bray.run import Run
 from bray.sources.environments import Spaces
-from bray.training.off_policy import OffPolicyConfig, learn
+from bray.training.algorithm import Parts, Takes
+from bray.training.off_policy import NStepConfig, OffPolicy, OffPolicyConfig
 from bray_algo import mlp
 from bray_algo.losses import critics, td3
-from bray_algo.polyak import polyak_
+from bray_algo.networks.polyak import polyak_
 from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
+from bray_core.settings.ranges import PositiveFloat, PositiveInt, Range
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Config(OffPolicyConfig):
-    """Of the algorithm; playing and replay as in `OffPolicyConfig`. Noise is in half ranges."""
+class ActionNoiseConfig(NStepConfig):
+    """How an agent explores by noise on its actions, in half ranges of the action space."""
 
-    num_envs: int = 4
-    """Environments side by side, of one worker."""
-    replays_per_collect: int = 64
+    warmup_noise: PositiveFloat = 1.0
+    """Standard deviation of what is added to actions before the first training: 1 tries all."""
+    exploration_noise: PositiveFloat = 0.1
+    """Standard deviation of what is added later. Too small and nothing new is tried; too large and
+    nothing fine is done. 0.05 to 0.3."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TD3Config(OffPolicyConfig):
+    """TD3's hyperparameters; noise is in half ranges of the action space."""
+
+    replays_per_collect: PositiveInt = 64
     """Optimiser steps after `steps_per_collect`: by default one for each frame."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Units of the hidden layers of policy and critics."""
-    learning_rate: float = 1e-3
-    """Adam's, of policy and critics."""
-    tau: float = 0.005
-    """How far the targets follow at each step of the policy."""
-    delay: int = 2
-    """Steps of the critics for one of the policy."""
-    warmup_noise: float = 1.0
-    """Standard deviation of what is added to actions before the first training."""
-    exploration_noise: float = 0.1
-    """The same later."""
-    target_noise: float = 0.2
-    """Standard deviation of what is added to the target's actions."""
-    noise_clip: float = 0.5
-    """How far that may go."""
-
-    def __post_init__(self) -> None:
-        OffPolicyConfig.__post_init__(self)  # super() does not find a class with slots
-        layers(hidden=self.hidden)
-        fraction(tau=self.tau)
-        positive(
-            learning_rate=self.learning_rate,
-            tau=self.tau,
-            delay=self.delay,
-            warmup_noise=self.warmup_noise,
-            exploration_noise=self.exploration_noise,
-            target_noise=self.target_noise,
-            noise_clip=self.noise_clip,
-        )
+    learning_rate: PositiveFloat = 1e-3
+    """Adam\'s step size, for policy and critics. Too large and the values run
+    away; too small and they creep. 1e-4 to 3e-3."""
+    tau: Annotated[float, Range(above=0, maximum=1)] = 0.005
+    """How far the target networks follow at each step, 0 to 1. Too fast and the target chases the
+    network; too slow and learning waits for it. 0.001 to 0.02."""
+    delay: PositiveInt = 2
+    """Steps of the critics for one of the policy, so that it follows values that have settled.
+    1 to 4."""
+    target_noise: PositiveFloat = 0.2
+    """Standard deviation of what is added to the target's actions: it smooths the values. 0.1 to
+    0.5."""
+    noise_clip: PositiveFloat = 0.5
+    """How far that noise may go."""
 
 
 class TD3Policy(nn.Module):
@@ -95,14 +86,14 @@ class TD3Policy(nn.Module):
         return {"mean": mean, "log_std": std.log().expand_as(mean), "value": value}
 
 
-def networks(spaces: Spaces, config: Config, seed: int) -> dict[str, nn.Module]:
+def networks(spaces: Spaces, parts: Parts, seed: int) -> dict[str, nn.Module]:
     """Make policy and critics, the same for the same seed."""
     bounds = ActionBounds.of(spaces)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return {
-            "policy": TD3Policy(spaces.size, bounds, config.hidden, config.warmup_noise),
-            "critics": Critics(spaces.size, bounds.size, config.hidden),
+            "policy": TD3Policy(spaces.size, bounds, parts.model.hidden, parts.agent.warmup_noise),
+            "critics": Critics(spaces.size, bounds.size, parts.model.hidden),
         }
 
 
@@ -112,14 +103,15 @@ class TD3Trainer(Trainer):
     def __init__(
         self,
         spaces: Spaces,
-        config: Config,
+        parts: Parts,
         seed: int,
         model: ModelProtocol,
         buffer: Any,
         directory: Path | None = None,
     ) -> None:
-        self.settings = config
-        modules = networks(spaces, config, seed)
+        config: TD3Config = parts.trainer
+        self.settings, self.noise = config, parts.agent.exploration_noise
+        modules = networks(spaces, parts, seed)
         self.target: Any = copy.deepcopy(nn.ModuleDict(modules)).requires_grad_(False)
         trainer = TrainerConfig(
             prefetch=0,
@@ -140,7 +132,7 @@ class TD3Trainer(Trainer):
 
     def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
         """Yield the batch; after a step of the policy the targets follow."""
-        self.module["policy"].noise.fill_(self.settings.exploration_noise)
+        self.module["policy"].noise.fill_(self.noise)
         is_delayed_step = td3.is_actor_step(self.steps, self.settings.delay)
         yield to_torch(replay, self.device)
         if is_delayed_step:
@@ -176,22 +168,24 @@ class TD3Trainer(Trainer):
         self.target.load_state_dict(state["target"])
 
 
-def train(
-    run: Run, task: str, config: Config | None = None, *, goal: Goal, seed: int = 1
-) -> Outcome:
-    """Train until the goal is reached or its frames are used up.
+class TD3(OffPolicy[TD3Config]):
+    """A deterministic policy, explored around by noise, that follows the lesser of two critics."""
 
-    Args:
-        run: of `bray.init`; an existing trial goes on from its checkpoint and its replay.
-        task: a Gymnasium id with vector observations and a bounded Box of actions.
-        config: of the algorithm.
-        goal: the evaluation's return, and when to give up.
-        seed: of networks, environments and draws.
-    """
-    config = config or Config()
-    spaces = Spaces.of(task)
-    module = networks(spaces, config, seed)["policy"]
-    replay = config.replay(run.is_local)
-    make = partial(TD3Trainer, spaces, config, seed)
-    title = f"TD3 on {task}"
-    return learn(run, title, spaces, config, module, make, replay, goal=goal, seed=seed)
+    title = "TD3"
+    example = "Pendulum-v1"
+    takes = Takes(actions=("box",), gamecores=True)
+    configs: ClassVar[dict[str, type[Any]]] = {
+        **OffPolicy.configs,
+        "agent": ActionNoiseConfig,
+        "trainer": TD3Config,
+    }
+    trainer = TD3Trainer
+
+    @classmethod
+    def defaults(cls, task: str) -> Mapping[str, Any]:
+        """Return a larger network, and fewer environments: each frame has an update."""
+        return {"model.hidden": (256, 256), "source.num_envs": 4}
+
+    def policy(self, spaces: Spaces, seed: int) -> nn.Module:
+        """Return the policy, the same for the same seed."""
+        return networks(spaces, self.parts, seed)["policy"]

@@ -1,28 +1,58 @@
-"""The last words of `bray train`: what was reached, where everything is, what to try next."""
+"""What `bray train` says in the end: what was reached, where everything is, what to try next."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bray.goal import Goal
+from bray.goal import Goal, Outcome
 from bray.templates.template import Template
-from bray.training.deploy import answers_gamecores
-
-if TYPE_CHECKING:
-    from bray.goal import Outcome
+from bray_core.trials.trial import RESULT, Trial
 
 
-def farewell(template: Template, trial: Path, outcome: Outcome, *, is_exported: bool) -> str:
-    """Return the closing text of a run."""
+def already_reached(trial: Path, goal: Goal) -> str | None:
+    """Return what to say of a trial that has reached a goal; None where there is more to do.
+
+    Args:
+        trial: folder of the trial.
+        goal: what is to be reached, completed.
+    """
+    if not (trial / RESULT).is_file():
+        return None
+    result = Trial(trial).result()
+    mean, frames = result.get("evaluation_return"), result.get("frames", 0)
+    if not result.get("reached") or not isinstance(mean, int | float):
+        return None
+    if goal.episode_return is None:
+        if frames < goal.budget:
+            return None
+        wanted = f"budget of {goal.budget:,} frames"
+    elif not goal.is_reached(mean):
+        return None
+    else:
+        wanted = f"goal {goal.episode_return:g}"
+    return (
+        f"{trial} has reached its {wanted}: mean return {mean:.6g} after {frames:,} frames. "
+        "Train on: --go-on, or raise --goal or --frames. Start afresh: another --trial."
+    )
+
+
+def closing_message(template: Template, trial: Path, outcome: Outcome, *, is_exported: bool) -> str:
+    """Return the closing text of a run, in a few lines.
+
+    Args:
+        template: what was run.
+        trial: folder of the trial.
+        outcome: how it ended.
+        is_exported: whether there is an export to serve.
+    """
     goal = template.goal
     verdict = "reached" if outcome.reached else "did not reach"
     prefix = "uv run " if "UV" in os.environ else ""  # as the user called us
     shown = [(f"bray view {trial}", "how the run went")]
     if is_exported:
         shown.append((f"bray serve {trial}", "answer from the export, without torch or Ray"))
-    if is_exported and answers_gamecores(template.recipe):
+    if is_exported and type(template.make()).serves == "actor":
         play = f"bray play {template.environment} --address tcp://127.0.0.1:7300"
         shown.append((play, "play against that server"))
     shown.append((f"tensorboard --logdir {trial}", "the curves"))

@@ -1,4 +1,4 @@
-"""Where and how `bray train` and `bray recipe` run: the options that both have."""
+"""Where and how `bray train` runs: the options that say so."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bray_core.errors import ConfigError
-from bray_core.restart_limit import RestartLimit
-from bray_core.trials.trial_paths import PROJECT
+from bray_core.files.trial_folders import PROJECT
+from bray_core.remote.restart_limit import RestartLimit
 
 if TYPE_CHECKING:
-    from bray.retention import Keep
+    from bray.retention import RetentionPolicy
     from bray.run import Run
 
 
@@ -53,7 +53,7 @@ class Launch:
             metrics_port=options.metrics_port,
         )
 
-    def open(self, config: Mapping[str, Any], keep: Keep) -> Run:
+    def open(self, config: Mapping[str, Any], keep: RetentionPolicy) -> Run:
         """Open the trial, with what is written to its `config.yaml`, and start the runtime."""
         from bray.run import init  # `bray --help` is to be quick
 

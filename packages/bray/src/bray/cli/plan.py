@@ -15,37 +15,48 @@ from bray_core.cli import Command
 from bray_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from bray.planning.capacity import Costs, Machines, Needs, Prediction
+    from bray.planning.capacity import CapacityPrediction, Machines, Requirements, UnitCosts
 
 _COUNTS = (1, 2, 5)
-"""Machines that growth is shown for: these times the powers of ten."""
+"""Numbers of machines that growth is shown for: these times the powers of ten."""
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "template", nargs="?", help="a template's name (cartpole), a YAML file, or a trial"
     )
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="as for `bray train`")
-    parser.add_argument("--env", help="what is played instead, as for `bray train`")
-    parser.add_argument("--machines", type=int, default=1, help="how many, all alike")
-    parser.add_argument("--cores", type=int, default=1, help="of each")
-    parser.add_argument("--gpus", type=int, default=0, help="of each; ranks train on them")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key=value", help="settings, as `bray train` takes them"
+    )
+    parser.add_argument("--env", help="environment to play instead, as `bray train` takes it")
+    parser.add_argument("--machines", type=int, default=1, help="number of machines, all alike")
+    parser.add_argument("--cores", type=int, default=1, help="cores of each machine")
+    parser.add_argument(
+        "--gpus", type=int, default=0, help="GPUs of each machine; ranks train on them"
+    )
     parser.add_argument(
         "--network-gbit", type=float, default=10.0, help="Gbit/s of a machine, each direction"
     )
     parser.add_argument(
-        "--ranks", type=int, default=1, help="of the trainer: num_ranks of appo and impala"
+        "--ranks", type=int, default=1, help="training ranks: num_ranks of appo and impala"
     )
     parser.add_argument(
-        "--training-machines", type=int, default=1, help="above 1 is beyond what bray places"
+        "--training-machines",
+        type=int,
+        default=1,
+        help="machines that train; above 1 is beyond what bray places",
     )
-    parser.add_argument("--frames-per-s", type=float, help="wanted: say what must hold for it")
-    parser.add_argument("--costs", type=Path, help="a file of --save; nothing is measured then")
-    parser.add_argument("--save", type=Path, help="write the unit costs there, as JSON")
+    parser.add_argument(
+        "--frames-per-s", type=float, help="rate that is wanted: say what must be there for it"
+    )
+    parser.add_argument(
+        "--costs", type=Path, help="unit costs, a file that --save wrote; then nothing is measured"
+    )
+    parser.add_argument("--save", type=Path, help="file to write the unit costs to, as JSON")
     parser.add_argument(
         "--gpu-training-us", type=float, help="µs of a GPU for each frame; it is not measured"
     )
-    parser.add_argument("--seconds", type=float, default=10.0, help="of measuring, about")
+    parser.add_argument("--seconds", type=float, default=10.0, help="seconds to measure for, about")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -81,7 +92,7 @@ def _plan(options: argparse.Namespace) -> int:
     return 0
 
 
-def _costs(options: argparse.Namespace) -> tuple[Costs, float | None]:
+def _costs(options: argparse.Namespace) -> tuple[UnitCosts, float | None]:
     """Return the costs, and the frames/s of one core that were seen while they were measured."""
     reached = None
     if options.costs:
@@ -93,9 +104,9 @@ def _costs(options: argparse.Namespace) -> tuple[Costs, float | None]:
         costs = _read(options.costs)
     elif options.template:
         from bray.planning.unit_costs import measure
-        from bray.templates import template
+        from bray.templates.loading import load
 
-        loaded = template.load(options.template, options.overrides, options.env)
+        loaded = load(options.template, options.overrides, options.env)
         measured = measure(loaded, options.seconds)
         costs, reached = measured.costs, measured.frames_per_s
     else:
@@ -105,16 +116,16 @@ def _costs(options: argparse.Namespace) -> tuple[Costs, float | None]:
     return costs, reached
 
 
-def _read(path: Path) -> Costs:
+def _read(path: Path) -> UnitCosts:
     """Return the costs of a file.
 
     Raises:
         ConfigError: there is none, or what it holds is no costs; names the key.
     """
-    from bray.planning.capacity import Costs
+    from bray.planning.capacity import UnitCosts
     from bray_core.config import load_yaml
 
-    return load_yaml(path, Costs)
+    return load_yaml(path, UnitCosts)
 
 
 def _counts(machines: Machines) -> list[int]:
@@ -125,12 +136,12 @@ def _counts(machines: Machines) -> list[int]:
 
 
 def _document(
-    costs: Costs,
+    costs: UnitCosts,
     reached: float | None,
     machines: Machines,
-    found: Prediction,
-    grown: dict[int, Prediction],
-    wanted: Needs | None,
+    found: CapacityPrediction,
+    grown: dict[int, CapacityPrediction],
+    wanted: Requirements | None,
 ) -> dict[str, Any]:
     return {
         "costs": asdict(costs),
@@ -157,7 +168,7 @@ def _document(
     }
 
 
-def _costs_lines(costs: Costs, reached: float | None) -> list[str]:
+def _costs_lines(costs: UnitCosts, reached: float | None) -> list[str]:
     rows = [
         ("environment step", f"{costs.environment_us:,.1f} µs a frame"),
         ("policy's forward", f"{costs.inference_us:,.1f} µs a frame"),
@@ -178,7 +189,7 @@ def _costs_lines(costs: Costs, reached: float | None) -> list[str]:
         rows.insert(4, ("training on a GPU", f"{costs.gpu_training_us:,.2f} µs a frame"))
         rows.append(("averaging on GPUs *", f"{costs.gpu_reducing_us:,.0f} µs"))
     lines = ["unit costs", *_table(rows)]
-    lines.append("  * not measured on this machine; so are the publishes a second")
+    lines.append("  * assumed, like the publishes a second: not measured on this machine")
     if reached is not None:
         both = 1e6 / (costs.playing_us + costs.training_us)
         lines.append(
@@ -187,7 +198,9 @@ def _costs_lines(costs: Costs, reached: float | None) -> list[str]:
     return lines
 
 
-def _prediction_lines(machines: Machines, found: Prediction, wanted: float | None) -> list[str]:
+def _prediction_lines(
+    machines: Machines, found: CapacityPrediction, wanted: float | None
+) -> list[str]:
     rows: list[tuple[str, ...]] = [("part", "of", "in use", "all at")]
     if wanted is not None:
         rows[0] += (f"at {wanted:,.0f}/s",)
@@ -212,13 +225,13 @@ def _amount(amount: float, unit: str) -> str:
     return f"{amount:,.0f} {unit}"
 
 
-def _growth_lines(grown: dict[int, Prediction]) -> list[str]:
+def _growth_lines(grown: dict[int, CapacityPrediction]) -> list[str]:
     rows = [("machines", "frames/s", "limited by")]
     rows += [(f"{n:,}", f"{p.frames_per_s:,.0f}", p.bottleneck) for n, p in grown.items()]
     return ["", "as machines are added", *_table(rows)]
 
 
-def _needs_lines(needed: Needs, machines: Machines, wanted: float) -> list[str]:
+def _needs_lines(needed: Requirements, machines: Machines, wanted: float) -> list[str]:
     device = "GPUs" if machines.gpus else "cores"
     rows = [
         ("players, a core each", f"{needed.players:,}"),

@@ -1,64 +1,173 @@
-"""`bray train`: run what a template says, export the best version, say what comes next."""
+"""`bray train`: run a template, or an algorithm on a task, and export the best version."""
 
 from __future__ import annotations
 
+import argparse
+import json
+import re
 import sys
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bray.cli.launch import Launch
-from bray.goal import Goal
-from bray.registry import load
-from bray.templates.template import Template
-from bray_core.errors import BrayError
+from bray.cli.launch import Launch, add_arguments
+from bray_core.cli import main
+from bray_core.command import Command
+from bray_core.errors import ConfigError
+from bray_core.files.trial_folders import CONFIG, trial_of
 
 if TYPE_CHECKING:
-    from bray.goal import Outcome
+    from bray.goal import Goal, Outcome
+    from bray.templates.template import Template
     from bray_model import ExportReport
 
+_EXAMPLES = """examples:
+  bray train cartpole                                   a template that ships with bray
+  bray train walker.yaml trainer.learning_rate=3e-4     a template of yours
+  bray train ppo CartPole-v1 num_envs=8 --goal 475      an algorithm and a task
+  bray train trials/walker                              a trial goes on
+"""
 
-def train(template: Template, launch: Launch) -> int:
-    """Train until the goal is reached or the frames are used up; return the exit code.
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "what", help="a template's name (cartpole), a YAML file, a trial, or an algorithm (ppo)"
+    )
+    parser.add_argument(
+        "task", nargs="?", help="after an algorithm: what is played, such as a Gymnasium id"
+    )
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="key=value",
+        help="settings, such as learning_rate=3e-4 or trainer.learning_rate=3e-4",
+    )
+    parser.add_argument(
+        "--env", help="played in place of a template's environment, such as Breakout"
+    )
+    parser.add_argument(
+        "--goal",
+        type=float,
+        help="mean return that an evaluation must reach; by default the template's, else the "
+        "reward threshold that the environment is registered with, else the frames decide",
+    )
+    parser.add_argument(
+        "--frames",
+        type=int,
+        help="environment steps after which training gives up; by default the template's, else "
+        "the algorithm's own budget",
+    )
+    parser.add_argument(
+        "--evaluate-at",
+        type=float,
+        help="mean training return from which evaluations start; by default the goal",
+    )
+    parser.add_argument("--episodes", type=int, help="episodes of an evaluation; by default 100")
+    parser.add_argument(
+        "--go-on", action="store_true", help="train on also where the goal has been reached"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the outcome as one line of JSON, nothing else"
+    )
+    add_arguments(
+        parser,
+        "the template's name (with --env the environment's, too), or algorithm, task and seed",
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    from bray.templates.loading import compose, load
+
+    task, settings = options.task, options.overrides
+    if task is not None and "=" in task:  # what looks like a task is a setting
+        task, settings = None, [task, *settings]
+    settings = [*settings, *_from_options(options)]
+    if task is None:
+        template = load(options.what, settings, options.env)  # before what is slow
+        launch = _launch_of_template(options)
+    else:
+        if options.env is not None:
+            raise ConfigError(f"--env: is for templates; the task is {task!r} already")
+        template = compose(options.what, task, settings)
+        name = _as_name(f"{Path(options.what).name}-{task.rpartition(':')[2]}-{template.seed}")
+        launch = Launch.of(options, name)
+    if template.enable == "deploy":
+        return main(["serve", str(launch.project / launch.trial)])
+    return train(template, launch, is_json=options.json, goes_on=options.go_on)
+
+
+def _from_options(options: argparse.Namespace) -> list[str]:
+    """Return overrides for the options that are settings of a template."""
+    named = {
+        "seed": options.seed,
+        "goal.episode_return": options.goal,
+        "goal.evaluate_at": options.evaluate_at,
+        "goal.max_frames": options.frames,
+        "goal.evaluation_episodes": options.episodes,
+    }
+    found = [f"{name}={value}" for name, value in named.items() if value is not None]
+    if options.goal is not None and options.evaluate_at is None:
+        found.append("goal.evaluate_at=null")  # a template's is that of another goal
+    return found
+
+
+def _launch_of_template(options: argparse.Namespace) -> Launch:
+    """Return the launch of a template: in the trial whose settings it is, or one of its name."""
+    path = Path(options.what)
+    trial = trial_of(path / CONFIG if (path / CONFIG).is_file() else path)
+    name = trial.resolve().name
+    if options.env is not None:
+        name += f"-{_as_name(options.env)}"
+    return Launch.of(options, name, trial.parent)
+
+
+def _as_name(text: str) -> str:
+    """Return what a trial's folder may be named."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)
+
+
+def train(
+    template: Template, launch: Launch, *, is_json: bool = False, goes_on: bool = False
+) -> int:
+    """Train until the goal is reached or the budget is used up; return the exit code.
 
     The trial's folder then holds checkpoints, versions, metrics, an ONNX export that has been
-    compared with torch, and `result.json`.
+    compared with torch, and `result.json`. A trial that has reached its goal says so and ends.
+
+    Args:
+        template: what to run.
+        launch: where to run it.
+        is_json: whether the outcome is printed as one line of JSON instead of words.
+        goes_on: whether a trial that has reached its goal trains on.
 
     Raises:
         ExportError: the export's outputs differ from torch's.
     """
-    from bray.cli.closing_message import farewell
+    from bray.cli.closing_message import already_reached, closing_message
 
+    trial = launch.project / launch.trial
+    if not goes_on and (words := already_reached(trial, completed_goal(template))):
+        sys.stdout.write(words + "\n")
+        return 0
     outcome, report = run_template(template, launch)
+    if is_json:
+        sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
+        return 0 if outcome.reached else 1
     if report is not None:
         sys.stdout.write(report.table() + "\n")
-    trial = launch.project / launch.trial
-    sys.stdout.write(farewell(template, trial, outcome, is_exported=report is not None) + "\n")
+    words = closing_message(template, trial, outcome, is_exported=report is not None)
+    sys.stdout.write(words + "\n")
     return 0 if outcome.reached else 1
 
 
-def _completed(template: Template) -> Goal:
-    """Return a template's goal with what it left open: see `Goal.completed`."""
-    import gymnasium
-
-    from bray_actor.spaces import resolve
-
-    try:
-        threshold = gymnasium.spec(resolve(template.environment)).reward_threshold
-    except (BrayError, gymnasium.error.Error):  # a game or a task of bray's own
-        threshold = None
-    return template.goal.completed(reward_threshold=threshold, max_frames=1_000_000)
-
-
-def run_template(
-    template: Template, launch: Launch, meanwhile: AbstractContextManager[None] | None = None
-) -> tuple[Outcome, ExportReport | None]:
+def run_template(template: Template, launch: Launch) -> tuple[Outcome, ExportReport | None]:
     """Train, and export the best version.
 
     Args:
-        template: what.
-        launch: where.
-        meanwhile: entered while it trains.
+        template: what to run.
+        launch: where to run it.
 
     Raises:
         ExportError: the export's outputs differ from torch's.
@@ -67,20 +176,27 @@ def run_template(
 
     from bray.training.deploy import export_best
 
-    template = replace(template, goal=_completed(template))
     torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
+    template = replace(template, goal=completed_goal(template))
+    algorithm = template.make()
     with launch.open(template.to_mapping(), template.keep) as run:
-        with meanwhile or nullcontext():
-            if template.wire.num_processes:
-                from bray.training.wire_loop import train_over_the_wire
+        outcome = algorithm.train(run, goal=template.goal, seed=template.seed)
+        return outcome, export_best(run, type(algorithm))
 
-                outcome: Outcome = train_over_the_wire(run, template, template.seed)
-            else:
-                outcome = load(template.recipe).train(
-                    run,
-                    template.environment,
-                    template.settings,
-                    goal=template.goal,
-                    seed=template.seed,
-                )
-        return outcome, export_best(run, template.recipe)
+
+def completed_goal(template: Template) -> Goal:
+    """Return a template's goal with what it left open decided; see `Goal.completed`."""
+    from bray.sources.environments import reward_threshold
+
+    return template.goal.completed(
+        reward_threshold=reward_threshold(template.environment),
+        max_frames=type(template.make()).budget,
+    )
+
+
+command = Command(
+    "train",
+    "train a template, or an algorithm on a task, until it reaches its goal",
+    _add_arguments,
+    _run,
+)

@@ -1,4 +1,4 @@
-"""Trials as tables: figures of each, what one holds, how several differ."""
+"""Trials as tables: a line for each, the content of one, the differences of several."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from bray.retention import Best
+from bray.best import BestVersion
 from bray_core.errors import CodecError
 from bray_core.files.json_file import finite
+from bray_core.files.trial_folders import launches as launch_folders
 from bray_core.metrics.recent_return import EPISODES, recent_return
-from bray_core.trials.experiment import launches as launch_folders
 from bray_core.trials.launch_record import CHANGES, LaunchRecord
 from bray_core.trials.trial import Trial, flatten
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FIGURES = ("loss", "version")
-"""Of metrics, under the end of their names, where a run has no result yet."""
+"""Last words of the metrics that are shown where a run has no result yet."""
 _RETURNS = (f"return (mean of {EPISODES} episodes)", "evaluation")
 _UNREADABLE = "unreadable"
 _LAUNCH_FIELDS = ("commit", "is_changed", "host", "seed", "python", "platform")
@@ -32,7 +32,7 @@ _SHOWN_LAUNCHES = 10
 _MISSING = "–"
 _MAX_CHARS = 1000
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""What would move a terminal's cursor, colour it or turn the order of its characters."""
+"""Characters that would move a terminal's cursor, colour it or reverse its text."""
 
 
 def figures(trial: Trial) -> dict[str, float]:
@@ -56,12 +56,12 @@ def figures(trial: Trial) -> dict[str, float]:
     return shown if recent is None else {**shown, "return": recent}
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, bool) or finite(value) is not None
 
 
 def listed(trials: Sequence[Trial]) -> Table:
-    """Return a row for each trial; one that cannot be read says why."""
+    """Return a row for each trial; the row of an unreadable trial says why."""
     table = _table("trial", "state", "launched", "ran", "frames", *_RETURNS, "version", "goal")
     for trial in trials:
         try:
@@ -96,7 +96,7 @@ def state_of(trial: Trial) -> str:
 
 
 def launches(trial: Trial) -> Table:
-    """Return a row for each of the newest launches of a trial; one that is broken says why."""
+    """Return a row for each of a trial's newest launches; the row of a broken record says why."""
     table = _table("launch", "ended", "ran", "host", "commit", "command")
     newest = launch_folders(trial.path)[-_SHOWN_LAUNCHES:]
     for folder in newest:
@@ -124,12 +124,12 @@ def launches(trial: Trial) -> Table:
 
 
 def contents(trial: Trial) -> Table:
-    """Return what a trial holds: figures, the best version, the size of each folder."""
+    """Return a trial's content: figures, the best version, the size of each folder."""
     table = _table("", "")
     try:
         for name, value in figures(trial).items():
             _add(table, name, _value(value))
-        best = Best.read(trial.path)
+        best = BestVersion.read(trial.path)
         if best is not None:
             mean = f"{best.evaluation_return:.6g}"
             _add(table, "best", f"version {best.version}: mean return {mean}")
@@ -145,9 +145,9 @@ def contents(trial: Trial) -> Table:
 
 
 def compared(trials: Sequence[Trial]) -> Table:
-    """Return what differs between trials, settings first, and their figures beside each other."""
+    """Return the differences between trials, settings first, and their figures side by side."""
     table = _table("", *(trial.name for trial in trials))
-    found = [_Readable(trial) for trial in trials]
+    found = [_ReadableParts(trial) for trial in trials]
     _rows(table, "setting", [one.settings for one in found], differing=True)
     _rows(table, "launch", [_fields(one.newest) for one in found], differing=True)
     versions = [one.newest.packages if one.newest else {} for one in found]
@@ -158,8 +158,8 @@ def compared(trials: Sequence[Trial]) -> Table:
     return table
 
 
-class _Readable:
-    """What can be read of a trial, and why the rest cannot."""
+class _ReadableParts:
+    """The parts of a trial that can be read, and the reasons why others cannot."""
 
     def __init__(self, trial: Trial) -> None:
         self.problems: list[str] = []
@@ -176,12 +176,12 @@ class _Readable:
             return otherwise
 
 
-def _fields(record: LaunchRecord | None) -> dict[str, Any]:
+def _fields(record: LaunchRecord | None) -> dict[str, object]:
     return {name: getattr(record, name) for name in _LAUNCH_FIELDS} if record else {}
 
 
 def _rows(
-    table: Table, kind: str, columns: Sequence[Mapping[str, Any]], *, differing: bool
+    table: Table, kind: str, columns: Sequence[Mapping[str, object]], *, differing: bool
 ) -> None:
     names = dict.fromkeys(name for column in columns for name in column)
     for name in names:
@@ -192,7 +192,7 @@ def _rows(
 
 
 def size_of(paths: Iterable[Path]) -> tuple[int, int]:
-    """Return the number of files in and among paths, and their bytes."""
+    """Return the number of files at or below paths, and their bytes."""
     count = size = 0
     for path in paths:
         files = [path] if not path.is_dir() else _files(path)
@@ -209,7 +209,7 @@ def _files(folder: Path) -> Iterable[Path]:
 
 
 def in_bytes(size: float) -> str:
-    """Return a size in words."""
+    """Return a size with its unit."""
     for unit in ("bytes", "kB", "MB"):
         if size < 1000:
             return f"{size:.3g} {unit}"
@@ -230,16 +230,16 @@ def _table(*columns: str) -> Table:
 def _add(table: Table, *cells: str) -> None:
     from rich.text import Text
 
-    table.add_row(*(Text(printable(cell)) for cell in cells))  # brackets are no markup
+    table.add_row(*(Text(printable(cell)) for cell in cells))  # as Text, brackets are no markup
 
 
 def printable(text: str) -> str:
-    """Return a text that a terminal only shows: escapes and broken characters are spelled out."""
+    """Return a text that is safe to print: control and broken characters are spelled out."""
     shown = text.encode("utf-8", "backslashreplace").decode()
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), shown)
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return _number(value) if isinstance(value, int | float) else str(value)[:_MAX_CHARS]

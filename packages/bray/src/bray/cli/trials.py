@@ -7,17 +7,20 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bray_core.cli import EXIT_ERROR, Command
 from bray_core.errors import AlreadyExistsError, ConfigError
-from bray_core.trials.trial_paths import PROJECT
+from bray_core.files.trial_folders import PROJECT
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from bray.retention import RetentionPolicy
     from bray_core.trials.trial import Trial
 
 _UNBOUNDED = 10_000
-"""Characters of a line where nobody looks: nothing is cut in a file or a pipe."""
+"""Width of a line, in characters, in a file or a pipe: nothing is cut there."""
 
 
 def _add_trials(parser: argparse.ArgumentParser) -> None:
@@ -31,25 +34,31 @@ def _add_trials(parser: argparse.ArgumentParser) -> None:
         sub.set_defaults(verb=run, parser=sub)
         return sub
 
-    verb("list", _list, "all trials of a project: state, figures")
-    show = verb("show", _show, "what a trial holds, its launches and how they ended")
-    show.add_argument("trial", help="its name, or its folder")
-    compare = verb("compare", _compare, "settings that differ, and figures side by side")
-    compare.add_argument("trial", nargs="+", help="names or folders, two or more")
+    yes = "delete; without it the command only says what it would delete"
+    verb("list", _list, "list all trials of a project: state, frames, returns")
+    show = verb("show", _show, "show a trial: its figures, the sizes of its folders, its launches")
+    show.add_argument("trial", help="name or folder of the trial")
+    compare = verb("compare", _compare, "compare trials: the settings that differ, the figures")
+    compare.add_argument("trial", nargs="+", help="names or folders of two or more trials")
     remove = verb("rm", _remove, "delete trials")
-    remove.add_argument("trial", nargs="+", help="names or folders")
-    remove.add_argument("--yes", action="store_true", help="really")
-    clone = verb("clone", _clone, "a new trial with the settings of another")
-    clone.add_argument("trial", help="its name, or its folder")
-    clone.add_argument("name", help="of the new one")
+    remove.add_argument("trial", nargs="+", help="names or folders of the trials")
+    remove.add_argument("--yes", action="store_true", help=yes)
+    clone = verb("clone", _clone, "make a new trial with the settings of another")
+    clone.add_argument("trial", help="name or folder of the trial whose settings are copied")
+    clone.add_argument("name", help="name of the new trial")
     clone.add_argument(
-        "--checkpoint", action="store_true", help="copy also what a launch goes on from"
+        "--checkpoint",
+        action="store_true",
+        help="copy models and checkpoints too: the new trial goes on from there",
     )
     prune = verb("prune", _prune, "delete old checkpoints, versions of models and episodes")
-    prune.add_argument("trial", nargs="*", help="names or folders; default: all that do not run")
+    prune.add_argument(
+        "trial", nargs="*", help="names or folders of the trials; default: all that are not running"
+    )
     for name in ("checkpoints", "versions", "episodes"):
-        prune.add_argument(f"--{name}", type=int, help="how many of the newest stay")
-    prune.add_argument("--yes", action="store_true", help="really; without it only say what")
+        words = f"number of the newest {name} that stay; default: as the trial's settings say"
+        prune.add_argument(f"--{name}", type=int, help=words)
+    prune.add_argument("--yes", action="store_true", help=yes)
 
 
 def _trials(options: argparse.Namespace) -> int:
@@ -61,6 +70,7 @@ def _find(options: argparse.Namespace, name: str) -> Trial:
     """Return a trial by its name in the project, or by its folder."""
     from bray_core.trials.trial import Trial
 
+    # A slash tells a folder from a name, as a shell tells a path from a command.
     return Trial(Path(name) if os.sep in name else options.project / name)
 
 
@@ -137,7 +147,7 @@ def _prune(options: argparse.Namespace) -> int:
     for trial in found:
         try:
             _prune_or_say(options, trial)
-        except CodecError as error:  # one that is broken must not keep the others from it
+        except CodecError as error:  # a broken trial must not keep the others from being pruned
             sys.stderr.write(f"error: {error}\n")
             code = EXIT_ERROR
     return code
@@ -157,12 +167,12 @@ def _prune_or_say(options: argparse.Namespace, trial: Trial) -> None:
     _print(f"{trial.path}: {count:,} files, {in_bytes(size)} {what}")
 
 
-def _prune_one(trial: Trial, keep: Any) -> None:
+def _prune_one(trial: Trial, keep: RetentionPolicy) -> None:
     from bray.retention import prune
     from bray_core.errors import BrayError
     from bray_core.trials.trial_lock import lock_trial
 
-    handle = lock_trial(trial.path)
+    handle = lock_trial(trial.path)  # a launch that begins meanwhile is refused
     try:
         prune(trial.path, keep)
     except OSError as error:
@@ -171,9 +181,9 @@ def _prune_one(trial: Trial, keep: Any) -> None:
         os.close(handle)
 
 
-def _keep(options: argparse.Namespace, trial: Trial) -> Any:
-    """Return the trial's own retention with what the command line says."""
-    from bray.retention import Keep
+def _keep(options: argparse.Namespace, trial: Trial) -> RetentionPolicy:
+    """Return the trial's own retention, changed by the options of the command line."""
+    from bray.retention import RetentionPolicy
     from bray_core.config import from_mapping
 
     settings = trial.config().get("keep") or {}
@@ -181,10 +191,10 @@ def _keep(options: argparse.Namespace, trial: Trial) -> Any:
         number = getattr(options, name)
         if number is not None:
             settings[name] = number
-    return from_mapping(settings, Keep, str(trial.path))
+    return from_mapping(settings, RetentionPolicy, str(trial.path))
 
 
-def _print(what: Any) -> None:
+def _print(what: str | Table) -> None:
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else _UNBOUNDED)

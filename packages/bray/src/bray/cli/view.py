@@ -1,4 +1,4 @@
-"""`bray view`: a project's trials in the browser."""
+"""`bray view`: shows a project's trials in the browser."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from bray_core.cli import Command
-from bray_core.trials.trial_paths import PROJECT
+from bray_core.files.trial_folders import PROJECT
 
 
 def _add_view(parser: argparse.ArgumentParser) -> None:
@@ -22,27 +22,31 @@ def _add_view(parser: argparse.ArgumentParser) -> None:
         help="folder of the trials, or of one trial, such as trials/cartpole",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at")
-    parser.add_argument("--port", type=int, default=7360, help="0: any free port")
     parser.add_argument(
-        "--token-env", metavar="VARIABLE", help="ask for the token that this variable holds"
+        "--port", type=int, default=7360, help="port to listen at; 0 takes any free one"
+    )
+    parser.add_argument(
+        "--token-env",
+        metavar="VARIABLE",
+        help="environment variable with the token that visitors must enter",
     )
     parser.add_argument(
         "--render",
         action="append",
         default=[],
         metavar="MODULE:FUNCTION",
-        help="draws a step of a recorded episode; may be given several times",
+        help="function that draws a step of a recorded episode; may be given several times",
     )
     parser.add_argument(
         "--import-renders",
         action="store_true",
-        help="import what a trial's own settings name as render.function, too, and draw with it",
+        help="also import the render.function of a trial's own settings, which runs its code",
     )
     parser.add_argument(
         "--builder",
         type=Path,
         metavar="FOLDER",
-        help="let the page write YAML files of this folder, and start and stop local runs of them",
+        help="folder whose YAML files the page may write, and start and stop local runs of",
     )
 
 

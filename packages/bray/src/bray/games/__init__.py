@@ -1,1 +1,1 @@
-"""Games of two players: matches, opponents, versions that played before."""
+"""Games of two players: matches, opponents, frozen versions and what their games have shown."""

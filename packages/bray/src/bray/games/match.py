@@ -1,4 +1,4 @@
-"""Games of two players in batches: who moves together is asked together.
+"""Matches of two players, many games side by side: who moves together is asked together.
 
 A player decides for many games at once. In each move the games are grouped by the player who is to
 move, so that a version of a model answers all its games in one forward, and all groups are asked
@@ -43,13 +43,14 @@ async def play(
     """Play a game for each pair, side by side, and return the scores of those who move first.
 
     Args:
-        game: the rules.
-        players: by name.
-        pairs: who moves first, and the other, N games.
-        states: positions that the games begin from, `[N, …]`, such as `openings`; None: the first.
+        game: Rules of the game.
+        players: Players by name.
+        pairs: Names of who moves first and of the other, one pair for each of N games.
+        states: Positions that the games begin from, `[N, …]`, such as `openings` gives; None: the
+            empty board.
 
     Returns:
-        `[N]`: 1 the first won, 0.5 a draw, 0 the other won.
+        Scores `[N]`: 1 where the first won, 0.5 for a draw, 0 where the other won.
     """
     number = {name: index for index, name in enumerate(players)}
     seats = np.array([[number[first], number[second]] for first, second in pairs]).reshape(-1, 2)
@@ -72,7 +73,7 @@ async def play(
 def openings(game: Boards, number: int, max_moves: int, rng: np.random.Generator) -> States:
     """Return N positions after 0 to `max_moves` random moves, none of them ended.
 
-    Exploring starts: policies that have settled on a few lines of play see the others, too.
+    These are exploring starts: policies that have settled on a few lines of play see others too.
     """
     states, moves = game.initial(number), rng.integers(0, max_moves + 1, number)
     for move in range(max_moves):
@@ -111,9 +112,9 @@ class PolicyPlayer:
     """A model with outputs `logits [B, A]` and `value [B]`, or one of its clones.
 
     Args:
-        game: what it observes, and which actions are legal.
-        model: asked for `observation [B, D]`.
-        generator: its actions are drawn from this one; None: it takes the most likely ones.
+        game: Rules of the game: what is observed, and which actions are legal.
+        model: Model that is asked with `observation [B, D]`.
+        generator: Source of its actions; None: it takes the most likely ones.
     """
 
     def __init__(
@@ -130,14 +131,15 @@ class PolicyPlayer:
     async def decide(self, states: States) -> MoveDecision:
         """Return the actions with all that a learner keeps of them."""
         observation, legal = self._game.observation(states), self._game.legal(states)
-        lots = self._lots()  # before the wait: players are asked in order, answered in any
+        # Drawn before the wait: players are asked in a fixed order, but answered in any.
+        draws = self._forward_generator()
         outputs = await self._model.forward(observation, batch=True)
         logits = categorical.mask(torch.tensor(outputs["logits"]), torch.from_numpy(legal))
-        action = categorical.sample(logits, lots) if lots else categorical.mode(logits)
+        action = categorical.sample(logits, draws) if draws else categorical.mode(logits)
         log_prob = categorical.log_prob(logits, action)
         return MoveDecision(observation, legal, action, log_prob, outputs["value"])
 
-    def _lots(self) -> torch.Generator | None:
+    def _forward_generator(self) -> torch.Generator | None:
         """Return a generator for one forward alone."""
         if self._generator is None:
             return None

@@ -1,4 +1,4 @@
-"""Games of one move, by what they pay: their names, how they are played, what cycles in them."""
+"""Matrix games (one move each): their names, how they are played, and what goes round in them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ GAMES: dict[str, list[list[float]]] = {
     "rock-paper-scissors-well": [[0, -1, 1, -1], [1, 0, -1, 1], [-1, 1, 0, -1], [1, -1, 1, 0]],
     "matching-pennies": [[1, -1], [-1, 1]],
 }
-"""What the row's player wins, by name."""
+"""Payoffs of games by name: what the row's player wins."""
 LAYOUT = Layout(
     nested.spec({"action": np.int64(0), "reward": np.float32(0), "restart": np.bool_(False)})
 )
-"""Of one game of a learner, and whether that one begins anew instead."""
+"""Layout of one game of a learner, and whether the learner begins anew instead."""
 
 
 def named_game(text: str) -> list[list[float]]:
@@ -49,8 +49,8 @@ def antisymmetric(payoff: npt.ArrayLike) -> Floats:
     """Return the game that is played: antisymmetric, its largest payoff 1.
 
     Args:
-        payoff: of a zero-sum game, `[N, N]` antisymmetric (both players choose among the same
-            actions), or any `[M, N]`, of which `symmetrised` is played.
+        payoff: Payoffs of a zero-sum game, `[N, N]` antisymmetric (both players choose among the
+            same actions), or any `[M, N]`, of which `symmetrised` is played.
 
     Raises:
         ConfigError: not a finite matrix, or all zeros.
@@ -71,11 +71,11 @@ class Cycle:
     """How far a sequence of policies stays from an equilibrium."""
 
     exploitability: float
-    """Mean over the policies."""
+    """Mean exploitability of the policies."""
     least: float
-    """The least of them."""
+    """Least exploitability of one policy."""
     turns: int
-    """How often the most likely action changes."""
+    """Number of times that the most likely action changes."""
 
 
 def cycle(game: Floats, policies: Sequence[Floats]) -> Cycle:
@@ -99,11 +99,11 @@ def play(
     """Return the first player's actions in so many games, and what they won, `[number]` each.
 
     Args:
-        game: payoffs `[A, A]`.
-        one: probabilities of the first player's actions, `[A]`.
-        other: likewise of the second's.
-        number: of games.
-        rng: of the actions.
+        game: Payoffs, `[A, A]`.
+        one: Probabilities of the first player's actions, `[A]`.
+        other: Probabilities of the second player's actions, `[A]`.
+        number: Number of games.
+        rng: Source of the actions.
     """
     action, reply = (rng.choice(len(p), number, p=p / p.sum()) for p in (one, other))
     return action, game[action, reply]

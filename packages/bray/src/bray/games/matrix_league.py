@@ -11,17 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bray.games import league_pictures
-from bray.games.frozen import freeze, frozen
 from bray.games.matrix_game import play, scores
+from bray.games.version_pool import freeze_version, frozen_version
 from bray_algo.distributions import categorical
+from bray_algo.league.alphastar import League, LeagueRules, Role
 from bray_algo.league.equilibrium import nash
 from bray_algo.league.intervals import Floats
-from bray_algo.league.league import League
-from bray_algo.league.league_rules import LeagueRules, Role
 from bray_algo.league.payoff import PayoffTable
-from bray_core.files.saved_format import check_format
-from bray_core.trials.experiment import write_atomic
+from bray_core.files.saved_file import check_format, write_atomic
 
 _FORMAT = 1
 """Format number of the league's file; format 0 is the same without the number."""
@@ -43,11 +40,12 @@ class MatrixLeague:
     """A league whose learners are models, and whose frozen players are clones of them.
 
     Args:
-        roles: of the learners, by name.
-        models: of the learners, and of others that are not in the league: `[B, 1]` → `[B, A]`.
-        path: the file of the league's state; one that exists is taken up.
-        rules: the numbers.
-        seed: of the league's draws.
+        roles: Roles of the learners, by name.
+        models: Models of the learners, and of others that are not in the league, by name: `[B, 1]`
+            → `[B, A]`.
+        path: Path of the league's state; a file that exists is taken up. `bray view` shows it.
+        rules: Numbers of the league's rules.
+        seed: Seed of the league's draws.
 
     Raises:
         FormatError: a newer version of bray wrote the file.
@@ -65,9 +63,9 @@ class MatrixLeague:
         self.path = path
         self.league = League(roles, rules=rules, seed=seed)
         self.ratings = PayoffTable()
-        """Games of the frozen players among themselves."""
+        """Results of the frozen players among themselves."""
         self.versions: dict[str, int] = {}
-        """Frozen player → version of its learner's model."""
+        """Version of its learner's model, by frozen player."""
         self._frozen: dict[str, Any] = {}
         self.rounds = 0
         if path.exists():
@@ -86,7 +84,7 @@ class MatrixLeague:
         due = self.league.freeze(learner) if is_new else self.league.advance(learner, 1)
         if due is None:
             return False
-        self.versions[due.name] = freeze(self.models[learner], due.name)
+        self.versions[due.name] = freeze_version(self.models[learner], due.name)
         self.save()
         return due.reset
 
@@ -95,7 +93,7 @@ class MatrixLeague:
         model = self.models.get(player) or self._frozen.get(player)
         if model is None:
             parent = self.models[self.league.frozen[player]]
-            model = self._frozen[player] = frozen(parent, player, self.versions[player])
+            model = self._frozen[player] = frozen_version(parent, player, self.versions[player])
         logits = torch.tensor(await model.forward(np.zeros(1, np.float32)), dtype=torch.float64)
         probabilities: Floats = categorical.log_probs(logits).exp().numpy()
         return probabilities
@@ -140,8 +138,3 @@ class MatrixLeague:
             "rounds": self.rounds,
         }
         write_atomic(self.path, json.dumps(state).encode())
-
-    def draw(self, path: Path) -> None:
-        """Draw the win rates of the frozen players, oldest first, as a PNG file."""
-        picture = league_pictures.heat_map(self.ratings.matrix())
-        write_atomic(path, league_pictures.png(picture))

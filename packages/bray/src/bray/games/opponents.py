@@ -1,4 +1,4 @@
-"""Whom a learner plays in self-play: itself as it is now, and versions of a pool."""
+"""Opponents of a learner in self-play: itself as it is now, and versions of a pool."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from bray.games.match import PolicyPlayer, play
 from bray.games.version_pool import VersionPool
 from bray_algo.games import Boards
 from bray_algo.league.champion import Champion
+from bray_algo.league.matchmaking import past_weights, pfsp_weights
 from bray_algo.league.payoff import PayoffTable
-from bray_algo.league.selfplay import past_weights, pfsp_weights
 from bray_core.errors import ConfigError
+from bray_core.settings.choice import check_choice
 
-Opposition = Literal["past", "pfsp", "champion"]
+OpponentChoice = Literal["past", "pfsp", "champion"]
 LATEST = "latest"
 _LEARNER = "learner"
 _PRIOR_GAMES = 10.0
@@ -29,20 +30,20 @@ class Opponents:
     replaces when it beats it with confidence.
 
     Args:
-        kind: of these.
-        pool: of the versions; the champion is kept with it.
-        latest: share of games against the learner as it is now; all while the pool is empty.
-        rng: of the draws.
+        kind: One of these three.
+        pool: Pool of the versions; the champion is kept with it.
+        latest: Share of games against the learner as it is now, 0 to 1; all while the pool is
+            empty. See `bray_algo.league.matchmaking.past_weights` for too much and too little.
+        rng: Source of the draws.
 
     Raises:
         ConfigError: an unknown kind, or a share out of range.
     """
 
     def __init__(
-        self, kind: Opposition, pool: VersionPool, *, latest: float, rng: np.random.Generator
+        self, kind: OpponentChoice, pool: VersionPool, *, latest: float, rng: np.random.Generator
     ) -> None:
-        if kind not in get_args(Opposition):
-            raise ConfigError(f"opponents: expected one of {get_args(Opposition)}, got {kind!r}")
+        check_choice("opponents", kind, get_args(OpponentChoice))
         if not 0 <= latest <= 1:
             raise ConfigError(f"latest: expected 0 to 1, got {latest}")
         self.kind = kind
@@ -92,11 +93,11 @@ class Opponents:
         if self.champion is None:
             self.champion = Champion(best=name)
         else:
-            await self._gate(self.champion, name, game, generator)
+            await self._play_challenge(self.champion, name, game, generator)
         self._pool.notes["champion"] = self.champion.state()
         self._pool.save()
 
-    async def _gate(
+    async def _play_challenge(
         self, champion: Champion, name: str, game: Boards, generator: torch.Generator
     ) -> None:
         best = champion.best

@@ -19,11 +19,11 @@ from bray_core.layout import Layout, Packed
 from bray_core.protocols import BufferProtocol
 
 _WAIT_S = 600.0
-"""How long a trainer may hold the players back."""
+"""Seconds for which a trainer may hold the players back."""
 
 
 def position_layout(game: RowGame) -> Layout:
-    """Return the layout of a position: `bray_algo.search.alphazero.Episode` without its T."""
+    """Return the layout of a position: a row of `bray_algo.search.alphazero.SearchEpisode`."""
     position = {
         "observation": game.observation(game.initial(1))[0],
         "policy": np.zeros(game.num_actions, np.float32),
@@ -43,9 +43,9 @@ def turned(positions: dict[str, Tensor], cells: Tensor, actions: Tensor) -> dict
     """Return positions as a symmetry of the board shows them.
 
     Args:
-        positions: the leaves of `position_layout`, `[B, …]`.
-        cells: of `RowGame.symmetries`, with actions.
-        actions: likewise.
+        positions: Leaves of `position_layout`, `[B, …]`.
+        cells: Order of the cells, one of `RowGame.symmetries`.
+        actions: Order of the actions of the same symmetry.
     """
     planes = positions["observation"]
     return {
@@ -66,16 +66,17 @@ def evaluator(model: Any) -> Evaluate:
 
 
 class SelfPlayer:
-    """Games that go on from call to call.
+    """Games of a search against itself that go on from call to call, as rollouts step them.
 
     Args:
-        game: the rules.
-        model: its outputs are `logits [B, A]` and `value [B]`.
-        buffer: of `position_layout`.
-        num_games: side by side.
-        search: of each move.
-        num_random_moves: at the beginning of a game, drawn in proportion to the visits.
-        seed: of noise and moves.
+        game: Rules of the game.
+        model: Model whose outputs are `logits [B, A]` and `value [B]`.
+        buffer: Buffer of positions, in `position_layout`.
+        num_games: Number of games side by side.
+        search: Numbers of the search before each move.
+        num_random_moves: Number of moves at the beginning of a game that are drawn in proportion to
+            the visits; later ones are the most visited.
+        seed: Seed of noise and moves.
     """
 
     def __init__(
@@ -98,6 +99,26 @@ class SelfPlayer:
             rng=np.random.default_rng(seed),
             num_random_moves=num_random_moves,
         )
+
+    async def run(self, steps: int) -> int:
+        """Play so many moves in every game; return how many positions were pushed.
+
+        Errors are those of `play`.
+        """
+        return self.play(steps)
+
+    def cut(self) -> None:
+        """Do nothing: a position is pushed once its game has ended, when its outcome is known."""
+
+    async def next_version(self) -> None:
+        """Do nothing: each move is searched with the newest version."""
+
+    def take_returns(self) -> list[float]:
+        """Return nothing: a game against oneself has no return."""
+        return []
+
+    def close(self) -> None:
+        """Do nothing: the games hold no processes."""
 
     def play(self, num_moves: int) -> int:
         """Play so many moves in every game; return how many positions of ended ones were pushed.

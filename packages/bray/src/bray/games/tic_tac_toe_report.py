@@ -1,4 +1,4 @@
-"""What a policy of tic-tac-toe is worth: against players that do not learn, and in every line."""
+"""Report on a policy of tic-tac-toe: against players that do not learn, and in every line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIC_TAC_TOE = Boards(3, 3, 3)
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Of games, 0 to 1."""
+    """Shares of games, 0 to 1."""
 
     won: float
     lost: float
@@ -33,20 +33,20 @@ class TicTacToeReport:
     """How the most likely actions of a policy do."""
 
     against_perfect: Shares
-    """A player that draws among all perfect moves."""
+    """Shares of games against a player that draws among all perfect moves."""
     against_random: Shares
-    """One that draws among all legal moves."""
+    """Shares of games against a player that draws among all legal moves."""
     positions_lost: int
-    """Final positions in which any opponent whatever beats it; 0 proves that it never loses."""
+    """Number of final positions in which some opponent beats it; 0 proves that it never loses."""
 
 
 async def report(model: protocols.ModelProtocol, num_games: int, *, seed: int) -> TicTacToeReport:
     """Measure a policy of tic-tac-toe.
 
     Args:
-        model: as for `PolicyPlayer`.
-        num_games: against each player, even: it moves first in half of them.
-        seed: of their draws.
+        model: Model of the policy, as `PolicyPlayer` asks it.
+        num_games: Number of games against each player, even: it moves first in half of them.
+        seed: Seed of the players' draws.
     """
     policy = PolicyPlayer(TIC_TAC_TOE, model)
     random = RandomPlayer(TIC_TAC_TOE, np.random.default_rng(seed))
@@ -58,7 +58,7 @@ async def report(model: protocols.ModelProtocol, num_games: int, *, seed: int) -
 
 
 async def against_perfect(model: protocols.ModelProtocol, num_games: int, *, seed: int) -> Shares:
-    """Return `Report.against_perfect` alone."""
+    """Return `TicTacToeReport.against_perfect` alone."""
     opponent = PerfectPlayer(_solution(), np.random.default_rng(seed))
     policy = PolicyPlayer(TIC_TAC_TOE, model)
     return await against(TIC_TAC_TOE, policy, opponent, num_games)
@@ -81,7 +81,7 @@ async def against(
 
 
 async def positions_lost(game: Boards, player: MatchPlayer) -> int:
-    """Return in how many final positions a player that draws no lots can be beaten, by anyone.
+    """Return in how many final positions a player that leaves nothing to chance can be beaten.
 
     Plays every move of the other side, the player first and second, each position once: for small
     games. 0 proves that it never loses.
@@ -105,7 +105,7 @@ async def positions_lost(game: Boards, player: MatchPlayer) -> int:
 
 
 class RandomPlayer:
-    """Takes any legal action."""
+    """A player that takes any legal action."""
 
     def __init__(self, game: Boards, rng: np.random.Generator) -> None:
         self._game = game
@@ -117,11 +117,11 @@ class RandomPlayer:
 
 
 class PerfectPlayer:
-    """Takes any of the actions that keep a position's value, each as likely as the others.
+    """A player that takes any action that keeps a position's value, each equally likely.
 
     Args:
-        perfect: as `bray_algo.games.solve` returned it.
-        rng: of the draws.
+        perfect: Solution of the game, as `bray_algo.games.solve` returns it.
+        rng: Source of the draws.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Games between the versions of a pool, so that its payoff table is full."""
+"""A tournament of the versions of a pool, which fills its payoff table."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from bray.games.version_pool import VersionPool
 from bray_algo.games import Boards
 
 PAIRS_AT_ONCE = 2048
-"""Pairs whose games are played side by side."""
+"""Number of pairs whose games are played side by side."""
 
 
-async def complete(pool: VersionPool, game: Boards, games_per_pair: int, *, seed: int) -> int:
+async def play_tournament(
+    pool: VersionPool, game: Boards, games_per_pair: int, *, seed: int
+) -> int:
     """Play until each two versions have so many games, each side first equally often.
 
     Pairs with the fewest games come first, and the pool is saved after each `PAIRS_AT_ONCE`, so a
     tournament that is interrupted goes on where it was. Actions are drawn from the policies.
 
     Args:
-        pool: whose versions play.
-        game: the rules.
-        games_per_pair: even; pairs that have more keep them.
-        seed: of the drawn actions.
+        pool: Pool whose versions play.
+        game: Rules of the game.
+        games_per_pair: Number of games of each pair, even; pairs that have more keep them. The
+            ratings' intervals narrow with its square root.
+        seed: Seed of the drawn actions.
 
     Returns:
-        Games played now.
+        Number of games played now.
     """
     generator = torch.Generator().manual_seed(seed)
     players = {name: PolicyPlayer(game, pool[name], generator) for name in pool.names}

@@ -7,13 +7,10 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from bray.games import league_pictures
-from bray.games.frozen import freeze, frozen
 from bray_algo.league.elo import EloFit, fit_elo
 from bray_algo.league.payoff import PayoffTable
-from bray_core.errors import ConfigError, FormatError
-from bray_core.files.saved_format import check_format
-from bray_core.trials.experiment import write_atomic
+from bray_core.errors import ConfigError, FormatError, NotFoundError
+from bray_core.files.saved_file import check_format, write_atomic
 
 logger = logging.getLogger(__name__)
 
@@ -21,21 +18,54 @@ _FORMAT = 1
 """Format number of the pool's file; format 0 is the same without the number."""
 
 
+def freeze_version(model: Any, name: str) -> int:
+    """Keep what a model answers with now under a name for ever, and return its version.
+
+    It stays on disk and across restarts, in either runtime.
+
+    Args:
+        model: A `Model` or `RemoteModel` with a directory.
+        name: Name that is new among the model's clones; `frozen_version` finds it.
+
+    Raises:
+        AlreadyExistsError: the model has a clone of that name.
+        CheckpointError: the version cannot be written.
+    """
+    model.checkpoint()
+    version = int(model.version)
+    model.pin(version)  # for those who open it after a restart
+    model.clone(version, name)
+    return version
+
+
+def frozen_version(model: Any, name: str, version: int) -> Any:
+    """Return the model of a frozen version.
+
+    Raises:
+        VersionNotFoundError: it is not in the model's directory any more.
+    """
+    try:
+        return model.get_clone(name)
+    except NotFoundError:  # on Ray, after a restart: the file is there, its name is not
+        return model.clone(version, name)
+
+
 class VersionPool:
     """Versions by name, oldest first. All are clones of one model and answered by its workers.
 
     Args:
-        model: a `Model` or `RemoteModel` with a directory.
-        path: the file of names and results; one that exists is taken up.
+        model: A `Model` or `RemoteModel` with a directory.
+        path: Path of the file of names and results; one that exists is taken up. `bray view` shows
+            a trial's `league.json`: win rates, ratings with their intervals.
 
     Raises:
         ConfigError: the file is no pool's.
         FormatError: a newer version of bray wrote it.
         VersionNotFoundError: it names a version that the model's directory has no more.
 
-    With a model of a run:
+    Use it with a model of a run:
 
-        pool = VersionPool(model, run.experiment.path / "pool")
+        pool = VersionPool(model, run.experiment.path / "league.json")
         name = pool.freeze()  # what the model answers with now, for ever
         pool.payoff.record(name, other, 1.0)
         pool.save()
@@ -45,7 +75,7 @@ class VersionPool:
         self.path = path
         self.payoff = PayoffTable()
         self.notes: dict[str, Any] = {}
-        """What the pool's user wants to find again, as JSON takes it."""
+        """Notes that the pool's user wants to find again, as JSON takes them."""
         self._model = model
         self._versions: dict[str, int] = {}
         self._clones: dict[str, Any] = {}
@@ -58,12 +88,12 @@ class VersionPool:
     def __getitem__(self, name: str) -> Any:
         """Return a version's model."""
         if name not in self._clones:
-            self._clones[name] = frozen(self._model, name, self._versions[name])
+            self._clones[name] = frozen_version(self._model, name, self._versions[name])
         return self._clones[name]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all versions, oldest first."""
+        """Names of all versions, oldest first."""
         return tuple(self._versions)
 
     def freeze(self) -> str:
@@ -74,7 +104,7 @@ class VersionPool:
         """
         name = f"v{self._model.version}"
         self.payoff.add(name)
-        self._versions[name] = freeze(self._model, name)
+        self._versions[name] = freeze_version(self._model, name)
         self.save()
         return name
 
@@ -91,16 +121,6 @@ class VersionPool:
             "notes": self.notes,
         }
         write_atomic(self.path, json.dumps(state).encode())
-
-    def draw(self, folder: Path) -> list[Path]:
-        """Draw `win_rates.png` and `ratings.png` into a folder; return their paths."""
-        pictures = {
-            "win_rates.png": league_pictures.heat_map(self.payoff.matrix()),
-            "ratings.png": league_pictures.curve(self.elo().rating, *self.elo().interval()),
-        }
-        for name, picture in pictures.items():
-            write_atomic(folder / name, league_pictures.png(picture))
-        return [folder / name for name in pictures]
 
     def _restore(self) -> None:
         try:

@@ -1,8 +1,9 @@
-"""What a network computes, as TensorBoard's graph: torch's own calls in one forward, by module."""
+"""A network as TensorBoard's graph: torch's own calls in one forward, grouped by module."""
 
 from __future__ import annotations
 
 import copy
+import logging
 from functools import partial
 from typing import Any
 
@@ -13,23 +14,27 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_leaves
 
 from bray_core import nested
+from bray_core.metrics.sinks import Sinks
 from bray_core.metrics.tensorboard import Node
 from bray_core.nested import Nested
 
 _MAX_NODES = 2000
+
+logger = logging.getLogger(__name__)
 
 
 def graph(name: str, module: nn.Module, example_inputs: Nested) -> list[Node]:
     """Run one forward of a copy and return its operations.
 
     Args:
-        name: goes before the name of each node.
-        module: stays as it is, and so do torch's random numbers.
+        name: prefix of each node's name.
+        module: the network; it stays as it is, and so do torch's random numbers.
         example_inputs: nested arrays; a tuple of several arguments.
 
     Raises:
-        Exception: what the forward fails with.
+        Exception: the forward failed.
     """
+    # A copy in evaluation mode: hooks, dropout and running means leave the original alone.
     copied = copy.deepcopy(module).eval()
     device = next((p.device for p in copied.parameters()), torch.device("cpu"))
     arguments = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
@@ -48,8 +53,25 @@ def graph(name: str, module: nn.Module, example_inputs: Nested) -> list[Node]:
     return trace.nodes
 
 
+def draw_graph(sinks: Sinks, name: str, module: nn.Module, example_inputs: Nested) -> None:
+    """Let TensorBoard show what a model computes; a network that cannot be drawn is logged.
+
+    Args:
+        sinks: where the launch's metrics are written.
+        name: name of the model.
+        module: the network.
+        example_inputs: nested arrays with a batch dimension; a tuple of several arguments.
+    """
+    try:
+        nodes = graph(name, module, example_inputs)
+    except Exception as error:  # noqa: BLE001  the model itself will say what is wrong with it
+        logger.info("model %s: its graph cannot be drawn: %s", name, error)
+    else:
+        sinks.graph(nodes)
+
+
 class _Trace(TorchFunctionMode):
-    """Takes down each call, and which calls made the tensors that it was given."""
+    """Notes each call of torch, and which calls made the tensors that it was given."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -57,18 +79,18 @@ class _Trace(TorchFunctionMode):
         self._scopes = [name]
         self._made: dict[int, str] = {}
         self._kept: list[Tensor] = []
-        """An id is a tensor's own as long as it lives."""
+        """Tensors kept alive, because a dead tensor's id may become another's."""
 
     def enter(self, scope: str, *_: Any) -> None:
         """A module's forward begins."""
         self._scopes.append(scope)
 
     def leave(self, *_: Any) -> None:
-        """It ends."""
+        """A module's forward ends."""
         self._scopes.pop()
 
     def name(self, tensor: Tensor, name: str, operation: str, inputs: tuple[str, ...]) -> None:
-        """Take down what made a tensor."""
+        """Add a node, the operation that made a tensor."""
         self._made[id(tensor)] = name
         self._kept.append(tensor)
         self.nodes.append(Node(name, operation, inputs))
@@ -83,7 +105,7 @@ class _Trace(TorchFunctionMode):
         operation = (resolve_name(func) or func.__name__).rpartition(".")[2]
         name = f"{self._scopes[-1]}/{operation}_{len(self.nodes)}"
         self.name(outputs[0], name, operation, inputs)
-        for output in outputs[1:]:
+        for output in outputs[1:]:  # such as the two of an LSTM: one node made them all
             self._made[id(output)] = name
             self._kept.append(output)
         return result

@@ -19,24 +19,23 @@ from typing import Any
 import torch
 
 from bray.goal import Goal
-from bray.planning.capacity import Costs
-from bray.registry import load
+from bray.planning.capacity import UnitCosts
 from bray.run import Run
-from bray.templates.template import Template, Wire
+from bray.templates.template import Template
 from bray_buffer import BufferConfig
-from bray_buffer.shared.socket_carrier import Sender
-from bray_buffer.shared.worker import BufferWorker
+from bray_buffer.shared.buffer_worker import BufferWorker
+from bray_buffer.shared.socket_carrier import SegmentSender
 from bray_core import metrics
 from bray_core import runtime as core_runtime
 from bray_core.errors import ConfigError
 from bray_core.layout import Block, Layout
 
 _TURNS = 3
-"""Of playing and training, that are measured at least."""
+"""Number of turns of playing and training that are measured at least."""
 _WARM_UP = 0.25
 """Share of the time before it counts: torch's first calls are slow."""
 _PATIENCE_S = 60.0
-"""Beside ten times the seconds asked for: a recipe that has not trained by then is given up."""
+"""Seconds beside ten times those asked for, after which an untrained recipe is given up."""
 _TOKEN = "plan"
 _NO_RUNNERS = "recipe: it plays without runners, so its costs cannot be measured"
 _REDUCING_US = 190.0
@@ -49,17 +48,17 @@ _MAX_PUSHES = 2000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredCosts:
-    """The costs, and what they were computed from."""
+    """Unit costs, and what they were computed from."""
 
-    costs: Costs
+    costs: UnitCosts
     frames: int
-    """Played and trained on."""
+    """Number of frames played and trained on."""
     seconds: float
-    """In which that happened."""
+    """Seconds that this took."""
 
     @property
     def frames_per_s(self) -> float:
-        """In one process, on one core."""
+        """Frames/s of one process on one core."""
         return self.frames / self.seconds
 
 
@@ -70,15 +69,16 @@ def measure(template: Template, seconds: float = 10.0) -> MeasuredCosts:
     GPU and the recipe can train on it, that is measured too.
 
     Args:
-        template: what.
-        seconds: a quarter of it more is not counted; longer where a turn takes longer.
+        template: Template to measure.
+        seconds: Seconds to measure for, usually 5 to 30; a quarter of that more is not counted, and
+            it takes longer where a turn does. Short ones are noisy.
 
     Raises:
         ConfigError: its recipe has no runners, or a setting is out of range.
     """
     if not seconds > 0:
         raise ConfigError(f"seconds: expected more than 0, got {seconds}")
-    if not hasattr(template.settings, "device"):
+    if not hasattr(template.parts.trainer, "device"):
         return _measured(template, seconds)
     found = _measured(_on(template, "cpu"), seconds)  # players have no GPU
     if torch.cuda.is_available():
@@ -88,17 +88,26 @@ def measure(template: Template, seconds: float = 10.0) -> MeasuredCosts:
 
 
 def _on(template: Template, device: str) -> Template:
-    return replace(template, settings=replace(template.settings, device=device))
+    parts = template.parts
+    return replace(template, parts=replace(parts, trainer=replace(parts.trainer, device=device)))
 
 
 def _measured(template: Template, seconds: float) -> MeasuredCosts:
-    segments = getattr(template.settings, "num_envs", 1)  # those of all end together
+    segments = getattr(template.parts.source, "num_envs", 1)  # those of all end together
     with tempfile.TemporaryDirectory() as folder, _one_core():
         run = _ObservedRun(core_runtime.init(folder, "plan"), seconds, segments)
         with run:
-            _train(run, replace(template, wire=Wire()))
+            _train(run, _in_process(template))
             costs = run.costs()
         return MeasuredCosts(costs=costs, frames=run.frames, seconds=run.seconds)
+
+
+def _in_process(template: Template) -> Template:
+    """Return a template whose simulators are stepped in this process."""
+    parts = template.parts
+    if not getattr(parts.source, "num_processes", 0):
+        return template
+    return replace(template, parts=replace(parts, source=replace(parts.source, num_processes=0)))
 
 
 def _train(run: _ObservedRun, template: Template) -> None:
@@ -107,12 +116,10 @@ def _train(run: _ObservedRun, template: Template) -> None:
     run.listen(run.look)
     try:
         with redirect_stdout(StringIO()):
-            load(template.recipe).train(
-                run, template.environment, template.settings, goal=never, seed=template.seed
-            )
+            template.make().train(run, goal=never, seed=template.seed)
     except _EnoughError:
         return
-    raise ConfigError(f"recipe: {template.recipe} ends by itself: it cannot be measured")
+    raise ConfigError(f"algorithm: {template.algorithm} ends by itself: it cannot be measured")
 
 
 @contextmanager
@@ -136,8 +143,8 @@ class _Timed:
     """A component of which the calls of one method are timed.
 
     Args:
-        component: whose.
-        method: its name.
+        component: Component to time.
+        method: Name of the method.
     """
 
     def __init__(self, component: Any, method: str) -> None:
@@ -172,7 +179,7 @@ class _TimedTrainer(_Timed):
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """Counters at one moment."""
+    """Counters of a run at one moment."""
 
     at: float
     frames: float
@@ -220,7 +227,7 @@ class _ObservedRun(Run):
         return self._trainer
 
     def workers(self, name: str, factory: Any, *, num_workers: int = 1) -> Any:
-        """Refuse: what other workers do is not known here."""
+        """Refuse workers: what they do is not known here."""
         raise ConfigError(_NO_RUNNERS)
 
     def look(self, figures: Mapping[str, float], _: Any) -> None:
@@ -260,19 +267,19 @@ class _ObservedRun(Run):
 
     @property
     def frames(self) -> int:
-        """Played while it counted."""
+        """Number of frames played while it counted."""
         assert self._warm is not None
         assert self._last is not None
         return int(self._last.frames - self._warm.frames)
 
     @property
     def seconds(self) -> float:
-        """For which it counted."""
+        """Seconds for which it counted."""
         assert self._warm is not None
         assert self._last is not None
         return self._last.at - self._warm.at
 
-    def costs(self) -> Costs:
+    def costs(self) -> UnitCosts:
         """Return the costs, a frame each; call it after `_EnoughError`."""
         warm, last = self._warm, self._last
         assert warm is not None
@@ -284,7 +291,7 @@ class _ObservedRun(Run):
         inference_us = min(forward_us, playing_us - environment_us)
         segments = (last.pushed - warm.pushed) / frames
         weights_bytes, adopting_us = self._policy()
-        return Costs(
+        return UnitCosts(
             environment_us=environment_us,
             inference_us=inference_us,
             recording_us=playing_us - environment_us - inference_us,
@@ -319,9 +326,9 @@ def receiving_us(layout: Layout, config: Any, segments: int) -> float:
     The segments come over a real connection; what sending them takes is left out.
 
     Args:
-        layout: of a segment.
-        config: of the buffer.
-        segments: of a push.
+        layout: Layout of a segment.
+        config: Config of the buffer.
+        segments: Number of segments of a push.
     """
     if isinstance(config, BufferConfig):
         config = replace(config, when_full="drop_oldest")  # nobody pops
@@ -332,7 +339,7 @@ def receiving_us(layout: Layout, config: Any, segments: int) -> float:
     pushes = max(4, min(_MAX_PUSHES, _RECEIVED_BYTES // rows.nbytes))
     worker = BufferWorker(layout, config, _TOKEN, 0, "127.0.0.1")
     try:
-        sender = Sender(worker.listen(), _TOKEN)
+        sender = SegmentSender(worker.listen(), _TOKEN)
         _send(sender, rows, 2)  # the memory is touched for the first time
         before = time.process_time() - time.thread_time()
         _send(sender, rows, pushes)
@@ -343,7 +350,7 @@ def receiving_us(layout: Layout, config: Any, segments: int) -> float:
     return 1e6 * spent_s / (pushes * segments)
 
 
-def _send(sender: Sender, rows: Block, pushes: int) -> None:
+def _send(sender: SegmentSender, rows: Block, pushes: int) -> None:
     for _ in range(pushes):
         sender.send(rows, None)
         sender.settle(0)

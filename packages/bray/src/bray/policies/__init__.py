@@ -1,1 +1,1 @@
-"""Networks that act: encoders of observations, memory, heads."""
+"""Networks that act: encoders of observations, memory, and heads for actions and values."""

@@ -1,4 +1,4 @@
-"""Continuous actions as SAC and TD3 see them: scaled to (−1, 1), judged by several critics."""
+"""Continuous actions of SAC and TD3: their scale from −1 to 1, and the critics that judge them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from bray_core.errors import ConfigError
 
 
 class ActionBounds(nn.Module):
-    """The least and the greatest action of a Box of one dimension D.
+    """Scales actions between an environment's Box of one dimension D and −1 to 1.
+
+    The bounds are buffers of the network, so they are saved and exported with it.
 
     Args:
-        low: `[D]`.
-        high: `[D]`.
+        low: least actions `[D]`.
+        high: greatest actions `[D]`.
     """
 
     low: Tensor
@@ -25,6 +27,7 @@ class ActionBounds(nn.Module):
 
     def __init__(self, low: Tensor, high: Tensor) -> None:
         super().__init__()
+        # Buffers, not parameters: saved and exported with the weights, never trained.
         self.register_buffer("low", low)
         self.register_buffer("high", high)
 
@@ -33,7 +36,7 @@ class ActionBounds(nn.Module):
         """Read an environment's bounds.
 
         Raises:
-            ConfigError: its actions are no Box of one dimension, or one without bounds.
+            ConfigError: the actions are no Box of one dimension, or have no bounds.
         """
         space = spaces.action_space
         if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
@@ -49,26 +52,29 @@ class ActionBounds(nn.Module):
 
     @property
     def size(self) -> int:
-        """D."""
+        """Number of dimensions D."""
         return len(self.low)
 
     def unit(self, action: Tensor) -> Tensor:
-        """Scale actions `[…, D]` of the environment to [−1, 1]; those beyond are clipped."""
+        """Scale actions `[…, D]` of the environment to [−1, 1]; clip those beyond the bounds."""
         return (2 * (action - self.low) / (self.high - self.low) - 1).clamp(-1, 1)
 
     def scale(self, unit: Tensor) -> Tensor:
-        """Scale `[…, D]` of [−1, 1] to the environment's actions."""
+        """Scale numbers `[…, D]` in [−1, 1] to the environment's actions."""
         return self.low + (self.high - self.low) * (unit + 1) / 2
 
 
 class Critics(nn.Module):
-    """K action-value functions Q(s, a).
+    """K networks that each estimate the action value Q(s, a).
+
+    One critic overestimates the actions that its errors favour; the least of two counters that
+    (Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods").
 
     Args:
-        observation_size: S.
-        action_size: D.
-        hidden: units of each hidden layer.
-        count: K.
+        observation_size: numbers S of an observation.
+        action_size: numbers D of an action.
+        hidden: units of each hidden layer, such as `(256, 256)`.
+        count: number K of critics. Two are usual; more estimate lower and cost more.
     """
 
     def __init__(
@@ -84,11 +90,11 @@ class Critics(nn.Module):
         return torch.stack([member(joined).squeeze(-1) for member in self.members])
 
     def first(self, observation: Tensor, action: Tensor) -> Tensor:
-        """Return the values `[B]` of the first of them."""
+        """Return the values `[B]` of the first critic, which the policy climbs in TD3."""
         values: Tensor = self.members[0](_joined(observation, action))
         return values.squeeze(-1)
 
 
 def _joined(observation: Tensor, action: Tensor) -> Tensor:
-    """Return both side by side, of any number type, in float32."""
+    """Return observation and action side by side, in float32."""
     return torch.cat([observation.float(), action.float()], -1)

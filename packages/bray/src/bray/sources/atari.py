@@ -1,31 +1,30 @@
-"""Settings that suit Atari games on this machine: what recipes take where nothing else is said."""
+"""Settings that suit Atari games on this machine, where nobody says otherwise."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from bray.machine import has_bf16, has_gpu, num_cores
-from bray_actor.spaces import ATARI as TASKS
+import torch
 
-__all__ = ["TASKS", "settings", "shared"]
+from bray_core.process.machine import has_bf16, num_cores
 
 NUM_ENVS = 64
-"""Of a worker: half of them are a batch that a core infers nearly as fast as larger ones."""
+"""Games of a worker: half of them are a batch that a core infers nearly as fast as larger ones."""
 
 
 def settings() -> dict[str, Any]:
-    """Return what the recipes have in common for these games, by the machine.
+    """Return settings that algorithms share for these games, by dotted name, for this machine.
 
     On Ray half of the cores' number of workers play, each with threads for its games: the other
     half is left to the network's training.
     """
-    on_gpu = has_gpu()
+    on_gpu = torch.cuda.is_available()
     return {
-        "hidden": (512,),
-        "num_envs": NUM_ENVS,
-        "num_workers": _num_workers(),
-        "precision": "bf16" if on_gpu or has_bf16() else "fp32",
-        "device": "cuda" if on_gpu else "cpu",
+        "model.hidden": (512,),
+        "source.num_envs": NUM_ENVS,
+        "actor.num_workers": _num_workers(),
+        "trainer.precision": "bf16" if on_gpu or has_bf16() else "fp32",
+        "trainer.device": "cuda" if on_gpu else "cpu",
     }
 
 

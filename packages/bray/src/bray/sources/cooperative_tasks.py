@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bray_actor.runners.parallel_teams import ParallelTeams
-from bray_actor.runners.teams import Mask, Sight, Teams, TeamStep
+from bray_actor.runners.teams import Mask, TeamObservation, Teams, TeamStep
 from bray_core.errors import ConfigError
-from bray_core.own_module import import_own
+from bray_core.process.user_modules import import_user_module
 from bray_core.settings.choice import closest
 
 _MOVES = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]], np.float64)
@@ -67,7 +67,7 @@ class Spread:
         self.speed[which] = 0.0
         self._steps[which] = 0
 
-    def look(self) -> Sight:
+    def look(self) -> TeamObservation:
         """Return what there is to see."""
         n, m = self.num_teams, self.num_agents
         landmarks = self.landmark[:, None] - self.place[:, :, None]  # [N, M, M, 2]
@@ -76,7 +76,9 @@ class Spread:
             others = self.place[:, self._others] - self.place[:, :, None]
             parts.append(others.reshape(n, m, -1))
         state = np.concatenate([self.speed, self.place, self.landmark], 1).reshape(n, -1)
-        return Sight(np.concatenate(parts, -1).astype(np.float32), state.astype(np.float32))
+        return TeamObservation(
+            np.concatenate(parts, -1).astype(np.float32), state.astype(np.float32)
+        )
 
     def step(self, action: npt.NDArray[Any]) -> TeamStep:
         """Take moves `[N, M]`: 0 none, 1 left, 2 right, 3 down, 4 up."""
@@ -140,10 +142,10 @@ class TwoStep:
         """Begin episodes; nothing is drawn."""
         self._at[which] = 0
 
-    def look(self) -> Sight:
+    def look(self) -> TeamObservation:
         """Return the state as one-hot, to all."""
         state = np.eye(3, dtype=np.float32)[self._at]
-        return Sight(np.repeat(state[:, None], self.num_agents, 1), state)
+        return TeamObservation(np.repeat(state[:, None], self.num_agents, 1), state)
 
     def step(self, action: npt.NDArray[Any]) -> TeamStep:
         """Choose, or play."""
@@ -174,7 +176,7 @@ def make_teams(task: str, num_teams: int) -> Teams:
     if task in TASKS:
         return Spread(num_teams, sees_others=task == "spread")
     try:
-        make = import_own(task).parallel_env
+        make = import_user_module(task).parallel_env
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"task: expected one of {', '.join(TASKS)}, or a module with a parallel_env, "

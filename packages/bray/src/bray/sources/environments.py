@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from bray_actor.atari import is_atari, make_atari
 from bray_actor.spaces import resolve, spec_of
 from bray_core import nested
-from bray_core.errors import ConfigError
+from bray_core.errors import BrayError, ConfigError
 from bray_core.nested import ArraySpec, Nested
 
 
@@ -99,6 +99,19 @@ class Spaces:
 
 def _narrow(leaf: ArraySpec) -> ArraySpec:
     return ArraySpec(np.dtype(np.float32), leaf.shape) if leaf.dtype == np.float64 else leaf
+
+
+def reward_threshold(environment: str) -> float | None:
+    """Return the mean return from which an environment counts as solved, as it is registered.
+
+    Args:
+        environment: a Gymnasium id; other tasks have none.
+    """
+    try:
+        threshold: float | None = gymnasium.spec(resolve(environment)).reward_threshold
+    except (BrayError, gymnasium.error.Error):
+        return None
+    return threshold
 
 
 def make_environments(

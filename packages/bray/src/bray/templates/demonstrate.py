@@ -1,4 +1,4 @@
-"""Record 50 episodes of CartPole by a mediocre scripted player, for the recipes that imitate.
+"""Record 50 episodes of CartPole by a mediocre scripted player, for the algorithms that imitate.
 
     python demonstrate.py demonstrations
 

@@ -1,151 +1,141 @@
-"""Which part of a template each setting of a recipe belongs to; the schema that follows."""
+"""The dataclass of a template: its parts are the configs that its algorithm names."""
 
 from __future__ import annotations
 
 import functools
 import re
-import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, field, fields, make_dataclass
+from dataclasses import field, fields, make_dataclass
 from typing import Any
 
+from bray import registry
 from bray.goal import Goal
-from bray.registry import defaults, load, names, tuned_task
-from bray.retention import Keep
-from bray.templates.template import Enable, RenderPart, Template, Wire
+from bray.retention import RetentionPolicy
+from bray.templates.template import Enable, RenderPart, Template
+from bray.training.algorithm import PARTS, Algorithm, Parts, load_algorithm, task_id
 from bray_core.errors import ConfigError
-from bray_core.settings.bounds import bounds
 from bray_core.settings.json_schema import descriptions, json_schema
 
-PARTS = {
-    "model": "The network.",
-    "agent": "How an agent acts and records its experience.",
-    "buffer": "What holds experience between playing and training.",
-    "source": "Where experience comes from.",
-    "actor": "The workers that play, or that answer the simulators that play.",
-    "trainer": "The algorithm.",
-}
-"""With `render`, the seven; what is below is said by the recipe."""
-_SETTINGS = {
-    "model": ("hidden", "memory_size", "critic", "mixing"),
-    "agent": (
-        "segment_length", "n_step", "epsilon_end", "epsilon_steps", "warmup_noise",
-        "exploration_noise", "num_simulations", "play_simulations", "noise_alpha",
-        "num_random_moves", "opening_moves", "opponents", "latest",
-    ),
-    "buffer": ("capacity", "prioritized", "warmup_frames", "samples_per_position"),
-    "source": ("num_envs", "env_threads", "demonstrations", "num_games", "games_per_round"),
-    "actor": ("num_workers",),
-}  # fmt: skip
-"""All others are the trainer's."""
-_PART_OF = {setting: part for part, settings in _SETTINGS.items() for setting in settings}
-
-WIRE = ("ppo",)
-"""Recipes that simulators of other processes can play for, over the wire."""
-_WIRE = {"num_processes": "source", "port": "actor", "record_every": "actor"}
+RENAMED = {"recipe": "algorithm"}
+"""Keys of a template as earlier versions wrote them, with their names today."""
 
 
-def part_of(setting: str) -> str:
-    """Return the part that holds a setting of a recipe."""
-    return _PART_OF.get(setting, "trainer")
-
-
-def chosen_schema(settings: Mapping[str, Any]) -> type[Any]:
-    """Return the dataclass that a template's settings are read into, by its recipe and task.
-
-    Raises:
-        ConfigError: it names no recipe, or one that there is not.
-    """
-    recipe = settings.get("recipe")
-    if not isinstance(recipe, str):
-        raise ConfigError(f"recipe: expected one of {', '.join(names())}, got {recipe!r}")
-    source = settings.get("source")
-    task = source.get("environment") if isinstance(source, Mapping) else None
-    return schema(recipe, tuned_task(recipe, task))
-
-
-@functools.cache
-def schema(recipe: str, task: str = "") -> type[Any]:
-    """Return the dataclass of the templates of a recipe.
+def chosen_schema(settings: Mapping[str, Any], *, runs_own_code: bool = False) -> type[Any]:
+    """Return the dataclass that a template's settings are read into, by its algorithm and task.
 
     Args:
-        recipe: its name.
-        task: of `tuned_task`.
+        settings: the template, as it was written.
+        runs_own_code: whether an algorithm `module:Class` may be imported, which runs it: True for
+            what its owner types, never for what comes from a browser.
 
     Raises:
-        ConfigError: there is no such recipe.
+        ConfigError: it names no algorithm, or one that there is not.
     """
-    parts: list[Any] = [
-        ("recipe", str, _plain("The algorithm.")),
-        ("enable", Enable, _plain("Whether it trains, or serves what it has trained.", "train")),
-        ("seed", int, _plain("Of everything random.", 1, {"minimum": 0})),
+    name = settings.get("algorithm")
+    if not isinstance(name, str):
+        known = ", ".join(registry.names())
+        raise ConfigError(f"algorithm: expected one of {known}, got {name!r}")
+    if registry.is_own_code(name) and not runs_own_code:
+        raise ConfigError(f"algorithm: {name!r} names code of yours, which is not run here")
+    source = settings.get("source")
+    task = source.get("environment") if isinstance(source, Mapping) else None
+    return schema(name, tuned_task(load_algorithm(name), task))
+
+
+def tuned_task(algorithm: type[Algorithm[Any]], task: object) -> str:
+    """Return a task for which an algorithm has other defaults than for most; else nothing.
+
+    Args:
+        algorithm: the class.
+        task: what a template says, not checked yet.
+    """
+    if not isinstance(task, str):
+        return ""
+    known = task_id(task)
+    return known if algorithm.defaults(known) != algorithm.defaults("") else ""
+
+
+@functools.lru_cache(maxsize=128)
+def schema(name: str, task: str = "") -> type[Any]:
+    """Return the dataclass of an algorithm's templates.
+
+    Args:
+        name: name of the algorithm.
+        task: a task with defaults of its own, as `tuned_task` returns it.
+
+    Raises:
+        ConfigError: there is no such algorithm.
+    """
+    algorithm = load_algorithm(name)
+    defaults = algorithm.defaults(task)
+    made: list[Any] = [
+        ("algorithm", str, _described("The algorithm.")),
+        (
+            "enable",
+            Enable,
+            _described("Whether it trains, or serves what it has trained.", "train"),
+        ),
+        ("seed", int, _described("Seed of everything random.", 1, {"minimum": 0})),
     ]
     for part, words in PARTS.items():
-        inner = _part(recipe, task, part)
-        needs = part == "source"
-        parts.append((part, inner, field() if needs else field(default_factory=inner)))
-        inner.__doc__ = words
-    for name, whole in (("render", RenderPart), ("goal", Goal), ("keep", Keep)):
-        parts.append((name, whole, field(default_factory=whole)))
+        values = {n.partition(".")[2]: v for n, v in defaults.items() if n.startswith(f"{part}.")}
+        config = _with_defaults(algorithm.config_of(part), values)
+        config.__doc__ = words
+        is_needed = any(f.default is f.default_factory for f in fields(config))  # both MISSING
+        made.append((part, config, field() if is_needed else field(default_factory=config)))
+    for part, whole in (("render", RenderPart), ("goal", Goal), ("keep", RetentionPolicy)):
+        made.append((part, whole, field(default_factory=whole)))
+
+    def check(loaded: Any) -> None:
+        template_of(loaded)
+
     return make_dataclass(
-        f"Template of {recipe}",
-        parts,
+        f"Template of {algorithm.title}",
+        made,
         frozen=True,
         kw_only=True,
-        namespace={"__post_init__": template_of, "__doc__": load(recipe).__doc__},
+        namespace={"__post_init__": check, "__doc__": algorithm.__doc__},
     )
 
 
-def _part(recipe: str, task: str, part: str) -> type[Any]:
-    """Return the dataclass of a part; its values are checked by the whole."""
-    config, default = load(recipe).Config, defaults(recipe, task)
-    made: list[Any] = []
-    if part == "source":
-        words = "What is played: a Gymnasium id, or a task or game that the recipe knows."
-        made.append(("environment", str, _plain(words)))
-    made += _fields(config, default, lambda name: part_of(name) == part)
-    if recipe in WIRE:
-        made += _fields(Wire, Wire(), lambda name: _WIRE[name] == part)
-    return make_dataclass(part, made, frozen=True, kw_only=True)
-
-
-def _fields(config: type[Any], default: Any, is_here: typing.Callable[[str], bool]) -> list[Any]:
-    hints, words, limits = typing.get_type_hints(config), descriptions(config), bounds(config)
-    return [
-        (
-            f.name,
-            hints[f.name],
-            _plain(words.get(f.name, ""), getattr(default, f.name), limits.get(f.name)),
-        )
-        for f in fields(config)
-        if is_here(f.name)
-    ]
-
-
-def _plain(words: str, default: Any = MISSING, limits: Any = None) -> Any:
+def _described(words: str, *default: Any) -> Any:
+    limits = default[1] if len(default) > 1 else None
     metadata = {"description": words, "bounds": limits}
-    if default is MISSING:
-        return field(metadata=metadata)
-    return field(default=default, metadata=metadata)
+    return field(metadata=metadata) if not default else field(default=default[0], metadata=metadata)
+
+
+def _with_defaults(config: type[Any], values: Mapping[str, Any]) -> type[Any]:
+    """Return a config class of which some fields have other defaults."""
+    hints = {f.name: f.type for f in fields(config)}
+    words = descriptions(config)
+    changed = [
+        (name, hints[name], field(default=value, metadata={"description": words.get(name, "")}))
+        for name, value in values.items()
+    ]
+    namespace = {"__module__": config.__module__}  # where its types' names are known
+    return make_dataclass(
+        config.__name__, changed, bases=(config,), frozen=True, kw_only=True, namespace=namespace
+    )
 
 
 def json_schema_of_all() -> dict[str, Any]:
-    """Return the JSON Schema of templates: what a part may hold follows from the recipe."""
+    """Return the JSON Schema of templates: what a part may hold follows from the algorithm."""
+    names = registry.names()
     branches = [
         {
-            "if": {"properties": {"recipe": {"const": name}}},
+            "if": {"properties": {"algorithm": {"const": name}}},
             "then": {"$ref": f"#/$defs/{name}"},
         }
-        for name in names()
+        for name in names
     ]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A template of bray",
         "type": "object",
-        "properties": {"recipe": {"enum": names()}},
-        "required": ["recipe"],
+        "properties": {"algorithm": {"enum": names}},
+        "required": ["algorithm"],
         "allOf": branches,
-        "$defs": {name: json_schema(schema(name)) for name in names()},
+        "$defs": {name: json_schema(schema(name)) for name in names},
     }
 
 
@@ -153,52 +143,30 @@ def template_of(loaded: Any) -> Template:
     """Return what was read into the dataclass of `schema` as a template.
 
     Raises:
-        ConfigError: a value is out of range; begins with its dotted name.
+        ConfigError: a value is out of range, or two do not go together; begins with a dotted name.
     """
-    recipe = loaded.recipe
-    settings = _config(load(recipe).Config, loaded, part_of)
-    wire = _config(Wire, loaded, _WIRE.__getitem__) if recipe in WIRE else Wire()
     if loaded.seed < 0:
         raise ConfigError(f"seed: expected 0 or more, got {loaded.seed}")
-    if wire.num_processes:
-        _check_wire(settings, wire)
-    return Template(
-        recipe=recipe,
-        environment=loaded.source.environment,
-        settings=settings,
+    algorithm = load_algorithm(loaded.algorithm)
+    made = Template(
+        algorithm=loaded.algorithm,
+        parts=Parts(**{part: _plain(algorithm, part, getattr(loaded, part)) for part in PARTS}),
         enable=loaded.enable,
         seed=loaded.seed,
-        wire=wire,
         render=loaded.render,
         goal=loaded.goal,
         keep=loaded.keep,
     )
+    made.make()  # refuses settings that do not go together
+    return made
 
 
-def _config(config: type[Any], loaded: Any, part: typing.Callable[[str], str]) -> Any:
-    names = [f.name for f in fields(config)]
+def _plain(algorithm: type[Algorithm[Any]], part: str, loaded: Any) -> Any:
+    """Return a part's config as the algorithm's own class, which travels to workers."""
+    config = algorithm.config_of(part)
+    values = {f.name: getattr(loaded, f.name) for f in fields(config)}
     try:
-        return config(**{name: getattr(getattr(loaded, part(name)), name) for name in names})
+        return config(**values)
     except ConfigError as error:
         name = re.split(r"\W", str(error), maxsplit=1)[0]
-        raise ConfigError(f"{part(name)}.{error}" if name in names else str(error)) from error
-
-
-def _check_wire(settings: Any, wire: Wire) -> None:
-    """Refuse what the lockstep over the wire cannot share out."""
-    lanes = wire.num_processes * settings.num_envs
-    if settings.steps_per_replay % lanes:
-        raise ConfigError(
-            f"trainer.steps_per_replay: expected a multiple of the {lanes} environments "
-            f"(source.num_processes × source.num_envs), got {settings.steps_per_replay}"
-        )
-    if wire.num_processes % settings.num_workers:
-        raise ConfigError(
-            f"actor.num_workers: expected a divisor of source.num_processes="
-            f"{wire.num_processes}, got {settings.num_workers}"
-        )
-    if settings.memory_size:
-        raise ConfigError(
-            f"model.memory_size: expected 0 over the wire, got {settings.memory_size}: "
-            "set source.num_processes=0"
-        )
+        raise ConfigError(f"{part}.{error}" if name in values else str(error)) from error

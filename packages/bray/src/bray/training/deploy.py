@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from bray.retention import Best
+from bray.best import BestVersion
 from bray.run import Run
+from bray.training.algorithm import Algorithm
 from bray_model import ExportReport
 
-_NOT_BY_GAMECORES = ("alphazero", "league", "mappo", "qmix", "selfplay")
-"""Recipes whose policy is served as a function of its inputs."""
 _NAMES = ("policy", "main")
-"""Of the model that is deployed."""
+"""Names of the model that is deployed, of which a run has one."""
 
 
-def answers_gamecores(recipe: str) -> bool:
-    """Return whether a recipe's policy answers the ticks of gamecores once it is served."""
-    return recipe not in _NOT_BY_GAMECORES
-
-
-def export_best(run: Run, recipe: str) -> ExportReport | None:
+def export_best(run: Run, algorithm: type[Algorithm[Any]]) -> ExportReport | None:
     """Export the version with the best evaluation, or the newest; None where there is no model.
+
+    Args:
+        run: the run that trained it.
+        algorithm: says how its policy is served.
 
     Raises:
         ExportError: its outputs differ from torch's.
@@ -29,10 +27,10 @@ def export_best(run: Run, recipe: str) -> ExportReport | None:
     if name is None:
         return None
     model = run.models[name]
-    best = Best.read(run.experiment.path)
+    best = BestVersion.read(run.experiment.path)
     version = model.version if best is None else best.version
     folder = run.experiment.models / name / "onnx" / str(version)
-    actor = _actor(model) if answers_gamecores(recipe) else None
+    actor = _actor(model) if algorithm.serves == "actor" else None
     if version == model.version:
         report: ExportReport = model.export(folder, actor=actor)
         return report

@@ -1,157 +1,237 @@
-"""What the on-policy recipes share: runners play, a queue holds what they recorded, one trainer."""
+"""What on-policy algorithms share: environments play, a queue holds segments, one trainer learns.
+
+An algorithm of this family is a config, a trainer, and a subclass of `OnPolicy` that says how many
+steps a replay has and how far play may be ahead.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, TypeVar
 
 import torch
 
 from bray.goal import Goal, Outcome
+from bray.policies.config import NetworkConfig
 from bray.policies.networks import AnyPolicy, example_inputs, make_policy
 from bray.run import Run
+from bray.sources.config import FrameSourceConfig, ServingActorConfig
 from bray.sources.environments import Spaces
-from bray.training.compute import chosen, described
+from bray.sources.gamecores import GamecorePlay, gamecores, gamecores_config, steps_per_turn
+from bray.training.algorithm import Algorithm, Takes, check_processes
+from bray.training.compute import decided, described
 from bray.training.evaluation import evaluate_latest
-from bray.training.learning import Learning, Pace
-from bray.training.players import Players, Settings
-from bray_actor import segment_spec
+from bray.training.loop import Loop, Turn
+from bray.training.players import Players
+from bray_actor import PolicyConfig, segment_spec
 from bray_actor.atari import is_atari
 from bray_buffer import BufferConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
+from bray_core.settings.ranges import PositiveInt, check_fields
 from bray_trainer import Trainer
+
+C = TypeVar("C")
 
 _QUEUED_BATCHES = 4
 """Batches of whole segments that the queue of an asynchronous run holds."""
 
 
-class Flow(NamedTuple):
-    """How experience comes to the trainer."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentConfig:
+    """How an agent records its experience."""
 
-    batch_steps: int
-    """Environment steps of a replay."""
-    replays: int = 1
-    """Played one after the other in a local run, then trained on: the last of them was played by a
-    policy that is `replays - 1` versions old when its turn comes."""
-    max_policy_lag: int | None = None
-    """Versions, above which segments are dropped; None: on Ray the players wait for each one."""
-    num_ranks: int = 1
-    """On Ray, processes that train at once, each on a replay of its own."""
+    segment_length: PositiveInt = 16
+    """Steps T of one segment. A policy with memory learns through so many steps; V-trace and n-step
+    returns look so far ahead. Longer ones wait longer for their end. 5 to 256."""
 
-    @classmethod
-    def of(cls, config: Any) -> Flow:
-        """Return that of an asynchronous recipe, by its config: a worker brings a replay."""
-        steps = config.segment_length * config.num_envs
-        return cls(steps, config.replays_per_collect, config.max_policy_lag, config.num_ranks)
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+class OnPolicy(Algorithm[C]):
+    """An algorithm that learns from what its newest policies play, once or a few times."""
+
+    takes: ClassVar[Takes] = Takes(
+        actions=("discrete", "multi_discrete", "box"), memory=True, gamecores=True
+    )
+    configs: ClassVar[dict[str, type[Any]]] = {
+        "model": NetworkConfig,
+        "agent": SegmentConfig,
+        "source": FrameSourceConfig,
+        "actor": ServingActorConfig,
+    }
+    trainer: ClassVar[Callable[..., Trainer]]
+    """Called with the module, the buffer and `model=, part=, seed=, directory=`."""
+
+    @property
+    def batch_steps(self) -> int:
+        """Environment steps of a replay: those that a worker's environments take for a segment, or
+        those of all gamecores."""
+        source = self.parts.source
+        num_envs = int(source.num_envs) * max(1, int(source.num_processes))
+        return int(self.parts.agent.segment_length) * num_envs
+
+    @property
+    def replays_per_collect(self) -> int:
+        """Replays that a local run plays one after the other before it trains on them: the last of
+        them was played by a policy that is so many versions old, less one, when its turn comes."""
+        return 1
+
+    @property
+    def max_policy_lag(self) -> int | None:
+        """Versions, above which segments are dropped; None: on Ray the players wait for each."""
+        return None
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that train at once on Ray, each on a replay of its own."""
+        return 1
 
     def check(self) -> None:
-        """Refuse a bound that a local run would not keep.
+        """Refuse a bound of the lag that a local run would not keep, and lanes that do not fit.
 
         Raises:
-            ConfigError: so.
+            ConfigError: begins with the dotted name of a setting.
         """
-        for name, number in (
-            ("replays_per_collect", self.replays),
-            ("num_ranks", self.num_ranks),
-        ):
-            if number < 1:
-                raise ConfigError(f"{name}: expected 1 or more, got {number}")
-        if self.replays > 1 + (self.max_policy_lag or 0):
+        replays, lag = self.replays_per_collect, self.max_policy_lag
+        if replays > 1 + (lag or 0):
             raise ConfigError(
-                f"max_policy_lag: expected {self.replays - 1} or more for "
-                f"replays_per_collect={self.replays}, got {self.max_policy_lag}"
+                f"trainer.max_policy_lag: expected {replays - 1} or more for "
+                f"replays_per_collect={replays}, got {lag}"
+            )
+        check_processes(self.parts)
+        processes = self.parts.source.num_processes
+        lanes = processes * self.parts.source.num_envs
+        if lanes and self.batch_steps % lanes:
+            raise ConfigError(
+                f"trainer.steps_per_replay: expected a multiple of the {lanes} environments "
+                f"(source.num_processes × source.num_envs), got {self.batch_steps}"
             )
 
+    def first_policy(self, spaces: Spaces, seed: int) -> AnyPolicy:
+        """Return the policy to begin with: one that knows nothing, the same for the same seed."""
+        model = self.parts.model
+        return make_policy(spaces, model.hidden, model.memory_size, seed)
 
-def learn(
-    run: Run,
-    title: str,
-    environment: str,
-    settings: Settings,
-    trainer: Callable[..., Trainer],
-    flow: Flow,
-    *,
-    goal: Goal,
-    seed: int,
-    module: AnyPolicy | None = None,
-) -> Outcome:
-    """Play with runners, queue the segments, train on them until the goal is reached.
+    def make_trainer(self, **parts: Any) -> Any:
+        """Return the trainer's factory but for its arguments `module, buffer`; pickled on Ray."""
+        return partial(self.trainer, part=self.config, **parts)
 
-    Args:
-        run: of `bray.init`; an existing trial goes on from its checkpoint.
-        title: shown above the figures.
-        environment: a Gymnasium id.
-        settings: of policy and players.
-        trainer: its class, called with the module, the buffer and `model=, part=, seed=,
-            directory=`.
-        flow: from the players to it.
-        goal: the evaluation's return, and when to give up.
-        seed: of network, environments and draws.
-        module: the policy to begin with; by default one that knows nothing.
-    """
-    flow.check()
-    spaces = Spaces.of(environment)
-    num_ranks = 1 if run.is_local else flow.num_ranks
-    settings = chosen(
-        settings, is_image=spaces.is_image, is_local=run.is_local, num_ranks=num_ranks
-    )
-    if spaces.is_image:
-        title = f"{title}\n{described(settings, is_local=run.is_local, num_ranks=num_ranks)}"
-    if run.is_local:
-        torch.set_num_threads(settings.trainer_threads or 1)
-    if module is None:
-        module = make_policy(spaces, settings.hidden, settings.memory_size, seed)
-    example = example_inputs(spaces, module.state_size)
-    players = Players(spaces, settings, is_local=run.is_local)
-    model = run.model("policy", module, example, players.model_config())
-    is_lockstep = flow.max_policy_lag is None
-    num_workers = 1 if run.is_local else settings.num_workers
-    buffer = run.buffer(
-        "experience",
-        segment_layout(spaces, settings.segment_length, module.state_size),
-        _queue(flow, settings.segment_length, run.is_local or is_lockstep),
-        num_workers=num_ranks,
-    )
-    steps = steps_per_collect(
-        flow.batch_steps, settings.num_envs, num_workers if is_lockstep else 1
-    )
-    parts = {"model": model, "part": settings, "directory": run.experiment.checkpoints}
-    return Learning(
-        run,
-        title,
-        model=model,
-        trainer=run.trainer(
-            "trainer",
-            partial(trainer, module, buffer, **parts, seed=seed),
+    def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
+        """Play, queue the segments, train on them until the goal is reached; see `Algorithm`."""
+        environment = self.parts.source.environment
+        title = f"{self.title} on {environment}"
+        spaces = Spaces.of(environment)
+        num_ranks = 1 if run.is_local else self.num_ranks
+        is_image = spaces.is_image
+        parts = decided(self.parts, is_image=is_image, is_local=run.is_local, num_ranks=num_ranks)
+        if is_image:
+            title = f"{title}\n{described(parts, is_local=run.is_local, num_ranks=num_ranks)}"
+        if run.is_local:
+            torch.set_num_threads(parts.trainer.trainer_threads)
+            parts = replace(parts, actor=replace(parts.actor, num_workers=1))
+        this = type(self)(parts)
+        module = this.first_policy(spaces, seed)
+        example = example_inputs(spaces, module.state_size)
+        players = Players(spaces, parts, is_local=run.is_local)
+        batching, play = players.model_config(), None
+        if parts.source.num_processes:
+            title = f"{title}, gamecores over the wire"
+            play = this._gamecore_play(module.state_size, seed)
+            batching = replace(batching, max_batch_size=len(play.lanes()), pad_to=())
+        model = run.model("policy", module, example, batching)
+        is_lockstep = self.max_policy_lag is None
+        num_workers = parts.actor.num_workers
+        length = parts.agent.segment_length
+        buffer = run.buffer(
+            "experience",
+            segment_layout(spaces, length, module.state_size),
+            this._queue(must_hold_all=run.is_local or is_lockstep),
             num_workers=num_ranks,
-            num_gpus=1.0 if settings.device == "cuda" else 0.0,
-        ),
-        rollouts=run.rollouts(
-            "rollouts",
-            lambda worker: players.runner(model, buffer, seed + 1000 * worker),
-            steps=steps,
-            lockstep=is_lockstep,
-            num_workers=num_workers,
-        ),
-        pace=Pace(steps=steps, collects=flow.replays, replays=flow.replays),
-        goal=goal,
-        evaluate=partial(
-            evaluate_latest,
-            model,
-            module,
-            example,
-            environment,
-            goal,
+        )
+        if play is not None:
+            steps = steps_per_turn(this.batch_steps, play.num_lanes)
+            source = gamecores(run, play, model, buffer)
+        else:
+            steps = steps_per_collect(
+                this.batch_steps, parts.source.num_envs, num_workers if is_lockstep else 1
+            )
+            source = run.rollouts(
+                "rollouts",
+                lambda worker: players.runner(model, buffer, seed + 1000 * worker),
+                steps=steps,
+                lockstep=is_lockstep,
+                num_workers=num_workers,
+            )
+        make = this.make_trainer(model=model, directory=run.experiment.checkpoints, seed=seed)
+        return Loop(
+            run,
+            title,
+            model=model,
+            trainer=run.trainer(
+                "trainer",
+                partial(make, module, buffer),
+                num_workers=num_ranks,
+                num_gpus=1.0 if parts.trainer.device == "cuda" else 0.0,
+            ),
+            source=source,
+            turn=Turn(
+                steps=steps, collects=self.replays_per_collect, replays=self.replays_per_collect
+            ),
+            goal=goal,
+            evaluate=partial(
+                evaluate_latest,
+                model,
+                module,
+                example,
+                environment,
+                goal,
+                seed=seed,
+                state_size=module.state_size,
+            ),
+        ).until_goal()
+
+    def _gamecore_play(self, state_size: int, seed: int) -> GamecorePlay:
+        """Return what the gamecores play, and how the policy answers them."""
+        source, actor = self.parts.source, self.parts.actor
+        return GamecorePlay(
+            environment=source.environment,
+            config=gamecores_config(source, actor),
+            num_envs=source.num_envs,
+            policy=PolicyConfig(
+                seed=seed, state_size=state_size, clip_reward=is_atari(source.environment)
+            ),
+            num_workers=actor.num_workers,
+            steps_per_version=self.batch_steps if self.max_policy_lag is None else None,
             seed=seed,
-            state_size=module.state_size,
-        ),
-    ).until_goal()
+        )
+
+    def _queue(self, *, must_hold_all: bool) -> BufferConfig:
+        """Return the queue's settings.
+
+        Where nothing is popped while it is filled it must hold all, be each segment one step; an
+        asynchronous one holds little, because what waits there grows old.
+        """
+        segments = -(-self.batch_steps // self.parts.agent.segment_length)
+        all_steps = self.batch_steps * self.replays_per_collect
+        return BufferConfig(
+            batch_steps=self.batch_steps,
+            capacity=all_steps if must_hold_all else _QUEUED_BATCHES * segments,
+            when_full="block",
+            max_policy_lag=self.max_policy_lag,
+        )
 
 
 def steps_per_collect(batch_steps: int, num_envs: int, num_workers: int) -> int:
     """Return the steps that each environment takes for a replay.
+
+    Args:
+        batch_steps: environment steps of the replay.
+        num_envs: environments of a worker.
+        num_workers: workers that share it.
 
     Raises:
         ConfigError: the replay cannot be shared out evenly.
@@ -169,31 +249,10 @@ def segment_layout(spaces: Spaces, length: int, state_size: int) -> Layout:
     """Return the layout of a policy's segments of T steps; of stacked frames each is stored once.
 
     Args:
-        spaces: of the environment.
-        length: T.
-        state_size: S of a recurrent policy; 0 is none.
+        spaces: what the environment shows and takes.
+        length: steps T of a segment.
+        state_size: numbers S of a recurrent policy's state; 0 is no memory.
     """
-    return Layout(
-        segment_spec(
-            *spaces.recorded,
-            length,
-            state_size=state_size,
-            stack=is_atari(spaces.environment),
-        )
-    )
-
-
-def _queue(flow: Flow, segment_length: int, must_hold_all: bool) -> BufferConfig:
-    """Return the queue's settings.
-
-    Where nothing is popped while it is filled it must hold all, be each segment one step; an
-    asynchronous one holds little, because what waits there grows old.
-    """
-    segments = -(-flow.batch_steps // segment_length)
-    capacity = flow.batch_steps * flow.replays if must_hold_all else _QUEUED_BATCHES * segments
-    return BufferConfig(
-        batch_steps=flow.batch_steps,
-        capacity=capacity,
-        when_full="block",
-        max_policy_lag=flow.max_policy_lag,
-    )
+    is_stacked = is_atari(spaces.environment)
+    spec = segment_spec(*spaces.recorded, length, state_size=state_size, stack=is_stacked)
+    return Layout(spec)

@@ -2,62 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from bray.sources.environments import Spaces, make_environments
-from bray_actor import Interleaved, Runner
-from bray_actor.atari import AtariSignal, is_atari
+from bray.training.algorithm import Parts
+from bray_actor import AlternatingRunners, Runner
+from bray_actor.atari import AtariRewardTransform, is_atari
 from bray_model import ModelConfig
 from bray_model.config import Device, Precision
-
-
-class Settings(Protocol):
-    """What a recipe's `Config` says about the policy and who plays."""
-
-    @property
-    def hidden(self) -> tuple[int, ...]:
-        """Units of the policy's hidden layers."""
-        ...
-
-    @property
-    def memory_size(self) -> int:
-        """Units of its LSTM; 0 is none."""
-        ...
-
-    @property
-    def num_envs(self) -> int:
-        """Environments side by side, of one worker."""
-        ...
-
-    @property
-    def num_workers(self) -> int:
-        """That play, on Ray."""
-        ...
-
-    @property
-    def segment_length(self) -> int:
-        """T."""
-        ...
-
-    @property
-    def env_threads(self) -> int | None:
-        """See `bray.training.compute.ComputeConfig`, as for the others."""
-        ...
-
-    @property
-    def trainer_threads(self) -> int | None:
-        """CPU threads of the network."""
-        ...
-
-    @property
-    def precision(self) -> Precision:
-        """Of the network."""
-        ...
-
-    @property
-    def device(self) -> Device:
-        """Where it is trained."""
-        ...
 
 
 class Players:
@@ -69,26 +21,27 @@ class Players:
 
     Args:
         spaces: of the environment.
-        settings: of the recipe, all decided.
+        parts: settings of the run, all decided.
         is_local: whether one process does everything.
     """
 
-    def __init__(self, spaces: Spaces, settings: Settings, *, is_local: bool) -> None:
+    def __init__(self, spaces: Spaces, parts: Parts, *, is_local: bool) -> None:
         self._environment = spaces.environment
         self._is_atari = is_atari(spaces.environment)
-        self._device: Device = settings.device if is_local else "cpu"
+        self._device: Device = parts.trainer.device if is_local else "cpu"
         has_all_cores = is_local and self._device == "cpu"
-        has_halves = self._is_atari and not has_all_cores and settings.num_envs % 2 == 0
+        has_halves = self._is_atari and not has_all_cores and parts.source.num_envs % 2 == 0
         self._halves = 2 if has_halves else 1
-        self._num_envs = settings.num_envs // self._halves
-        self._settings = settings
+        self._num_envs = parts.source.num_envs // self._halves
+        self._precision: Precision = parts.trainer.precision
+        self._threads = parts.source.env_threads or 1
 
     def model_config(self) -> ModelConfig:
         """Return that of the model: a half's observations are one batch."""
-        n, precision = self._num_envs, self._settings.precision
+        n, precision = self._num_envs, self._precision
         return ModelConfig(max_batch_size=n, pad_to=(n,), precision=precision, device=self._device)
 
-    def runner(self, model: Any, buffer: Any, seed: int) -> Runner | Interleaved:
+    def runner(self, model: Any, buffer: Any, seed: int) -> Runner | AlternatingRunners:
         """Make the runner, in the worker's process.
 
         Args:
@@ -97,10 +50,9 @@ class Players:
             seed: of environments and draws.
         """
         halves = [self._half(model, buffer, seed + 500 * i) for i in range(self._halves)]
-        return halves[0] if len(halves) == 1 else Interleaved(halves)
+        return halves[0] if len(halves) == 1 else AlternatingRunners(halves)
 
     def _half(self, model: Any, buffer: Any, seed: int) -> Runner:
-        threads = self._settings.env_threads or 1
-        environments = make_environments(self._environment, self._num_envs, threads)
-        signal = AtariSignal() if self._is_atari else None
-        return Runner(environments, model, buffer, seed=seed, signal=signal)
+        environments = make_environments(self._environment, self._num_envs, self._threads)
+        transform = AtariRewardTransform() if self._is_atari else None
+        return Runner(environments, model, buffer, seed=seed, reward_transform=transform)

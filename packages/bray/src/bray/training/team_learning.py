@@ -11,7 +11,7 @@ from torch import nn
 from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.training.evaluation import snapshot
-from bray.training.learning import Learning, Pace
+from bray.training.loop import Loop, Turn
 from bray.training.team_evaluation import evaluate_teams
 from bray_actor import Runner
 from bray_actor.runners.team_environments import TeamEnvironment
@@ -27,7 +27,7 @@ def learn(
     module: nn.Module,
     make_trainer: Callable[..., TrainerProtocol],
     experience: BufferConfig | ReplayConfig,
-    pace: Pace,
+    turn: Turn,
     *,
     by: str,
     num_envs: int,
@@ -45,7 +45,7 @@ def learn(
         module: the policy that acts.
         make_trainer: makes the trainer from the model, the buffer and the checkpoints' folder.
         experience: settings of the buffer.
-        pace: of a local run; its steps are those of a segment.
+        turn: order of a local run; its steps are those of a segment.
         by: output of which the greatest says the action in an evaluation.
         num_envs: teams side by side, of one worker.
         num_workers: that play, on Ray.
@@ -55,7 +55,7 @@ def learn(
     """
     with closing(make_teams(num_envs)) as environment:
         example, _ = environment.reset(seed=seed)
-        rows, layout = environment.num_envs, environment.layout(pace.steps)
+        rows, layout = environment.num_envs, environment.layout(turn.steps)
     batching = ModelConfig(max_batch_size=rows, pad_to=(rows,))
     model = run.model("policy", module, example, batching)
     buffer = run.buffer("experience", layout, experience)
@@ -70,15 +70,15 @@ def learn(
             teams = make_teams(goal.evaluation_episodes)
             return evaluate_teams(policy, teams, by=by, seed=seed + 1_000_000)
 
-    return Learning(
+    return Loop(
         run,
         title,
         model=model,
         trainer=run.trainer("trainer", lambda: make_trainer(model, buffer, checkpoints)),
-        rollouts=run.rollouts(
-            "rollouts", play, steps=pace.steps, lockstep=lockstep, num_workers=num_workers
+        source=run.rollouts(
+            "rollouts", play, steps=turn.steps, lockstep=lockstep, num_workers=num_workers
         ),
-        pace=pace,
+        turn=turn,
         goal=goal,
         evaluate=evaluate,
     ).until_goal()

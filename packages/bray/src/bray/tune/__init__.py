@@ -1,4 +1,4 @@
-"""A recipe as a trainable of Ray Tune: `bray.tune.trainable`. Needs the extra `tune`."""
+"""Hyperparameter search with Ray Tune: `bray.tune.trainable`. Needs the extra `tune`."""
 
 from typing import TYPE_CHECKING
 

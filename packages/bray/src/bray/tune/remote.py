@@ -1,4 +1,4 @@
-"""Recipes as trainables of Ray Tune: a search over a recipe's settings, nested in trials.
+"""Recipes as trainables of Ray Tune: a search over the settings of a recipe.
 
     search = tune.Tuner(
         trainable("ppo", "CartPole-v1", Goal(max_frames=50_000)),
@@ -7,16 +7,16 @@
     )
     search.fit()
 
-Needs the extra `tune`. Call `bray_core.remote.pool.init_ray()` before: the Ray that Tune would
+Needs the extra `tune`. Call `bray_core.remote.cluster.init_ray()` before: the Ray that Tune would
 start by itself listens on all interfaces of the machine. Each trial runs its recipe with
 `runtime="local"` in a worker of Tune.
 """
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,62 +25,55 @@ import torch
 
 import bray
 from bray.goal import Goal
-from bray.registry import defaults, load
 from bray.run import Run
-from bray_core.config import from_mapping, to_mapping
-from bray_core.errors import CodecError, ConfigError, MissingExtraError
-from bray_core.trials.experiment import write_atomic
+from bray.templates.loading import compose
+from bray_core.errors import ConfigError, MissingExtraError
 
 try:
     from ray import tune
 except ImportError:
     raise MissingExtraError("bray.tune", "bray", "tune") from None
 
-_PROGRESS = "frames"
-"""Name of the file, in a trial's folder, that says how many frames it has played."""
-_MAX_DIGITS = 20
-
 
 def trainable(
-    recipe: str, task: str, goal: Goal, *, seed: int = 1, report_every: int = 4096
+    algorithm: str, task: str, goal: Goal, *, seed: int = 1, report_every: int = 4096
 ) -> Callable[[dict[str, Any]], None]:
-    """Return a function that `tune.Tuner` can run: Tune's config is settings of the recipe.
+    """Return a function that `tune.Tuner` can run: Tune's config is settings of the algorithm.
 
     It reports `frames`, `elapsed_s`, the mean training `return` (once an episode has ended; if none
     has, that of the evaluation) and at the end the `evaluation_return`. Each report brings a
     checkpoint, the trial's folder, from which a trial goes on: after a failure, and with other
     settings where a scheduler (population-based training) lets it exploit another trial. There the
-    settings that count are the new ones. A replay is not in it.
+    new settings count. The content of a replay is not in the checkpoint.
 
     Args:
-        recipe: its name, such as `ppo`.
-        task: such as a Gymnasium id.
-        goal: when a trial evaluates and ends; its frames are those of the whole trial.
-        seed: of every trial.
-        report_every: frames between two reports.
+        algorithm: name of the algorithm, such as `ppo`.
+        task: what is played, such as a Gymnasium id.
+        goal: when a trial evaluates and ends; its frames count from the trial's beginning, over all
+            its launches.
+        seed: seed of everything random, the same in every trial.
+        report_every: number of frames between two reports. Each brings a checkpoint: small numbers
+            cost time, with large ones a scheduler decides late.
 
     Raises:
-        ConfigError: `report_every` is not positive, or there is no such recipe.
+        ConfigError: `report_every` is not positive, or there is no such algorithm.
     """
     if report_every < 1:
         raise ConfigError(f"report_every: expected 1 or more, got {report_every}")
-    load(recipe)  # refuses what there is not, before any trial
+    compose(algorithm, task)  # refuses what there is not, before any trial
 
     def run_trial(config: dict[str, Any]) -> None:
         torch.set_num_threads(1)
-        module = load(recipe)
-        chosen = to_mapping(defaults(recipe, task)) | _plain(config)
-        settings = from_mapping(chosen, module.Config, f"tune: {recipe}")
+        chosen = [f"{name}={json.dumps(value)}" for name, value in _plain(config).items()]
+        template = compose(algorithm, task, chosen)
         # A new folder each time: the worker that ran this trial before may not have ended yet.
         with tempfile.TemporaryDirectory(prefix="bray-", dir=Path.cwd()) as project:
             folder = Path(project) / "trial"
             if (checkpoint := tune.get_checkpoint()) is not None:
                 checkpoint.to_directory(folder)
-            played = _played(folder)
-            left = replace(goal, max_frames=max(1, goal.budget - played))
             with bray.init(project, folder.name) as run:
-                run.listen(_Reports(run, played, report_every))
-                module.train(run, task, settings, goal=left, seed=seed)
+                run.listen(_Reports(run, report_every))
+                template.make().train(run, goal=goal, seed=seed)
 
     return run_trial
 
@@ -88,32 +81,22 @@ def trainable(
 class _Reports:
     """Reports a run's figures to Tune, with a checkpoint, every so many frames."""
 
-    def __init__(self, run: Run, played: int, every: int) -> None:
+    def __init__(self, run: Run, every: int) -> None:
         self._folder = run.experiment.path
-        self._played = played
         self._every = every
-        self._next = played + every
+        self._next = every
 
     def __call__(self, figures: Mapping[str, float], save: Callable[[], None]) -> None:
-        """Report, where it is time and an episode has ended; an evaluation always."""
-        frames = self._played + int(figures.get("frames", 0))
+        """Report if the time has come and an episode has ended; an evaluation always."""
+        frames = int(figures.get("frames", 0))
         if "evaluation_return" in figures:  # Tune refuses a report without the metric it goes by
             figures = {"return": figures["evaluation_return"], **figures}
         elif frames < self._next or "return" not in figures:
             return
         self._next = frames + self._every
         save()
-        write_atomic(self._folder / _PROGRESS, str(frames).encode())
         checkpoint = tune.Checkpoint.from_directory(self._folder)
         tune.report({**figures, "frames": frames}, checkpoint=checkpoint)
-
-
-def _played(folder: Path) -> int:
-    file = folder / _PROGRESS
-    text = file.read_text(errors="replace") if file.exists() else "0"
-    if not (text.isascii() and text.isdecimal() and len(text) < _MAX_DIGITS):
-        raise CodecError(f"{file}: expected a number of frames, got {text[:50]!r}")
-    return int(text)
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The page of `bray view`: trials side by side, the running system, versions, episodes, the log.
 
-Nothing here writes into a trial. `project` and what lies beside it read the files of a trial,
-`server` answers the browser, `static/` is the page. The builder alone writes templates and starts
-runs (`builder`, `drafts`, `settings_text`, `runs`), where `bray view` is told to let it.
+`server` opens the port and `access_control` decides who may ask; `pages` answers the browser from
+what `project` and the modules beside it read of a trial's files; `static/` is the page itself.
+Nothing here writes into a trial. Only the builder writes template files and starts runs
+(`builder`, `template_files`, `template_text`, `started_runs`), where `bray view` allows it.
 """

@@ -1,4 +1,4 @@
-"""What the builder's page asks: templates opened, checked and saved, runs started and stopped."""
+"""Answers to the builder's page: open, check and save templates, start and stop runs."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from aiohttp import web
 
-from bray.templates import template
-from bray.viewer.drafts import MAX_BYTES, Drafts
-from bray.viewer.exchange import content_of, reply, words
-from bray.viewer.runs import Runs
+from bray.templates import loading, template
+from bray.viewer.access_control import Handler
+from bray.viewer.http_json import json_reply, posted_object, text_field
+from bray.viewer.started_runs import StartedRuns
+from bray.viewer.template_files import MAX_BYTES, TemplateFiles, TemplateText
+from bray.viewer.template_text import InspectedTemplate, inspect_template, template_yaml
 from bray_core.errors import ConfigError
 from bray_core.files.json_file import is_deeper
 from bray_core.settings.yaml_nodes import MAX_DEPTH
 
 
-class Builder:
-    """The answers.
+class BuilderPages:
+    """The request handlers of the builder.
 
     Args:
-        folder: whose YAML files may be written and run; None: nothing is.
+        folder: folder whose YAML files the page may write and run; None turns the builder off.
         project: folder of the trials.
 
     Raises:
@@ -32,11 +33,11 @@ class Builder:
 
     def __init__(self, folder: Path | None, project: Path) -> None:
         self._project = project
-        self._drafts = Drafts(folder) if folder is not None else None
-        self._runs = Runs(self._drafts.folder, project.resolve()) if self._drafts else None
+        self._drafts = TemplateFiles(folder) if folder is not None else None
+        self._runs = StartedRuns(self._drafts.folder, project.resolve()) if self._drafts else None
 
     def routes(self) -> list[web.RouteDef]:
-        """Return the questions and who answers."""
+        """Return the addresses and their handlers."""
         place = "/api/builder"
         found: list[web.RouteDef] = [web.get(place, self._get_state)]
         for name, ask in (("schema", _schema), ("open", self._open)):
@@ -53,26 +54,26 @@ class Builder:
 
     async def _get_state(self, request: web.Request) -> web.Response:
         if self._drafts is None or self._runs is None:
-            return reply(request, {"folder": None, "project": str(self._project)})
+            return json_reply(request, {"folder": None, "project": str(self._project)})
         content = {
             "folder": str(self._drafts.folder),
             "templates": template.names(),
             "files": await asyncio.to_thread(self._drafts.names),
             "runs": self._runs.listing(),
         }
-        return reply(request, content)
+        return json_reply(request, content)
 
-    def _getting(self, ask: Callable[[Mapping[str, str]], Any]) -> Callable[..., Any]:
+    def _getting(self, ask: Callable[[Mapping[str, str]], object]) -> Handler:
         async def handler(request: web.Request) -> web.Response:
             self._refuse_if_off()
-            return reply(request, await asyncio.to_thread(ask, request.query))
+            return json_reply(request, await asyncio.to_thread(ask, request.query))
 
         return handler
 
-    def _posting(self, act: Callable[[Mapping[str, Any]], Any]) -> Callable[..., Any]:
+    def _posting(self, act: Callable[[Mapping[str, object]], object]) -> Handler:
         async def handler(request: web.Request) -> web.Response:
             self._refuse_if_off()
-            return reply(request, await asyncio.to_thread(act, await content_of(request)))
+            return json_reply(request, await asyncio.to_thread(act, await posted_object(request)))
 
         return handler
 
@@ -80,64 +81,62 @@ class Builder:
         if self._drafts is None:
             raise web.HTTPForbidden(reason="the builder is off: bray view ... --builder FOLDER")
 
-    def _open(self, query: Mapping[str, str]) -> dict[str, Any]:
+    def _open(self, query: Mapping[str, str]) -> TemplateText:
         assert self._drafts is not None
         if "template" in query:
             return _shipped(query["template"])
-        return self._drafts.open(words(query, "file"))
+        return self._drafts.open(text_field(query, "file"))
 
-    def _save(self, content: Mapping[str, Any]) -> dict[str, Any]:
+    def _save(self, content: Mapping[str, object]) -> TemplateText:
         assert self._drafts is not None
-        stamp = None if content.get("stamp") is None else words(content, "stamp")
-        return self._drafts.save(words(content, "file"), words(content, "text"), stamp)
+        stamp = None if content.get("stamp") is None else text_field(content, "stamp")
+        return self._drafts.save(text_field(content, "file"), text_field(content, "text"), stamp)
 
-    def _start(self, content: Mapping[str, Any]) -> dict[str, Any]:
+    def _start(self, content: Mapping[str, object]) -> dict[str, object]:
         assert self._drafts is not None
         assert self._runs is not None
-        opened = self._drafts.open(words(content, "file"))
+        opened = self._drafts.open(text_field(content, "file"))
         self._runs.start(opened["name"])
         return {"runs": self._runs.listing()}
 
-    def _stop(self, content: Mapping[str, Any]) -> dict[str, Any]:
+    def _stop(self, content: Mapping[str, object]) -> dict[str, object]:
         assert self._runs is not None
-        self._runs.stop(words(content, "trial"))
+        self._runs.stop(text_field(content, "trial"))
         return {"runs": self._runs.listing()}
 
 
-def _shipped(name: str) -> dict[str, Any]:
-    """Return a template that ships with bray as the form writes it, to be saved as a new file."""
-    from bray.viewer.settings_text import look, written
-
+def _shipped(name: str) -> TemplateText:
+    """Return a template that ships with bray, written as the form writes it."""
     if name not in template.names():
         raise ConfigError(f"template: expected one of {', '.join(template.names())}")
-    settings = look(template.path_of(name).read_text())["settings"]
-    return {"name": f"{name}.yaml", "text": written(settings, ""), "stamp": None}
+    settings = inspect_template(loading.path_of(name).read_text())["settings"]
+    assert settings is not None, "templates that ship with bray are valid"
+    return {"name": f"{name}.yaml", "text": template_yaml(settings, ""), "stamp": None}
 
 
-def _schema(query: Mapping[str, str]) -> dict[str, Any]:
-    """Return the JSON Schema of a recipe's templates, and the recipes that there are."""
-    from bray.registry import names, tuned_task
-    from bray.templates.schema import schema
+def _schema(query: Mapping[str, str]) -> dict[str, object]:
+    """Return the JSON Schema of an algorithm's templates, and the names of all algorithms."""
+    from bray.registry import names
+    from bray.templates.schema import chosen_schema
     from bray_core.settings.json_schema import json_schema
 
-    recipe, task = words(query, "recipe"), query.get("task", "")
-    known = schema(recipe, tuned_task(recipe, task))
-    return {"recipes": names(), "schema": json_schema(known)}
+    algorithm, task = text_field(query, "algorithm"), query.get("task", "")
+    known = chosen_schema({"algorithm": algorithm, "source": {"environment": task}})
+    return {"algorithms": names(), "schema": json_schema(known)}
 
 
-def _check(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Look at a template's text, or at settings, which become its text."""
-    from bray.viewer.settings_text import look, written
-
-    text = words(content, "text")
+def _check(content: Mapping[str, object]) -> InspectedTemplate:
+    """Check a template's text, or settings of the form, which become its text."""
+    text = text_field(content, "text")
     if len(text.encode()) > MAX_BYTES:
         raise ConfigError(f"text: expected {MAX_BYTES} bytes at most")
-    if content.get("settings") is None:
-        return look(text)
-    if not isinstance(content["settings"], dict):
+    settings = content.get("settings")
+    if settings is None:
+        return inspect_template(text)
+    if not isinstance(settings, dict):
         raise ConfigError("settings: expected an object")
-    if is_deeper(content["settings"], MAX_DEPTH):
+    if is_deeper(settings, MAX_DEPTH):
         raise ConfigError(f"settings: nested too deeply, {MAX_DEPTH} levels at most")
-    if len(json.dumps(content["settings"])) > MAX_BYTES:
+    if len(json.dumps(settings)) > MAX_BYTES:
         raise ConfigError(f"settings: expected {MAX_BYTES} bytes at most")
-    return look(written(content["settings"], text))
+    return inspect_template(template_yaml(settings, text))

@@ -1,4 +1,4 @@
-"""Recorded episodes of a trial: pages of them, and one with what its bodies hold."""
+"""The recorded episodes of a trial: pages of summaries, and each step with its content."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
-from bray.viewer.bodies import decoded, reward_of
+from bray.viewer.request_bodies import decode_body, reward_of
 from bray.viewer.trial_file import entries, opener_of
 from bray_actor.recording import (
     SUFFIX,
@@ -23,32 +23,32 @@ from bray_core.errors import NotFoundError
 
 _MAX_SUMMARY_BYTES = 1024 * 1024
 _SUMMARY = {"max_bytes": 4 * 1024 * 1024, "max_requests": 10_000}
-"""Longer episodes are summed up only when they are opened."""
+"""Limits of an episode that the list sums up; a longer one is summed up when it is opened."""
 _MAX_STEPS = 100_000
-"""Longer episodes are not shown."""
+"""Requests of an episode that is shown; a longer one is not."""
 _MAX_KEPT_BYTES = 128 * 1024 * 1024
-"""Size of all episodes that stay open; the one that was opened last stays in any case."""
+"""Size of all episodes that stay in memory; the one opened last stays in any case."""
 _KEPT = 8
-"""Episodes that stay open; of summaries a thousand times as many."""
+"""Number of episodes that stay in memory, and a thousand times as many summaries."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One request of an episode: what a render function is given."""
+class EpisodeStep:
+    """One request of an episode: the argument of a render function."""
 
     index: int
-    """Of the request in the episode."""
+    """Number of the request in the episode, from 0."""
     kind: str
     """`start`, `tick` or `end`."""
     at_s: float
-    """Since the session began."""
+    """Seconds since the session began."""
     body: Any
-    """What the gamecore sent: nested arrays if it is bray's codec, what JSON holds, text, bytes."""
+    """Content of the request: nested arrays of bray's codec, the content of JSON, text or bytes."""
     reply: Any
-    """What it was answered, likewise; None: it failed."""
+    """Content of the reply, in the same forms; None: the request failed."""
 
 
-class StepsOnDemand(Sequence[Step]):
+class StepsOnDemand(Sequence[EpisodeStep]):
     """The steps of an episode; each is decoded when it is asked for."""
 
     def __init__(self, requests: Sequence[RecordedRequest]) -> None:
@@ -60,21 +60,21 @@ class StepsOnDemand(Sequence[Step]):
         return len(self._requests)
 
     @overload
-    def __getitem__(self, index: int) -> Step: ...
+    def __getitem__(self, index: int) -> EpisodeStep: ...
 
     @overload
     def __getitem__(self, index: slice) -> StepsOnDemand: ...
 
-    def __getitem__(self, index: int | slice) -> Step | StepsOnDemand:
+    def __getitem__(self, index: int | slice) -> EpisodeStep | StepsOnDemand:
         if isinstance(index, slice):
             return StepsOnDemand(self._requests[index])
         request = self._requests[index]
-        reply = None if request.reply is None else decoded(request.reply)
-        number = range(len(self._requests))[index]
-        return Step(number, request.kind, request.at_s, decoded(request.body), reply)
+        reply = None if request.reply is None else decode_body(request.reply)
+        number = range(len(self._requests))[index]  # a negative index counts from the end
+        return EpisodeStep(number, request.kind, request.at_s, decode_body(request.body), reply)
 
-    def describe(self) -> dict[str, Any]:
-        """Return kind, time and reward of each step."""
+    def describe(self) -> dict[str, object]:
+        """Return the kind, time and reward of each step."""
         return {
             "kinds": [request.kind for request in self._requests],
             "at_s": [round(request.at_s, 4) for request in self._requests],
@@ -82,7 +82,7 @@ class StepsOnDemand(Sequence[Step]):
         }
 
 
-class Episodes:
+class RecordedEpisodes:
     """The episodes of one project's trials. Thread-safe."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Episodes:
         self._reading = threading.Lock()
         self._names: dict[Path, tuple[int, list[str]]] = {}
         self._open: OrderedDict[Path, StepsOnDemand] = OrderedDict()
-        self._heads: OrderedDict[Path, dict[str, Any]] = OrderedDict()
+        self._heads: OrderedDict[Path, dict[str, object]] = OrderedDict()
 
     def names(self, trial: Path) -> list[str]:
         """Return the names of a trial's episodes, the newest first; read again when they change."""
@@ -100,13 +100,13 @@ class Episodes:
         except OSError:
             return []
         kept = self._names.get(folder)
-        if kept is None or kept[0] != changed:
+        if kept is None or kept[0] != changed:  # a listing of 10,000 files is worth keeping
             found = [e.name for e in entries(trial, folder) if e.name.endswith(SUFFIX)]
             kept = changed, sorted((n.removesuffix(SUFFIX) for n in found), reverse=True)
             self._names[folder] = kept
         return kept[1]
 
-    def page(self, trial: Path, start: int, number: int) -> dict[str, Any]:
+    def page(self, trial: Path, start: int, number: int) -> dict[str, object]:
         """Return `{"total", "episodes": [...]}`, the newest first, `number` of them at most."""
         names = self.names(trial)
         shown = names[max(start, 0) : max(start, 0) + number]
@@ -141,8 +141,8 @@ class Episodes:
             except FileNotFoundError as error:
                 raise NotFoundError(f"episode: {path.name} was deleted meanwhile") from error
 
-    def describe(self, trial: Path, name: str) -> dict[str, Any]:
-        """Return an episode's summary, and kind, time and reward of each step."""
+    def describe(self, trial: Path, name: str) -> dict[str, object]:
+        """Return an episode's summary, and the kind, time and reward of each step."""
         steps = self.steps(trial, name)
         return {**self._head(trial, name), **steps.describe()}
 
@@ -151,7 +151,7 @@ class Episodes:
             raise NotFoundError(f"episode: no {name[:100]!r} in trial {trial.name}")
         return trial / "episodes" / f"{name}{SUFFIX}"
 
-    def _head(self, trial: Path, name: str) -> dict[str, Any]:
+    def _head(self, trial: Path, name: str) -> dict[str, object]:
         path = trial / "episodes" / f"{name}{SUFFIX}"
         with self._lock:
             kept = self._heads.get(path)
@@ -159,12 +159,12 @@ class Episodes:
             kept = self._look(trial, path)
         return {"name": name, **kept}
 
-    def _look(self, trial: Path, path: Path) -> dict[str, Any]:
+    def _look(self, trial: Path, path: Path) -> dict[str, object]:
         try:
             opener = opener_of(trial)
             with opener(path) as file:
                 size = file.seek(0, os.SEEK_END)
-            if size > _MAX_SUMMARY_BYTES:
+            if size > _MAX_SUMMARY_BYTES:  # read only when it is opened
                 return {"bytes": size}
             try:
                 episode = read_episode(path, **_SUMMARY, opener=opener)
@@ -177,7 +177,7 @@ class Episodes:
         except (ValueError, OSError) as error:  # one damaged file must not hide the others
             return self._keep_head(path, {"problem": str(error)})
 
-    def _keep_head(self, path: Path, head: dict[str, Any]) -> dict[str, Any]:
+    def _keep_head(self, path: Path, head: dict[str, object]) -> dict[str, object]:
         with self._lock:
             self._heads[path] = {**self._heads.get(path, {}), **head}
             while len(self._heads) > 1000 * _KEPT:
@@ -185,7 +185,7 @@ class Episodes:
         return head
 
 
-def _sum_up(episode: Episode, rewards: Sequence[float | None]) -> dict[str, Any]:
+def _sum_up(episode: Episode, rewards: Sequence[float | None]) -> dict[str, object]:
     known = [reward for reward in rewards if reward is not None]
     return {
         "session": episode.session[:200],

@@ -1,4 +1,4 @@
-"""`bray.log` from its end: the newest records of a level, however long the file has grown."""
+"""Records of `bray.log` from its end: the newest of a level, however long the file has grown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, TypedDict
 
 from bray.viewer.trial_file import open_file
 
@@ -15,7 +15,7 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _NUMBERS = {level.encode(): number for number, level in enumerate(LEVELS)}
 _BLOCK_BYTES = 64 * 1024
 _MAX_SCAN_BYTES = 4 * 1024 * 1024
-"""Looked through for one answer; the next one goes on from there."""
+"""Bytes that one answer looks through; the next answer goes on from there."""
 _MAX_TEXT = 8 * 1024
 _MAX_PAGE_TEXT = 1024 * 1024
 """Characters of all records of one answer."""
@@ -25,14 +25,26 @@ _HEAD = re.compile(
 )
 
 
-def before(trial: Path, *, level: str, limit: int, end: int | None = None) -> dict[str, Any]:
+class LogRecord(TypedDict):
+    """One record of the log."""
+
+    offset: int
+    """Byte of the file at which it begins."""
+    at: str
+    level: str
+    component: str
+    name: str
+    text: str
+
+
+def before(trial: Path, *, level: str, limit: int, end: int | None = None) -> dict[str, object]:
     """Return the newest records of a level or above that begin before a byte of the file.
 
     Args:
-        trial: its folder.
-        level: of `LEVELS`.
-        limit: records at most.
-        end: byte; None: the file's end.
+        trial: folder of the trial.
+        level: one of `LEVELS`.
+        limit: greatest number of records.
+        end: byte of the file before which a record begins; None: the file's end.
 
     Returns:
         `{"records": [{at, level, component, name, text}], "start", "end"}`, the oldest first.
@@ -42,12 +54,12 @@ def before(trial: Path, *, level: str, limit: int, end: int | None = None) -> di
     try:
         with open_file(trial, trial / FILE) as file:
             start = stop = _last_newline(file) if end is None else max(end, 0)
-            data, found = b"", list[dict[str, Any]]()
+            data, found = b"", list[LogRecord]()
             while start > 0 and len(found) < limit and stop - start < _MAX_SCAN_BYTES:
                 step = min(max(_BLOCK_BYTES, len(data)), start)
                 start -= step
                 file.seek(start)
-                data = file.read(step) + data
+                data = file.read(step) + data  # blocks double: a level that is rare is far back
                 found = list(_records(data, start, level))
             if start > 0 and (first := _HEAD.search(data)) is not None:
                 start += first.start()  # what stands before belongs to an earlier record
@@ -59,10 +71,10 @@ def before(trial: Path, *, level: str, limit: int, end: int | None = None) -> di
     return {"records": shown, "start": start, "end": stop}
 
 
-def after(trial: Path, *, level: str, limit: int, start: int) -> dict[str, Any]:
-    """Return what was written since byte `start`; of much, the newest. As `before`.
+def after(trial: Path, *, level: str, limit: int, start: int) -> dict[str, object]:
+    """Return the newest records that were written since byte `start`, in the form of `before`.
 
-    A file that has become shorter is another one: it is read from its end.
+    A file that has become shorter is another one, and is read from its end.
     """
     try:
         with open_file(trial, trial / FILE) as file:
@@ -86,24 +98,29 @@ def _last_newline(file: BinaryIO) -> int:
     return begin + file.read().rfind(b"\n") + 1
 
 
-def _records(data: bytes, start: int, level: str) -> Iterator[dict[str, Any]]:
+def _records(data: bytes, start: int, level: str) -> Iterator[LogRecord]:
     """Yield the records of a level or above.
 
-    A line without a head belongs to the one before, such as a traceback.
+    A line without a head, such as one of a traceback, belongs to the record before.
     """
     heads = list(_HEAD.finditer(data))
     ends = [*(head.start() for head in heads), len(data)][1:]
     for head, end in zip(heads, ends, strict=True):
         if _is_at_least(head["level"], level):
-            parts = {name: _text(part or b"") for name, part in head.groupdict().items()}
             text = _text(data[head.end() : min(end, head.end() + _MAX_TEXT)])
-            shown = text.replace("\r\n", "\n").rstrip()
-            yield {"offset": start + head.start(), **parts, "text": shown}
+            yield {
+                "offset": start + head.start(),
+                "at": _text(head["at"]),
+                "level": _text(head["level"]),
+                "component": _text(head["component"] or b""),
+                "name": _text(head["name"]),
+                "text": text.replace("\r\n", "\n").rstrip(),
+            }
 
 
-def _newest(found: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
-    """Return the newest records that one answer holds, one at least where there is one."""
-    shown: list[dict[str, Any]] = []
+def _newest(found: list[LogRecord], limit: int) -> list[LogRecord]:
+    """Return the newest records that fit into one answer: at least one, where there is any."""
+    shown: list[LogRecord] = []
     left = _MAX_PAGE_TEXT
     for record in reversed(found[-limit:]):
         left -= len(record["text"])

@@ -1,6 +1,7 @@
-"""A trial's `metrics.jsonl` files as columns, read on as they grow.
+"""A trial's `metrics.jsonl` files as columns, which are read on as the files grow.
 
-What is kept takes memory by the values that there are, not by names times lines.
+A column holds only the lines that have its metric, so memory grows with the number of values, not
+with names times lines.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 AXES = ("frames", "steps", "seconds", "policy_version")
-"""What x may be: environment steps, optimiser steps, seconds that launches took, version."""
+"""Choices for x: environment steps, optimiser steps, seconds of all launches, policy version."""
 TAIL_BYTES = 256 * 1024
 MAX_NAMES = 10_000
-"""Metrics of a launch; a registry takes 4,096."""
+"""Number of a launch's metrics that are kept; a registry takes 4,096."""
 MAX_NAME = 1000
-"""Characters of a metric's name with its labels."""
+"""Greatest length of a metric's name with its labels, in characters."""
 _MAX_PARTS = 64
 _VALUE_BYTES, _NAME_BYTES = 16, 400
 
 
 class Curve(NamedTuple):
-    """A metric over all launches of a trial, `[N]` each, in the order in which it was written."""
+    """A metric over all launches of a trial, arrays `[N]` in the order in which it was written."""
 
     x: Floats
     y: Floats
     launch: Ints
-    """Number of the launch, from 0: between two of them nothing was recorded."""
+    """Number of each point's launch, from 0: no line is drawn from one launch to the next."""
 
 
 def tail(trial: Path) -> list[Row]:
@@ -46,7 +47,7 @@ def tail(trial: Path) -> list[Row]:
         try:
             with open_file(trial, launch / FILE) as file:
                 end = file.seek(0, os.SEEK_END)
-                file.seek(max(0, end - TAIL_BYTES))
+                file.seek(max(0, end - TAIL_BYTES))  # a cut first line is no row
                 found = rows(file.read(TAIL_BYTES))
         except OSError:
             continue
@@ -59,7 +60,7 @@ class MetricLog:
     """The metrics of a trial over all its launches. Thread-safe.
 
     Args:
-        trial: its folder.
+        trial: folder of the trial.
     """
 
     def __init__(self, trial: Path) -> None:
@@ -69,7 +70,7 @@ class MetricLog:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that it takes, about."""
+        """Memory that the metrics take, about."""
         return sum(launch.num_bytes for launch in list(self._launches.values()))
 
     def names(self) -> set[str]:
@@ -78,7 +79,7 @@ class MetricLog:
             return set().union(*(launch.columns for launch in self._refreshed()))
 
     def curve(self, metric: str, axis: str) -> Curve:
-        """Return a metric; a count goes on where the launch before ended, as the axes do."""
+        """Return a metric; a count goes on where the launch before it ended, as the axes do."""
         xs, ys, numbers = [np.empty(0)], [np.empty(0)], [np.empty(0, np.int64)]
         counted = 0.0
         with self._lock:
@@ -87,7 +88,7 @@ class MetricLog:
                 if not len(y):
                     continue
                 is_count = is_known_count(metric) or metric in launch.counts
-                y = y + counted if is_count else y
+                y = y + counted if is_count else y  # not +=: y is the kept column itself
                 counted = float(y[-1]) if is_count else 0.0
                 xs.append(x)
                 ys.append(y)
@@ -95,7 +96,7 @@ class MetricLog:
         return Curve(np.concatenate(xs), np.concatenate(ys), np.concatenate(numbers))
 
     def _refreshed(self) -> list[_Launch]:
-        """Read what is new; return the launches, the oldest first."""
+        """Read the lines that are new; return the launches, the oldest first."""
         every = launches(self._trial)
         if self._was_replaced(every):
             self._launches = {}
@@ -106,7 +107,7 @@ class MetricLog:
                     for block, end in whole_lines(file, known.num_read):
                         known.add(rows(block))
                         known.num_read = end
-            except OSError:
+            except OSError:  # a launch that has not written a metric yet
                 continue
         return [self._launches[launch.name] for launch in every]
 
@@ -124,11 +125,11 @@ def _size(file: Path) -> int:
 
 
 class _Launch:
-    """Rows of one launch: its axes, and for each metric where it has a value."""
+    """The axes of one launch's lines, and for each metric its values and their lines."""
 
     def __init__(self) -> None:
         self.num_read = 0
-        """Bytes of its file."""
+        """Number of bytes of its file that were read."""
         self.counts: set[str] = set()
         self.columns: dict[str, list[tuple[Ints, Floats]]] = {}
         self._axes: list[Floats] = []
@@ -158,14 +159,14 @@ class _Launch:
             parts = self.columns.setdefault(name, [])
             parts.append((np.array(where), np.array(values)))
             self._num_values += len(values)
-            if len(parts) > _MAX_PARTS:  # of a run that is watched: a few rows each
+            if len(parts) > _MAX_PARTS:  # a run that is watched brings a few rows each time
                 parts[:] = [_joined(parts)]
         if len(self._axes) > _MAX_PARTS:
             self._axes = [np.concatenate(self._axes)]
         self._num_rows += len(found)
 
     def _known(self, names: Iterable[str]) -> list[str]:
-        """Return the names that are kept, of more than `MAX_NAMES` the first."""
+        """Return the names that are kept: the first `MAX_NAMES`."""
         short = [name for name in names if len(name) <= MAX_NAME]
         room = MAX_NAMES - len(self.columns)
         fresh = [name for name in short if name not in self.columns]
@@ -176,7 +177,7 @@ class _Launch:
         if parts is None:
             return np.empty(0), np.empty(0)
         where, values = _joined(parts)
-        parts[:] = [(where, values)]
+        parts[:] = [(where, values)]  # joined once, for all curves until new lines come
         self._axes = [np.concatenate(self._axes)]
         return self._axes[0][where, AXES.index(axis)], values
 

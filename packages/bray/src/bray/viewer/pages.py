@@ -1,4 +1,4 @@
-"""What the page asks: one handler a question, all reading in threads beside the event loop."""
+"""Request handlers of the page: each reads a trial's files in a thread beside the event loop."""
 
 from __future__ import annotations
 
@@ -15,61 +15,64 @@ import numpy as np
 from aiohttp import web
 
 from bray.viewer import (
+    curves,
+    league_results,
     log_tail,
-    loop,
-    population,
+    model_versions,
     project,
     rendering,
-    series,
+    system_figures,
     trial_file,
     video,
 )
-from bray.viewer.bodies import leaves
-from bray.viewer.episodes import Episodes, StepsOnDemand
-from bray.viewer.exchange import number, reply, whole
+from bray.viewer.access_control import Handler
+from bray.viewer.episodes import RecordedEpisodes, StepsOnDemand
+from bray.viewer.http_json import json_reply, query_integer, query_number
 from bray.viewer.metric_log import AXES, MAX_NAMES, Curve, tail
 from bray.viewer.project import Project
+from bray.viewer.request_bodies import describe_leaves
 from bray_core.errors import ConfigError
 from bray_core.files.json_file import finite
+from bray_core.files.trial_folders import CONFIG
 from bray_core.settings.settings_tree import parse, unwrap
-from bray_core.trials.trial_paths import CONFIG
 
 T = TypeVar("T")
 
 _MAX_TRIALS = 200
 _MAX_POINTS = 24_000
-"""Of all curves of one answer together."""
+"""Number of points of all curves in one answer."""
 _MAX_PAGE = 200
 
 
 class ViewerPages:
-    """Answers for one project.
+    """The request handlers for one project.
 
     Args:
-        trials: of the project.
-        renders: of episodes, by name; None is the default.
+        trials: the project's trials.
+        renders: render functions of episodes, by name; None is the default one.
+        imports_renders: whether the render function that a trial's settings name is imported.
     """
 
     def __init__(
         self,
         trials: Project,
-        renders: Mapping[str, rendering.Render | None],
+        renders: Mapping[str, rendering.RenderFunction | None],
         *,
         imports_renders: bool = False,
     ) -> None:
         self._project = trials
         self._imports_renders = imports_renders
         self._broken: dict[str, str] = {}
-        """Render functions that could not be imported, and why."""
+        """Name of each render function that could not be imported → why."""
         self._renders = dict(renders)
-        self._episodes = Episodes()
+        self._episodes = RecordedEpisodes()
         self._painters: dict[str, rendering.Painter] = {}
         # matplotlib and most simulators' renderers want one thread, the same each time.
         self._brush = ThreadPoolExecutor(1, thread_name_prefix="render")
         self._filming = asyncio.Lock()
 
     def routes(self) -> list[web.RouteDef]:
-        """Return the questions and who answers."""
+        """Return the addresses and their handlers."""
         trial = "/api/trials/{trial}"
         episode = f"{trial}/episodes/{{episode}}"
         return [
@@ -79,9 +82,9 @@ class ViewerPages:
             web.get("/api/curves", self._get_curves),
             web.get(trial, self._of_trial(project.describe)),
             web.get(f"{trial}/loop", self._of_trial(_loop)),
-            web.get(f"{trial}/versions", self._of_trial(population.versions)),
-            web.get(f"{trial}/league", self._of_trial(population.league)),
-            web.get(f"{trial}/ratings", self._of_trial(population.ratings)),
+            web.get(f"{trial}/versions", self._of_trial(model_versions.versions)),
+            web.get(f"{trial}/league", self._of_trial(league_results.league)),
+            web.get(f"{trial}/ratings", self._of_trial(league_results.ratings)),
             web.get(f"{trial}/log", self._get_log),
             web.get(f"{trial}/episodes", self._get_episodes),
             web.get(episode, self._get_episode),
@@ -91,7 +94,7 @@ class ViewerPages:
         ]
 
     def close(self) -> None:
-        """Paint no more."""
+        """Draw no more pictures."""
         self._brush.shutdown(wait=True, cancel_futures=True)
 
     async def _get_project(self, request: web.Request) -> web.Response:
@@ -102,10 +105,10 @@ class ViewerPages:
             "axes": AXES,
             "video": list(video.FORMATS),
         }
-        return reply(request, content)
+        return json_reply(request, content)
 
     async def _get_trials(self, request: web.Request) -> web.Response:
-        return reply(request, await asyncio.to_thread(self._project.summaries))
+        return json_reply(request, await asyncio.to_thread(self._project.summaries))
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
         names = _trials(request)
@@ -116,36 +119,37 @@ class ViewerPages:
                 found |= self._project.metrics(name).names()
             return sorted(found)[:MAX_NAMES]
 
-        return reply(request, await asyncio.to_thread(read))
+        return json_reply(request, await asyncio.to_thread(read))
 
     async def _get_curves(self, request: web.Request) -> web.Response:
         names, query = _trials(request), request.query
         axis, metric = query.get("x", AXES[0]), query.get("metric", "")
         if axis not in AXES:
             raise ConfigError(f"x: expected one of {', '.join(AXES)}, got {axis[:50]!r}")
-        weight = number(query, "smoothing", 0.0, 0.0, 0.9999)
-        points = int(number(query, "points", 600, 4, 2000))
+        weight = query_number(query, "smoothing", 0.0, 0.0, 0.9999)
+        points = int(query_number(query, "points", 600, 4, 2000))
+        # With many trials each curve gets fewer points: the answer keeps its size.
         points = max(4, min(points, _MAX_POINTS // max(1, len(names))))
-        low = number(query, "from", -math.inf, -math.inf, math.inf)
-        high = number(query, "to", math.inf, -math.inf, math.inf)
+        low = query_number(query, "from", -math.inf, -math.inf, math.inf)
+        high = query_number(query, "to", math.inf, -math.inf, math.inf)
 
-        def read() -> list[dict[str, Any]]:
+        def read() -> list[dict[str, object]]:
             found = []
             for name in names:
                 curve = self._project.metrics(name).curve(metric, axis)
                 found.append({"trial": name, **_curve(curve, weight, points, (low, high))})
             return found
 
-        return reply(request, await asyncio.to_thread(read))
+        return json_reply(request, await asyncio.to_thread(read))
 
-    def _of_trial(self, read: Callable[[Path], Any]) -> Callable[..., Any]:
-        """Return a handler that answers what `read` finds in the trial's folder."""
+    def _of_trial(self, read: Callable[[Path], object]) -> Handler:
+        """Return a handler that replies with what `read` finds in the trial's folder."""
 
         async def handler(request: web.Request) -> web.Response:
-            def look() -> Any:
+            def look() -> object:
                 return read(self._project.trial(request.match_info["trial"]))
 
-            return reply(request, await asyncio.to_thread(look))
+            return json_reply(request, await asyncio.to_thread(look))
 
         return handler
 
@@ -155,35 +159,35 @@ class ViewerPages:
         if level not in log_tail.LEVELS:
             known = ", ".join(log_tail.LEVELS)
             raise ConfigError(f"level: expected one of {known}, got {level[:50]!r}")
-        limit = int(number(query, "limit", 200, 1, 1000))
-        places = {name: whole(query, name) for name in ("before", "after")}
+        limit = int(query_number(query, "limit", 200, 1, 1000))
+        places = {name: query_integer(query, name) for name in ("before", "after")}
 
-        def look() -> dict[str, Any]:
+        def look() -> dict[str, object]:
             trial = self._project.trial(request.match_info["trial"])
             if places["after"] is not None:
                 return log_tail.after(trial, level=level, limit=limit, start=places["after"])
             return log_tail.before(trial, level=level, limit=limit, end=places["before"])
 
-        return reply(request, await asyncio.to_thread(look))
+        return json_reply(request, await asyncio.to_thread(look))
 
     async def _get_episodes(self, request: web.Request) -> web.Response:
-        start = whole(request.query, "start") or 0
-        count = int(number(request.query, "number", 50, 1, _MAX_PAGE))
+        start = query_integer(request.query, "start") or 0
+        count = int(query_number(request.query, "number", 50, 1, _MAX_PAGE))
 
-        def look() -> dict[str, Any]:
+        def look() -> tuple[dict[str, object], str | None]:
             trial = self._trial(request)
             wanted = _setting(trial, "render", "function")
             page = self._episodes.page(trial, start, count)
-            return {**page, "render": wanted if isinstance(wanted, str) else None}
+            return page, wanted if isinstance(wanted, str) else None
 
-        page = await asyncio.to_thread(look)
-        hint = await self._paint(partial(self._own_render, page["render"]))
-        return reply(request, {**page, "hint": hint})
+        page, render = await asyncio.to_thread(look)
+        hint = await self._paint(partial(self._own_render, render))
+        return json_reply(request, {**page, "render": render, "hint": hint})
 
     def _own_render(self, name: str | None) -> str | None:
-        """Import what a trial's settings name; return why not, None where it can draw.
+        """Import the render function that a trial's settings name; return why that failed, or None.
 
-        A file names it: only where whoever starts the viewer said so its code is run.
+        A file names it, and importing runs its code: only where `--import-renders` allows it.
         """
         if name is None or name in self._renders:
             return None
@@ -191,31 +195,31 @@ class ViewerPages:
             return f"Its settings draw with {name}: bray view ... --import-renders"
         if name not in self._broken:
             try:
-                self._renders[name] = rendering.load(name)
+                self._renders[name] = rendering.load_render(name)
                 return None
             except ConfigError as error:
                 self._broken[name] = str(error)
         return self._broken[name]
 
     async def _get_episode(self, request: web.Request) -> web.Response:
-        def look() -> dict[str, Any]:
+        def look() -> dict[str, object]:
             return self._episodes.describe(self._trial(request), request.match_info["episode"])
 
-        return reply(request, await asyncio.to_thread(look))
+        return json_reply(request, await asyncio.to_thread(look))
 
     async def _get_step(self, request: web.Request) -> web.Response:
-        def look() -> dict[str, Any]:
+        def look() -> dict[str, object]:
             steps = self._steps(request)
             step = steps[_index(request, steps)]
             return {
                 "index": step.index,
                 "kind": step.kind,
                 "at_s": step.at_s,
-                "body": leaves(step.body),
-                "reply": None if step.reply is None else leaves(step.reply),
+                "body": describe_leaves(step.body),
+                "reply": None if step.reply is None else describe_leaves(step.reply),
             }
 
-        return reply(request, await asyncio.to_thread(look))
+        return json_reply(request, await asyncio.to_thread(look))
 
     async def _get_picture(self, request: web.Request) -> web.Response:
         steps = await asyncio.to_thread(self._steps, request)
@@ -227,15 +231,15 @@ class ViewerPages:
         kind = request.query.get("format", "webp")
         if kind not in video.FORMATS:
             raise ConfigError(f"format: expected one of {', '.join(video.FORMATS)}, got {kind!r}")
-        frames_per_s = number(request.query, "frames_per_s", 15, 1, 50)
+        frames_per_s = query_number(request.query, "frames_per_s", 15, 1, 50)
         steps = await asyncio.to_thread(self._steps, request)
         if not steps:
             raise ConfigError("episode: it has no steps")
         async with self._filming:  # one at a time: a video takes memory, and all that draws
             painter = self._painter(request, steps)
-            frames = [video.fitted(await self._paint(partial(painter.image, 0)))]
-            for index in video.chosen(len(steps), frames[0])[1:]:
-                frames.append(video.fitted(await self._paint(partial(painter.image, index))))
+            frames = [video.scaled_down(await self._paint(partial(painter.image, 0)))]
+            for index in video.frame_steps(len(steps), frames[0])[1:]:
+                frames.append(video.scaled_down(await self._paint(partial(painter.image, index))))
             body = await asyncio.to_thread(video.encode, frames, kind, frames_per_s)
         name = re.sub(r"[^\w.-]", "_", request.match_info["episode"]) + f".{kind}"
         disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
@@ -251,7 +255,7 @@ class ViewerPages:
         return self._episodes.steps(self._trial(request), request.match_info["episode"])
 
     def _painter(self, request: web.Request, steps: StepsOnDemand) -> rendering.Painter:
-        """Return who paints these steps: the one of the request before, if it painted them."""
+        """Return the painter of these steps: that of the last request, if it painted the same."""
         name = request.query.get("render", rendering.DEFAULT)
         if name not in self._renders:
             known = ", ".join(self._renders)
@@ -262,16 +266,18 @@ class ViewerPages:
         return kept
 
 
-def _curve(curve: Curve, weight: float, points: int, span: tuple[float, float]) -> dict[str, Any]:
+def _curve(
+    curve: Curve, weight: float, points: int, span: tuple[float, float]
+) -> dict[str, object]:
     """Return the part of a curve whose x is in the span, smoothed and thinned.
 
     `starts` are the indices of points with which a launch begins: no line leads to them.
     """
     inside = (curve.x >= span[0]) & (curve.x <= span[1])
     x, y, launch = curve.x[inside], curve.y[inside], curve.launch[inside]
-    smooth = series.smoothed(curve.y, weight)[inside]
-    chosen = series.thinned(smooth, points)
-    low, high = series.envelope(y, chosen)
+    smooth = curves.smoothed(curve.y, weight)[inside]
+    chosen = curves.thinned(smooth, points)
+    low, high = curves.envelope(y, chosen)
     shown = {"x": x[chosen], "y": smooth[chosen]}
     if weight or len(x) > len(chosen):
         shown |= {"low": low, "high": high}
@@ -281,19 +287,19 @@ def _curve(curve: Curve, weight: float, points: int, span: tuple[float, float]) 
     return {"count": len(x), "last": last, "starts": starts, **columns}
 
 
-def _loop(trial: Path) -> dict[str, Any]:
+def _loop(trial: Path) -> dict[str, object]:
     found = tail(trial)
     mean = project.mean_return(trial, project.newest_values(found))
-    return loop.figures(found, _capacity(trial), mean)
+    return system_figures.figures(found, _capacity(trial), mean)
 
 
 def _capacity(trial: Path) -> float | None:
-    """Return the segments that the buffer holds at most, if the settings tell."""
+    """Return the number of segments that the buffer holds, None where the settings do not tell."""
     capacity = _setting(trial, "buffer", "capacity")
     return finite(capacity)
 
 
-def _setting(trial: Path, part: str, name: str) -> Any:
+def _setting(trial: Path, part: str, name: str) -> object:
     """Return a setting of a trial, None where there is none."""
     text = trial_file.text(trial, trial / CONFIG)
     try:
@@ -304,7 +310,7 @@ def _setting(trial: Path, part: str, name: str) -> Any:
 
 @lru_cache(maxsize=32)
 def _settings(text: str) -> Any:
-    """Return settings as they were written; a trial that is watched is asked for them again."""
+    """Return settings as they were written; cached, as the page of a running trial asks often."""
     return unwrap(parse(text, CONFIG))
 
 

@@ -1,4 +1,4 @@
-"""Pictures of an episode's steps: by the user's render functions, or of any nested arrays."""
+"""Pictures of an episode's steps, drawn by the user's render functions or from any arrays."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bray.viewer.bodies import paths
-from bray.viewer.episodes import Step
+from bray.viewer.episodes import EpisodeStep
+from bray.viewer.request_bodies import leaf_paths
 from bray_core.errors import ConfigError, SpecError
-from bray_core.own_module import import_own
+from bray_core.process.user_modules import import_user_module
 
 if TYPE_CHECKING:
+    from PIL import ImageFont
     from PIL.Image import Image
 
-Render: TypeAlias = Callable[[Step], Any]
+RenderFunction: TypeAlias = Callable[[EpisodeStep], object]
 """Returns pixels `[H, W]` or `[H, W, C]` of uint8, a `PIL.Image.Image`, or a matplotlib figure."""
 DEFAULT = "observation"
 
 _LEAST_SIDE = 8
-"""Pixels: what is smaller is drawn as numbers."""
+"""Least height and width of an array, in pixels, that is shown as a picture."""
 _SHOWN_SIDE = 256
 _MAX_SIDE = 2048
 _WIDTH = 560
@@ -34,22 +35,22 @@ _MAX_LEAVES = 24
 _MAX_CELLS = 64
 _MAX_CHARS = 60
 _MAX_LOOKED_AT = 200
-"""Steps whose values tell how strong a colour is."""
+"""Number of steps whose values decide how strong the colours are."""
 _PAPER, _INK, _FAINT = (246, 247, 249), (36, 41, 47), (106, 115, 125)
 _NEGATIVE, _MIDDLE, _POSITIVE = (178, 24, 43), (232, 232, 235), (33, 102, 172)
 
 
-def load(name: str) -> Render:
+def load_render(name: str) -> RenderFunction:
     """Import a render function, `module:function`; modules of the working directory are found.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: the module cannot be imported, or has no such function.
     """
     module, colon, function = name.partition(":")
     if not (module and colon and function):
         raise ConfigError(f"render: expected module:function, got {name!r}")
     try:
-        found: Any = import_own(module)
+        found: Any = import_user_module(module)
     except Exception as error:  # it is the user's code
         words = f"{type(error).__name__}: {error}"
         raise ConfigError(f"render: {module!r} cannot be imported: {words}") from error
@@ -64,11 +65,11 @@ class Painter:
     """Draws the steps of an episode, by a render function or by default.
 
     Args:
-        render: None draws what there is.
-        steps: of the episode: the colours of the default mean the same in all of them.
+        render: the user's function; None draws an image in the observation, else all numbers.
+        steps: steps of the episode: a colour stands for the same number in all of them.
     """
 
-    def __init__(self, render: Render | None, steps: Sequence[Step]) -> None:
+    def __init__(self, render: RenderFunction | None, steps: Sequence[EpisodeStep]) -> None:
         self._render = render
         self.steps = steps
         self._reaches: dict[str, float] | None = None
@@ -77,7 +78,7 @@ class Painter:
         """Return a step's picture.
 
         Raises:
-            SpecError: the render function returned something else; says what.
+            SpecError: the render function returned something that is no picture; says what.
         """
         step = self.steps[index]
         if self._render is not None:
@@ -90,24 +91,26 @@ class Painter:
         return _cells(_leaves(step), self._reaches)
 
 
-def _picture_in(step: Step) -> npt.NDArray[np.uint8] | None:
+def _picture_in(step: EpisodeStep) -> npt.NDArray[np.uint8] | None:
     """Return the first image in the observation, if there is one."""
     tree = step.body
     if isinstance(tree, dict) and "observation" in tree:
         tree = tree["observation"]
-    pictures = (_as_picture(leaf) for _, leaf in paths(tree))
+    pictures = (_as_picture(leaf) for _, leaf in leaf_paths(tree))
     return next((picture for picture in pictures if picture is not None), None)
 
 
-def _leaves(step: Step) -> dict[str, Any]:
-    """Return what gamecore and actor said, by path."""
+def _leaves(step: EpisodeStep) -> dict[str, object]:
+    """Return the leaves of the request and of the reply, by path."""
     return {
-        path: leaf for tree in (step.body, step.reply) for path, leaf in paths(tree, _MAX_LEAVES)
+        path: leaf
+        for tree in (step.body, step.reply)
+        for path, leaf in leaf_paths(tree, _MAX_LEAVES)
     }
 
 
-def _reaches(steps: Sequence[Step]) -> dict[str, float]:
-    """Return the greatest magnitude of each leaf in the steps, of many in so many of them."""
+def _reaches(steps: Sequence[EpisodeStep]) -> dict[str, float]:
+    """Return the greatest magnitude of each leaf, over at most `_MAX_LOOKED_AT` of the steps."""
     reaches: dict[str, float] = {}
     for index in range(0, len(steps), math.ceil(len(steps) / _MAX_LOOKED_AT)):
         for path, leaf in _leaves(steps[index]).items():
@@ -125,7 +128,7 @@ def png(image: Image) -> bytes:
     return file.getvalue()
 
 
-def _image(drawn: Any) -> Image:
+def _image(drawn: object) -> Image:
     from PIL import Image
 
     if isinstance(drawn, Image.Image):
@@ -153,8 +156,8 @@ def _pixels(picture: npt.NDArray[np.uint8] | None, given: npt.NDArray[Any]) -> I
     return Image.fromarray(picture)
 
 
-def _as_picture(leaf: Any) -> npt.NDArray[np.uint8] | None:
-    """Return `[H, W, 3]` of what looks like an image: `[H, W]`, `[H, W, C]` or `[C, H, W]`."""
+def _as_picture(leaf: object) -> npt.NDArray[np.uint8] | None:
+    """Return pixels `[H, W, 3]` of a leaf `[H, W]`, `[H, W, C]` or `[C, H, W]`, else None."""
     array = leaf if isinstance(leaf, np.ndarray) else None
     if array is None or array.dtype.kind not in "biuf" or array.ndim not in (2, 3):
         return None
@@ -166,7 +169,7 @@ def _as_picture(leaf: Any) -> npt.NDArray[np.uint8] | None:
         array = array[..., :3] if array.shape[2] == 3 else array[..., -1]  # the newest frame
     if min(array.shape[:2]) < _LEAST_SIDE:
         return None
-    # What is larger than the picture is thinned first: a byte may become many.
+    # A large array is thinned before it is converted: a byte may become many.
     array = array[tuple(slice(None, None, -(-side // _MAX_SIDE)) for side in array.shape[:2])]
     if array.dtype != np.uint8:
         array = _stretched(array.astype(np.float64))
@@ -174,7 +177,7 @@ def _as_picture(leaf: Any) -> npt.NDArray[np.uint8] | None:
 
 
 def _stretched(array: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
-    """Return numbers as brightness: 0 to 1, or else from the least to the greatest."""
+    """Return numbers as brightness: from 0 to 1, or from the least to the greatest if wider."""
     array = np.nan_to_num(array, posinf=0.0, neginf=0.0) / 2  # so that no difference overflows
     low, high = min(0.0, array.min()), max(0.5, array.max())
     brightness: npt.NDArray[np.uint8] = ((array - low) / (high - low) * 255).astype(np.uint8)
@@ -185,7 +188,7 @@ def _enlarged(picture: npt.NDArray[np.uint8]) -> Image:
     from PIL import Image
 
     image = Image.fromarray(picture)
-    factor = _SHOWN_SIDE // max(image.size)
+    factor = _SHOWN_SIDE // max(image.size)  # a whole number, so that all pixels stay alike
     if factor > 1:
         image = image.resize(
             (image.width * factor, image.height * factor), Image.Resampling.NEAREST
@@ -195,7 +198,7 @@ def _enlarged(picture: npt.NDArray[np.uint8]) -> Image:
     return image
 
 
-def _cells(found: dict[str, Any], reaches: Mapping[str, float]) -> Image:
+def _cells(found: dict[str, object], reaches: Mapping[str, float]) -> Image:
     """Draw a row of coloured cells for each leaf, red below zero and blue above."""
     from PIL import Image, ImageDraw
 
@@ -221,20 +224,21 @@ def _cells(found: dict[str, Any], reaches: Mapping[str, float]) -> Image:
 
 
 @cache
-def _font() -> Any:
+def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     from PIL import ImageFont
 
     return ImageFont.load_default(13)
 
 
-def _grid(leaf: Any) -> npt.NDArray[np.float64] | None:
-    """Return a leaf's numbers `[rows, columns]`, thinned to what can be drawn; None: no numbers."""
+def _grid(leaf: object) -> npt.NDArray[np.float64] | None:
+    """Return a leaf's numbers `[rows, columns]`, thinned to fit; None where it has no numbers."""
     if isinstance(leaf, str | bytes) or leaf is None:
         return None
     array = np.asarray(leaf)
     if array.dtype.kind not in "biuf" or not array.size:
         return None
     flat = array.reshape(-1, array.shape[-1]) if array.ndim > 1 else array.reshape(1, -1)
+    # Every so many rows and columns are shown, so that at most `_MAX_CELLS` remain of each.
     rows, columns = (math.ceil(side / _MAX_CELLS) for side in flat.shape)
     return flat[::rows, ::columns].astype(np.float64)
 
@@ -257,28 +261,29 @@ def _paste(image: Image, grid: npt.NDArray[np.float64], top: int) -> None:
 
     side = _cell_side(grid)
     cells = _colours(grid).repeat(side, 0).repeat(side, 1)
+    # The last row and column of each cell become the line between the cells.
     cells[side - 1 :: side], cells[:, side - 1 :: side] = _PAPER, _PAPER
     image.paste(Image.fromarray(cells), (12, top))
 
 
 def _colours(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
-    """Return `[R, C, 3]` of `[R, C]`: -1 is red and 1 is blue."""
+    """Return colours `[R, C, 3]` for numbers `[R, C]`: -1 is red and 1 is blue."""
     known = np.isfinite(shares)
     weight = np.minimum(1.0, np.abs(np.where(known, shares, 0.0)))[..., None]
     end = np.where((shares > 0)[..., None], _POSITIVE, _NEGATIVE)
     colours = np.rint(_MIDDLE + (end - np.array(_MIDDLE)) * weight)
-    return np.where(known[..., None], colours, 160).astype(np.uint8)
+    return np.where(known[..., None], colours, 160).astype(np.uint8)  # grey: NaN or infinite
 
 
-def _brief(leaf: Any) -> str:
+def _brief(leaf: object) -> str:
     shown = leaf[:_MAX_CHARS] if isinstance(leaf, str | bytes) else str(leaf)
     return str(shown)[:_MAX_CHARS]
 
 
-def names_of(renders: Sequence[str]) -> dict[str, Render | None]:
-    """Return the choices: the default, and the user's functions by the names they were given as.
+def render_functions(renders: Sequence[str]) -> dict[str, RenderFunction | None]:
+    """Return render functions by name: None for the default one, and the user's.
 
     Raises:
-        ConfigError: one is no function.
+        ConfigError: a name is none of a function.
     """
-    return {DEFAULT: None, **{name: load(name) for name in renders}}
+    return {DEFAULT: None, **{name: load_render(name) for name in renders}}

@@ -1,6 +1,6 @@
-"""The server behind `bray view`: reads a project's folder, opens one port.
+"""The HTTP server behind `bray view`: it reads a project's folder and opens one port.
 
-Only the builder writes and starts anything, where it is turned on.
+Only the builder writes files and starts runs, where it is turned on.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from pathlib import Path
 
 from aiohttp import web
 
-from bray.viewer.builder import Builder
-from bray.viewer.guard import Guard
+from bray.viewer.access_control import AccessControl
+from bray.viewer.builder import BuilderPages
 from bray.viewer.pages import ViewerPages
 from bray.viewer.project import Project
-from bray.viewer.rendering import names_of
+from bray.viewer.rendering import render_functions
 from bray_core.errors import ConfigError, PortInUseError
-from bray_core.event_loop import EventLoopThread
-from bray_server.limits.guard import is_loopback
+from bray_core.process.event_loop import EventLoopThread
+from bray_server.limits.access import is_loopback
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _STOP_S = 5.0
@@ -31,18 +31,19 @@ class Viewer:
 
     Args:
         project: folder of the trials.
-        host: to listen at; beyond this machine only with a token.
+        host: address to listen at; one that other machines reach needs a token.
         port: 0 takes any free one.
-        token: that is asked for; None: whoever reaches the port may look.
+        token: secret that a visitor must know; None: whoever reaches the port may look.
         renders: functions `module:function` that draw a step of an episode.
-        imports_renders: whether what a trial's own settings name is imported, too, to draw its
-            episodes.
-        builder: folder whose YAML files the page may write and run; None: none.
+        imports_renders: whether the render function that a trial's own settings name is imported
+            too, to draw its episodes.
+        builder: folder whose YAML files the page may write and run; None turns the builder off.
 
     Raises:
         NotFoundError: there is no such folder.
-        ConfigError: a render function is none, or a host beyond this machine without a token.
-        PortInUseError: names the port.
+        ConfigError: a render function cannot be imported, or other machines reach the host and
+            there is no token.
+        PortInUseError: another program listens at the port.
 
     Examples:
         >>> import tempfile
@@ -73,8 +74,10 @@ class Viewer:
         if builder is not None and builder.is_dir():  # the first run is yet to be started
             project.mkdir(parents=True, exist_ok=True)
         trials = Project(project)
-        self._pages = ViewerPages(trials, names_of(renders), imports_renders=imports_renders)
-        self._builder = Builder(builder, trials.path)
+        self._pages = ViewerPages(
+            trials, render_functions(renders), imports_renders=imports_renders
+        )
+        self._builder = BuilderPages(builder, trials.path)
         self._host, self._port = host, port
         self._loop = EventLoopThread("viewer")
         try:
@@ -86,13 +89,13 @@ class Viewer:
 
     @property
     def address(self) -> str:
-        """Where a browser finds it."""
+        """Address that a browser opens."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         port: int = self._runner.addresses[0][1]
         return f"http://{host}:{port}"
 
     def close(self) -> None:
-        """Stop listening; again is harmless."""
+        """Stop listening; a second call does nothing."""
         if self._loop.loop.is_closed():
             return
         try:
@@ -104,8 +107,8 @@ class Viewer:
 
     async def _start(self, token: str | None) -> web.AppRunner:
         files = _static()
-        guard = Guard(token, files.pop("login.html")[0].decode())
-        files[""] = files.pop("index.html")
+        guard = AccessControl(token, files.pop("login.html")[0].decode())
+        files[""] = files.pop("index.html")  # served at /, all others below /static/
         app = web.Application(middlewares=[guard.answer], client_max_size=_MAX_BODY_BYTES)
         app.add_routes([*self._pages.routes(), *self._builder.routes()])
         app.router.add_get("/login", guard.ask)
@@ -126,7 +129,7 @@ class Viewer:
 
 
 def _static() -> dict[str, tuple[bytes, str]]:
-    """Return the files of the page by name, and their types."""
+    """Return the content and the type of each file of the page, by name."""
     files = resources.files("bray.viewer").joinpath("static").iterdir()
     kinds = ((file, _TYPES.get(file.name.rpartition(".")[2])) for file in files)
     return {file.name: (file.read_bytes(), kind) for file, kind in kinds if kind is not None}

@@ -1,8 +1,8 @@
-"""Every file of a trial that the viewer reads is opened here: a regular one, of this project.
+"""Opens every file of a trial that the viewer reads, and refuses links that lead elsewhere.
 
-A trial's folder may itself be a link, such as to a larger disk: whoever made the project put it
-there. No link inside a trial leads out of that folder or of the project's: a trial that came from
-somebody else would show the files of whoever looks at it.
+A trial's folder may itself be a link, such as to a larger disk: the owner of the project made it.
+Links inside a trial may not lead out of the trial's and the project's folder: a trial that came
+from somebody else could name any file of the one who looks at it.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from bray_core.errors import CodecError
+from bray_core.files import trial_folders
 from bray_core.files.json_file import read_object
 from bray_core.files.regular_file import Opener, open_regular, resolve_inside
-from bray_core.trials import experiment
 
 MAX_TEXT_BYTES = 256 * 1024
 
 
 def opener_of(trial: Path) -> Opener:
-    """Return what opens files of a trial.
+    """Return a function that opens files of a trial.
 
-    It raises RefusedFileError for what is no regular file or lies elsewhere, else OSError.
+    It raises RefusedFileError for a path that is no regular file or lies elsewhere, else OSError.
     """
     inside = _folders_of(trial)
     return lambda path: open_regular(path, inside=inside)
 
 
 def open_file(trial: Path, path: Path) -> BinaryIO:
-    """Open a file of a trial; errors as of `opener_of`."""
+    """Open a file of a trial; raises the errors that `opener_of` names."""
     return opener_of(trial)(path)
 
 
 def text(trial: Path, path: Path) -> str | None:
-    """Return a file's text, of a long one the beginning; None where there is none to read."""
+    """Return the first `MAX_TEXT_BYTES` of a file as text; None where it cannot be read."""
     try:
         with open_file(trial, path) as file:
             return file.read(MAX_TEXT_BYTES).decode(errors="replace")
@@ -43,8 +43,8 @@ def text(trial: Path, path: Path) -> str | None:
         return None
 
 
-def json_object(trial: Path, path: Path, max_bytes: int = MAX_TEXT_BYTES) -> dict[str, Any]:
-    """Return the object in a file, empty where there is none to read."""
+def json_object(trial: Path, path: Path, max_bytes: int = MAX_TEXT_BYTES) -> dict[str, object]:
+    """Return the JSON object in a file, empty where it cannot be read."""
     try:
         return read_object(path, opener_of(trial), max_bytes) or {}
     except CodecError:
@@ -52,7 +52,7 @@ def json_object(trial: Path, path: Path, max_bytes: int = MAX_TEXT_BYTES) -> dic
 
 
 def entries(trial: Path, folder: Path) -> Sequence[os.DirEntry[str]]:
-    """Return what a folder of a trial holds that can be shown; nothing where it lies elsewhere."""
+    """Return the entries of a trial's folder that can be shown; none where it lies elsewhere."""
     try:
         with os.scandir(resolve_inside(folder, _folders_of(trial))) as found:
             return [entry for entry in found if entry.name[0] != "." and is_text(entry.name)]
@@ -66,11 +66,11 @@ def launches(trial: Path) -> list[Path]:
         resolve_inside(trial / "launches", _folders_of(trial))
     except OSError:
         return []
-    return [launch for launch in experiment.launches(trial) if is_text(launch.name)]
+    return [launch for launch in trial_folders.launches(trial) if is_text(launch.name)]
 
 
 def is_text(name: str) -> bool:
-    """Return whether a file's name is one in UTF-8: no address and no page can hold another."""
+    """Return whether a file's name is UTF-8; an address or a page cannot hold any other."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""An episode as a moving picture, WebP or GIF: pillow writes both, no codec is needed."""
+"""An episode as a video, WebP or GIF: pillow writes both without a codec."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ if TYPE_CHECKING:
 
 MAX_FRAMES = 1000
 MAX_SIDE = 720
-"""Pixels: larger frames are made smaller."""
+"""Greatest width and height of a frame, in pixels."""
 _MAX_BYTES = 192 * 1024 * 1024
-"""Of all frames before they are compressed."""
+"""Memory of all frames before they are compressed."""
 FORMATS = {"webp": "image/webp", "gif": "image/gif"}
 _LEAST_MS = 20
-"""What every browser keeps to."""
+"""Shortest time of a frame that every browser keeps to."""
 
 
-def fitted(frame: Image) -> Image:
-    """Return a frame that is no larger than one of a video."""
+def scaled_down(frame: Image) -> Image:
+    """Return a frame that is no larger than `MAX_SIDE` in either direction."""
     if max(frame.size) > MAX_SIDE:
         frame = frame.copy()
         frame.thumbnail((MAX_SIDE, MAX_SIDE))
     return frame
 
 
-def chosen(number: int, frame: Image) -> range:
-    """Return the steps that become frames: all, or of a long episode every so many.
+def frame_steps(number: int, frame: Image) -> range:
+    """Return the steps that become frames: all, or evenly spaced ones of a long episode.
 
     Args:
-        number: of steps.
-        frame: the first one, whose size tells how many fit into memory.
+        number: number of steps of the episode.
+        frame: the first frame, whose size tells how many fit into memory.
     """
     fitting = max(1, min(MAX_FRAMES, _MAX_BYTES // (frame.width * frame.height * 3)))
     return range(0, number, max(1, -(-number // fitting)))
@@ -42,11 +42,12 @@ def encode(frames: Sequence[Image], kind: str, frames_per_s: float) -> bytes:
     """Return a file of frames, one or more.
 
     Args:
-        frames: of any sizes; the first one's counts.
-        kind: of `FORMATS`.
-        frames_per_s: 1 to 50.
+        frames: images of any sizes; all get the size of the first one.
+        kind: one of `FORMATS`.
+        frames_per_s: speed, 1 to 50.
     """
     size = frames[0].size
+    # A video has one size; a render function may return another with each step.
     equal = [frame if frame.size == size else frame.resize(size) for frame in frames]
     if kind == "gif":
         equal = [_in_few_colours(frame) for frame in equal]

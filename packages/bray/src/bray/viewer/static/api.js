@@ -1,4 +1,4 @@
-// Questions to the server. An answer that has not changed comes as 304 and is not parsed again.
+// Requests to the server. A reply that has not changed comes as status 304 and is not parsed again.
 
 const MAX_KEPT = 64;
 const kept = new Map();
@@ -24,7 +24,7 @@ export async function get(path, query) {
   return content;
 }
 
-// What changes something: the header tells the server that this page asks, not another site's.
+// A request that changes something: the header proves that this page sends it, not another site's.
 export async function post(path, content) {
   const headers = { "Content-Type": "application/json", "Bray-Page": "1" };
   const response = await fetch(address(path), { method: "POST", headers, body: JSON.stringify(content) });

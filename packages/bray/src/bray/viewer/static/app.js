@@ -1,4 +1,4 @@
-// The frame around the pages: which one is shown, for which trial, what keys do, light or dark.
+// The frame around the pages: which page is shown for which trial, keyboard shortcuts, colours.
 
 import { get } from "./api.js";
 import { Builder } from "./builder.js";
@@ -43,7 +43,7 @@ class App {
     setInterval(() => document.hidden || this.poll(), POLL_MS);
   }
 
-  // What a page wants to find again, kept by the browser for this project.
+  // State of a page that the browser keeps for this project.
   saved(name, otherwise) {
     try {
       return JSON.parse(localStorage.getItem(`${this.project.path}:${name}`)) ?? otherwise;
@@ -161,15 +161,15 @@ class App {
     const pages = PAGES.map(([key, words], i) => [String(i + 1), [words, () => (key === "trials" ? this.go(key) : this.go(key, this.trial ?? ""))]]);
     return {
       ...Object.fromEntries(pages),
-      t: ["light, dark, as the system", () => this.nextTheme()],
-      "?": ["these keys", () => this.help()],
+      t: ["colours: light, dark or the system's", () => this.nextTheme()],
+      "?": ["keyboard shortcuts", () => this.help()],
       ...this.page?.keys,
     };
   }
 
   help() {
     const rows = Object.entries(this.actions()).map(([key, [words]]) => h("tr", {}, h("td", {}, h("kbd", {}, key === " " ? "space" : key)), h("td", {}, words)));
-    put(byId("keys"), h("h2", {}, "Keys"), h("table", {}, h("tbody", {}, rows)), h("form", { method: "dialog" }, h("button", {}, "Close")));
+    put(byId("keys"), h("h2", {}, "Keyboard shortcuts"), h("table", {}, h("tbody", {}, rows)), h("form", { method: "dialog" }, h("button", {}, "Close")));
     byId("keys").showModal();
   }
 }

@@ -1,4 +1,4 @@
-// Templates made in a form or as text, the two in step; saved, started and stopped.
+// The builder: edits a template in a form or as text, keeps the two alike, saves, starts and stops.
 
 import { get, post } from "./api.js";
 import { h, put } from "./dom.js";
@@ -24,25 +24,25 @@ export class Builder {
 
   off({ project }) {
     put(this.main, h("div", { className: "bar" }, h("h1", {}, "Builder")), h("section", { className: "panel" },
-      h("p", {}, "The builder is off: this page only reads. To make templates here, and to start and stop local runs of them, open the viewer with the folder whose YAML files it may write:"),
+      h("p", {}, "The builder is off: this page only reads. To write templates here, and to start and stop local runs of them, start the viewer with the folder of the YAML files:"),
       h("pre", {}, `bray view ${project} --builder .`)));
   }
 
   async build(state) {
-    this.form = new Form({ onchange: (settings) => this.later({ settings }), onrecipe: (recipe) => this.app.attempt(() => this.recipe(recipe)) });
+    this.form = new Form({ onchange: (settings) => this.later({ settings }), onalgorithm: (algorithm) => this.app.attempt(() => this.algorithm(algorithm)) });
     this.runs = new Runs(this.app, (runs) => this.ran(runs));
     this.opener = h("select", { id: "open", onchange: (e) => this.app.attempt(() => this.pick(e.target.value)) });
     this.file = h("input", { type: "text", id: "file", size: 24, spellcheck: false, autocomplete: "off", "aria-describedby": "folder", oninput: () => this.keep() });
-    const save = h("button", { type: "button", id: "save", title: "s", onclick: () => this.act(() => this.save()) }, "Save");
-    const start = h("button", { type: "button", id: "start", title: "Saves first, if there is something to save (r)", onclick: () => this.act(() => this.start()) }, "Start");
-    this.news = h("p", { id: "builder-news", role: "status" }, "Opening…");  // recipes are loaded: seconds the first time
+    const save = h("button", { type: "button", id: "save", title: "Save (s)", onclick: () => this.act(() => this.save()) }, "Save");
+    const start = h("button", { type: "button", id: "start", title: "Start a run; saves unsaved changes first (r)", onclick: () => this.act(() => this.start()) }, "Start");
+    this.news = h("p", { id: "builder-news", role: "status" }, "Opening…");  // algorithms are loaded: seconds the first time
     this.list = h("section", { className: "panel problems", "aria-label": "Problems", hidden: true });
     this.text = h("textarea", { id: "yaml", rows: 16, spellcheck: false, "aria-describedby": "yaml-help", oninput: () => this.later({}) });
     put(this.main, h("div", { className: "bar" }, h("h1", {}, "Builder"), h("label", {}, "Open ", this.opener), h("span", { id: "folder", className: "faint" }, `Files are written to ${state.folder}`)),
       h("div", { className: "builder" }, this.form.element, h("div", { className: "side" },
         h("section", { className: "panel" }, h("div", { className: "bar" }, h("label", {}, "File ", this.file), save, start), this.news), this.list,
         h("section", { className: "panel" }, h("label", { htmlFor: "yaml" }, "YAML"), this.text,
-          h("p", { id: "yaml-help", className: "faint" }, "Only what differs from the defaults. A change in the form writes it anew: of comments, those above the first setting stay.")),
+          h("p", { id: "yaml-help", className: "faint" }, "Only settings that differ from the defaults. A change in the form rewrites this text: only comments above the first setting stay.")),
         this.runs.element)));
     await (this.draft ? this.show(this.draft) : this.open({ template: FIRST }));
   }
@@ -123,29 +123,29 @@ export class Builder {
   async follow({ settings, form }) {
     this.form.element.disabled = !form;
     if (!form) return;
-    const key = `${form.recipe}/${form.task}`, isNew = key !== this.shown;
+    const key = `${form.algorithm}/${form.task}`, isNew = key !== this.shown;
     if (isNew) {
-      const { schema, recipes } = await get(["builder", "schema"], form);
-      this.form.build(schema, recipes);
+      const { schema, algorithms } = await get(["builder", "schema"], form);
+      this.form.build(schema, algorithms);
       this.shown = key;
     }
     this.form.set(settings, isNew);
   }
 
-  // Another algorithm: settings that it does not have are left out, and named.
-  async recipe(recipe) {
+  // Another algorithm: settings that it does not have are removed, and named.
+  async algorithm(algorithm) {
     await this.settle();
-    this.form.element.disabled = true; // what is typed meanwhile would be of the recipe before
+    this.form.element.disabled = true; // what is typed meanwhile would be of the algorithm before
     try {
-      await this.change(recipe, (await get(["builder", "schema"], { recipe })).schema);
+      await this.change(algorithm, (await get(["builder", "schema"], { algorithm })).schema);
     } finally {
       this.form.element.disabled = false;
-      this.form.fields.get("recipe").input.focus();
+      this.form.fields.get("algorithm").input.focus();
     }
   }
 
-  async change(recipe, schema) {
-    const left = [], settings = { ...this.settings, recipe };
+  async change(algorithm, schema) {
+    const left = [], settings = { ...this.settings, algorithm };
     for (const [part, { properties }] of Object.entries(schema.properties)) {
       if (!properties || !isPart(settings[part])) continue;
       const known = Object.entries(settings[part]).filter(([name]) => name in properties || !this.form.fields.has(`${part}.${name}`));
@@ -153,7 +153,7 @@ export class Builder {
       settings[part] = Object.fromEntries(known);
     }
     await this.check({ settings });
-    this.say(left.length ? `${recipe} has no ${left.join(", ")}: left out.` : `The recipe is ${recipe} now.`);
+    this.say(left.length ? `${algorithm} has no ${left.join(", ")}: removed.` : `The algorithm is ${algorithm} now.`);
   }
 
   tell() {
@@ -181,7 +181,7 @@ export class Builder {
     this.news.textContent = words;
   }
 
-  // What the server refuses is said here, not as trouble of the page.
+  // A refusal of the server is shown here, not as an error of the whole page.
   act(work) {
     return this.app.attempt(async () => {
       try {
@@ -197,7 +197,7 @@ export class Builder {
   async save() {
     if (this.problems.length) {
       this.goTo(this.problems[0]);
-      this.say("Not saved: mend what is wrong first.", true);
+      this.say("Not saved: fix the problems first.", true);
       return false;
     }
     const { name, text, stamp } = await post(["builder", "save"], { file: this.file.value, text: this.text.value, stamp: this.stamp() });
@@ -223,9 +223,9 @@ export class Builder {
   }
 
   keys = {
-    e: ["the first problem", () => this.problems.length && this.goTo(this.problems[0])],
-    s: ["save", () => this.form && this.act(() => this.save())],
-    r: ["start", () => this.form && this.act(() => this.start())],
+    e: ["go to the first problem", () => this.problems.length && this.goTo(this.problems[0])],
+    s: ["save the file", () => this.form && this.act(() => this.save())],
+    r: ["start a run", () => this.form && this.act(() => this.start())],
   };
 
   close() {

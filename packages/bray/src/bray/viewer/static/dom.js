@@ -1,4 +1,4 @@
-// Elements made by calls. Text is only ever set as text: nothing shown can become markup.
+// Makes elements. Text is only ever set as text: nothing that is shown can become markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 

@@ -1,4 +1,4 @@
-// Recorded episodes: pages of them, and one step by step with pictures.
+// Recorded episodes: a list in pages, and one episode step by step with pictures.
 
 import { address, blob, get } from "./api.js";
 import { Chart } from "./chart.js";
@@ -38,7 +38,7 @@ export class Episodes {
     put(this.hint, this.page.hint);
     const { total, episodes } = this.page, end = this.start + episodes.length;
     const turn = (words, by, isOff) => h("button", { type: "button", disabled: isOff, onclick: () => this.turn(by) }, words);
-    put(this.pager, h("span", { className: "faint" }, total ? `${whole(this.start + 1)}–${whole(end)} of ${whole(total)}` : "none recorded (actor.record_every)"),
+    put(this.pager, h("span", { className: "faint" }, total ? `${whole(this.start + 1)}–${whole(end)} of ${whole(total)}` : "no episodes recorded: set actor.record_every"),
       turn("Newer", -PAGE, this.start === 0), turn("Older", PAGE, end >= total));
     put(this.list, episodes.map((one) => h("tr", { className: one.name === this.episode?.name ? "at" : "", "data-episode": one.name, onclick: () => this.pick(one.name) },
       h("td", {}, when(one.began_s ?? time(one.name))), h("td", { className: "name", title: one.session ?? one.name }, one.session ?? one.problem ?? one.name),
@@ -65,7 +65,7 @@ export class Episodes {
     await this.paint();
   }
 
-  // What its own settings name, where it could be imported, draws first.
+  // The render functions; one that the trial's settings name is chosen, if it could be imported.
   drawers() {
     const { render, hint } = this.page;
     return [...new Set([...this.app.project.renders, ...(render && !hint ? [render] : [])])];
@@ -75,7 +75,7 @@ export class Episodes {
     const { kinds, rewards, at_s } = this.episode, last = kinds.length - 1;
     this.slider = h("input", { type: "range", min: 0, max: Math.max(0, last), step: 1, id: "tick", "aria-label": "Step", oninput: (e) => { this.stop(); this.to(Number(e.target.value)); } });
     this.place = h("output", { id: "at" });
-    this.image = h("img", { className: "frame", alt: "This step's picture" });
+    this.image = h("img", { className: "frame", alt: "Picture of this step" });
     this.fault = h("p", { className: "bad", hidden: true });
     this.details = h("div", { className: "details" });
     this.button = h("button", { type: "button", id: "play", onclick: () => this.toggle() }, "Play");
@@ -86,7 +86,7 @@ export class Episodes {
     this.chart = new Chart("Reward of each step", { height: 110 });
     const rewarded = kinds.map((_, i) => i).filter((i) => rewards[i] != null);
     const { session, outcome, seconds, is_whole } = this.episode;
-    put(this.show, h("div", { className: "bar" }, h("b", {}, session), h("span", { className: "faint" }, `${when(this.episode.began_s)}, ${duration(seconds)}, ended by: ${outcome}${is_whole ? "" : ", not whole"}, return ${number(this.episode.return)}`)),
+    put(this.show, h("div", { className: "bar" }, h("b", {}, session), h("span", { className: "faint" }, `${when(this.episode.began_s)}, ${duration(seconds)}, ended by: ${outcome}${is_whole ? "" : ", incomplete"}, return ${number(this.episode.return)}`)),
       h("div", { className: "bar" }, this.button, speed, h("label", {}, "Picture ", this.renders), h("span", {}, "Video ", video)),
       h("div", { className: "bar" }, this.slider, this.place),
       h("div", { className: "stage" }, h("div", { className: "panel" }, this.image, this.fault), this.details),
@@ -103,7 +103,7 @@ export class Episodes {
     return this.app.attempt(() => this.paint());
   }
 
-  // One step at a time is on its way: a slow renderer slows playing down, and nothing piles up.
+  // Only one step is requested at a time: a slow renderer slows playing down, and nothing piles up.
   async paint() {
     const { episode, step } = this, path = ["trials", this.trial, "episodes", episode.name, "steps", step];
     this.slider.value = step;
@@ -119,7 +119,7 @@ export class Episodes {
       this.fault.textContent = picture.reason.message;
     }
     if (details.status === "rejected") throw details.reason;
-    put(this.details, part("Gamecore sent", details.value.body), part("Actor answered", details.value.reply));
+    put(this.details, part("Request of the gamecore", details.value.body), part("Reply of the actor", details.value.reply));
     this.image.dataset.step = step;
   }
 
@@ -159,13 +159,13 @@ export class Episodes {
   keys = {
     " ": ["play, pause", () => this.episode && this.toggle()],
     ArrowRight: ["next step", () => { this.stop(); this.episode && this.to(this.step + 1); }],
-    ArrowLeft: ["step before", () => { this.stop(); this.episode && this.to(this.step - 1); }],
+    ArrowLeft: ["previous step", () => { this.stop(); this.episode && this.to(this.step - 1); }],
     Home: ["first step", () => this.episode && this.to(0)],
     End: ["last step", () => this.episode && this.to(Infinity)],
     "+": ["faster", () => this.faster(1)],
     "-": ["slower", () => this.faster(-1)],
     ArrowDown: ["next episode", () => this.next(1)],
-    ArrowUp: ["episode before", () => this.next(-1)],
+    ArrowUp: ["previous episode", () => this.next(-1)],
   };
 
   close() {
@@ -175,7 +175,7 @@ export class Episodes {
   }
 }
 
-// A step in the address; none means the first tick, where there is something to see.
+// The step in the address; without one the first tick is shown.
 function toStep(text) {
   return /^\d+$/.test(text ?? "") ? Number(text) : undefined;
 }
@@ -186,8 +186,8 @@ function time(name) {
 }
 
 function part(words, leaves) {
-  if (leaves == null) return h("section", {}, h("h3", {}, words), h("p", { className: "bad" }, "no answer: it failed"));
-  return h("section", {}, h("h3", {}, words), leaves.length ? leaves.map(leaf) : h("p", { className: "faint" }, "nothing"));
+  if (leaves == null) return h("section", {}, h("h3", {}, words), h("p", { className: "bad" }, "no reply: the request failed"));
+  return h("section", {}, h("h3", {}, words), leaves.length ? leaves.map(leaf) : h("p", { className: "faint" }, "empty"));
 }
 
 function leaf(one) {

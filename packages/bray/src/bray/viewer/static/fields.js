@@ -1,22 +1,23 @@
-// A form made from a template's JSON Schema: a group a part, a field a setting. Empty is the default.
+// A form made from a template's JSON Schema: a group for each part, a field for each setting.
+// An empty field stands for the default.
 
 import { h, put } from "./dom.js";
 
 export class Form {
-  // onchange is told all settings; onrecipe the recipe that is chosen.
-  constructor({ onchange, onrecipe }) {
-    Object.assign(this, { onchange, onrecipe, settings: {}, fields: new Map() });
+  // onchange is called with all settings, onalgorithm with the algorithm that is chosen.
+  constructor({ onchange, onalgorithm }) {
+    Object.assign(this, { onchange, onalgorithm, settings: {}, fields: new Map() });
     this.element = h("fieldset", { className: "form", "aria-label": "Settings" });
   }
 
-  build(schema, recipes) {
+  build(schema, algorithms) {
     const focused = document.activeElement?.id, from = document.activeElement?.selectionStart;
     this.fields.clear();
     const alone = Object.entries(schema.properties).filter(([, one]) => !one.properties);
     const parts = Object.entries(schema.properties).filter(([, one]) => one.properties);
-    const recipe = { enum: recipes, description: schema.description, chosen: true };
+    const algorithm = { enum: algorithms, description: schema.description, chosen: true };
     put(this.element,
-      group("run", "What it is.", alone.map(([name, one]) => this.field(null, name, name === "recipe" ? recipe : one, false))),
+      group("run", "Settings of the whole run.", alone.map(([name, one]) => this.field(null, name, name === "algorithm" ? algorithm : one, false))),
       parts.map(([part, one]) => group(part, one.description, Object.entries(one.properties).map(([name, below]) => this.field(part, name, below, one.required?.includes(name))))));
     const again = focused && document.getElementById(focused);
     if (again && this.element.contains(again)) {
@@ -31,9 +32,9 @@ export class Form {
     const input = type.choices
       ? h("select", { id, ...described, onchange: () => this.take(key) }, schema.chosen ? null : h("option", { value: "" }, `default: ${shown(schema.default)}`), type.choices.map((one) => h("option", { value: String(one) }, String(one))))
       : h("input", { id, type: "text", autocomplete: "off", spellcheck: false, ...described, inputMode: type.name === "number" ? "decimal" : "text", placeholder: shown(schema.default), oninput: () => this.take(key) });
-    const reset = h("button", { type: "button", className: "reset", hidden: true, title: "Back to the default", "aria-label": `${key}: back to the default`, onclick: () => this.reset(key) }, "×");
+    const reset = h("button", { type: "button", className: "reset", hidden: true, title: "Reset to the default", "aria-label": `${key}: reset to the default`, onclick: () => this.reset(key) }, "×");
     const error = h("p", { id: `${id}-error`, className: "bad", hidden: true });
-    const help = h("p", { id: `${id}-help`, className: "faint" }, [schema.description, type.words, isNeeded ? "Needed." : ""].filter(Boolean).join(" "));
+    const help = h("p", { id: `${id}-help`, className: "faint" }, [schema.description, type.words, isNeeded ? "Required." : ""].filter(Boolean).join(" "));
     const element = h("div", { className: "field", "data-key": key }, h("label", { htmlFor: id }, name), h("span", { className: "bar" }, input, reset), error, help);
     this.fields.set(key, { part, name, type, input, reset, error, element, isNeeded });
     return element;
@@ -48,7 +49,7 @@ export class Form {
 
   take(key) {
     const { part, name, type, input } = this.fields.get(key);
-    if (key === "recipe") return this.onrecipe(input.value);
+    if (key === "algorithm") return this.onalgorithm(input.value);
     if (part && !isPart(this.settings[part])) this.settings[part] = {};
     const place = part ? this.settings[part] : this.settings;
     const value = type.read(input.value.trim());
@@ -58,7 +59,7 @@ export class Form {
     this.onchange(this.settings);
   }
 
-  // The field that is typed into keeps what is typed.
+  // The field that has the focus keeps its text.
   set(settings, isNew) {
     this.settings = settings;
     for (const [key, field] of this.fields) {
@@ -70,7 +71,7 @@ export class Form {
   }
 
   mark(field, value) {
-    const isSet = value != null && field.name !== "recipe";
+    const isSet = value != null && field.name !== "algorithm";
     field.element.classList.toggle("set", isSet);
     field.reset.hidden = !isSet || field.isNeeded || field.input.tagName === "SELECT";
   }
@@ -97,7 +98,7 @@ export class Form {
 }
 
 function group(name, words, fields) {
-  const none = h("p", { className: "faint" }, "This recipe has no settings here.");
+  const none = h("p", { className: "faint" }, "This algorithm has no settings here.");
   return h("fieldset", { className: "panel part" }, h("legend", {}, name), h("p", { className: "faint" }, words), h("div", { className: "fields" }, fields.length ? fields : none));
 }
 
@@ -109,9 +110,9 @@ function typeOf(schema) {
   if (schema.enum) return { choices: schema.enum, read: (text) => text || undefined };
   const inner = schema.anyOf?.find((one) => one.type !== "null") ?? schema;
   if (inner.type === "boolean") return { choices: [true, false], read: (text) => (text ? text === "true" : undefined) };
-  if (inner.type === "array") return { words: "Numbers, with commas between.", read: list };
+  if (inner.type === "array") return { words: "Numbers separated by commas.", read: list };
   if (inner.type === "integer" || inner.type === "number") return { name: "number", words: limits(inner), read: toNumber };
-  return { words: schema.anyOf?.some((one) => one.type === "null") ? "May be left out." : "", read: (text) => text || undefined };
+  return { words: schema.anyOf?.some((one) => one.type === "null") ? "Optional." : "", read: (text) => text || undefined };
 }
 
 function limits({ type, minimum, exclusiveMinimum, maximum }) {
@@ -125,7 +126,7 @@ function limits({ type, minimum, exclusiveMinimum, maximum }) {
 function toNumber(text) {
   if (!text) return undefined;
   const value = Number(text);
-  return Number.isFinite(value) ? value : text; // what it says is wrong is told by the server
+  return Number.isFinite(value) ? value : text; // the server says what is wrong with it
 }
 
 function list(text) {

@@ -36,12 +36,12 @@ export class League {
     this.chart?.close();
     this.chart = new Chart("Rating (Elo), fitted to all games, 95 % interval", { height: 240 });
     this.canvas = h("canvas", { className: "heat", tabIndex: 0, "aria-label": "Win rates" });
-    this.cell = h("p", { className: "cell", role: "status" }, "Point at a cell, or use the arrow keys in the map.");
+    this.cell = h("p", { className: "cell", role: "status" }, "Point at a cell, or move with the arrow keys.");
     this.canvas.addEventListener("pointermove", (event) => this.point(event.offsetX, event.offsetY));
     this.canvas.addEventListener("keydown", (event) => this.key(event));
-    this.table = h("tbody", {}, h("tr", {}, h("td", { className: "faint" }, "fitting ratings …")));
+    this.table = h("tbody", {}, h("tr", {}, h("td", { className: "faint" }, "computing ratings …")));
     put(this.place,
-      h("p", { className: "faint" }, `${players.length} players${num_left_out ? `, the oldest ${num_left_out} left out` : ""}. Row against column:`,
+      h("p", { className: "faint" }, `${players.length} players${num_left_out ? `, without the oldest ${num_left_out}` : ""}. Row against column:`,
         h("span", { className: "legend" }, h("i", { className: "lose" }), "loses", h("i", { className: "even" }), "even", h("i", { className: "win" }), "wins", h("i", { className: "none" }), "no game")),
       h("div", { className: "league" }, h("div", { className: "panel" }, this.canvas, this.cell),
         h("div", {}, this.chart.element, h("div", { className: "panel scroll" }, h("table", { className: "ratings" }, this.table)))));

@@ -1,4 +1,4 @@
-// The trial's log from its end, by level, following what is written.
+// The trial's log from its end, filtered by level; follows new lines.
 
 import { get } from "./api.js";
 import { h, put } from "./dom.js";
@@ -18,7 +18,7 @@ export class Log {
     this.follow = h("input", { type: "checkbox", checked: true, id: "follow" });
     this.older = h("button", { type: "button", onclick: () => app.attempt(() => this.before()) }, "Older");
     this.lines = h("div", { className: "lines", tabIndex: 0, role: "log" });
-    put(main, h("div", { className: "bar" }, h("h1", {}, trial ?? "no trial"), h("label", {}, "Level from ", this.select), this.filter,
+    put(main, h("div", { className: "bar" }, h("h1", {}, trial ?? "no trial"), h("label", {}, "Least level ", this.select), this.filter,
       h("label", {}, this.follow, "follow"), this.older), this.lines);
   }
 
@@ -36,7 +36,7 @@ export class Log {
     try {
       const place = end == null ? {} : { after: end };
       const found = await get(["trials", this.trial, "log"], { level: this.level, limit: 300, ...place });
-      if (turn !== this.turn) return; // another level is asked for meanwhile
+      if (turn !== this.turn) return; // another level was chosen meanwhile
       if (end == null) this.start = found.start;
       this.end = found.end;
       this.records = [...this.records, ...found.records].slice(-MAX_LINES);
@@ -62,13 +62,13 @@ export class Log {
     this.older.disabled = !this.start;
     put(this.lines, shown.length ? shown.map((record) => h("div", { className: `record ${record.level.toLowerCase()}` },
       h("time", {}, record.at.slice(5, 23)), h("b", {}, record.level), h("span", { className: "faint" }, [record.component, record.name].filter(Boolean).join(" ")), h("span", { className: "text" }, record.text)))
-      : h("p", { className: "empty" }, this.start ? "Nothing of this level near the end: look at older lines." : "Nothing of this level."));
+      : h("p", { className: "empty" }, this.start ? "No records of this level near the end: load older lines." : "No records of this level."));
     if (this.follow.checked) this.lines.scrollTop = this.lines.scrollHeight;
   }
 
   keys = {
     "/": ["filter", () => this.filter.focus()],
-    f: ["follow the end", () => this.follow.click()],
-    o: ["older lines", () => this.older.click()],
+    f: ["follow new lines", () => this.follow.click()],
+    o: ["load older lines", () => this.older.click()],
   };
 }

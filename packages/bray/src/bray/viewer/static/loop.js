@@ -1,4 +1,4 @@
-// The running system as its parts, with what flows between them: DESIGN's picture, live.
+// The running system: a live picture of its parts and of what flows between them.
 
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
@@ -7,11 +7,11 @@ import { ago, quantity } from "./format.js";
 
 const WIDTH = 1010, BOX = 246, LINE = 19, HEAD = 34;
 const PARTS = {
-  gamecore: { x: 10, y: 10, words: "the simulator, which calls" },
-  actor: { x: 10, y: 214, words: "one of a session", share: "actor busy" },
+  gamecore: { x: 10, y: 10, words: "the simulator" },
+  actor: { x: 10, y: 214, words: "one per session", share: "actor busy" },
   model: { x: 382, y: 214, words: "batched inference", share: "model busy" },
   buffer: { x: 382, y: 416, words: "batches ready to train on", share: "buffer full" },
-  trainer: { x: 754, y: 214, words: "torch", share: "trainer busy" },
+  trainer: { x: 754, y: 214, words: "updates the policy", share: "trainer busy" },
 };
 const ARROWS = {
   "gamecore-actor": { path: (b) => `M133 ${b.gamecore} V212`, label: [146, 178], anchor: "start" },
@@ -31,7 +31,7 @@ export class Loop {
     this.trial = trial;
     this.verdict = h("p", { className: "verdict", role: "status" });
     this.news = h("p", { className: "faint" });
-    this.svg = s("svg", { class: "loop", viewBox: `0 0 ${WIDTH} 580`, role: "img", "aria-label": "The loop" });
+    this.svg = s("svg", { class: "loop", viewBox: `0 0 ${WIDTH} 580`, role: "img", "aria-label": "The running system" });
     this.charts = CURVES.map(([, words]) => new Chart(words, { height: 150 }));
     put(main, h("div", { className: "bar" }, h("h1", {}, trial ?? "no trial"), this.news), this.verdict,
       h("div", { className: "panel picture" }, this.svg), h("div", { className: "charts small" }, this.charts.map((chart) => chart.element)));
@@ -42,7 +42,7 @@ export class Loop {
     const found = await get(["trials", this.trial, "loop"]);
     this.verdict.textContent = found.limit.words;
     const state = this.app.trials.find((trial) => trial.name === this.trial)?.state ?? "";
-    this.news.textContent = found.at_s ? `${state}; figures of ${ago(found.at_s)}, rates over the 20 s before` : `${state}; nothing recorded yet`;
+    this.news.textContent = found.at_s ? `${state}; updated ${ago(found.at_s)}, rates over 20 s` : `${state}; nothing recorded yet`;
     this.draw(found, state === "running");
     const lines = await Promise.all(CURVES.map(([metric]) => get(["curves"], { metric, x: "seconds", points: 300, trial: this.trial })));
     lines.forEach((curves, i) => this.charts[i].set({ curves: curves.map((one) => ({ ...one, name: one.trial, slot: i })), xLabel: "seconds" }));
@@ -81,7 +81,7 @@ function box(name, part, rows, share, height, limits) {
     const y = part.y + HEAD + 15 + i * LINE;
     return [s("text", { x: part.x + 12, y, class: "words" }, row.words), s("text", { x: part.x + BOX - 12, y, class: "value" }, quantity(row.value, row.unit))];
   });
-  if (!rows.length) lines.push(s("text", { x: part.x + 12, y: part.y + HEAD + 15, class: "words" }, "no figures"));
+  if (!rows.length) lines.push(s("text", { x: part.x + 12, y: part.y + HEAD + 15, class: "words" }, "no metrics"));
   const y = part.y + height - 20;
   const gauge = share == null ? [] : [
     s("rect", { x: part.x + 12, y, width: BOX - 24 - 96, height: 8, rx: 4, class: "gauge" }),

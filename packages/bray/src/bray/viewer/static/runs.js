@@ -1,11 +1,11 @@
-// The runs that the builder started: how each goes, its last lines, a button that ends it.
+// The runs that the builder started: state and last lines of each, and a button that stops it.
 
 import { post } from "./api.js";
 import { h, put } from "./dom.js";
 import { brief } from "./format.js";
 
 const SHOWN_LINES = 60;
-const ENDINGS = { 0: "ended: the goal is reached", 1: "ended: the goal is not reached", 2: "failed", 130: "stopped: Start goes on with it", "-15": "stopped" };
+const ENDINGS = { 0: "ended: goal reached", 1: "ended: goal not reached", 2: "failed", 130: "stopped: Start resumes it", "-15": "stopped" };
 
 export class Runs {
   constructor(app, changed) {
@@ -51,7 +51,7 @@ export class Runs {
     return this.app.attempt(async () => this.changed((await post(["builder", "stop"], { trial })).runs));
   }
 
-  // Its curves are drawn beside those that were chosen before.
+  // Draws its curves beside those that were selected before.
   choose(trial) {
     const wish = this.app.saved("trials", {});
     this.app.save("trials", { ...wish, chosen: [...new Set([trial, ...(wish.chosen ?? [])])] });

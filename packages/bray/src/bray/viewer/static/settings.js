@@ -1,4 +1,4 @@
-// What a trial is: its settings, how it ended, what each launch ran.
+// A trial's settings, its outcome, and the records of its launches.
 
 import { get } from "./api.js";
 import { h, put } from "./dom.js";
@@ -18,7 +18,7 @@ export class Settings {
     this.found = found;
     const numbers = Object.entries(found.result).filter(([, value]) => ["number", "boolean", "string"].includes(typeof value));
     put(this.place,
-      h("section", { className: "panel" }, h("h2", {}, "Settings"), h("pre", {}, found.config ?? "none were given")),
+      h("section", { className: "panel" }, h("h2", {}, "Settings"), h("pre", {}, found.config ?? "no settings")),
       h("section", { className: "panel" }, h("h2", {}, "Outcome"), h("span", { className: `state ${found.state}` }, found.state),
         h("table", {}, h("tbody", {}, numbers.map(([name, value]) => h("tr", {}, h("td", {}, name), h("td", { className: "number" }, typeof value === "number" ? number(value) : String(value)))))),
         h("h2", {}, "Launches"), found.launches.map(launch)));
@@ -29,11 +29,11 @@ function launch({ name, record, changes }) {
   const rows = [
     ["began", record.began_s && when(record.began_s)], ["took", record.ended_s && duration(record.ended_s - record.began_s)], ["ended", record.ending ?? record.error],
     ["error", record.error], ["command", record.command?.join(" ")], ["folder", record.folder], ["host", record.host && `${record.host}, process ${record.pid}`], ["seed", record.seed],
-    ["commit", record.commit && `${record.commit}${record.is_changed ? ", changed" : ""}`], ["python", record.python], ["platform", record.platform],
+    ["commit", record.commit && `${record.commit}${record.is_changed ? ", with uncommitted changes" : ""}`], ["python", record.python], ["platform", record.platform],
   ].filter(([, value]) => value != null && value !== "");
   const packages = Object.entries(record.packages ?? {}).map(([key, version]) => `${key} ${version}`).join("\n");
   return h("details", {}, h("summary", {}, name, " ", h("span", { className: "faint" }, record.ending ?? "")),
     h("table", {}, h("tbody", {}, rows.map(([words, value]) => h("tr", {}, h("td", {}, words), h("td", {}, String(value)))))),
     packages ? h("details", {}, h("summary", {}, "packages"), h("pre", {}, packages)) : null,
-    changes ? h("details", {}, h("summary", {}, "what git had not committed"), h("pre", {}, changes)) : null);
+    changes ? h("details", {}, h("summary", {}, "uncommitted changes"), h("pre", {}, changes)) : null);
 }

@@ -1,18 +1,18 @@
-// Trials side by side: a table to choose from, and curves of the chosen ones.
+// Trials side by side: a table, and the curves of the trials that are selected in it.
 
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
 import { h, put } from "./dom.js";
 import { ago, brief, number } from "./format.js";
 
-const RETURN = "mean of the last 100 training episodes; where none are recorded, of the last evaluation";
+const RETURN = "mean return of the last 100 training episodes, or of the last evaluation where none are recorded";
 const COLUMNS = [
   ["name", "Trial", (t) => t.name],
   ["state", "State", (t) => h("span", { className: `state ${t.state}` }, t.state)],
   ["return", "Return", (t) => number(t.return ?? t.evaluation_return)],
   ["frames", "Frames", (t) => number(t.frames)],
-  ["seconds", "Ran", (t) => brief(t.seconds)],
-  ["updated_s", "Last news", (t) => ago(t.updated_s)],
+  ["seconds", "Duration", (t) => brief(t.seconds)],
+  ["updated_s", "Updated", (t) => ago(t.updated_s)],
 ];
 const FIRST_METRICS = ["actor/episode_return", "trainer/loss", "actor/episode_length", "trainer/entropy"];
 const AXES = { frames: "frames", steps: "optimiser steps", seconds: "seconds", policy_version: "policy version" };
@@ -52,11 +52,11 @@ export class Trials {
     this.smooth = h("output", {}, String(this.wish.smoothing));
     const slider = h("input", { type: "range", id: "smoothing", min: 0, max: 0.99, step: 0.01, oninput: (e) => this.set({ smoothing: Number(e.target.value) }) });
     slider.value = this.wish.smoothing;
-    this.whole = h("button", { type: "button", hidden: true, onclick: () => this.zoom(null) }, "whole x");
+    this.whole = h("button", { type: "button", hidden: true, onclick: () => this.zoom(null) }, "reset zoom");
     this.picker = h("div", { className: "picker" });
     this.search = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter metrics", oninput: () => this.pick() });
     this.picks = h("summary", {}, "Metrics");
-    return h("div", { className: "bar" }, h("label", {}, "x ", axis), h("label", {}, "Smooth ", slider, this.smooth),
+    return h("div", { className: "bar" }, h("label", {}, "x ", axis), h("label", {}, "Smoothing ", slider, this.smooth),
       check("logX", "log x"), check("logY", "log y"), this.whole, h("details", { className: "metrics" }, this.picks, h("div", { className: "pop" }, this.search, this.picker)));
   }
 
@@ -67,7 +67,7 @@ export class Trials {
     this.curves();
   }
 
-  // Drag over a chart: all of them show that range; a double click or "whole x" ends it.
+  // Drag over a chart: all of them show that range; a double click or "reset zoom" ends it.
   zoom(range) {
     this.range = range;
     this.whole.hidden = !range;
@@ -124,7 +124,7 @@ export class Trials {
     const box = h("input", { type: "checkbox", checked: isChosen, "aria-label": `Select ${trial.name}`, tabIndex: -1 });
     const swatch = h("i", { className: isChosen ? `swatch c${this.slot(trial.name) % 10}` : "swatch" });
     const cells = COLUMNS.map(([key, , show]) => h("td", { className: key === "name" ? "name" : key === "state" ? "" : "number", title: key === "name" ? trial.name : "" }, show(trial)));
-    const open = h("a", { href: this.app.link("loop", trial.name), title: "Its loop, versions, episodes, log", onclick: (e) => e.stopPropagation() }, "→");
+    const open = h("a", { href: this.app.link("loop", trial.name), title: "Open this trial", onclick: (e) => e.stopPropagation() }, "→");
     return h("tr", { className: i === this.row ? "at" : "", onclick: () => { this.row = i; this.toggle(trial.name); } }, h("td", { className: "tick" }, box, swatch), cells, h("td", {}, open));
   }
 
@@ -172,14 +172,14 @@ export class Trials {
     const chosen = this.chosen();
     if (!chosen.length) return this.empty(this.app.trials.length ? "Select trials on the left to see their curves." : "");
     const known = await get(["metrics"], { trial: chosen });
-    if (turn !== this.turn) return; // a newer wish is under way
+    if (turn !== this.turn) return; // a newer request is under way
     if (String(known) !== String(this.known) || !this.picker.childElementCount) {
       this.known = known;
       this.pick();
     }
     const metrics = this.metrics();
     this.picks.textContent = `Metrics (${metrics.length})`;
-    if (!metrics.length) return this.empty("Nothing recorded yet, or no metric is chosen.");
+    if (!metrics.length) return this.empty("No metrics recorded yet, or none selected.");
     if (this.grid.querySelector(":scope > .empty")) put(this.grid);
     for (const [name, chart] of this.charts) {
       if (metrics.includes(name)) continue;
@@ -213,13 +213,13 @@ export class Trials {
 
   keys = {
     ArrowDown: ["next trial", () => this.move(1)],
-    ArrowUp: ["trial before", () => this.move(-1)],
-    " ": ["select it, or no longer", () => this.names.length && this.toggle(this.names[this.row])],
-    Enter: ["open it", () => this.names.length && this.app.go("loop", this.names[this.row])],
+    ArrowUp: ["previous trial", () => this.move(-1)],
+    " ": ["select or deselect the trial", () => this.names.length && this.toggle(this.names[this.row])],
+    Enter: ["open the trial", () => this.names.length && this.app.go("loop", this.names[this.row])],
     a: ["select all shown", () => this.chooseAll()],
     n: ["select none", () => this.choose([])],
-    w: ["the whole x again", () => this.zoom(null)],
-    l: ["logarithmic y", () => { document.getElementById("logY").click(); }],
+    w: ["reset zoom", () => this.zoom(null)],
+    l: ["logarithmic y axis", () => { document.getElementById("logY").click(); }],
     "/": ["filter", () => this.filter.focus()],
   };
 

@@ -1,0 +1,1 @@
+"""Agents that answer a session together, and what they share during a tick."""

@@ -1,0 +1,133 @@
+"""Steps that a thread grants turn by turn, and the segments that come of them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from bray_core.errors import SpecError
+from bray_core.layout import Layout, Packed
+from bray_core.nested import Nested
+
+
+class TurnBudget:
+    """A turn: so many steps are granted, and it is over when all of them are in segments.
+
+    It is a budget and a buffer at once, for the sessions of one event loop: they take steps, and
+    push what they recorded. The thread that trains grants the steps and waits for the segments.
+    Steps of a session that is lost are refunded, and played by whoever is there.
+
+    Args:
+        layout: layout of a segment; each says its steps in `length`.
+
+    Examples:
+        >>> from bray_core import nested
+        >>> import numpy as np
+        >>> budget = TurnBudget(Layout(nested.spec({"length": np.int32(0)})))
+        >>> budget.grant(3)
+        >>> budget.take(3)
+        >>> budget.push({"length": np.int32(2)}), budget.wait_played(0)
+        (1, False)
+        >>> budget.push({"length": np.int32(1)}), budget.wait_played(0)
+        (1, True)
+        >>> [int(segment.tree["length"]) for segment in budget.segments()]
+        [2, 1]
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._changed = threading.Condition()
+        self._left = 0
+        self._open = 0
+        """Steps that were taken, but are in no segment yet."""
+        self._segments: list[Packed] = []
+        self._wakers: list[Callable[[], None]] = []
+        """What wakes those of the event loop who wait for steps."""
+
+    # What the thread that trains calls.
+
+    def grant(self, steps: int) -> None:
+        """Let so many more steps be taken."""
+        with self._changed:
+            self._left += steps
+            self._wake()
+
+    def wait_played(self, timeout_s: float) -> bool:
+        """Wait until all steps that were granted are in segments; return whether they are."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not (self._left or self._open), timeout_s)
+
+    def segments(self) -> list[Packed]:
+        """Return the segments that were pushed since the last call, as they came."""
+        with self._changed:
+            found, self._segments = self._segments, []
+        return found
+
+    # What sessions call, as of a budget.
+
+    @property
+    def left(self) -> int:
+        """Number of steps that may still be taken."""
+        return self._left
+
+    def take(self, steps: int) -> None:
+        """Count steps that are answered now, `left` at most."""
+        with self._changed:
+            self._left -= steps
+            self._open += steps
+
+    def refund(self, steps: int) -> None:
+        """Give back steps that were taken but will not be recorded."""
+        with self._changed:
+            self._left += steps
+            self._open -= steps
+            self._wake()
+
+    async def wait(self) -> None:
+        """Wait until there are steps left."""
+        event, loop = asyncio.Event(), asyncio.get_running_loop()
+        with self._changed:
+            if self._left:
+                return
+            self._wakers.append(lambda: _wake(loop, event))
+        await event.wait()
+
+    def _wake(self) -> None:
+        for wake in self._wakers:
+            wake()
+        self._wakers.clear()
+
+    # What sessions call, as of a buffer.
+
+    @property
+    def layout(self) -> Layout:
+        """Layout of a segment."""
+        return self._layout
+
+    def push(self, *segments: Packed | Nested, **_: Any) -> int:
+        """Keep segments until the turn is over, and return how many.
+
+        Raises:
+            SpecError: a segment is of another layout.
+        """
+        packed = [self._packed(segment) for segment in segments]
+        steps = sum(int(segment.tree["length"]) for segment in packed)
+        with self._changed:
+            self._segments += packed
+            self._open -= steps
+            self._changed.notify_all()
+        return len(packed)
+
+    def _packed(self, segment: Packed | Nested) -> Packed:
+        if not isinstance(segment, Packed):
+            return Packed(self._layout, self._layout.pack(segment))
+        if segment.layout != self._layout:
+            raise SpecError("segment: expected the layout that this turn is of, got another one")
+        return segment
+
+
+def _wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(event.set)

@@ -1,0 +1,56 @@
+"""Target networks: soft updates by Polyak averaging."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+@torch.no_grad()
+def polyak_(target: nn.Module, source: nn.Module, tau: float) -> None:
+    """Move the target's parameters towards the source's, in place: θ' ← (1 − τ) θ' + τ θ.
+
+    Lillicrap et al. 2016, "Continuous control with deep reinforcement learning", Algorithm 1.
+    Saved buffers (such as running statistics) are copied: their average means nothing. Others
+    (such as the noise of `NoisyLinear`) are left alone.
+
+    Args:
+        target: Network that follows.
+        source: Network that learns, with the same parameters and buffers by name.
+        tau: Share τ of the way, above 0 to 1; usually 0.001 to 0.02, and 1 copies. Too large lets
+            values chase themselves and diverge; too small learns from old values.
+
+    Raises:
+        ValueError: τ is out of range, or the networks' names or shapes differ.
+    """
+    if not 0.0 < tau <= 1.0:
+        raise ValueError(f"tau: expected above 0 to 1, got {tau}")
+    followers, leaders = _pairs(dict(target.named_parameters()), dict(source.named_parameters()))
+    if tau == 1.0:  # lerp would carry a target's NaN on
+        torch._foreach_copy_(followers, leaders)
+    elif followers:
+        torch._foreach_lerp_(followers, leaders, tau)
+    # What is not saved, such as noise, is the target's own.
+    for follower, leader in zip(*_pairs(_saved(target), _saved(source)), strict=True):
+        follower.copy_(leader)
+
+
+def _saved(network: nn.Module) -> dict[str, Tensor]:
+    names = network.state_dict().keys()
+    return {name: buffer for name, buffer in network.named_buffers() if name in names}
+
+
+def _pairs(
+    target: dict[str, Tensor], source: dict[str, Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return both networks' tensors in one order, checked to agree."""
+    if target.keys() != source.keys():
+        names = sorted(target.keys() ^ source.keys())
+        raise ValueError(f"target, source: expected the same tensors, got {names} in one alone")
+    for name, tensor in target.items():
+        if tensor.shape != source[name].shape:
+            raise ValueError(
+                f"{name}: expected shape {tuple(source[name].shape)} in the target, "
+                f"got {tuple(tensor.shape)}"
+            )
+    return list(target.values()), [source[name] for name in target]

@@ -1,0 +1,1 @@
+"""What concerns this process as a whole: event loops, memory, cores, logging, module search."""

@@ -1,0 +1,1 @@
+"""The files of an export: its folder, manifest and graphs, checked as they are read."""

@@ -1,0 +1,59 @@
+"""One HTTP request, as it is put together from what the parser reports."""
+
+from __future__ import annotations
+
+from bray_core.errors import ServiceError
+from bray_server.wire.byte_pieces import BytePieces
+
+_MAX_ID_BYTES = 128
+
+
+class HttpRequest:
+    """A request with all that has come of it so far."""
+
+    __slots__ = (
+        "body", "counted_bytes", "error", "headers", "is_chunked", "is_headed", "is_page",
+        "keep_alive", "length", "method", "num_bytes", "num_head_bytes", "pieces",
+        "received_s", "url", "wants_body",
+    )  # fmt: skip
+
+    def __init__(self, url: bytes) -> None:
+        self.url = url
+        self.headers: dict[bytes, bytes] = {}
+        self.body = b""
+        """The first part of the body; all of it, unless there are pieces."""
+        self.pieces: BytePieces | None = None
+        self.num_bytes = 0
+        """Number of bytes of the body so far."""
+        self.num_head_bytes = 0
+        self.length = 0
+        self.is_chunked = False
+        self.is_headed = False
+        """Whether all headers have come: a later one is a trailer."""
+        self.wants_body = True
+        """Whether somebody wants the body; an unwanted one is read and thrown away."""
+        self.counted_bytes = 0
+        """Bytes that the request has of the budget of bytes in flight."""
+        self.keep_alive = False
+        self.method = b""
+        self.error: ServiceError | None = None
+        self.is_page = False
+        self.received_s = 0.0
+
+    def take_body(self) -> bytes:
+        """Return the body, and drop it here."""
+        body = self.body if self.pieces is None else self.pieces.take()
+        self.body = b""
+        return body
+
+    @property
+    def path(self) -> bytes:
+        """The path, without the query."""
+        return self.url.partition(b"?")[0]
+
+    @property
+    def id(self) -> bytes:
+        """The client's id of its request, or `-` where it cannot be echoed as it is."""
+        given = self.headers.get(b"x-request-id", b"")
+        fits = len(given) <= _MAX_ID_BYTES and given.isascii() and given.decode().isprintable()
+        return given if fits else b"-"

@@ -1,0 +1,53 @@
+"""Requests and replies of a client, and errors of the connection."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal, NamedTuple
+
+from bray_core.errors import ServiceError
+from bray_server.wire.frames import Frame, Kind, unpack_error
+
+RequestKind = Literal["start", "tick", "end", "call"]
+
+KINDS = {
+    "start": Kind.START,
+    "tick": Kind.TICK,
+    "end": Kind.END,
+    "call": Kind.CALL,
+}
+MAX_REPLY_BYTES = 1 << 30
+MAX_SESSION_BYTES = 65535
+
+
+class Request(NamedTuple):
+    """One request of an `exchange`."""
+
+    kind: RequestKind
+    session: str
+    body: bytes
+
+
+Reply = bytes | ServiceError
+"""A reply: a body, or the server's error."""
+
+
+def reply_of(frame: Frame) -> Reply:
+    """Return the body of a reply frame, or the error of an error frame."""
+    if frame[0] == Kind.ERROR:
+        return ServiceError(*unpack_error(frame[4]))
+    return frame[4]
+
+
+def http_error(status: int, body: bytes) -> ServiceError:
+    """Return the error in a reply that is not 200, whatever its body holds."""
+    try:
+        error = json.loads(body)["error"]
+        return ServiceError(str(error["code"]), str(error["message"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ServiceError("bad_request", f"HTTP {status}: {body[:200]!r}")
+
+
+def unreachable(address: object, error: OSError) -> ServiceError:
+    """Return the error for a connection that could not be made."""
+    return ServiceError("unreachable", f"nothing answers at {address}: {error.strerror or error}")

@@ -1,0 +1,1 @@
+"""Several trainers that step together: their process group, messages and gradients."""

@@ -1,0 +1,113 @@
+"""Methods that a user's trainer may write: batches, losses, optimisers, state of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from bray_core import nested
+from bray_core.layout import Packed
+from bray_trainer.arguments import set_training
+from bray_trainer.config import TrainerConfig
+from bray_trainer.stepper import Losses, Stepper, losses_by_metric
+from bray_trainer.transfer import to_torch
+
+
+class TrainerHooks:
+    """The methods that a subclass of `Trainer` may write; only `loss` has no default."""
+
+    config: TrainerConfig
+    device: torch.device
+    module: Any
+    steps: int
+    _stepper: Stepper
+
+    def handle(self, replay: Any) -> Iterable[Any]:
+        """Turn a replay into batches, each for one `loss`; by default its tensors `[B, …]`.
+
+        On the CPU the tensors are the replay's own memory, which `max_reuse` may bring again.
+
+        Args:
+            replay: One batch, `Packed`; with several buffers, one of each by name.
+        """
+        if isinstance(replay, Packed):
+            yield to_torch(replay, self.device)
+        else:
+            yield {name: to_torch(packed, self.device) for name, packed in replay.items()}
+
+    def handle_eval(self, replay: Packed) -> Iterable[Any]:
+        """Turn a replay of the evaluation's buffer into batches, each for one `eval`."""
+        yield to_torch(replay, self.device)
+
+    def loss(self, batch: Any, step: int) -> tuple[Losses, Mapping[str, Tensor | float]]:
+        """Return the scalar loss of a batch and named scalar terms of it to report.
+
+        With several optimisers it may return a loss of each by name; one that is left out does
+        not step.
+        """
+        raise TypeError(f"{type(self).__name__}.loss: not written: override it")
+
+    def batch_weight(self, batch: Any) -> float:
+        """Return how much a batch counts in a mean over several: as many samples as it has.
+
+        It must be what the loss is a mean over, so that the mean gradient of several batches or
+        ranks is that of all samples together: write it where that is something else, such as whole
+        segments. By default it is the sum of a leaf `mask`, or of an integer leaf `length`, the
+        valid steps of segments; where there is neither, the number of elements of the first leaf.
+        Asked only where gradients of several batches or ranks are averaged.
+        """
+        leaves = nested.flatten(batch)
+        if "mask" in leaves:
+            return float(leaves["mask"].sum())
+        if "length" in leaves and not leaves["length"].is_floating_point():
+            return float(leaves["length"].sum())
+        return float(next(iter(leaves.values())).numel())
+
+    def eval(self, batch: Any) -> dict[str, float]:
+        """Return figures of a batch without training; by default the loss and its terms.
+
+        The module is switched to evaluation meanwhile: call it while the trainer stands still.
+        """
+        was_training = self.module.training
+        self.module.eval()
+        try:
+            with torch.no_grad(), self._stepper.autocast():
+                loss, terms = self.loss(batch, self.steps)
+        finally:
+            set_training(self.module, was_training)
+        return {name: float(value) for name, value in {**losses_by_metric(loss), **terms}.items()}
+
+    def should_pause(self) -> bool:
+        """Return whether to pause, asked after each replay; by default never.
+
+        At a pause all that was to be published is published.
+        """
+        return False
+
+    def make_optimizer(self) -> Optimizer | Mapping[str, Optimizer]:
+        """Return the optimiser, or several by name; by default Adam, fused where torch has that.
+
+        Adam's eps is 1e-5.
+        """
+        return torch.optim.Adam(
+            [p for p in self.module.parameters() if p.requires_grad],
+            lr=self.config.learning_rate,
+            eps=1e-5,
+            fused=self.device.type in ("cpu", "cuda"),
+        )
+
+    def make_scheduler(self) -> LRScheduler | Mapping[str, LRScheduler] | None:
+        """Return learning-rate schedulers, stepped once a replay; by default none."""
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the subclass's own state for checkpoints: tensors, numbers, strings."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""

@@ -1,0 +1,64 @@
+"""Means of the losses of one replay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from bray_core.errors import BrayError, SpecError
+from bray_trainer.distributed.ranks import Ranks
+
+
+class LossMeans:
+    """Means of the losses of one replay; the sums stay on the device until `means`."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._weights: dict[str, float] = {}
+
+    def add(self, terms: Mapping[str, Tensor | float], weight: float = 1.0) -> None:
+        """Add one value of each term.
+
+        Args:
+            terms: Scalars by name.
+            weight: Weight of the values in the mean.
+
+        Raises:
+            SpecError: a term is not a scalar.
+        """
+        for name, term in terms.items():
+            value = torch.as_tensor(term).detach()
+            if value.ndim:
+                raise SpecError(
+                    f"loss: {name}: expected a scalar, got shape {tuple(value.shape)}: "
+                    "reduce it, such as by mean()"
+                )
+            value = value if weight == 1 else value * weight
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+            self._weights[name] = self._weights.get(name, 0.0) + weight
+
+    def add_ranks(self, ranks: Ranks) -> None:
+        """Add the other ranks' values, so that all have the same means."""
+        if ranks.size == 1:
+            return
+        own = {name: [float(total), self._weights[name]] for name, total in self._sums.items()}
+        joined = {name: pair for name, pair in ranks.sum_by_name(own).items() if any(pair)}
+        self._sums = {n: torch.tensor(pair[0], dtype=torch.float64) for n, pair in joined.items()}
+        self._weights = {name: pair[1] for name, pair in joined.items()}
+
+    def means(self, replay: int) -> dict[str, float]:
+        """Return the mean of each term in the replay of that number.
+
+        Raises:
+            BrayError: a mean is not finite; the message names all of them.
+        """
+        means = {
+            name: float(total) / (self._weights[name] or 1.0) for name, total in self._sums.items()
+        }
+        if not all(map(math.isfinite, means.values())):
+            terms = ", ".join(f"{name}={value:g}" for name, value in means.items())
+            raise BrayError(f"loss: not finite in replay {replay}: {terms}")
+        return means

@@ -1,0 +1,105 @@
+"""The version with the best evaluation of a trial: it stays pinned, and `best.json` names it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from bray.run import Run
+from bray_core.errors import CodecError, FormatError
+from bray_core.files.json_file import read_object
+from bray_core.files.saved_file import check_format, write_atomic
+from bray_core.protocols import ModelProtocol
+
+_FILE = "best.json"
+_FORMAT = 1
+"""Format number of `best.json`; format 0 is the same without the number."""
+
+
+class PinsVersions(Protocol):
+    """A model that can pin its versions: `Model` and `RemoteModel`."""
+
+    def pin(self, version: int, *, pinned: bool = True) -> None:
+        """Keep a version on disk whatever the retention says, or no longer."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BestVersion:
+    """The version with the best evaluation of a trial."""
+
+    version: int
+    evaluation_return: float
+    """Mean return of the evaluation's episodes."""
+    frames: int
+    """Frames that its launch had played before the evaluation."""
+
+    @classmethod
+    def read(cls, trial: Path) -> BestVersion | None:
+        """Read it; None where nothing was evaluated, or the trial keeps no best version.
+
+        Raises:
+            CodecError: `best.json` cannot be read, or a newer version of bray wrote it.
+        """
+        path = trial / _FILE
+        try:
+            content = read_object(path)
+            if content is None:
+                return None
+            check_format(path, content, _FORMAT)
+            content.pop("format", None)
+            return msgspec.convert(content, cls)
+        except FormatError:
+            raise
+        except ValueError as error:
+            raise CodecError(f"{path}: not a best version: {error}: delete it") from error
+
+    def offer(self, trial: Path, model: PinsVersions) -> bool:
+        """Pin this version in place of the best one so far, if it is better; return whether.
+
+        Args:
+            trial: folder of the trial.
+            model: has both versions on disk.
+        """
+        before = BestVersion.read(trial)
+        if before is not None and before.evaluation_return >= self.evaluation_return:
+            return False
+        model.pin(self.version)
+        # A crash in between leaves one pin too many, never a best version that is gone.
+        content = {"format": _FORMAT, **asdict(self)}
+        write_atomic(trial / _FILE, json.dumps(content).encode())
+        if before is not None and before.version != self.version:
+            model.pin(before.version, pinned=False)
+        return True
+
+
+def saved_version(model: ModelProtocol) -> int:
+    """Write a model's current version to disk and return its number.
+
+    Args:
+        model: made by `Run.model`, so that it has a folder.
+    """
+    path = model.checkpoint()
+    assert path is not None, "a model of a run has a folder"
+    return int(path.stem)
+
+
+def offer_best(
+    run: Run, model: PinsVersions, version: int, evaluation_return: float, frames: int
+) -> None:
+    """Pin a version if no evaluation of the trial was better, unless the run keeps no best one.
+
+    Args:
+        run: made the model.
+        model: has the version on disk.
+        version: number of the version that was evaluated.
+        evaluation_return: mean return of the evaluation's episodes.
+        frames: frames that the launch had played before the evaluation.
+    """
+    if run.retention is None or run.retention.best:
+        best = BestVersion(version=version, evaluation_return=evaluation_return, frames=frames)
+        best.offer(run.experiment.path, model)

@@ -1,0 +1,334 @@
+"""Gamecores as a source: simulators in processes of their own, which call actors over the wire.
+
+    gamecore ──observation, reward──► actor ──infer──► model
+             ◄────────action─────────   │
+                                        └──segments──► buffer
+
+In a local run the loop grants a turn's steps (`bray_actor.policy.turn_budget`): ticks beyond them
+wait while the trainer trains. All environments are asked for together, each in a row of its own,
+and the segments of a turn are put into an order that does not depend on when each one came. So the
+same seed is the same run on one kind of CPU, although the gamecores are processes of their own.
+
+On Ray a new policy version is the sign to go on for what is trained in lockstep; others are held
+back by the buffer alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from bray.run import Run
+from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
+from bray.sources.source import ExperienceSource, Played
+from bray_actor import PolicyActor, PolicyConfig, Recorder
+from bray_actor.gamecores.fleet import lanes_at
+from bray_actor.policy.lane_barrier import LaneBarrier
+from bray_actor.policy.step_budget import StepBudget
+from bray_actor.policy.turn_budget import TurnBudget
+from bray_core.cli import check_interrupted
+from bray_core.errors import BrayError, ConfigError
+from bray_core.layout import Layout, Packed
+from bray_core.protocols import ActorProtocol, BufferProtocol, ModelProtocol
+from bray_core.settings.ranges import NonNegativeInt, Range, check_fields
+
+_LOOK_S = 0.25
+"""How often gamecores are looked after while a turn is played."""
+_PUSH_TIMEOUT_S = 900.0
+"""How long a full buffer may hold a session back: as long as a trainer may evaluate."""
+_KEPT_EPISODES = 1000
+"""Newest recorded episodes that stay where the run does not say how many."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GamecoresConfig:
+    """How environments of other processes play over the wire."""
+
+    num_processes: NonNegativeInt = 0
+    """Number of gamecore processes, each with `num_envs` environments. 0: no gamecores, the
+    environments are stepped where the policy answers."""
+    port: Annotated[int, Range(minimum=0, maximum=65535)] = 0
+    """TCP port of all actor workers together; 0 takes any free one."""
+    record_every: NonNegativeInt = 0
+    """Each worker writes 1 in so many episodes to the trial's `episodes/`; 0 writes none."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def gamecores_config(source: GamecoreSourceConfig, actor: ServingActorConfig) -> GamecoresConfig:
+    """Return how the gamecores of a template play."""
+    return GamecoresConfig(
+        num_processes=source.num_processes, port=actor.port, record_every=actor.record_every
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GamecorePlay:
+    """What plays and how: all that a worker has to know, picklable."""
+
+    environment: str
+    """Gymnasium id that each gamecore plays."""
+    config: GamecoresConfig
+    num_envs: int
+    """Environments of one process."""
+    policy: PolicyConfig
+    """How the policy acts."""
+    num_workers: int = 1
+    """Workers on Ray that answer; a local run has one."""
+    steps_per_version: int | None = None
+    """On Ray, steps of all environments that each policy version answers; None sets no bound."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.config.num_processes % self.num_workers:
+            raise ConfigError(
+                f"num_workers: expected a divisor of num_processes={self.config.num_processes}, "
+                f"got {self.num_workers}"
+            )
+
+    @property
+    def num_lanes(self) -> int:
+        """Number of environments of all processes together."""
+        return self.config.num_processes * self.num_envs
+
+    def lanes(self, worker: int = 0) -> list[str]:
+        """Return the lanes that a worker answers, in the order of their rows."""
+        return lanes_at(worker, self.num_workers, self.config.num_processes, self.num_envs)
+
+
+def gamecores(run: Run, play: GamecorePlay, model: Any, buffer: Any) -> ExperienceSource:
+    """Return the source of a run's gamecores; they start with its first `poll`.
+
+    Args:
+        run: what makes actors and gamecores, and closes them.
+        play: what is played, and how.
+        model: the policy that answers.
+        buffer: where the segments go.
+    """
+    return (TurnGamecores if run.is_local else RemoteGamecores)(run, play, model, buffer)
+
+
+class TurnGamecores:
+    """Gamecores of a local run: they play the steps of a turn, then stand still."""
+
+    def __init__(self, run: Run, play: GamecorePlay, model: Any, buffer: Any) -> None:
+        self._play = play
+        self._played = CountingBuffer(buffer)
+        self._turn = TurnBudget(buffer.layout)
+        lanes = LaneBarrier(model, play.lanes(), budget=self._turn)
+        recorder: Any = self._turn
+        make = PolicyActor.factory(model, play.policy, buffer=recorder, lanes=lanes)
+        recorded = _recorded(make, play, _episodes(run), _most_episodes(run))
+        self._actors = run.actor("actor", lambda: recorded, port=play.config.port)
+        self._fleet = _fleet(run, play, lambda: self._actors.worker_addresses)
+
+    def collect(self, steps: int) -> None:
+        """Play so many steps of each environment in the mean; return when they are pushed.
+
+        Raises:
+            BrayError: a gamecore ends again and again, or the buffer has no room for the turn.
+        """
+        self._turn.grant(steps * self._play.num_lanes)
+        while not self._turn.wait_played(_LOOK_S):
+            check_interrupted()
+            self._fleet.check()
+        segments = self._turn.segments()
+        rows = _in_order(Packed(self._turn.layout, np.stack([s.block for s in segments])))
+        if (taken := self._played.push(rows)) < len(segments):
+            raise BrayError(
+                f"buffer: has room for {taken} of the {len(segments)} segments of a turn, and "
+                "nothing is popped while one is played: raise its capacity"
+            )
+
+    def poll(self) -> Played:
+        """Return what was played since the last call; the first one starts the gamecores."""
+        _start_once(self._fleet)
+        return self._played.poll()
+
+    def close(self) -> None:
+        """End gamecores and actors."""
+        self._fleet.stop()
+        self._actors.close()
+
+
+class RemoteGamecores:
+    """Gamecores that call actors in workers on Ray, and play by themselves."""
+
+    def __init__(self, run: Run, play: GamecorePlay, model: Any, buffer: Any) -> None:
+        from bray_core.remote.workers import with_worker_index
+
+        make = partial(WorkerActors, play, model, buffer, _episodes(run), _most_episodes(run))
+        self._actors: Any = run.actor(
+            "actor",
+            with_worker_index(make),
+            num_workers=play.num_workers,
+            port=play.config.port,
+        )
+        self._fleet = _fleet(run, play, lambda: self._actors.worker_addresses)
+
+    def collect(self, steps: int) -> None:
+        """Do nothing: they play by themselves."""
+
+    def poll(self) -> Played:
+        """Return what was played since the last call; the first one starts the gamecores.
+
+        Those that ended are replaced.
+
+        Raises:
+            BrayError: a gamecore ends again and again.
+            WorkerLostError: a worker died too often; quotes its last words.
+        """
+        _start_once(self._fleet)
+        self._fleet.check()
+        played: Played = self._actors.poll()
+        return played
+
+    def close(self) -> None:
+        """End gamecores and actors."""
+        self._fleet.stop()
+        self._actors.close()
+
+
+class WorkerActors:
+    """What a worker on Ray answers with: makes the actor of each session, and counts what it plays.
+
+    Args:
+        play: what is played, and how.
+        model: the policy.
+        buffer: where the segments go.
+        episodes: folder of recorded episodes.
+        most_episodes: number of the newest that stay there.
+        worker: number of the worker, from 0: it answers its share of the gamecores.
+    """
+
+    def __init__(
+        self,
+        play: GamecorePlay,
+        model: ModelProtocol,
+        buffer: BufferProtocol,
+        episodes: Path,
+        most_episodes: int,
+        worker: int = 0,
+    ) -> None:
+        self._played = CountingBuffer(buffer)
+        recorder: Any = self._played
+        lanes = None
+        if play.steps_per_version is not None:
+            budget = StepBudget(play.steps_per_version // play.num_workers, model)
+            lanes = LaneBarrier(model, play.lanes(worker), budget=budget)
+        make = PolicyActor.factory(
+            model, play.policy, buffer=recorder, lanes=lanes, push_timeout_s=_PUSH_TIMEOUT_S
+        )
+        self._make = _recorded(make, play, episodes, most_episodes)
+
+    def __call__(self, session: str) -> ActorProtocol:
+        """Return the actor of a session."""
+        return self._make(session)
+
+    def poll(self) -> Played:
+        """Return what was played since the last call."""
+        return self._played.poll()
+
+
+class CountingBuffer:
+    """A buffer as sessions push to it, which counts what they played.
+
+    Args:
+        buffer: where the segments go.
+    """
+
+    def __init__(self, buffer: Any) -> None:
+        self._buffer = buffer
+        self._lock = threading.Lock()
+        self._frames = 0
+        self._returns: list[float] = []
+
+    @property
+    def layout(self) -> Layout:
+        """Layout of a segment."""
+        layout: Layout = self._buffer.layout
+        return layout
+
+    def push(self, segment: Packed, **options: Any) -> int:
+        """Push one segment, or rows of them; return how many were taken."""
+        taken: int = self._buffer.push(segment, **options)
+        self._count(segment, taken)
+        return taken
+
+    async def push_async(self, segment: Packed, **options: Any) -> int:
+        """`push` that lets the event loop go on while it waits."""
+        taken: int = await self._buffer.push_async(segment, **options)
+        self._count(segment, taken)
+        return taken
+
+    def _count(self, segment: Packed, taken: int) -> None:
+        rows: Any = self.layout.views(np.atleast_2d(segment.block)[:taken])
+        returns = rows["episode_return"]
+        with self._lock:
+            self._frames += int(rows["length"].sum())
+            self._returns += returns[~np.isnan(returns)].tolist()
+
+    def poll(self) -> Played:
+        """Return what was pushed since the last call."""
+        with self._lock:
+            played = Played(self._frames, self._returns)
+            self._frames, self._returns = 0, []
+        return played
+
+
+def _in_order(rows: Packed) -> Packed:
+    from bray_trainer.sequences import in_order  # torch: templates know this module without it
+
+    return in_order(rows)
+
+
+def _recorded(
+    make: Callable[[str], ActorProtocol], play: GamecorePlay, episodes: Path, most: int
+) -> Callable[[str], ActorProtocol]:
+    """Return a maker of the same actors, of which some are recorded if that is wanted."""
+    every = play.config.record_every
+    return Recorder(episodes, every=every, max_files=most).record(make) if every else make
+
+
+def _episodes(run: Run) -> Path:
+    return run.experiment.path / "episodes"
+
+
+def _most_episodes(run: Run) -> int:
+    return _KEPT_EPISODES if run.retention is None else run.retention.episodes
+
+
+def _fleet(run: Run, play: GamecorePlay, addresses: Callable[[], list[str]]) -> Any:
+    return run.gamecores(
+        play.environment,
+        addresses,
+        num_processes=play.config.num_processes,
+        envs_per_process=play.num_envs,
+        seed=play.seed,
+    )
+
+
+def _start_once(fleet: Any) -> None:
+    if not fleet.pids:
+        fleet.start()
+
+
+def steps_per_turn(batch_steps: int, num_lanes: int) -> int:
+    """Return the steps that each environment of all gamecores takes for a replay.
+
+    Raises:
+        ConfigError: the replay cannot be shared out evenly.
+    """
+    if batch_steps % num_lanes:
+        raise ConfigError(
+            f"batch: expected a multiple of the {num_lanes} environments (num_processes × "
+            f"num_envs), got {batch_steps} steps"
+        )
+    return batch_steps // num_lanes

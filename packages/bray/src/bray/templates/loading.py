@@ -1,0 +1,146 @@
+"""Reading templates: by name, path or trial, or from an algorithm and a task alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from bray import registry
+from bray.templates.schema import RENAMED, chosen_schema, template_of
+from bray.templates.template import Template, names
+from bray.training.algorithm import PARTS, Algorithm, load_algorithm
+from bray_actor.spaces import resolve
+from bray_core.config import load_text, load_yaml
+from bray_core.errors import ConfigError
+from bray_core.files.trial_folders import CONFIG
+from bray_core.settings.choice import closest
+from bray_core.settings.settings_tree import read, unwrap
+
+_WHOLE = ("algorithm", "enable", "seed", "render", "goal", "keep")
+"""Keys of a template that are no settings of an algorithm."""
+_OWN = partial(chosen_schema, runs_own_code=True)
+
+
+def path_of(name: str) -> Path:
+    """Return the file of a template: shipped, of its own, or that of a trial.
+
+    Raises:
+        ConfigError: there is none; names the closest that ships.
+    """
+    if name in names():
+        return Path(str(resources.files("bray") / "templates" / f"{name}.yaml"))
+    if Path(name, CONFIG).is_file():
+        return Path(name, CONFIG)
+    if name.endswith((".yaml", ".yml")) or os.sep in name:
+        if Path(name).is_file():
+            return Path(name)
+        raise ConfigError(f"template: no file {name!r}")
+    if name in registry.names():
+        raise ConfigError(
+            f"template: {name!r} is an algorithm: name a task, too, such as {name} "
+            f"{load_algorithm(name).example}"
+        )
+    raise ConfigError(
+        f"template: unknown {name!r}{closest(name, names())}; "
+        f"known: {', '.join(names())}, or the path of a YAML file or a trial"
+    )
+
+
+def load(name: str, overrides: Sequence[str] = (), environment: str | None = None) -> Template:
+    """Read a template by name or path.
+
+    Variables of the environment such as `BRAY_TRAINER__LEARNING_RATE` win over the file, and
+    overrides over both.
+
+    Args:
+        name: name of a shipped template, path of a YAML file, or path of a trial.
+        overrides: settings such as `trainer.learning_rate=3e-4`, or `learning_rate=3e-4` where
+            only one part has such a setting.
+        environment: what is played instead: a Gymnasium id, the short name of an Atari game, or a
+            task of the algorithm's own. The file's goal then is not that of another environment.
+
+    Raises:
+        ConfigError: naming file, line, column, key, what came and what is allowed.
+    """
+    path = path_of(name)
+    algorithm = _algorithm_of(path, overrides)
+    overrides = _dotted(algorithm, overrides)
+    if environment is not None:
+        is_id = algorithm is not None and algorithm.serves == "actor"
+        played = resolve(environment) if is_id else environment
+        was = load_yaml(path, _OWN, overrides, os.environ, renamed=RENAMED).source.environment
+        forgotten = ["goal.episode_return=null", "goal.evaluate_at=null"] if played != was else []
+        overrides = [*forgotten, *overrides, f"source.environment={played}"]
+    return template_of(load_yaml(path, _OWN, overrides, os.environ, renamed=RENAMED))
+
+
+def compose(name: str, task: str, overrides: Sequence[str] = ()) -> Template:
+    """Return the template of an algorithm and a task, with what suits these.
+
+    Args:
+        name: name of the algorithm.
+        task: what is played, such as a Gymnasium id.
+        overrides: as for `load`.
+
+    Raises:
+        ConfigError: the algorithm or a setting is unknown, or out of range.
+    """
+    algorithm = load_algorithm(name)
+    written = [f"source.environment={_quoted(task)}", *_dotted(algorithm, overrides)]
+    text = f"algorithm: {_quoted(name)}"
+    return template_of(
+        load_text(text, "command line", _OWN, overrides=written, environment=os.environ)
+    )
+
+
+def parse(text: str, source: str) -> Template:
+    """Read a template's YAML text as it stands, without running code that it names.
+
+    Args:
+        text: the YAML.
+        source: what a problem's place begins with.
+
+    Raises:
+        ConfigError: as for `load`.
+    """
+    return template_of(load_text(text, source, chosen_schema, renamed=RENAMED))
+
+
+def _quoted(text: str) -> str:
+    """Return a word as YAML reads it as text."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _algorithm_of(path: Path, overrides: Sequence[str]) -> type[Algorithm[Any]] | None:
+    """Return the algorithm of a template; None where it names none, which is told when it loads."""
+    content = unwrap(read(path))
+    written = content if isinstance(content, Mapping) else {}
+    name = written.get("algorithm", written.get("recipe"))
+    for text in overrides:
+        if RENAMED.get(_key(text), _key(text)) == "algorithm":
+            name = text.partition("=")[2].strip()
+    try:
+        return load_algorithm(name) if isinstance(name, str) else None
+    except ConfigError:
+        return None
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].strip()
+
+
+def _dotted(algorithm: type[Algorithm[Any]] | None, overrides: Sequence[str]) -> list[str]:
+    """Return overrides with today's names, and the part before each setting that has none."""
+    found = []
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        key = RENAMED.get(key, key)
+        is_alone = equals and "." not in key and key not in (*_WHOLE, *PARTS)
+        if algorithm is not None and is_alone:
+            key = algorithm.part_of(key)
+        found.append(f"{key}{equals}{value}")
+    return found

@@ -1,0 +1,222 @@
+"""What an algorithm declares of itself, and the settings of a run's parts.
+
+An algorithm is one file of `bray.algorithms`, or of another distribution (entry point
+`bray.algorithms`): the config of its mathematics, its trainer, and a class that says how it is
+played, what it takes and how its policy is served. Network, lanes, workers and segment length
+belong to the configs of the other parts, for which it only gives defaults.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
+
+from bray import registry
+from bray.goal import Goal, Outcome
+from bray.policies.config import LayersConfig
+from bray.run import Run
+from bray.sources.config import ActorConfig, EnvironmentSourceConfig
+from bray_actor.spaces import resolve
+from bray_core.errors import BrayError, ConfigError
+from bray_core.settings.choice import closest
+
+C = TypeVar("C")
+
+Pacing: TypeAlias = Literal["lockstep", "lagging", "ratio", "population", "offline", "rounds"]
+"""Who waits for whom: `lockstep`, the players wait for each policy version; `lagging`, they go on
+with an older one; `ratio`, a replay keeps playing and training in proportion; `population`, each
+generation is played and then learnt from; `offline`, nothing is played; `rounds`, the algorithm
+plays its own games and learns from each round."""
+
+PARTS = {
+    "model": "The network.",
+    "agent": "How an agent acts and records its experience.",
+    "buffer": "What holds experience between playing and training.",
+    "source": "Where experience comes from.",
+    "actor": "The workers that play, or that answer the simulators that play.",
+    "trainer": "The algorithm.",
+}
+"""The parts of a run whose settings an algorithm reads, in the words of a template."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoSettings:
+    """A part without settings."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    """The settings of a run's parts: a config each, of the class that the algorithm names."""
+
+    model: Any = NoSettings()
+    agent: Any = NoSettings()
+    buffer: Any = NoSettings()
+    source: Any
+    actor: Any = NoSettings()
+    trainer: Any
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """Yield the parts by name."""
+        return ((field.name, getattr(self, field.name)) for field in fields(self))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Takes:
+    """What an algorithm can be combined with."""
+
+    actions: tuple[str, ...] = ("discrete",)
+    """Kinds of action spaces: `discrete`, `multi_discrete`, `box`."""
+    memory: bool = False
+    """Whether its policy may be recurrent."""
+    gamecores: bool = False
+    """Whether simulators of other processes may play for it, over the wire."""
+    demonstrations: bool = False
+    """Whether it needs recorded episodes."""
+
+
+class Algorithm(ABC, Generic[C]):
+    """One learning rule. Made in each process from the same settings; it holds no tensors.
+
+    Args:
+        parts: settings of the run, of the classes in `configs`.
+
+    Raises:
+        ConfigError: settings of two parts do not go together.
+    """
+
+    title: ClassVar[str]
+    """Its name as it is written, such as `PPO`."""
+    example: ClassVar[str] = "CartPole-v1"
+    """A task that it learns within a minute or two: what documentation and tests run."""
+    budget: ClassVar[int] = 1_000_000
+    """Environment steps after which a run gives up, where nobody said."""
+    pacing: ClassVar[Pacing]
+    takes: ClassVar[Takes] = Takes()
+    serves: ClassVar[Literal["actor", "function"]] = "actor"
+    """Whether its policy, once served, answers the ticks of gamecores or is a plain function."""
+    short_run: ClassVar[tuple[str, ...]] = ("goal.max_frames=2048",)
+    """Overrides of a template that end a run within seconds: for the tests of a new project."""
+    configs: ClassVar[Mapping[str, type[Any]]]
+    """Class of each part's config, by the part's name; a part that is absent has no settings."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.check()
+
+    @property
+    def config(self) -> C:
+        """The settings of the algorithm itself: those of the part `trainer`."""
+        config: C = self.parts.trainer
+        return config
+
+    @classmethod
+    def defaults(cls, task: str) -> Mapping[str, Any]:
+        """Return settings that suit a task where nobody says otherwise, by dotted name.
+
+        Such as `{"model.hidden": (256, 256), "trainer.learning_rate": 3e-4}`.
+
+        Args:
+            task: what is played, such as `ALE/Pong-v5`.
+        """
+        return {}
+
+    @classmethod
+    def config_of(cls, part: str) -> type[Any]:
+        """Return the class of a part's config."""
+        shared = {"model": LayersConfig, "source": EnvironmentSourceConfig, "actor": ActorConfig}
+        found: type[Any] = {**shared, **cls.configs}.get(part, NoSettings)
+        return found
+
+    @classmethod
+    def part_of(cls, setting: str) -> str:
+        """Return the dotted name of a setting that is given by its own name alone.
+
+        Raises:
+            ConfigError: no part has one, or several have.
+        """
+        names = {
+            part: [field.name for field in fields(cls.config_of(part))]
+            for part in PARTS  # the order of a template
+        }
+        found = [f"{part}.{setting}" for part, settings in names.items() if setting in settings]
+        if len(found) > 1:
+            raise ConfigError(f"{setting}: expected one of {', '.join(found)}")
+        if not found:
+            known = sorted(name for settings in names.values() for name in settings)
+            raise ConfigError(
+                f"{setting}: unknown setting of {cls.title}{closest(setting, known)}; "
+                f"known: {', '.join(known)}"
+            )
+        return found[0]
+
+    @classmethod
+    def of(cls, task: str, **settings: Any) -> Self:
+        """Make it for a task.
+
+        Args:
+            task: what is played, such as a Gymnasium id.
+            **settings: settings of any part by their own names, such as `num_envs=8`.
+
+        Raises:
+            ConfigError: a setting is unknown or out of range.
+        """
+        values: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+        given = {cls.part_of(name): value for name, value in settings.items()}
+        defaults = {**cls.defaults(task_id(task)), "source.environment": task}
+        for name, value in {**defaults, **given}.items():
+            part, _, setting = name.partition(".")
+            values[part][setting] = value
+        return cls(Parts(**{part: cls.config_of(part)(**values[part]) for part in PARTS}))
+
+    def check(self) -> None:
+        """Refuse settings of several parts that do not go together.
+
+        Raises:
+            ConfigError: begins with the dotted name of a setting.
+        """
+
+    @abstractmethod
+    def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
+        """Train until the goal is reached or its budget is used up.
+
+        Args:
+            run: returned by `bray.init`; an existing trial goes on from its checkpoint.
+            goal: when to evaluate and when to end.
+            seed: seed of network, environments and draws.
+        """
+
+
+def check_processes(parts: Parts) -> None:
+    """Refuse gamecore processes that the workers cannot share out evenly.
+
+    Raises:
+        ConfigError: names the setting.
+    """
+    processes, workers = parts.source.num_processes, parts.actor.num_workers
+    if processes % workers:
+        raise ConfigError(
+            f"actor.num_workers: expected a divisor of source.num_processes={processes}, "
+            f"got {workers}"
+        )
+
+
+def load_algorithm(name: str) -> type[Algorithm[Any]]:
+    """Return an algorithm by its name: bray's own, an installed one, `module:Class` or a file's.
+
+    Raises:
+        ConfigError: there is no such algorithm; names the closest.
+    """
+    found: type[Algorithm[Any]] = registry.find("bray.algorithms", name, Algorithm)
+    return found
+
+
+def task_id(task: str) -> str:
+    """Return the Gymnasium id of a short name, such as `Pong`; another task as it is."""
+    if not task.isalnum():  # every id has a dash
+        return task
+    try:
+        return resolve(task)
+    except BrayError:
+        return task

@@ -1,0 +1,351 @@
+"""The loop that drives every algorithm: play, train, look at the returns, evaluate, until the goal.
+
+    source ──segments──► buffer ──► trainer ──version n + 1──► model ──► source
+       └───────frames and returns───────► Loop ◄─────figures─────┘
+
+There are two ways to advance. In a local run this thread does everything, in a fixed order
+(`Turns`): so the same seed is the same run. On Ray source and trainer go by themselves (`Watch`),
+held back by the buffer between them or by the policy's version.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from bray.best import offer_best, saved_version
+from bray.goal import Goal, Outcome, conclude
+from bray.run import Run
+from bray.sources.source import ExperienceSource, Played
+from bray.training.loop_state import LoopState, checkpoints_in
+from bray.training.progress import display
+from bray_core.cli import check_interrupted
+
+_LEAST_RETURNS = 20
+"""Episodes before their mean return says anything."""
+_MOST_EVALUATIONS = 50
+"""Evaluations for which the training returns call, at most, in all the frames of the goal."""
+_POLL_S = 0.25
+_SHOW_S = 2.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """How playing and training take turns in a local run; on Ray the buffer holds both back."""
+
+    steps: int
+    """Steps of each environment, after which all that was recorded is pushed."""
+    collects: int = 1
+    """Times that so many steps are played before each training."""
+    replays: int = 1
+    """Replays trained on after these."""
+    replays_per_frame: float | None = None
+    """Replays for each frame played in this launch, where turns bring more frames or fewer; None:
+    `replays` after each turn."""
+    warmup_frames: int = 0
+    """Frames played before the first training."""
+
+
+class Loop:
+    """One launch of an algorithm.
+
+    Args:
+        run: what the components were made by.
+        title: text shown above the figures.
+        trainer: from `run.trainer`.
+        source: what plays, such as from `run.rollouts`.
+        model: what the trainer publishes to.
+        turn: order of playing and training in a local run.
+        goal: when to evaluate and when to end.
+        evaluate: plays episodes with the model's current version and returns their returns.
+        evaluate_every: frames between two evaluations, whatever the training returns are. None:
+            the training returns call for them, and without a return to reach there is one in the
+            end.
+        unit: what `Played.frames` counts, in words.
+
+    Raises:
+        CodecError: the trial's `progress.json` cannot be read.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        title: str,
+        *,
+        trainer: Any,
+        source: ExperienceSource,
+        model: Any,
+        turn: Turn,
+        goal: Goal,
+        evaluate: Callable[[], Sequence[float]],
+        evaluate_every: int | None = None,
+        unit: str = "frames",
+    ) -> None:
+        self._run = run
+        self._trainer = trainer
+        self._source = source
+        self._model = model
+        self._goal = goal
+        self._budget = goal.budget
+        self._evaluate = evaluate
+        self._evaluate_every = evaluate_every
+        self._unit = unit
+        self._advance = _advance(run, trainer, source, turn)
+        self._view = display(title, goal, unit)
+        checkpoints = run.experiment.checkpoints
+        self._checkpoints = checkpoints_in(checkpoints)
+        self._state = LoopState.restore(run.experiment.path, checkpoints)
+        self._frames_before = self._state.frames
+        self._seconds_before = self._state.seconds
+        self._shown = self._started = time.monotonic()
+
+    def until_goal(self) -> Outcome:
+        """Play and train until an evaluation reaches the goal, or the budget is used up.
+
+        The budget is that of the whole trial, the hours are those of this launch. The outcome is
+        also written to the trial's `result.json`.
+
+        Raises:
+            Exception: what a component failed with.
+        """
+        with self._view:
+            self._say_how_it_begins()
+            try:
+                outcome = self._until_goal()
+            except KeyboardInterrupt:
+                self._save()
+                raise
+            self._advance.end()
+            self._keep_state()
+        return conclude(self._run.experiment.path, outcome)
+
+    def _until_goal(self) -> Outcome:
+        self._started = time.monotonic()
+        self._advance.begin(is_resumed=bool(self._checkpoints))
+        self._source.poll()  # on Ray it begins to play
+        while True:
+            if not self._is_spent:
+                self._take(self._advance())
+            if self._is_spent or self._wants_evaluation():
+                outcome = self._evaluated()
+                if outcome.reached or self._is_spent:
+                    return outcome
+
+    def _say_how_it_begins(self) -> None:
+        if version := self._model.version:
+            path = self._run.experiment.path
+            self._view.say(
+                f"resuming {path} from policy version {version}, {self._state.frames:,} "
+                f"{self._unit}; choose another --trial to start afresh"
+            )
+        self._view.say(_said(self._goal, self._unit))
+
+    def _take(self, played: Played) -> None:
+        """Add what was played, and tell of it."""
+        self._state.frames += played.frames
+        self._state.returns.extend(played.returns)
+        check_interrupted()
+        self._run.report(self._figures(), self._save)
+        if checkpoints_in(self._run.experiment.checkpoints) != self._checkpoints:
+            self._keep_state()
+        now = time.monotonic()
+        if now - self._shown >= _SHOW_S:
+            self._shown = now
+            self._view.update({**self._trainer.progress(), **self._figures()})
+
+    def _save(self) -> None:
+        """Write a checkpoint; on Ray the trainer does so by itself."""
+        self._advance.save()
+        self._keep_state()
+
+    def _keep_state(self) -> None:
+        """Write how far the trial has come, if there is a checkpoint that has come as far."""
+        folder = self._run.experiment.checkpoints
+        self._checkpoints = checkpoints_in(folder)
+        if self._checkpoints:
+            self._state.seconds = self._seconds_before + self._elapsed_s
+            self._state.write(folder)
+
+    @property
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._started
+
+    def _figures(self) -> dict[str, float]:
+        elapsed_s = self._elapsed_s
+        rate = (self._state.frames - self._frames_before) / max(elapsed_s, 1e-9)
+        figures = {
+            "frames": self._state.frames,
+            "elapsed_s": elapsed_s,
+            "frames_per_s": rate,
+        }
+        if rate > 0:
+            figures["left_s"] = max(0, self._budget - self._state.frames) / rate
+        if self._goal.max_hours is not None:
+            left_s = max(0.0, 3600 * self._goal.max_hours - elapsed_s)
+            figures["left_s"] = min(figures.get("left_s", left_s), left_s)
+        if self._state.returns:
+            figures["return"] = float(np.mean(self._state.returns))
+        return figures
+
+    @property
+    def _is_spent(self) -> bool:
+        """Whether the trial's budget, or this launch's hours, are used up."""
+        hours = self._goal.max_hours
+        return self._is_budget_spent or (hours is not None and self._elapsed_s >= 3600 * hours)
+
+    @property
+    def _is_budget_spent(self) -> bool:
+        return self._state.frames >= self._budget
+
+    def _wants_evaluation(self) -> bool:
+        """Return whether it is time to evaluate, before the budget is used up."""
+        since = self._state.frames - self._state.evaluated_at
+        if self._evaluate_every is not None:
+            return since >= self._evaluate_every
+        returns = self._state.returns
+        return (
+            self._goal.episode_return is not None
+            and since >= self._budget / _MOST_EVALUATIONS
+            and len(returns) >= _LEAST_RETURNS
+            and self._goal.is_promising(float(np.mean(returns)))
+        )
+
+    def _evaluated(self) -> Outcome:
+        self._state.evaluated_at = frames = self._state.frames
+        version = saved_version(self._model)
+        self._view.say(f"evaluating version {version} after {frames:,} {self._unit}")
+        returns = [float(value) for value in self._evaluate()]
+        mean = float(np.mean(returns))
+        offer_best(self._run, self._model, version, mean, frames)
+        self._view.say(f"evaluation at {frames:,} {self._unit}: mean return {mean:.2f}")
+        self._run.report({**self._figures(), "evaluation_return": mean}, self._save)
+        is_planned = self._goal.episode_return is not None or self._is_budget_spent
+        return Outcome(
+            reached=self._goal.is_reached(mean) and is_planned,
+            evaluation_return=mean,
+            episode_returns=returns,
+            frames=frames,
+            seconds=self._elapsed_s,
+            frames_per_s=self._figures()["frames_per_s"],
+            version=version,
+        )
+
+
+class _Advance(Protocol):
+    """Lets a run go on for a moment."""
+
+    def begin(self, *, is_resumed: bool) -> None:
+        """Begin before anything is played."""
+        ...
+
+    def __call__(self) -> Played:
+        """Go on, and return what was played."""
+        ...
+
+    def save(self) -> None:
+        """Write a checkpoint now, if that is possible from here."""
+        ...
+
+    def end(self) -> None:
+        """Stop training, with a checkpoint."""
+        ...
+
+
+def _advance(run: Run, trainer: Any, source: ExperienceSource, turn: Turn) -> _Advance:
+    return Turns(trainer, source, turn) if run.is_local else Watch(trainer, source)
+
+
+class Turns:
+    """A local run: this thread plays, then trains, in a fixed order."""
+
+    def __init__(self, trainer: Any, source: ExperienceSource, turn: Turn) -> None:
+        self._trainer = trainer
+        self._source = source
+        self._turn = turn
+        self._frames = 0
+        """Frames of this launch."""
+        self._replays = 0
+        """Replays of this launch."""
+        self._is_training = False
+
+    def begin(self, *, is_resumed: bool) -> None:
+        """Let the trainer go on from its checkpoint before the first step is played."""
+        if is_resumed:
+            self._trainer.run(0, checkpoint=False)
+
+    def __call__(self) -> Played:
+        """Play a turn, then train on it."""
+        for _ in range(self._turn.collects):
+            self._source.collect(self._turn.steps)
+        played = self._source.poll()
+        replays = self._due(played.frames)
+        if replays:
+            self._is_training = True
+            self._trainer.run(replays, checkpoint=False)  # the next turn does not wait for the disk
+            self._is_training = False
+            self._replays += replays
+        return played
+
+    def _due(self, new_frames: int) -> int:
+        """Return how many replays the turn is trained on."""
+        before, self._frames = self._frames, self._frames + new_frames
+        turn = self._turn
+        if turn.replays_per_frame is None:
+            return turn.replays if before >= turn.warmup_frames else 0
+        if self._frames < turn.warmup_frames:
+            return 0
+        return max(0, int(self._frames * turn.replays_per_frame) - self._replays)
+
+    def save(self) -> None:
+        """Write a checkpoint, unless an interrupt came in the middle of a step."""
+        if not self._is_training:
+            self._trainer.run(0)
+
+    def end(self) -> None:
+        """Write a checkpoint."""
+        self._trainer.run(0)
+
+
+class Watch:
+    """A run on Ray: source and trainer go by themselves, and are looked after."""
+
+    def __init__(self, trainer: Any, source: ExperienceSource) -> None:
+        self._trainer = trainer
+        self._source = source
+        self._is_paused = False
+
+    def begin(self, *, is_resumed: bool) -> None:
+        """Start the trainer, which goes on from its checkpoint."""
+        self._trainer.start()
+
+    def __call__(self) -> Played:
+        """Wait a moment, and return what was played meanwhile."""
+        if self._is_paused:  # for an evaluation, which is over
+            self._trainer.start()
+        self._is_paused = self._trainer.wait(_POLL_S)
+        return self._source.poll()
+
+    def save(self) -> None:
+        """Do nothing: a trainer of another process writes checkpoints by itself."""
+
+    def end(self) -> None:
+        """Stop the trainer, which writes a checkpoint."""
+        self._trainer.stop()
+
+
+def _said(goal: Goal, unit: str) -> str:
+    """Return in words what ends the run."""
+    limits = [f"{goal.budget:,} {unit} of the trial"]
+    if goal.max_hours is not None:
+        limits.append(f"{goal.max_hours:g} hours of this launch")
+    limit = " or ".join(limits)
+    if goal.episode_return is None:
+        return f"budget: ends after {limit}; no return decides"
+    return (
+        f"goal: a mean return of {goal.episode_return:g} over {goal.evaluation_episodes} "
+        f"evaluation episodes; gives up after {limit}"
+    )

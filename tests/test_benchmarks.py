@@ -1,0 +1,52 @@
+"""Every benchmark stands in the table of `benchmarks/peers/README.md`, and starts."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "benchmarks"
+SCRIPTS = sorted(
+    str(file.relative_to(FOLDER).with_suffix(""))
+    for part in ("micro", "training", "soak")
+    for file in (FOLDER / part).glob("*.py")
+    if "main(" in file.read_text()
+)
+
+
+def run(script: str, *arguments: str) -> str:
+    command = [sys.executable, "-m", f"benchmarks.{script.replace('/', '.')}", *arguments]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_table_names_each_once() -> None:
+    rows = re.findall(r"^\| \[([\w/]+)\]\(([\w/]+)\.py\)", (FOLDER / "README.md").read_text(), re.M)
+    assert all(name == path for name, path in rows)
+    assert sorted(name for name, _ in rows) == SCRIPTS
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_it_starts(script: str) -> None:
+    assert "--json FILE" in run(script, "--help")
+
+
+def test_the_harness_tells_medians_ratios_and_the_machine() -> None:
+    found = json.loads(run("micro/cli", "--rounds", "1", "--json", "-"))
+    (table,) = found["tables"]
+    empty, ours = table["rows"]
+    assert ours["ratio"] == pytest.approx(ours["median"] / empty["median"])
+    assert ours["rounds"] == [ours["median"]]
+    assert found["options"]["rounds"] == "1"
+    assert found["machine"]["cores"] >= 1
+    assert any("bray --help" in line for line in found["printed"])
