@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import dataclasses
 import importlib
 import io
 import re
@@ -13,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from bray.registry import load
+from bray import registry
+from bray.training.algorithm import load_algorithm
 from bray_core import cli
+from bray_core.errors import ConfigError
 
 DOCS = Path(__file__).parent.parent / "docs"
-RECIPES = {
-    p.stem for p in Path(importlib.import_module("bray.algorithms").__path__[0]).glob("*.py")
-}
+ALGORITHMS = set(registry.names())
 SPAN = re.compile("`([^`]+)`")
 
 
@@ -42,9 +41,11 @@ def rows() -> list[dict[str, str]]:
 
 
 def config_field(name: str) -> Any:
-    recipe, _, field = name.partition(".")
-    fields = {f.name: f.default for f in dataclasses.fields(load(recipe).Config)}
-    return fields[field]
+    """Return the default of a setting of an algorithm, whichever part of a run has it."""
+    algorithm, _, setting = name.partition(".")
+    chosen = load_algorithm(algorithm)
+    part, _, field = chosen.part_of(setting).partition(".")
+    return getattr(getattr(chosen.of(chosen.example).parts, part), field)
 
 
 def help_of(command: str) -> str:
@@ -57,12 +58,12 @@ def help_of(command: str) -> str:
 
 def check(name: str) -> None:
     """Assert that a name exists: of a setting, a command, an option, a metric or in a module."""
-    if name.partition(".")[0] in RECIPES:
+    if name.partition(".")[0] in ALGORITHMS:
         config_field(name)
     elif name.startswith("bray "):
         help_of(name.split()[1])
     elif name.startswith("--"):
-        assert f"{name} " in help_of("recipe"), name
+        assert f"{name} " in help_of("train"), name
     elif "/" in name:
         assert f"`{name}`" in (DOCS / "metrics.md").read_text(), name
     else:
@@ -94,7 +95,7 @@ def test_defaults_are_those_of_the_code() -> None:
     checked = 0
     for row in rows():
         names = SPAN.findall(row["bray"])
-        if len(names) == 1 and names[0].partition(".")[0] in RECIPES and row["default"]:
+        if len(names) == 1 and names[0].partition(".")[0] in ALGORITHMS and row["default"]:
             assert config_field(names[0]) == ast.literal_eval(row["default"]), names[0]
             checked += 1
     assert checked > 30
@@ -102,5 +103,5 @@ def test_defaults_are_those_of_the_code() -> None:
 
 @pytest.mark.parametrize("name", ["ppo.nothing", "bray_actor.Nobody", "trainer/nothing", "--no"])
 def test_a_name_that_is_gone_is_seen(name: str) -> None:
-    with pytest.raises((KeyError, AttributeError, AssertionError)):
+    with pytest.raises((ConfigError, AttributeError, AssertionError)):
         check(name)
