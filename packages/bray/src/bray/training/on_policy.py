@@ -16,6 +16,7 @@ import torch
 from bray.goal import Goal, Outcome
 from bray.policies.config import NetworkConfig
 from bray.policies.networks import AnyPolicy, example_inputs, make_policy
+from bray.policies.own import own_policy
 from bray.run import Run
 from bray.sources.config import FrameSourceConfig, ServingActorConfig
 from bray.sources.environments import Spaces
@@ -114,6 +115,8 @@ class OnPolicy(Algorithm[C]):
     def first_policy(self, spaces: Spaces, seed: int) -> AnyPolicy:
         """Return the policy to begin with: one that knows nothing, the same for the same seed."""
         model = self.parts.model
+        if model.network != "default":
+            return own_policy(spaces, model, seed)
         return make_policy(spaces, model.hidden, model.memory_size, seed)
 
     def make_trainer(self, **parts: Any) -> Any:
