@@ -34,7 +34,8 @@ WORDS = (
 PARAMETERS = (
     "trial", "metric", "x", "smoothing", "points", "from", "to", "level", "limit", "before",
     "after",
-    "start", "number", "render", "format", "frames_per_s", "algorithm", "task", "template", "file", "",
+    "start", "number", "render", "format", "frames_per_s", "algorithm", "task", "template",
+    "file", "",
 )  # fmt: skip
 PATHS = (
     "/", "/login", "/static/app.js", "/static/{name}", "/api/project", "/api/trials",

@@ -124,7 +124,7 @@ def make_environments(
     Args:
         environment: a Gymnasium id.
         num_envs: how many.
-        num_threads: that step Atari games.
+        num_threads: number of threads that step Atari games.
     """
     if is_atari(environment):
         games: VectorEnv[Any, Any, Any] = make_atari(environment, num_envs, num_threads=num_threads)

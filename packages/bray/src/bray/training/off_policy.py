@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -171,7 +171,18 @@ class OffPolicy(Algorithm[C]):
             play = self._gamecore_play(is_local=run.is_local, seed=seed)
             batching = ModelConfig(max_batch_size=play.num_lanes)
             title = ", gamecores over the wire"
-        model = run.model("policy", policy, spaces.example, batching)
+        actor = parts.actor
+        if actor.placement != "caller" and not run.is_local:  # the rows of all workers meet
+            rows = batching.max_batch_size * actor.num_workers
+            batching = replace(batching, max_batch_size=rows, pad_to=())
+        model = run.model(
+            "policy",
+            policy,
+            spaces.example,
+            batching,
+            placement=actor.placement,
+            num_workers=actor.inference_workers,
+        )
         layout = Layout(segment_spec(*spaces.recorded, self.config.steps_per_collect))
         buffer = run.buffer("replay", layout, self.replay(is_local=run.is_local))
         make = partial(self.trainer, spaces, parts, seed, model, buffer, run.experiment.checkpoints)

@@ -116,7 +116,8 @@ class OnPolicy(Algorithm[C]):
         """Return the policy to begin with: one that knows nothing, the same for the same seed."""
         model = self.parts.model
         if model.network != "default":
-            return own_policy(spaces, model, seed)
+            own: AnyPolicy = own_policy(spaces, model, seed)
+            return own
         return make_policy(spaces, model.hidden, model.memory_size, seed)
 
     def make_trainer(self, **parts: Any) -> Any:
@@ -145,7 +146,18 @@ class OnPolicy(Algorithm[C]):
             title = f"{title}, gamecores over the wire"
             play = this._gamecore_play(module.state_size, seed)
             batching = replace(batching, max_batch_size=len(play.lanes()), pad_to=())
-        model = run.model("policy", module, example, batching)
+        actor = parts.actor
+        if actor.placement != "caller" and not run.is_local:  # the rows of all workers meet
+            rows = batching.max_batch_size * actor.num_workers
+            batching = replace(batching, max_batch_size=rows, pad_to=())
+        model = run.model(
+            "policy",
+            module,
+            example,
+            batching,
+            placement=actor.placement,
+            num_workers=actor.inference_workers,
+        )
         is_lockstep = self.max_policy_lag is None
         num_workers = parts.actor.num_workers
         length = parts.agent.segment_length
