@@ -19,7 +19,7 @@ from bray.policies.config import LayersConfig
 from bray.run import Run
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
 from bray.sources.environments import Spaces, make_environments
-from bray.sources.gamecores import GamecorePlay, gamecores, gamecores_config
+from bray.sources.gamecores import GamecorePlay, gamecores
 from bray.training.algorithm import Algorithm, Takes, check_processes
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
@@ -151,13 +151,11 @@ class OffPolicy(Algorithm[C]):
 
     def _gamecore_play(self, *, is_local: bool, seed: int) -> GamecorePlay:
         """Return what the gamecores play, and how the policy answers them."""
-        source, actor = self.parts.source, self.parts.actor
+        actor = self.parts.actor
         return GamecorePlay(
-            environment=source.environment,
-            config=gamecores_config(source, actor),
-            num_envs=source.num_envs,
+            source=self.parts.source,
+            actor=replace(actor, num_workers=1) if is_local else actor,
             policy=PolicyConfig(seed=seed),
-            num_workers=1 if is_local else actor.num_workers,
             seed=seed,
         )
 

@@ -20,7 +20,7 @@ from bray.policies.own import own_policy
 from bray.run import Run
 from bray.sources.config import FrameSourceConfig, ServingActorConfig
 from bray.sources.environments import Spaces
-from bray.sources.gamecores import GamecorePlay, gamecores, gamecores_config, steps_per_turn
+from bray.sources.gamecores import GamecorePlay, gamecores, steps_per_turn
 from bray.training.algorithm import Algorithm, Takes, check_processes
 from bray.training.compute import decided, described
 from bray.training.evaluation import evaluate_latest
@@ -213,13 +213,11 @@ class OnPolicy(Algorithm[C]):
         """Return what the gamecores play, and how the policy answers them."""
         source, actor = self.parts.source, self.parts.actor
         return GamecorePlay(
-            environment=source.environment,
-            config=gamecores_config(source, actor),
-            num_envs=source.num_envs,
+            source=source,
+            actor=actor,
             policy=PolicyConfig(
                 seed=seed, state_size=state_size, clip_reward=is_atari(source.environment)
             ),
-            num_workers=actor.num_workers,
             steps_per_version=self.batch_steps if self.max_policy_lag is None else None,
             seed=seed,
         )
