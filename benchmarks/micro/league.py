@@ -28,7 +28,7 @@ import torch
 from benchmarks.harness import Report, argument, main
 
 import bray
-from bray.algorithms.selfplay import SelfPlay, SelfPlayRun
+from bray.algorithms.selfplay import SelfPlayPPO, SelfPlayRun
 from bray.games.recording_player import network
 from bray.games.tic_tac_toe_report import TIC_TAC_TOE
 from bray.games.tournament import play_tournament
@@ -38,7 +38,7 @@ from bray_model import ModelConfig
 
 T = TypeVar("T")
 ROWS = 4096
-PARTS = SelfPlay.of("tic-tac-toe", games_per_round=128, freeze_every=1).parts
+PARTS = SelfPlayPPO.of("tic-tac-toe", games_per_round=128, freeze_every=1).parts
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float]:

@@ -113,7 +113,7 @@ def test_an_algorithm_without_runners_is_refused(algorithm: str, tmp_path: Path)
     task = {"es": "CartPole-v1", "league": "rock-paper-scissors"}.get(algorithm, "tic-tac-toe")
     path = tmp_path / "other.yaml"
     path.write_text(f"algorithm: {algorithm}\nsource: {{environment: {task}}}\n")
-    with pytest.raises(ConfigError, match="^algorithm: it plays without runners"):
+    with pytest.raises(ConfigError, match=r"^algorithm: it plays without runners"):
         measure(loading.load(str(path)), seconds=0.2)
 
 

@@ -1,7 +1,7 @@
 """The unit costs of a template, measured here: its own training for some seconds, on one core.
 
-What is timed is what `bray train` does: the template's algorithm with all its parts, in turns in one
-process. So any algorithm can be measured whose parts are played by runners and trained by a trainer.
+What is timed is what `bray train` does: the template's algorithm with all its parts, in turns in
+one process. So any algorithm can be measured that is played by runners and trained by a trainer.
 """
 
 from __future__ import annotations
