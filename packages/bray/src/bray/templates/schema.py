@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import field, fields, make_dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 from bray import registry
 from bray.goal import Goal
@@ -106,16 +106,13 @@ def _described(words: str, *default: Any) -> Any:
 
 def _with_defaults(config: type[Any], values: Mapping[str, Any]) -> type[Any]:
     """Return a config class of which some fields have other defaults."""
-    hints = {f.name: f.type for f in fields(config)}
+    hints = get_type_hints(config, include_extras=True)
     words = descriptions(config)
     changed = [
         (name, hints[name], field(default=value, metadata={"description": words.get(name, "")}))
         for name, value in values.items()
     ]
-    namespace = {"__module__": config.__module__}  # where its types' names are known
-    return make_dataclass(
-        config.__name__, changed, bases=(config,), frozen=True, kw_only=True, namespace=namespace
-    )
+    return make_dataclass(config.__name__, changed, bases=(config,), frozen=True, kw_only=True)
 
 
 def json_schema_of_all() -> dict[str, Any]:
