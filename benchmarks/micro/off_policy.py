@@ -4,9 +4,9 @@
 
 No environment: a replay of 10,000 transitions is filled, then both sides only train. The same
 networks (MLP 256 x 256, ReLU), batch 256, n_step 1, double Q-learning for DQN. The trainers publish
-to a model each 64 updates, as in a run; the loops, as in CleanRL's single files (Huang et al. 2022),
-keep plain replay arrays and step one optimiser after the other. One torch thread. Both take turns,
-round by round; medians of the rounds, and of the ratios of each round.
+to a model each 64 updates, as in a run; the loops, as in CleanRL's single files (Huang et al.
+2022), keep plain replay arrays and step one optimiser after the other. One torch thread. Both take
+turns, round by round; medians of the rounds, and of the ratios of each round.
 """
 
 from __future__ import annotations
