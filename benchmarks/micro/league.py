@@ -28,7 +28,7 @@ import torch
 from benchmarks.harness import Report, argument, main
 
 import bray
-from bray.algorithms.selfplay import Config, SelfPlayRun
+from bray.algorithms.selfplay import SelfPlayPPO, SelfPlayRun
 from bray.games.recording_player import network
 from bray.games.tic_tac_toe_report import TIC_TAC_TOE
 from bray.games.tournament import play_tournament
@@ -56,14 +56,16 @@ def make_versions(project: Path, number: int) -> float:
                 await player.advance(made + 1)
 
     with bray.init(project, "league") as run:
-        player = SelfPlayRun(run, Config(games_per_round=128, freeze_every=1), seed=1)
+        settings = SelfPlayPPO.of("tic-tac-toe", games_per_round=128, freeze_every=1)
+        player = SelfPlayRun(run, settings.parts, seed=1)
         return timed(lambda: asyncio.run(learn(player)))[1]
 
 
 def open_pool(run: bray.Run, options: Namespace) -> tuple[Any, VersionPool]:
     """Open the trial's model, on shared workers where the run is on Ray, and its pool."""
     example = np.zeros((1, TIC_TAC_TOE.observation_size), np.float32)
-    module, config = network(TIC_TAC_TOE, Config().hidden, 1), ModelConfig(max_batch_size=ROWS)
+    hidden = SelfPlayPPO.of("tic-tac-toe").parts.model.hidden
+    module, config = network(TIC_TAC_TOE, hidden, 1), ModelConfig(max_batch_size=ROWS)
     model = run.model(
         "policy", module, example, config, placement="workers", num_workers=options.workers
     )

@@ -50,17 +50,22 @@ def spaces(is_discrete: bool) -> Spaces:
     return Spaces("none", observation, ArraySpec(np.dtype(np.float32), (ACTIONS,)), box)
 
 
-def trained(recipe: Any, trainer: type, module: nn.Module, spaces: Spaces) -> Callable[[int], None]:
-    """Return the recipe's trainer over a replay that is full."""
-    config = recipe.Config(
-        hidden=HIDDEN, batch_size=BATCH, capacity=STORED, n_step=1, replays_per_collect=EVERY
-    )
+SETTINGS = {
+    "hidden": HIDDEN,
+    "batch_size": BATCH,
+    "capacity": STORED,
+    "n_step": 1,
+    "replays_per_collect": EVERY,
+}
+
+
+def trained(algorithm: Any, trainer: type, module: nn.Module, spaces: Spaces) -> Any:
+    """Return an algorithm's trainer over a replay that is full."""
     layout = Layout(segment_spec(spaces.observation, spaces.action, LENGTH))
-    replay = ReplayBuffer(layout, config.replay(is_local=True))
+    replay = ReplayBuffer(layout, algorithm.replay(is_local=True))
     fill(replay, layout)
     model = Model(module, spaces.example, config=ModelConfig(max_batch_size=4, pad_to=(4,)))
-    run: Callable[[int], None] = trainer(spaces, config, 0, model, replay).run
-    return run
+    return trainer(spaces, algorithm.parts, 0, model, replay).run
 
 
 def fill(replay: ReplayBuffer, layout: Layout) -> None:
@@ -246,14 +251,14 @@ def plain_td3() -> Callable[[int], None]:
 
 def ways(name: str) -> tuple[Callable[[int], None], Callable[[int], None]]:
     """Return the recipe's trainer and the plain loop of an algorithm."""
-    if name == "dqn":
-        there = spaces(is_discrete=True)
-        module = dqn.policy(there, dqn.DQN.of("CartPole-v1", hidden=HIDDEN).parts, 0)
-        return trained(dqn, dqn.DQNTrainer, module, there), plain_dqn()
-    recipe, trainer = (sac, sac.SACTrainer) if name == "sac" else (td3, td3.TD3Trainer)
-    there = spaces(is_discrete=False)
-    module = recipe.networks(there, recipe.Config(hidden=HIDDEN), 0)["policy"]
-    return trained(recipe, trainer, module, there), plain_sac() if name == "sac" else plain_td3()
+    there = spaces(is_discrete=name == "dqn")
+    kind, trainer, plain = {
+        "dqn": (dqn.DQN, dqn.DQNTrainer, plain_dqn),
+        "sac": (sac.SAC, sac.SACTrainer, plain_sac),
+        "td3": (td3.TD3, td3.TD3Trainer, plain_td3),
+    }[name]
+    algorithm = kind.of("CartPole-v1" if name == "dqn" else "Pendulum-v1", **SETTINGS)
+    return trained(algorithm, trainer, algorithm.policy(there, 0), there), plain()
 
 
 def rate(run: Callable[[int], None], updates: int) -> float:

@@ -36,19 +36,20 @@ import torch
 from benchmarks.harness import Report, argument, itself, main
 
 import bray
-from bray import registry as recipe_command
 from bray.algorithms import appo
 from bray.goal import Goal
 from bray.policies.networks import make_policy
 from bray.sources.environments import Spaces, make_environments
-from bray.training.compute import chosen
+from bray.training.algorithm import Algorithm, Parts, load_algorithm
+from bray.training.compute import decided
 from bray.training.on_policy import segment_layout
 from bray.training.players import Players
 from bray_actor.spaces import resolve
 from bray_buffer import Buffer, BufferConfig
-from bray_core.config import to_mapping, with_overrides
+from bray_core.config import to_mapping
 from bray_core.layout import Packed
 from bray_core.process.machine import num_cores
+from bray_core.settings.settings_tree import parse, unwrap
 from bray_model import Model
 
 CORES = num_cores()
@@ -98,12 +99,14 @@ def rate_of(step: Callable[[], int], seconds: float) -> float:
     return done / took
 
 
-def settings_of(recipe: str, environment: str, overrides: list[str]) -> Any:
-    """Return the settings that `bray train atari` would have, with overrides."""
-    return with_overrides(recipe_command.defaults(recipe, environment), overrides)
+def algorithm_of(name: str, environment: str, overrides: list[str]) -> Algorithm[Any]:
+    """Return an algorithm with the settings that suit the game, and overrides."""
+    pairs = (override.partition("=") for override in overrides)
+    settings = {key: unwrap(parse(value, key)) for key, _, value in pairs}
+    return load_algorithm(name).of(environment, **settings)
 
 
-def inferring(environment: str, settings: Any, seconds: float) -> float:
+def inferring(environment: str, settings: Parts, seconds: float) -> float:
     """Return frames/s of the policy's forward on one core, in the batches of half a worker."""
     spaces = Spaces.of(environment)
     players = Players(spaces, settings, is_local=False)
@@ -122,21 +125,27 @@ def inferring(environment: str, settings: Any, seconds: float) -> float:
     return rate
 
 
-def learning(environment: str, settings: Any, seconds: float) -> float:
+def learning(environment: str, settings: Parts, seconds: float) -> float:
     """Return frames/s of one pass of training on one core: pop, loss, gradients, Adam, publish."""
     spaces = Spaces.of(environment)
-    settings = replace(settings, env_threads=1, trainer_threads=1, epochs=1)
+    settings = replace(
+        settings,
+        source=replace(settings.source, env_threads=1),
+        trainer=replace(settings.trainer, trainer_threads=1, epochs=1),
+    )
     players = Players(spaces, settings, is_local=True)
     with pinned(1), policy(spaces, settings, players) as model:
-        layout = segment_layout(spaces, settings.segment_length, 0)
-        queue = BufferConfig(batch_size=settings.num_envs, capacity=4 * settings.num_envs)
+        layout = segment_layout(spaces, settings.agent.segment_length, 0)
+        queue = BufferConfig(
+            batch_size=settings.source.num_envs, capacity=4 * settings.source.num_envs
+        )
         with closing(Buffer(layout, queue)) as buffer:
             runner = players.runner(model, buffer, 1)
-            asyncio.run(runner.run(2 * settings.segment_length))
+            asyncio.run(runner.run(2 * settings.agent.segment_length))
             runner.close()
             batch = Packed(layout, buffer.pop().block.copy())
-            module = make_policy(spaces, settings.hidden, 0, seed=1)
-            trainer = appo.APPOTrainer(module, buffer, model=model, part=settings, seed=1)
+            module = make_policy(spaces, settings.model.hidden, 0, seed=1)
+            trainer = appo.APPOTrainer(module, buffer, model=model, part=settings.trainer, seed=1)
             frames = int(batch.tree["length"].sum())
 
             def train() -> int:
@@ -147,26 +156,28 @@ def learning(environment: str, settings: Any, seconds: float) -> float:
             return rate_of(train, seconds)
 
 
-def policy(spaces: Spaces, settings: Any, players: Players) -> Model:
+def policy(spaces: Spaces, settings: Parts, players: Players) -> Model:
     """Make the model that plays."""
-    module = make_policy(spaces, settings.hidden, settings.memory_size, seed=1)
+    module = make_policy(spaces, settings.model.hidden, settings.model.memory_size, seed=1)
     return Model(module, spaces.example, config=players.model_config())
 
 
 def sampling(
-    environment: str, settings: Any, seconds: float, cores: int = CORES, *, halves: bool = True
+    environment: str, settings: Parts, seconds: float, cores: int = CORES, *, halves: bool = True
 ) -> float:
     """Return frames/s of one process: runners that act and write segments that nobody takes.
 
     In halves, as on Ray, a forward has one thread; else, as in a local run, all cores.
     """
     spaces = Spaces.of(environment)
-    settings = replace(settings, env_threads=cores)
+    settings = replace(settings, source=replace(settings.source, env_threads=cores))
     torch.set_num_threads(1 if halves else cores)
     players = Players(spaces, settings, is_local=not halves)
     with pinned(cores), policy(spaces, settings, players) as model:
-        layout = segment_layout(spaces, settings.segment_length, 0)
-        queue = BufferConfig(batch_size=settings.num_envs, capacity=2 * settings.num_envs)
+        layout = segment_layout(spaces, settings.agent.segment_length, 0)
+        queue = BufferConfig(
+            batch_size=settings.source.num_envs, capacity=2 * settings.source.num_envs
+        )
         with closing(Buffer(layout, queue)) as buffer:
             runner = players.runner(model, buffer, 1)
             loop = asyncio.new_event_loop()
@@ -176,12 +187,12 @@ def sampling(
     return rate
 
 
-def _sample(core: int, environment: str, settings: Any, seconds: float, queue: Any) -> None:
+def _sample(core: int, environment: str, settings: Parts, seconds: float, queue: Any) -> None:
     os.sched_setaffinity(0, {core})
     queue.put(sampling(environment, settings, seconds, 1))
 
 
-def sampling_apart(environment: str, settings: Any, seconds: float) -> float:
+def sampling_apart(environment: str, settings: Parts, seconds: float) -> float:
     """Return frames/s of as many processes as cores, one on each."""
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
@@ -209,10 +220,9 @@ def training_apart(options: Namespace, runtime: str) -> float:
 def costs(options: Namespace) -> dict[str, float]:
     """Measure in rounds; return the medians."""
     environment = environment_of(options.game)
-    settings = chosen(
-        settings_of(options.recipe, environment, options.overrides), is_image=True, is_local=True
-    )
-    n, seconds = settings.num_envs, options.seconds / 6
+    algorithm = algorithm_of(options.recipe, environment, options.overrides)
+    settings = decided(algorithm.parts, is_image=True, is_local=True)
+    n, seconds = settings.source.num_envs, options.seconds / 6
     measures: dict[str, Callable[[], float]] = {
         "environment, 1 core": lambda: stepping(environment, 1, n, seconds),
         "environment, all cores": lambda: stepping(environment, CORES, n, seconds),
@@ -294,7 +304,7 @@ class Watch:
 def training(options: Namespace) -> dict[str, Any]:
     """Train by a recipe for so long; return its figures."""
     environment = environment_of(options.game)
-    settings = settings_of(options.recipe, environment, options.overrides)
+    algorithm = algorithm_of(options.recipe, environment, options.overrides)
     watch = Watch(options.seconds, options.frames or float("inf"))
     goal = Goal(episode_return=1e9, evaluate_at=1e9, max_frames=10**12)
     with tempfile.TemporaryDirectory() as project:
@@ -302,8 +312,7 @@ def training(options: Namespace) -> dict[str, Any]:
         try:
             with bray.init(trial, "atari", runtime=options.runtime) as run:
                 run.listen(watch)
-                recipe = recipe_command.load(options.recipe)
-                recipe.train(run, environment, settings, goal=goal, seed=options.seed)
+                algorithm.train(run, goal=goal, seed=options.seed)
         except Enough:
             pass
     if options.history:
@@ -316,8 +325,8 @@ def training(options: Namespace) -> dict[str, Any]:
         "game": options.game,
         "seed": options.seed,
         **watch.figures,
-        "epochs": getattr(settings, "epochs", 1),
-        "settings": to_mapping(settings),
+        "epochs": getattr(algorithm.config, "epochs", 1),
+        "settings": {name: to_mapping(part) for name, part in algorithm.parts},
     }
 
 

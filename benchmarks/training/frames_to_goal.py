@@ -12,7 +12,6 @@ policies with `logits`. Prints the evaluations of each seed, its frames, and the
 
 from __future__ import annotations
 
-import importlib
 import math
 import tempfile
 from argparse import Namespace
@@ -26,7 +25,7 @@ from benchmarks.harness import Report, argument, main
 
 import bray
 from bray.goal import Goal
-from bray_core.config import from_mapping
+from bray.training.algorithm import load_algorithm
 from bray_core.settings.settings_tree import parse, unwrap
 
 EVERY, EPISODES = 2_048, 100
@@ -87,14 +86,13 @@ def frames_to_goal(
     name: str, task: str, settings: Mapping[str, Any], goal: float, max_frames: int, seed: int
 ) -> float:
     """Run a recipe; print its evaluations; return the frames, ∞ where it gave up."""
-    recipe = importlib.import_module(f"bray.algorithms.{name}")
-    config = from_mapping(settings, recipe.Config)
+    algorithm = load_algorithm(name).of(task, **settings)
     never = Goal(evaluate_at=math.inf, max_frames=max_frames, evaluation_episodes=1)
     with tempfile.TemporaryDirectory() as project:
         try:
             with bray.init(project, "trial") as run:
                 curve = Curve(run, task, goal, seed)
-                recipe.train(run, task, config, goal=never, seed=seed)
+                algorithm.train(run, goal=never, seed=seed)
         except Confirmed:
             pass
     curves = " ".join(f"{mean:.0f}" for mean in curve.returns)
