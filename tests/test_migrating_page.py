@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from bray.registry import load
+from bray.training.algorithm import PARTS, load_algorithm
 from bray_core import cli
 
 DOCS = Path(__file__).parent.parent / "docs"
-RECIPES = {
+ALGORITHMS = {
     p.stem for p in Path(importlib.import_module("bray.algorithms").__path__[0]).glob("*.py")
 }
 SPAN = re.compile("`([^`]+)`")
@@ -42,9 +42,16 @@ def rows() -> list[dict[str, str]]:
 
 
 def config_field(name: str) -> Any:
-    recipe, _, field = name.partition(".")
-    fields = {f.name: f.default for f in dataclasses.fields(load(recipe).Config)}
-    return fields[field]
+    name, _, field = name.partition(".")
+    algorithm = load_algorithm(name)
+    fields = {
+        f"{part}.{f.name}": f.default
+        for part in PARTS
+        for f in dataclasses.fields(algorithm.config_of(part))
+    }
+    known = {key.partition(".")[2]: value for key, value in fields.items()}
+    given = {key.partition(".")[2]: value for key, value in algorithm.defaults("").items()}
+    return {**known, **given}[field]
 
 
 def help_of(command: str) -> str:
@@ -57,12 +64,12 @@ def help_of(command: str) -> str:
 
 def check(name: str) -> None:
     """Assert that a name exists: of a setting, a command, an option, a metric or in a module."""
-    if name.partition(".")[0] in RECIPES:
+    if name.partition(".")[0] in ALGORITHMS:
         config_field(name)
     elif name.startswith("bray "):
         help_of(name.split()[1])
     elif name.startswith("--"):
-        assert f"{name} " in help_of("recipe"), name
+        assert f"{name} " in help_of("train"), name
     elif "/" in name:
         assert f"`{name}`" in (DOCS / "metrics.md").read_text(), name
     else:
@@ -94,7 +101,7 @@ def test_defaults_are_those_of_the_code() -> None:
     checked = 0
     for row in rows():
         names = SPAN.findall(row["bray"])
-        if len(names) == 1 and names[0].partition(".")[0] in RECIPES and row["default"]:
+        if len(names) == 1 and names[0].partition(".")[0] in ALGORITHMS and row["default"]:
             assert config_field(names[0]) == ast.literal_eval(row["default"]), names[0]
             checked += 1
     assert checked > 30
