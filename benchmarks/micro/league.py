@@ -6,7 +6,7 @@
 2. The trial is opened anew, as after a crash: the pool with its payoff table is loaded.
 3. Every two versions play, each with the first move in half of the games; the table is saved after
    each 2048 pairs. Locally one `Model` answers all versions, on Ray inference workers do.
-4. The trial is opened once more; the table is compared and rated (Elo with intervals).
+4. The trial is opened once more; the table is compared, rated (Elo with intervals) and drawn.
 
 Matches are games from the first move to the last. Memory is the peak resident set of this process
 and of the workers that answer, interpreter and torch included.
@@ -38,7 +38,6 @@ from bray_model import ModelConfig
 
 T = TypeVar("T")
 ROWS = 4096
-PARTS = SelfPlayPPO.of("tic-tac-toe", games_per_round=128, freeze_every=1).parts
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float]:
@@ -57,14 +56,16 @@ def make_versions(project: Path, number: int) -> float:
                 await player.advance(made + 1)
 
     with bray.init(project, "league") as run:
-        player = SelfPlayRun(run, PARTS, seed=1)
+        settings = SelfPlayPPO.of("tic-tac-toe", games_per_round=128, freeze_every=1)
+        player = SelfPlayRun(run, settings.parts, seed=1)
         return timed(lambda: asyncio.run(learn(player)))[1]
 
 
 def open_pool(run: bray.Run, options: Namespace) -> tuple[Any, VersionPool]:
     """Open the trial's model, on shared workers where the run is on Ray, and its pool."""
     example = np.zeros((1, TIC_TAC_TOE.observation_size), np.float32)
-    module, config = network(TIC_TAC_TOE, PARTS.model.hidden, 1), ModelConfig(max_batch_size=ROWS)
+    hidden = SelfPlayPPO.of("tic-tac-toe").parts.model.hidden
+    module, config = network(TIC_TAC_TOE, hidden, 1), ModelConfig(max_batch_size=ROWS)
     model = run.model(
         "policy", module, example, config, placement="workers", num_workers=options.workers
     )
@@ -104,7 +105,7 @@ def play_all(project: Path, options: Namespace) -> np.ndarray[Any, Any]:
 
 
 def look_again(project: Path, options: Namespace, wins: np.ndarray[Any, Any]) -> None:
-    """Open the trial once more, compare the table and rate it."""
+    """Open the trial once more, compare the table, rate and draw it."""
     with bray.init(project, "league", options.runtime) as run:
         model, pool = open_pool(run, options)
         load_s = timed(lambda: VersionPool(model, pool.path))[1]
@@ -115,6 +116,8 @@ def look_again(project: Path, options: Namespace, wins: np.ndarray[Any, Any]) ->
         half = np.mean(upper - lower) / 2
         print(f"Elo with intervals: {fit_s * 1e3:.0f} ms; first {fit.rating[0]:.0f}, "
               f"last {fit.rating[-1]:.0f}, half an interval {half:.0f}")  # fmt: skip
+        paths, draw_s = timed(lambda: pool.draw(options.pictures or run.experiment.path))
+        print(f"draw {', '.join(path.name for path in paths)}: {draw_s * 1e3:.0f} ms")
 
 
 def benchmark(options: Namespace, report: Report) -> None:
@@ -138,5 +141,6 @@ if __name__ == "__main__":
         argument("--games", type=int, default=2, help="of each two versions, even"),
         argument("--runtime", choices=("local", "ray"), default="local"),
         argument("--workers", type=int, default=2, help="that answer, on Ray"),
+        argument("--pictures", type=Path, help="folder to draw into; default: the trial"),
         argument("--quick", action="store_true", help="20 versions"),
     )

@@ -1,10 +1,10 @@
-"""Optimiser updates per second of bray's trainers, beside plain loops in CleanRL's structure.
+"""Optimiser updates per second of the recipes' trainers, beside plain loops in CleanRL's structure.
 
     uv run python -m benchmarks.micro.off_policy [--only dqn|sac|td3] [--rounds 9] [--updates 100]
 
 No environment: a replay of 10,000 transitions is filled, then both sides only train. The same
 networks (MLP 256 x 256, ReLU), batch 256, n_step 1, double Q-learning for DQN. The trainers publish
-to a model each 64 updates, as in a run; the loops, as in CleanRL's single files (Huang et al.
+to a model each 64 updates, as the recipes do; the loops, as in CleanRL's single files (Huang et al.
 2022), keep plain replay arrays and step one optimiser after the other. One torch thread. Both take
 turns, round by round; medians of the rounds, and of the ratios of each round.
 """
@@ -26,7 +26,6 @@ from torch import Tensor, nn
 
 from bray.algorithms import dqn, sac, td3
 from bray.sources.environments import Spaces
-from bray.training.off_policy import OffPolicy
 from bray_actor import segment_spec
 from bray_buffer import ReplayBuffer
 from bray_core.layout import Layout, Packed
@@ -51,23 +50,22 @@ def spaces(is_discrete: bool) -> Spaces:
     return Spaces("none", observation, ArraySpec(np.dtype(np.float32), (ACTIONS,)), box)
 
 
-def trained(kind: type[OffPolicy[Any]], spaces: Spaces) -> Callable[[int], None]:
-    """Return the algorithm's trainer over a replay that is full."""
-    algorithm = kind.of(
-        "none",
-        hidden=HIDDEN,
-        batch_size=BATCH,
-        capacity=STORED,
-        n_step=1,
-        replays_per_collect=EVERY,
-    )
-    module = algorithm.policy(spaces, 0)
+SETTINGS = {
+    "hidden": HIDDEN,
+    "batch_size": BATCH,
+    "capacity": STORED,
+    "n_step": 1,
+    "replays_per_collect": EVERY,
+}
+
+
+def trained(algorithm: Any, trainer: type, module: nn.Module, spaces: Spaces) -> Any:
+    """Return an algorithm's trainer over a replay that is full."""
     layout = Layout(segment_spec(spaces.observation, spaces.action, LENGTH))
     replay = ReplayBuffer(layout, algorithm.replay(is_local=True))
     fill(replay, layout)
     model = Model(module, spaces.example, config=ModelConfig(max_batch_size=4, pad_to=(4,)))
-    run: Callable[[int], None] = kind.trainer(spaces, algorithm.parts, 0, model, replay).run
-    return run
+    return trainer(spaces, algorithm.parts, 0, model, replay).run
 
 
 def fill(replay: ReplayBuffer, layout: Layout) -> None:
@@ -252,13 +250,15 @@ def plain_td3() -> Callable[[int], None]:
 
 
 def ways(name: str) -> tuple[Callable[[int], None], Callable[[int], None]]:
-    """Return bray's trainer and the plain loop of an algorithm."""
+    """Return the recipe's trainer and the plain loop of an algorithm."""
     there = spaces(is_discrete=name == "dqn")
-    if name == "dqn":
-        return trained(dqn.DQN, there), plain_dqn()
-    if name == "sac":
-        return trained(sac.SAC, there), plain_sac()
-    return trained(td3.TD3, there), plain_td3()
+    kind, trainer, plain = {
+        "dqn": (dqn.DQN, dqn.DQNTrainer, plain_dqn),
+        "sac": (sac.SAC, sac.SACTrainer, plain_sac),
+        "td3": (td3.TD3, td3.TD3Trainer, plain_td3),
+    }[name]
+    algorithm = kind.of("CartPole-v1" if name == "dqn" else "Pendulum-v1", **SETTINGS)
+    return trained(algorithm, trainer, algorithm.policy(there, 0), there), plain()
 
 
 def rate(run: Callable[[int], None], updates: int) -> float:

@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.harness import Report, argument, in_turns, main, timed_s
 
 from bray.cli.trial_tables import compared, contents, listed
-from bray.retention import Keep, prune, surplus
+from bray.retention import RetentionPolicy, prune, surplus
 from bray_core.trials.experiment import Experiment
 from bray_core.trials.trial import Trial, trials
 
@@ -44,7 +44,7 @@ def benchmark(options: Namespace, report: Report) -> None:
         project = Path(folder)
         make(project, options.trials, options.episodes)
         first = Trial(project / "trial-000")
-        keep = Keep(episodes=max(1, options.episodes // 2))
+        keep = RetentionPolicy(episodes=max(1, options.episodes // 2))
         some = trials(project)[:10]
         files = {"reading files alone": lambda: [p.read_bytes() for p in project.glob("*/*.json")]}
         names = {"reading names alone": lambda: sorted((first.path / "episodes").iterdir())}

@@ -40,8 +40,7 @@ from bray.algorithms import appo
 from bray.goal import Goal
 from bray.policies.networks import make_policy
 from bray.sources.environments import Spaces, make_environments
-from bray.templates.loading import compose
-from bray.training.algorithm import Parts
+from bray.training.algorithm import Algorithm, Parts, load_algorithm
 from bray.training.compute import decided
 from bray.training.on_policy import segment_layout
 from bray.training.players import Players
@@ -50,6 +49,7 @@ from bray_buffer import Buffer, BufferConfig
 from bray_core.config import to_mapping
 from bray_core.layout import Packed
 from bray_core.process.machine import num_cores
+from bray_core.settings.settings_tree import parse, unwrap
 from bray_model import Model
 
 CORES = num_cores()
@@ -99,25 +99,18 @@ def rate_of(step: Callable[[], int], seconds: float) -> float:
     return done / took
 
 
-def parts_of(algorithm: str, environment: str, overrides: list[str]) -> Parts:
-    """Return the settings that `bray train ALGORITHM GAME` would have, with overrides."""
-    return compose(algorithm, environment, overrides).parts
+def algorithm_of(name: str, environment: str, overrides: list[str]) -> Algorithm[Any]:
+    """Return an algorithm with the settings that suit the game, and overrides."""
+    pairs = (override.partition("=") for override in overrides)
+    settings = {key: unwrap(parse(value, key)) for key, _, value in pairs}
+    return load_algorithm(name).of(environment, **settings)
 
 
-def with_threads(parts: Parts, env_threads: int, **trainer: Any) -> Parts:
-    """Return settings with so many threads of environments, and others of the trainer."""
-    return replace(
-        parts,
-        source=replace(parts.source, env_threads=env_threads),
-        trainer=replace(parts.trainer, **trainer),
-    )
-
-
-def inferring(environment: str, parts: Parts, seconds: float) -> float:
+def inferring(environment: str, settings: Parts, seconds: float) -> float:
     """Return frames/s of the policy's forward on one core, in the batches of half a worker."""
     spaces = Spaces.of(environment)
-    players = Players(spaces, parts, is_local=False)
-    with pinned(1), policy(spaces, parts, players) as model:
+    players = Players(spaces, settings, is_local=False)
+    with pinned(1), policy(spaces, settings, players) as model:
         n = players.model_config().max_batch_size
         observation = np.random.default_rng(0).integers(0, 255, (n, 4, 84, 84), np.uint8)
         loop = asyncio.new_event_loop()
@@ -132,21 +125,27 @@ def inferring(environment: str, parts: Parts, seconds: float) -> float:
     return rate
 
 
-def learning(environment: str, parts: Parts, seconds: float) -> float:
+def learning(environment: str, settings: Parts, seconds: float) -> float:
     """Return frames/s of one pass of training on one core: pop, loss, gradients, Adam, publish."""
     spaces = Spaces.of(environment)
-    parts = with_threads(parts, 1, trainer_threads=1, epochs=1)
-    players = Players(spaces, parts, is_local=True)
-    with pinned(1), policy(spaces, parts, players) as model:
-        layout = segment_layout(spaces, parts.agent.segment_length, 0)
-        queue = BufferConfig(batch_size=parts.source.num_envs, capacity=4 * parts.source.num_envs)
+    settings = replace(
+        settings,
+        source=replace(settings.source, env_threads=1),
+        trainer=replace(settings.trainer, trainer_threads=1, epochs=1),
+    )
+    players = Players(spaces, settings, is_local=True)
+    with pinned(1), policy(spaces, settings, players) as model:
+        layout = segment_layout(spaces, settings.agent.segment_length, 0)
+        queue = BufferConfig(
+            batch_size=settings.source.num_envs, capacity=4 * settings.source.num_envs
+        )
         with closing(Buffer(layout, queue)) as buffer:
             runner = players.runner(model, buffer, 1)
-            asyncio.run(runner.run(2 * parts.agent.segment_length))
+            asyncio.run(runner.run(2 * settings.agent.segment_length))
             runner.close()
             batch = Packed(layout, buffer.pop().block.copy())
-            module = make_policy(spaces, parts.model.hidden, 0, seed=1)
-            trainer = appo.APPOTrainer(module, buffer, model=model, part=parts.trainer, seed=1)
+            module = make_policy(spaces, settings.model.hidden, 0, seed=1)
+            trainer = appo.APPOTrainer(module, buffer, model=model, part=settings.trainer, seed=1)
             frames = int(batch.tree["length"].sum())
 
             def train() -> int:
@@ -157,26 +156,28 @@ def learning(environment: str, parts: Parts, seconds: float) -> float:
             return rate_of(train, seconds)
 
 
-def policy(spaces: Spaces, parts: Parts, players: Players) -> Model:
+def policy(spaces: Spaces, settings: Parts, players: Players) -> Model:
     """Make the model that plays."""
-    module = make_policy(spaces, parts.model.hidden, parts.model.memory_size, seed=1)
+    module = make_policy(spaces, settings.model.hidden, settings.model.memory_size, seed=1)
     return Model(module, spaces.example, config=players.model_config())
 
 
 def sampling(
-    environment: str, parts: Parts, seconds: float, cores: int = CORES, *, halves: bool = True
+    environment: str, settings: Parts, seconds: float, cores: int = CORES, *, halves: bool = True
 ) -> float:
     """Return frames/s of one process: runners that act and write segments that nobody takes.
 
     In halves, as on Ray, a forward has one thread; else, as in a local run, all cores.
     """
     spaces = Spaces.of(environment)
-    parts = with_threads(parts, cores)
+    settings = replace(settings, source=replace(settings.source, env_threads=cores))
     torch.set_num_threads(1 if halves else cores)
-    players = Players(spaces, parts, is_local=not halves)
-    with pinned(cores), policy(spaces, parts, players) as model:
-        layout = segment_layout(spaces, parts.agent.segment_length, 0)
-        queue = BufferConfig(batch_size=parts.source.num_envs, capacity=2 * parts.source.num_envs)
+    players = Players(spaces, settings, is_local=not halves)
+    with pinned(cores), policy(spaces, settings, players) as model:
+        layout = segment_layout(spaces, settings.agent.segment_length, 0)
+        queue = BufferConfig(
+            batch_size=settings.source.num_envs, capacity=2 * settings.source.num_envs
+        )
         with closing(Buffer(layout, queue)) as buffer:
             runner = players.runner(model, buffer, 1)
             loop = asyncio.new_event_loop()
@@ -186,17 +187,17 @@ def sampling(
     return rate
 
 
-def _sample(core: int, environment: str, parts: Parts, seconds: float, queue: Any) -> None:
+def _sample(core: int, environment: str, settings: Parts, seconds: float, queue: Any) -> None:
     os.sched_setaffinity(0, {core})
-    queue.put(sampling(environment, parts, seconds, 1))
+    queue.put(sampling(environment, settings, seconds, 1))
 
 
-def sampling_apart(environment: str, parts: Parts, seconds: float) -> float:
+def sampling_apart(environment: str, settings: Parts, seconds: float) -> float:
     """Return frames/s of as many processes as cores, one on each."""
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     workers = [
-        context.Process(target=_sample, args=(core, environment, parts, seconds, queue))
+        context.Process(target=_sample, args=(core, environment, settings, seconds, queue))
         for core in sorted(os.sched_getaffinity(0))
     ]
     for worker in workers:
@@ -210,7 +211,7 @@ def sampling_apart(environment: str, parts: Parts, seconds: float) -> float:
 def training_apart(options: Namespace, runtime: str) -> float:
     """Return frames/s of whole training with one pass, in a process of its own."""
     command = itself(__file__, "training", *options.overrides, "epochs=1")
-    command += ["--game", options.game, "--algorithm", options.algorithm]
+    command += ["--game", options.game, "--recipe", options.recipe]
     command += ["--seconds", str(options.seconds), "--runtime", runtime]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return json.loads(output.splitlines()[-1])["frames_per_s"]
@@ -219,19 +220,18 @@ def training_apart(options: Namespace, runtime: str) -> float:
 def costs(options: Namespace) -> dict[str, float]:
     """Measure in rounds; return the medians."""
     environment = environment_of(options.game)
-    parts = decided(
-        parts_of(options.algorithm, environment, options.overrides), is_image=True, is_local=True
-    )
-    n, seconds = parts.source.num_envs, options.seconds / 6
+    algorithm = algorithm_of(options.recipe, environment, options.overrides)
+    settings = decided(algorithm.parts, is_image=True, is_local=True)
+    n, seconds = settings.source.num_envs, options.seconds / 6
     measures: dict[str, Callable[[], float]] = {
         "environment, 1 core": lambda: stepping(environment, 1, n, seconds),
         "environment, all cores": lambda: stepping(environment, CORES, n, seconds),
-        "inference, 1 core": lambda: inferring(environment, parts, seconds),
-        "training once, 1 core": lambda: learning(environment, parts, seconds),
-        "sampling, 1 core": lambda: sampling(environment, parts, seconds, 1),
-        "sampling, halves": lambda: sampling(environment, parts, seconds),
-        "sampling, no halves": lambda: sampling(environment, parts, seconds, halves=False),
-        "sampling, process a core": lambda: sampling_apart(environment, parts, seconds),
+        "inference, 1 core": lambda: inferring(environment, settings, seconds),
+        "training once, 1 core": lambda: learning(environment, settings, seconds),
+        "sampling, 1 core": lambda: sampling(environment, settings, seconds, 1),
+        "sampling, halves": lambda: sampling(environment, settings, seconds),
+        "sampling, no halves": lambda: sampling(environment, settings, seconds, halves=False),
+        "sampling, process a core": lambda: sampling_apart(environment, settings, seconds),
         **{
             f"whole training, {runtime}": partial(training_apart, options, runtime)
             for runtime in RUNTIMES
@@ -279,7 +279,7 @@ class Watch:
         self._first: tuple[float, float] | None = None
 
     def __call__(self, figures: Any, save: Any) -> None:
-        """Look at a run's figures; the rate is between two moments at which they had grown."""
+        """Look at a recipe's figures; the rate is between two moments at which they had grown."""
         now, frames = time.perf_counter(), figures["frames"]
         if not frames:
             return
@@ -302,9 +302,9 @@ class Watch:
 
 
 def training(options: Namespace) -> dict[str, Any]:
-    """Train by an algorithm for so long; return its figures."""
+    """Train by a recipe for so long; return its figures."""
     environment = environment_of(options.game)
-    template = compose(options.algorithm, environment, options.overrides)
+    algorithm = algorithm_of(options.recipe, environment, options.overrides)
     watch = Watch(options.seconds, options.frames or float("inf"))
     goal = Goal(episode_return=1e9, evaluate_at=1e9, max_frames=10**12)
     with tempfile.TemporaryDirectory() as project:
@@ -312,7 +312,7 @@ def training(options: Namespace) -> dict[str, Any]:
         try:
             with bray.init(trial, "atari", runtime=options.runtime) as run:
                 run.listen(watch)
-                template.make().train(run, goal=goal, seed=options.seed)
+                algorithm.train(run, goal=goal, seed=options.seed)
         except Enough:
             pass
     if options.history:
@@ -320,13 +320,13 @@ def training(options: Namespace) -> dict[str, Any]:
     return {
         "peer": "bray",
         "version": version("bray"),
-        "algorithm": options.algorithm,
+        "algorithm": options.recipe,
         "runtime": options.runtime,
         "game": options.game,
         "seed": options.seed,
         **watch.figures,
-        "epochs": getattr(template.parts.trainer, "epochs", 1),
-        "settings": to_mapping(dict(template.parts)),
+        "epochs": getattr(algorithm.config, "epochs", 1),
+        "settings": {name: to_mapping(part) for name, part in algorithm.parts},
     }
 
 
@@ -360,9 +360,9 @@ if __name__ == "__main__":
         __doc__,
         benchmark,
         argument("what", nargs="?", choices=("sampling", "training"), default="sampling"),
-        argument("overrides", nargs="*", metavar="key=value", help="settings of the algorithm"),
+        argument("overrides", nargs="*", metavar="key=value", help="settings of the recipe"),
         argument("--game", default="pong"),
-        argument("--algorithm", choices=("appo", "ppo", "impala", "a2c"), default="appo"),
+        argument("--recipe", choices=("appo", "ppo", "impala", "a2c"), default="appo"),
         argument("--runtime", choices=RUNTIMES, default="local"),
         argument("--frames", type=int, help="after which training ends, if that is sooner"),
         argument("--seed", type=int, default=1),

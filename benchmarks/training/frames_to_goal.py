@@ -1,4 +1,4 @@
-"""Frames that an algorithm needs until its goal is confirmed, seed by seed.
+"""Frames that a recipe needs until its goal is confirmed, seed by seed.
 
     python -m benchmarks.training.frames_to_goal ppo CartPole-v1 --goal 475 --seeds 1 2 3 4 5 6
     python -m benchmarks.training.frames_to_goal rl_imitation CartPole-v1 \\
@@ -6,8 +6,8 @@
 
 Every 2,048 frames from the start, 100 episodes are played by the most likely actions, side by side
 in this process (a gamecore over the wire costs ten times the training). A run ends with the second
-of two evaluations one after the other that reach the goal: one alone may be luck. For policies
-with `logits`. Prints the evaluations of each seed, its frames, and their median.
+of two evaluations one after the other that reach the goal: one alone may be luck. For recipes of
+policies with `logits`. Prints the evaluations of each seed, its frames, and their median.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import tempfile
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -25,7 +25,8 @@ from benchmarks.harness import Report, argument, main
 
 import bray
 from bray.goal import Goal
-from bray.templates.loading import compose
+from bray.training.algorithm import load_algorithm
+from bray_core.settings.settings_tree import parse, unwrap
 
 EVERY, EPISODES = 2_048, 100
 
@@ -82,10 +83,10 @@ class Curve:
 
 
 def frames_to_goal(
-    name: str, task: str, settings: Sequence[str], goal: float, max_frames: int, seed: int
+    name: str, task: str, settings: Mapping[str, Any], goal: float, max_frames: int, seed: int
 ) -> float:
-    """Run an algorithm; print its evaluations; return the frames, ∞ where it gave up."""
-    algorithm = compose(name, task, settings).make()
+    """Run a recipe; print its evaluations; return the frames, ∞ where it gave up."""
+    algorithm = load_algorithm(name).of(task, **settings)
     never = Goal(evaluate_at=math.inf, max_frames=max_frames, evaluation_episodes=1)
     with tempfile.TemporaryDirectory() as project:
         try:
@@ -102,14 +103,11 @@ def frames_to_goal(
 def benchmark(options: Namespace, report: Report) -> None:
     """Run the seeds, one after the other."""
     torch.set_num_threads(1)
+    pairs = (setting.partition("=") for setting in options.settings)
+    settings = {name: unwrap(parse(value, name)) for name, _, value in pairs}
     frames = [
         frames_to_goal(
-            options.algorithm,
-            options.task,
-            options.settings,
-            options.goal,
-            options.max_frames,
-            seed,
+            options.recipe, options.task, settings, options.goal, options.max_frames, seed
         )
         for seed in options.seeds
     ]
@@ -120,7 +118,7 @@ if __name__ == "__main__":
     main(
         __doc__,
         benchmark,
-        argument("algorithm"),
+        argument("recipe"),
         argument("task"),
         argument("settings", nargs="*", metavar="key=value"),
         argument("--goal", type=float, required=True),

@@ -1,6 +1,6 @@
 """Where the rows of a `RemoteModel` are computed: rows/s, CPU time and memory of each placement.
 
-    uv run python benchmarks/model_placement.py [--processes N] [--lanes N] [--rounds N]
+    uv run python -m benchmarks.micro.model_placement [--processes N] [--lanes N] [--rounds N]
 
 Processes on Ray ask one model as environments do: each has some lanes, and a lane asks for its next
 row when it has the answer to the one before. The placements take turns within each round; a line
@@ -10,12 +10,12 @@ workers together; memory is their proportional set size (what they share counts 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import statistics
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 import numpy as np
 import torch
 import uvloop
+from benchmarks.harness import Report, argument, main
 
 from bray_core.remote.cluster import init_ray, shutdown_ray
 from bray_core.remote.pool import WorkerPool
@@ -128,21 +129,8 @@ def pss_mib(pid: int) -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:"))
 
 
-def main() -> None:
+def benchmark(options: Namespace, report: Report) -> None:
     """Print a line for each network and placement."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--processes", type=int, default=6, help="processes that ask")
-    parser.add_argument("--lanes", type=int, default=1, help="lanes of each process")
-    parser.add_argument("--workers", type=int, default=1, help="inference workers")
-    parser.add_argument(
-        "--networks", type=int, nargs="+", default=[0, 1, 2], help="numbers of the networks, 0 to 2"
-    )
-    parser.add_argument(
-        "--placements", nargs="+", default=PLACEMENTS, choices=PLACEMENTS, help="first: x1"
-    )
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=2.0, help="length of one measurement")
-    options = parser.parse_args()
     torch.set_num_threads(1)
     init_ray()
     from ray import cloudpickle  # after bray_core.remote.pool has set what Ray reads when it loads
@@ -174,4 +162,22 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        __doc__,
+        benchmark,
+        argument("--processes", type=int, default=6, help="processes that ask"),
+        argument("--lanes", type=int, default=1, help="lanes of each process"),
+        argument("--workers", type=int, default=1, help="inference workers"),
+        argument(
+            "--networks",
+            type=int,
+            nargs="+",
+            default=[0, 1, 2],
+            help="numbers of the networks, 0 to 2",
+        ),
+        argument(
+            "--placements", nargs="+", default=PLACEMENTS, choices=PLACEMENTS, help="first: x1"
+        ),
+        rounds=3,
+        seconds=2.0,
+    )
