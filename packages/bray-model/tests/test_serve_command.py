@@ -541,7 +541,7 @@ def test_limits_come_from_a_file_and_from_the_command_line(exported, observation
         ("max_sesions: 3", r"limits.yaml:1:1: .*max_sesions.*max_sessions"),
         ("max_sessions: many", r"limits.yaml:1:1: max_sessions: expected"),
         ("max_sessions: 0", "--max-sessions: expected more than 0, got 0"),
-        ("max_client_share: 1.5", "max_client_share: expected more than 0, 1 at most, got 1.5"),
+        ("max_client_share: 1.5", "max_client_share: expected more than 0 and at most 1, got 1.5"),
     ],
 )
 def test_a_file_of_limits_is_checked(exported, capsys, tmp_path, written, message):

@@ -21,21 +21,22 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import bray
-from bray import registry as recipe_command
 from bray.algorithms import appo, impala, ppo
-from bray.cli.commands import _launch
+from bray.cli.train import _launch_of_template
 from bray.goal import Goal
 from bray.policies.networks import example_inputs, make_policy
 from bray.run import Run
 from bray.sources import atari
 from bray.sources.environments import Spaces
-from bray.templates import template
-from bray.training import compute, wire
+from bray.templates.loading import load
+from bray.templates.schema import tuned_task
+from bray.training import compute
 from bray.training.actor_critic import ActorCriticTrainer
-from bray.training.compute import chosen, described
+from bray.training.algorithm import load_algorithm
+from bray.training.compute import decided, described
 from bray.training.on_policy import segment_layout
 from bray.training.players import Players
-from bray_actor import AlternatingRunners, Rollouts, Runner, segment_spec
+from bray_actor import AlternatingRunners, PolicyActor, Rollouts, Runner, segment_spec
 from bray_actor.segment import unstacked
 from bray_buffer import Buffer, BufferConfig
 from bray_core import codec, nested
@@ -48,7 +49,7 @@ from bray_trainer.sequences import Batch, final_value, time_major, unroll, valid
 
 PONG, BREAKOUT = "ALE/Pong-v5", "ALE/Breakout-v5"
 STEPS, LENGTH, NUM_ENVS = 40, 16, 2
-RECIPES = {"appo": appo, "impala": impala, "ppo": ppo}
+ALGORITHMS = {"appo": appo.APPO, "impala": impala.IMPALA, "ppo": ppo.PPO}
 
 
 class Play:
@@ -61,7 +62,7 @@ class Play:
             num_envs=NUM_ENVS,
             segment_length=LENGTH,
             precision=precision,
-        ).config
+        ).parts
         spaces = Spaces.of(environment)
         players = Players(spaces, settings, is_local=False)
         self.module = make_policy(spaces, (16,), memory_size, seed=1)
@@ -207,12 +208,14 @@ def test_halves_of_an_even_number_and_their_model() -> None:
             assert isinstance(made, kind)
             assert made.num_envs == num_envs
             made.close()
-    settings = impala.IMPALA.of("CartPole-v1", num_envs=4).config
+    settings = impala.IMPALA.of("CartPole-v1", num_envs=4).parts
     players = Players(Spaces.of("CartPole-v1"), settings, is_local=False)
     assert players.model_config().max_batch_size == 4, "no threads: no halves"
     players = Players(spaces, settings, is_local=True)
     assert players.model_config().max_batch_size == 4, "the model has all cores"
-    players = Players(spaces, replace(settings, device="cuda"), is_local=True)
+    players = Players(
+        spaces, replace(settings, trainer=replace(settings.trainer, device="cuda")), is_local=True
+    )
     assert players.model_config().max_batch_size == 2, "the model has a GPU"
 
 
@@ -240,9 +243,9 @@ def test_a_softened_policy_acts_less_surely() -> None:
 def test_defaults_for_atari_fit_this_machine() -> None:
     has_gpu = torch.cuda.is_available()
     settings = atari.settings()
-    assert settings["num_workers"] == max(1, machine.num_cores() // 2)
-    assert settings["precision"] == ("bf16" if machine.has_bf16() or has_gpu else "fp32")
-    assert settings["device"] == ("cuda" if has_gpu else "cpu")
+    assert settings["actor.num_workers"] == max(1, machine.num_cores() // 2)
+    assert settings["trainer.precision"] == ("bf16" if machine.has_bf16() or has_gpu else "fp32")
+    assert settings["trainer.device"] == ("cuda" if has_gpu else "cpu")
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 6, 12, 16, 96])
@@ -252,23 +255,25 @@ def test_a_replay_of_ppo_is_shared_out_evenly_on_any_number_of_cores(
     monkeypatch.setattr(atari, "num_cores", lambda: cores)
     made = atari.settings()
     steps = atari.shared(1000)
-    assert steps % (made["num_envs"] * made["num_workers"]) == 0
-    assert 1000 <= steps < 1000 + made["num_envs"] * made["num_workers"]
+    share = made["source.num_envs"] * made["actor.num_workers"]
+    assert steps % share == 0
+    assert 1000 <= steps < 1000 + share
 
 
 def test_what_nobody_said_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compute, "num_cores", lambda: 8)
-    config = impala.IMPALA.of("CartPole-v1", num_workers=3).config
+    parts = impala.IMPALA.of("CartPole-v1", num_workers=3).parts
 
     def threads(**how: bool) -> tuple[int, int]:
-        made = chosen(config, **how)
-        return made.env_threads, made.trainer_threads
+        made = decided(parts, **how)
+        return made.source.env_threads, made.trainer.trainer_threads
 
     assert threads(is_image=False, is_local=True) == (8, 1)
     assert threads(is_image=True, is_local=True) == (8, 8)
     assert threads(is_image=True, is_local=False) == (8, 4)
-    said = replace(config, env_threads=2, trainer_threads=3, precision="bf16")
-    assert chosen(said, is_image=True, is_local=True) == said
+    few = {"env_threads": 2, "trainer_threads": 3, "precision": "bf16"}
+    said = impala.IMPALA.of("CartPole-v1", num_workers=3, **few).parts
+    assert decided(said, is_image=True, is_local=True) == said
     assert described(said, is_local=False) == (
         "8 cores: 3 workers (num_workers) of 16 environments (num_envs) on 2 threads "
         "(env_threads); network in bf16 (precision) on cpu (device), 3 threads (trainer_threads)"
@@ -280,36 +285,38 @@ def test_settings_of_compute_that_cannot_be_are_refused(monkeypatch: pytest.Monk
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"precision": "bf61"}, r"precision: expected one of fp32, bf16, got 'bf61'.*'bf16'"),
         ({"device": "gpu"}, r"device: expected one of cpu, cuda, got 'gpu'"),
-        ({"env_threads": 0}, r"env_threads: expected more than 0, got 0"),
-        ({"trainer_threads": -1}, r"trainer_threads: expected more than 0, got -1"),
+        ({"env_threads": 0}, r"env_threads: expected 1 or more, got 0"),
+        ({"trainer_threads": -1}, r"trainer_threads: expected 1 or more, got -1"),
     ]
-    for recipe in RECIPES.values():
+    for algorithm in ALGORITHMS.values():
         for settings, message in wrong:
             with pytest.raises(ConfigError, match=message):
-                recipe.Config(**settings)
+                algorithm.of("CartPole-v1", **settings)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    config = ppo.PPO.of("CartPole-v1", device="cuda").config
+    config = ppo.PPO.of("CartPole-v1", device="cuda").parts
     with pytest.raises(ConfigError, match=r"device: .cuda. needs an NVIDIA GPU .*, found none"):
-        chosen(config, is_image=True, is_local=True)
-    assert chosen(config, is_image=True, is_local=False).device == "cuda", "its node decides"
+        decided(config, is_image=True, is_local=True)
+    assert decided(config, is_image=True, is_local=False).trainer.device == "cuda", (
+        "its node decides"
+    )
 
 
 def test_tasks_have_the_settings_of_their_namespace() -> None:
-    assert recipe_command.tuned_task("appo", BREAKOUT) == "ALE/"
-    assert recipe_command.tuned_task("appo", "CartPole-v1") == ""
-    assert recipe_command.tuned_task("alphazero", "tic-tac-toe") == "tic-tac-toe"
-    assert recipe_command.tuned_task("dqn", PONG) == ""
-    assert recipe_command.tuned_task("appo", 3) == "", "what a file says is not checked yet"
-    for name, recipe in RECIPES.items():
-        assert recipe_command.defaults(name, PONG) == recipe.DEFAULTS["ALE/"]
-        assert recipe_command.defaults(name, PONG).hidden == (512,)
+    assert tuned_task(appo.APPO, BREAKOUT) == BREAKOUT
+    assert tuned_task(appo.APPO, "Breakout") == BREAKOUT
+    assert tuned_task(appo.APPO, "CartPole-v1") == ""
+    assert tuned_task(load_algorithm("alphazero"), "tic-tac-toe") == "tic-tac-toe"
+    assert tuned_task(load_algorithm("dqn"), PONG) == ""
+    assert tuned_task(appo.APPO, 3) == "", "what a file says is not checked yet"
+    for algorithm in ALGORITHMS.values():
+        assert algorithm.of(PONG).parts.model.hidden == (512,)
 
 
-@pytest.mark.parametrize("recipe", sorted(RECIPES))
-def test_another_recipe_has_its_own_settings_for_the_same_games(recipe: str) -> None:
-    loaded = template.load("atari", [f"recipe={recipe}", "trainer.gamma=0.9"])
-    assert (loaded.recipe, loaded.environment) == (recipe, PONG)
-    assert loaded.settings == replace(recipe_command.defaults(recipe, PONG), gamma=0.9)
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_another_algorithm_has_its_own_settings_for_the_same_games(name: str) -> None:
+    loaded = load("atari", [f"algorithm={name}", "trainer.gamma=0.9"])
+    assert (loaded.algorithm, loaded.environment) == (name, PONG)
+    assert loaded.parts == ALGORITHMS[name].of(PONG, gamma=0.9).parts
 
 
 def test_config_check_of_the_template(capsys: pytest.CaptureFixture[str]) -> None:
@@ -321,7 +328,7 @@ def test_a_trial_is_named_by_template_and_environment(tmp_path: Path) -> None:
     def trial(name: str, env: str | None) -> str:
         said: dict[str, Any] = {"project": None, "trial": None, "runtime": "local"}
         said |= {"address": None, "metrics_port": None, "max_restarts": None}
-        return _launch(argparse.Namespace(template=name, env=env, **said)).trial
+        return _launch_of_template(argparse.Namespace(what=name, env=env, **said)).trial
 
     assert trial("atari", None) == "atari"
     assert trial("atari", "Breakout") == "atari-Breakout"
@@ -330,8 +337,8 @@ def test_a_trial_is_named_by_template_and_environment(tmp_path: Path) -> None:
 
 def test_another_game_of_a_template_is_named_shortly() -> None:
     settings = ["trainer.epochs=1", "source.environment=ALE/Pong-v5"]
-    loaded = template.load("atari", settings, "Breakout")
-    assert (loaded.environment, loaded.settings.epochs) == (BREAKOUT, 1)
+    loaded = load("atari", settings, "Breakout")
+    assert (loaded.environment, loaded.parts.trainer.epochs) == (BREAKOUT, 1)
 
 
 def test_an_unknown_game_is_refused_before_anything_begins(
@@ -381,21 +388,21 @@ def served(tmp_path: Path) -> Iterator[Callable[[Path], str]]:
         process.communicate(timeout=60)
 
 
-def tiny(recipe: str) -> Any:
-    """Return a recipe's settings for such games, of a run that is soon over."""
+def tiny(name: str) -> dict[str, Any]:
+    """Return an algorithm's settings for such games, of a run that is soon over."""
     few = {"hidden": (16,), "num_envs": 4, "segment_length": 8, "num_workers": 1}
     few |= {"env_threads": 1, "trainer_threads": 1}
-    if recipe == "ppo":
+    if name == "ppo":
         few |= {"steps_per_replay": 64, "minibatch_size": 32}
-    return replace(recipe_command.defaults(recipe, PONG), **few)
+    return few
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("recipe", ["impala", "ppo"])
-def test_a_run_trains(recipe: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["impala", "ppo"])
+def test_a_run_trains(name: str, tmp_path: Path) -> None:
     goal = Goal(evaluate_at=1e9, max_frames=128, evaluation_episodes=1)
-    with bray.init(tmp_path, recipe) as run:
-        outcome = RECIPES[recipe].train(run, PONG, tiny(recipe), goal=goal, seed=1)
+    with bray.init(tmp_path, name) as run:
+        outcome = ALGORITHMS[name].of(PONG, **tiny(name)).train(run, goal=goal, seed=1)
     assert outcome.frames >= 128
     assert outcome.version > 1
     assert -21 <= outcome.evaluation_return <= -15
@@ -410,9 +417,9 @@ def test_bray_train_and_then_its_policy_is_served_in_fp32_and_plays(
     said = capsys.readouterr().out
     assert f"{machine.num_cores()} cores: 4 environments (num_envs) on" in said
     outcome = json.loads((trial / "result.json").read_text())
-    again = template.load(str(trial))
-    assert (again.recipe, again.environment) == ("appo", PONG)
-    assert again.settings == template.load("atari", TINY).settings
+    again = load(str(trial))
+    assert (again.algorithm, again.environment) == ("appo", PONG)
+    assert again.parts == load("atari", TINY).parts
 
     address = served(trial)
     assert main(["play", "Pong", "--address", address, "--episodes", "1", "--seed", "3"]) == 0
@@ -447,7 +454,7 @@ def test_gamecores_play_for_a_run_over_the_wire(
 
     monkeypatch.setattr(Run, "buffer", buffer)
     few = ["source.num_processes=2", "source.num_envs=1", "trainer.minibatch_size=32"]
-    assert train(tmp_path, "recipe=ppo", *TINY, *few, "trainer.steps_per_replay=64") == 1
+    assert train(tmp_path, "algorithm=ppo", *TINY, *few, "trainer.steps_per_replay=64") == 1
     outcome = json.loads((tmp_path / "atari" / "result.json").read_text())
     assert outcome["frames"] >= 128
     assert outcome["version"] >= 2
@@ -456,13 +463,15 @@ def test_gamecores_play_for_a_run_over_the_wire(
 
 def test_over_the_wire_training_sees_clipped_rewards(plays: dict[int, Play]) -> None:
     spaces = Spaces.of(PONG)
-    loaded = template.load("atari", ["recipe=ppo", "source.num_processes=1", "source.num_envs=1"])
+    algorithm = ppo.PPO.of(PONG, num_processes=1, num_envs=1, num_workers=1)
+    config = algorithm._gamecore_play(0, 1).policy
+    assert config.clip_reward
     layout = segment_layout(spaces, 4, 0)
     with (
         Model(plays[0].module, spaces.example) as model,
         closing(Buffer(layout, BufferConfig(batch_size=1))) as buffer,
     ):
-        actor = wire.make_actors(loaded, 1, model, buffer, Path("unused"))("0/0")
+        actor = PolicyActor.factory(model, config, buffer=buffer)("0/0")
         frames = {"observation": np.zeros((4, 84, 84), np.uint8)}
 
         async def episode() -> None:
@@ -477,13 +486,13 @@ def test_over_the_wire_training_sees_clipped_rewards(plays: dict[int, Play]) -> 
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", sorted(RECIPES))
-def test_a_trial_goes_on(recipe: str, tmp_path: Path) -> None:
-    few = ["trainer.steps_per_replay=64", "trainer.minibatch_size=32"] if recipe == "ppo" else []
-    assert train(tmp_path, f"recipe={recipe}", *TINY, *few) == 1
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_a_trial_goes_on(name: str, tmp_path: Path) -> None:
+    few = ["trainer.steps_per_replay=64", "trainer.minibatch_size=32"] if name == "ppo" else []
+    assert train(tmp_path, f"algorithm={name}", *TINY, *few) == 1
     trial = tmp_path / "atari"
     before = json.loads((trial / "result.json").read_text())
-    assert main(["train", str(trial)]) == 1
+    assert main(["train", str(trial), "--frames", "256"]) == 1
     after = json.loads((trial / "result.json").read_text())
     assert after["version"] > before["version"], "from the checkpoint"
 

@@ -7,21 +7,31 @@ from typing import Any
 
 import pytest
 
-from bray.algorithms import a2c, appo, bc, es, impala, mappo, ppo, rl_imitation, selfplay
+from bray.algorithms.a2c import A2CConfig
+from bray.algorithms.appo import APPOConfig
+from bray.algorithms.bc import BCConfig
+from bray.algorithms.es import ESConfig
+from bray.algorithms.impala import IMPALAConfig
+from bray.algorithms.mappo import MAPPOConfig
+from bray.algorithms.ppo import PPOConfig
+from bray.algorithms.rl_imitation import RLImitationConfig
+from bray.algorithms.selfplay import SelfPlayConfig
 from bray_core.errors import ConfigError
+
+ACTOR_CRITICS = (PPOConfig, A2CConfig, IMPALAConfig, APPOConfig)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0])
 @pytest.mark.parametrize(
-    ("recipe", "name"),
+    ("config", "name"),
     [
-        *((recipe, "entropy_coefficient") for recipe in (ppo, a2c, impala, appo, mappo, selfplay)),
-        *((recipe, "value_coefficient") for recipe in (ppo, a2c, impala, appo, bc)),
-        (rl_imitation, "imitation_weight"),
-        (es, "weight_decay"),
+        *((c, "entropy_coefficient") for c in (*ACTOR_CRITICS, MAPPOConfig, SelfPlayConfig)),
+        *((c, "value_coefficient") for c in (*ACTOR_CRITICS, BCConfig)),
+        (RLImitationConfig, "imitation_weight"),
+        (ESConfig, "weight_decay"),
     ],
 )
-def test_coefficients_are_finite_numbers_from_0(recipe: Any, name: str, bad: float) -> None:
+def test_coefficients_are_finite_numbers_from_0(config: Any, name: str, bad: float) -> None:
     with pytest.raises(ConfigError, match=f"{name}: expected 0 or more, got"):
-        recipe.Config(**{name: bad})
-    recipe.Config(**{name: 0.0})
+        config(**{name: bad})
+    config(**{name: 0.0})

@@ -13,7 +13,7 @@ import torch
 
 import bray
 from bray.algorithms import league
-from bray.algorithms.league import LAYOUT, NAIVE, ROLES, Config
+from bray.algorithms.league import LAYOUT, NAIVE, ROLES, LeagueConfig, MatrixGameLeague
 from bray.games.matrix_game import GAMES, antisymmetric, cycle, named_game, play, scores
 from bray.goal import Goal
 from bray_buffer import Buffer, BufferConfig
@@ -27,7 +27,7 @@ GOAL = Goal(episode_return=-0.05)
 
 def make_trainer(tmp_path: Path, start: Any) -> league.LeagueTrainer:
     buffers = {name: Buffer(LAYOUT, BufferConfig(batch_size=6)) for name in start}
-    return league.LeagueTrainer(Config(learning_rate=1.0), start, buffers, None, tmp_path)
+    return league.LeagueTrainer(LeagueConfig(learning_rate=1.0), start, buffers, None, tmp_path)
 
 
 def games(actions: list[int], rewards: list[float], restart: bool = False) -> Packed:
@@ -104,7 +104,7 @@ def test_games_are_drawn_from_both_mixtures() -> None:
 def test_a_short_league_freezes_resumes_and_counts(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     for before, rounds in ((0, 12), (12, 20)):
-        config = Config(rounds=rounds, games_per_round=16, period=4, rating_games=2)
+        config = {"rounds": rounds, "games_per_round": 16, "period": 4, "rating_games": 2}
         with bray.init(tmp_path, "trial") as run:
             outcome = league.MatrixGameLeague.of("rock-paper-scissors", **config).train(
                 run, goal=GOAL, seed=1
@@ -120,7 +120,7 @@ def test_a_short_league_freezes_resumes_and_counts(tmp_path: Path) -> None:
 def test_the_goal_is_minus_the_exploitability_and_progress_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = Config(rounds=100, games_per_round=8, rating_games=2)
+    config = {"rounds": 100, "games_per_round": 8, "rating_games": 2}
     task, sure = json.dumps([[0, 1], [-1, 0]]), Goal(episode_return=-2)
     with bray.init(tmp_path, "x") as run, caplog.at_level("INFO", "bray"):
         told: list[Mapping[str, float]] = []
@@ -164,10 +164,10 @@ def test_other_matrices_have_their_equilibria_found(tmp_path: Path, game: str) -
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rounds": 0}, "rounds: expected more than 0, got 0"),
+        ({"rounds": 0}, "rounds: expected 1 or more, got 0"),
         ({"games_per_round": 9}, "games_per_round: expected a multiple of matches_per_round=8"),
     ],
 )
 def test_settings_are_checked(settings: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Config(**settings)
+        MatrixGameLeague.of("rock-paper-scissors", **settings)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import bray
-from bray.algorithms.mappo import Config, MAPPOTrainer, policy, train
+from bray.algorithms.mappo import MAPPO, CentralCriticConfig, MAPPOConfig, MAPPOTrainer, policy
 from bray.goal import Goal
 from bray.sources.cooperative_tasks import TwoStep, make_teams
 from bray_actor.runners.team_environments import AgentEnvironment
@@ -22,12 +22,12 @@ from bray_core.errors import ConfigError
 from bray_model import Model
 
 ROWS, T = 4, 3
-QUICK = Config(hidden=(16,), num_envs=16, steps_per_replay=16, epochs=4)
+QUICK = {"hidden": (16,), "num_envs": 16, "steps_per_replay": 16, "epochs": 4}
 
 
-def made(config: Config) -> tuple[MAPPOTrainer, Buffer, AgentEnvironment]:
+def made(config: MAPPOConfig) -> tuple[MAPPOTrainer, Buffer, AgentEnvironment]:
     environment = AgentEnvironment(TwoStep(ROWS // 2))
-    module = policy(environment.teams, config, 1)
+    module = policy(environment.teams, CentralCriticConfig(), 1)
     example, _ = environment.reset()
     settings = BufferConfig(batch_size=ROWS, capacity=ROWS)
     buffer = Buffer(environment.layout(T), settings)
@@ -63,7 +63,7 @@ def test_the_policy_sees_what_the_agent_sees_and_the_critic_what_it_was_told() -
         "state": torch.randn(2, 3, requires_grad=True),
     }
     for critic in ("state", "own"):
-        module = policy(TwoStep(1), Config(critic=critic), 1)  # type: ignore[arg-type]
+        module = policy(TwoStep(1), CentralCriticConfig(critic=critic), 1)  # type: ignore[arg-type]
         logits, value = module.parts(seen)
         for output, leaves in ((logits[:, 0], {"own"}), (value, {critic})):
             names = ("own", "state")
@@ -79,7 +79,7 @@ def test_the_policy_sees_what_the_agent_sees_and_the_critic_what_it_was_told() -
 
 
 def test_steps_and_loss_are_those_by_hand() -> None:
-    trainer, buffer, _ = made(Config(epochs=1, minibatches=1))
+    trainer, buffer, _ = made(MAPPOConfig(epochs=1, minibatches=1))
     views = fill(buffer)
     (batch,) = trainer.handle(buffer.pop())
     columns: dict[str, list[Any]] = {"advantage": [], "return": [], "log_prob": []}
@@ -121,7 +121,7 @@ def test_steps_and_loss_are_those_by_hand() -> None:
 
 
 def test_minibatches_share_all_steps_of_each_pass() -> None:
-    trainer, buffer, _ = made(Config(epochs=3, minibatches=2))
+    trainer, buffer, _ = made(MAPPOConfig(epochs=3, minibatches=2))
     fill(buffer)
     batches = [batch["return"].tolist() for batch in trainer.handle(buffer.pop())]
     assert len(batches) == 6
@@ -132,7 +132,7 @@ def test_minibatches_share_all_steps_of_each_pass() -> None:
 
 
 def test_published_values_are_in_the_scale_of_returns() -> None:
-    trainer, _, environment = made(Config())
+    trainer, _, environment = made(MAPPOConfig())
     trainer.module.scale.update(torch.tensor([10.0, 30.0]))
     example, _ = environment.reset()
     seen = {name: torch.as_tensor(leaf) for name, leaf in example.items()}
@@ -145,11 +145,11 @@ def test_it_learns_to_choose_together_and_goes_on(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     goal = Goal(episode_return=6.9, evaluate_at=6.5, max_frames=12_000, evaluation_episodes=4)
     with bray.init(tmp_path, "trial") as run:
-        outcome = train(run, "two-step", QUICK, goal=goal)
+        outcome = MAPPO.of("two-step", **QUICK).train(run, goal=goal)
     assert outcome.reached
     assert outcome.version == outcome.frames // (16 * 2 * 16)
     with bray.init(tmp_path, "trial") as run:
-        again = train(run, "two-step", QUICK, goal=goal)
+        again = MAPPO.of("two-step", **QUICK).train(run, goal=goal)
     assert again.reached
     assert again.version > outcome.version
 
@@ -159,18 +159,18 @@ def test_it_learns_to_choose_together_and_goes_on(tmp_path: Path) -> None:
 def test_the_same_recipe_on_ray(tmp_path: Path, ray_cluster: None) -> None:
     goal = Goal(episode_return=6.9, evaluate_at=6.5, max_frames=24_000, evaluation_episodes=4)
     with bray.init(tmp_path, "trial", "ray") as run:
-        outcome = train(run, "two-step", QUICK, goal=goal)
+        outcome = MAPPO.of("two-step", **QUICK).train(run, goal=goal)
     assert outcome.version >= 1
     assert outcome.evaluation_return >= 6.9
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(ConfigError, match="critic: expected state or own, got 'all'"):
-        Config(critic="all")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="hidden: expected one or more positive sizes, got"):
-        Config(hidden=())
-    with pytest.raises(ConfigError, match="minibatches: expected more than 0, got 0"):
-        Config(minibatches=0)
+    with pytest.raises(ConfigError, match="critic: expected one of state, own, got 'all'"):
+        MAPPO.of("two-step", critic="all")
+    with pytest.raises(ConfigError, match="hidden: expected one or more numbers, got"):
+        MAPPO.of("two-step", hidden=())
+    with pytest.raises(ConfigError, match="minibatches: expected 1 or more, got 0"):
+        MAPPO.of("two-step", minibatches=0)
     assert make_teams("spread", 1).num_agents == 3
 
 
@@ -178,6 +178,6 @@ def test_settings_are_checked() -> None:
 @pytest.mark.timeout(900)
 def test_agents_spread_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Random play has −26.6, standing still −24.3."""
-    command = "recipe mappo spread --goal -23 --evaluate-at -23 --max-frames 200000"
+    command = "train mappo spread --json --goal -23 --evaluate-at -23 --frames 200000"
     assert main([*command.split(), "--project", str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["reached"]

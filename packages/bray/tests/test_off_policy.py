@@ -8,44 +8,44 @@ import numpy as np
 import pytest
 import torch
 
-from bray.algorithms import dqn, sac, td3
+from bray.algorithms.dqn import DQN
+from bray.algorithms.sac import SAC
+from bray.algorithms.td3 import TD3
 from bray.policies.continuous import ActionBounds, Critics
 from bray.sources.environments import Spaces
-from bray.training.off_policy import OffPolicyConfig
 from bray_core.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("recipe", "settings", "message"),
+    ("algorithm", "settings", "message"),
     [
-        (dqn, {"gamma": 1.5}, "gamma: expected 0 to 1, got 1.5"),
-        (dqn, {"batch_size": 0}, "batch_size: expected more than 0, got 0"),
-        (dqn, {"steps_per_collect": -1}, "steps_per_collect: expected more than 0, got -1"),
-        (dqn, {"warmup_frames": 9, "capacity": 8}, "warmup_frames: expected at most the capacity"),
-        (dqn, {"hidden": ()}, r"hidden: expected one or more positive sizes, got \(\)"),
-        (dqn, {"epsilon_end": 2.0}, "epsilon_end: expected 0 to 1, got 2"),
-        (dqn, {"learning_rate": float("nan")}, "learning_rate: expected more than 0, got nan"),
-        (dqn, {"target_every": 0}, "target_every: expected more than 0, got 0"),
-        (sac, {"num_envs": 0}, "num_envs: expected more than 0, got 0"),
-        (sac, {"tau": 1.5}, "tau: expected 0 to 1, got 1.5"),
-        (sac, {"alpha": 0.0}, "alpha: expected more than 0, got 0.0"),
-        (sac, {"hidden": (8, 0)}, r"hidden: expected one or more positive sizes, got \(8, 0\)"),
-        (td3, {"tau": 0.0}, "tau: expected more than 0, got 0.0"),
-        (td3, {"delay": 0}, "delay: expected more than 0, got 0"),
-        (td3, {"exploration_noise": -0.1}, "exploration_noise: expected more than 0, got -0.1"),
+        (DQN, {"gamma": 1.5}, "gamma: expected 0 to 1, got 1.5"),
+        (DQN, {"batch_size": 0}, "batch_size: expected 1 or more, got 0"),
+        (DQN, {"steps_per_collect": -1}, "steps_per_collect: expected 1 or more, got -1"),
+        (DQN, {"warmup_frames": 9, "capacity": 8}, "warmup_frames: expected at most the capacity"),
+        (DQN, {"hidden": ()}, r"hidden: expected one or more numbers, got \(\)"),
+        (DQN, {"epsilon_end": 2.0}, "epsilon_end: expected 0 to 1, got 2"),
+        (DQN, {"learning_rate": float("nan")}, "learning_rate: expected more than 0, got nan"),
+        (DQN, {"target_every": 0}, "target_every: expected 1 or more, got 0"),
+        (SAC, {"num_envs": 0}, "num_envs: expected 1 or more, got 0"),
+        (SAC, {"tau": 1.5}, "tau: expected more than 0 and at most 1, got 1.5"),
+        (SAC, {"alpha": 0.0}, "alpha: expected more than 0, got 0.0"),
+        (SAC, {"hidden": (8, 0)}, r"hidden: expected numbers of 1 or more, got \(8, 0\)"),
+        (TD3, {"tau": 0.0}, "tau: expected more than 0 and at most 1, got 0.0"),
+        (TD3, {"delay": 0}, "delay: expected 1 or more, got 0"),
+        (TD3, {"exploration_noise": -0.1}, "exploration_noise: expected more than 0, got -0.1"),
     ],
 )
-def test_settings_out_of_range_are_named(recipe: Any, settings: Any, message: str) -> None:
+def test_settings_out_of_range_are_named(algorithm: Any, settings: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        recipe.Config(**settings)
+        algorithm.of(algorithm.example, **settings)
 
 
 def test_only_on_ray_the_replay_keeps_the_proportion() -> None:
-    config = OffPolicyConfig(
-        num_envs=4, steps_per_collect=8, replays_per_collect=16, batch_size=64, n_step=2
-    )
-    assert config.replay(is_local=True).samples_per_insert is None
-    replay = config.replay(is_local=False, prioritized=True)
+    settings = {"steps_per_collect": 8, "replays_per_collect": 16, "batch_size": 64, "n_step": 2}
+    algorithm = DQN.of("CartPole-v1", num_envs=4, prioritized=True, **settings)
+    assert algorithm.replay(is_local=True).samples_per_insert is None
+    replay = algorithm.replay(is_local=False)
     assert replay.samples_per_insert == 16 * 64 / (4 * 8)
     assert (replay.sampler, replay.n_step, replay.min_size) == ("prioritized", 2, 1_000)
 
@@ -58,8 +58,8 @@ def test_what_was_restored_counts_towards_the_warm_up() -> None:
         def stats(self) -> dict[str, float]:
             return {"queued": self.queued}
 
-    config = OffPolicyConfig(warmup_frames=100)
-    assert [config.pace(Replay(n)).warmup_frames for n in (0, 60, 5_000)] == [100, 40, 0]
+    algorithm = DQN.of("CartPole-v1", warmup_frames=100)
+    assert [algorithm.turn(Replay(n)).warmup_frames for n in (0, 60, 5_000)] == [100, 40, 0]
 
 
 def test_actions_are_scaled_both_ways() -> None:
@@ -82,7 +82,7 @@ def test_actions_without_bounds_are_refused() -> None:
     with pytest.raises(ConfigError, match="Endless: expected bounded actions, got Box"):
         ActionBounds.of(endless)
     with pytest.raises(ConfigError, match="Pendulum-v1: expected Discrete actions, got Box"):
-        dqn.policy(spaces, dqn.DQN.of("CartPole-v1").parts, 0)
+        DQN.of("CartPole-v1").policy(spaces, 0)
 
 
 def test_critics_are_several_functions_of_observation_and_action() -> None:

@@ -17,7 +17,6 @@ from bray.goal import Goal
 from bray.policies.networks import example_inputs, make_policy
 from bray.sources.environments import Spaces, make_environments
 from bray.training.actor_critic import ActorCriticTrainer
-from bray.training.on_policy import Flow
 from bray_actor import PolicyActor, PolicyConfig, Rollouts, Runner, segment_spec
 from bray_actor.gamecores.gamecore import play
 from bray_buffer import Buffer, BufferConfig
@@ -101,8 +100,11 @@ def test_the_value_after_a_segment_is_that_of_the_next_step(memory_size: int) ->
 def test_what_lags_is_corrected() -> None:
     module, buffer, model = played("CartPole-v1", 0)
     replay = buffer.pop(timeout_s=1)
-    for recipe, make in ((impala, impala.IMPALATrainer), (appo, appo.APPOTrainer)):
-        trainer: Any = make(module, buffer, model=model, part=recipe.Config(), seed=1)
+    for config, make in (
+        (impala.IMPALAConfig(), impala.IMPALATrainer),
+        (appo.APPOConfig(), appo.APPOTrainer),
+    ):
+        trainer: Any = make(module, buffer, model=model, part=config, seed=1)
         segments = time_major(replay)
         _, terms = trainer.loss(segments, 0)
         assert float(terms["approx_kl"]) == pytest.approx(0.0, abs=1e-6)
@@ -115,7 +117,7 @@ def test_what_lags_is_corrected() -> None:
 @pytest.mark.isa
 def test_ppo_with_memory_trains_on_whole_segments() -> None:
     module, buffer, model = played("bray.sources.tasks:Recall-v0", 5)
-    config = {"memory_size": 5, "epochs": 2, "minibatch_size": 40}
+    config = ppo.PPOConfig(epochs=2, minibatch_size=40)
     trainer = ppo.PPOTrainer(module, buffer, model=model, part=config, seed=1)
     replay = buffer.pop(timeout_s=1)
     batches = list(trainer.handle(replay))
@@ -168,28 +170,31 @@ def test_two_heads_are_learnt_in_a_moment(tmp_path: Path) -> None:
 def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     for make, message in [
         (
-            lambda: impala.IMPALA.of("CartPole-v1", replays_per_collect=4, max_policy_lag=2).config,
+            lambda: impala.IMPALA.of("CartPole-v1", replays_per_collect=4, max_policy_lag=2),
             "expected 3 or more for",
         ),
-        (lambda: appo.APPO.of("CartPole-v1", epochs=0).config, "epochs: expected more than 0"),
-        (lambda: a2c.A2C.of("CartPole-v1", gamma=1.5).config, "gamma: expected 0 to 1"),
+        (lambda: appo.APPO.of("CartPole-v1", epochs=0), "epochs: expected 1 or more"),
+        (lambda: a2c.A2C.of("CartPole-v1", gamma=1.5), "gamma: expected 0 to 1"),
         (
-            lambda: ppo.PPO.of("CartPole-v1", memory_size=-1).config,
+            lambda: ppo.PPO.of("CartPole-v1", memory_size=-1),
             "memory_size: expected 0 or more",
         ),
         (
-            lambda: ppo.PPO.of("CartPole-v1", hidden=()).config,
-            "hidden: expected one or more positive sizes",
+            lambda: ppo.PPO.of("CartPole-v1", hidden=()),
+            "hidden: expected one or more numbers",
         ),
-        (lambda: Flow(8, 0).check(), "replays_per_collect: expected 1 or more"),
         (
-            lambda: appo.APPO.of("CartPole-v1", num_ranks=0).config,
+            lambda: appo.APPO.of("CartPole-v1", replays_per_collect=0),
+            "replays_per_collect: expected 1 or more",
+        ),
+        (
+            lambda: appo.APPO.of("CartPole-v1", num_ranks=0),
             "num_ranks: expected 1 or more, got 0",
         ),
     ]:
         with pytest.raises(ConfigError, match=message):
             make()
-    goal = Goal()
+    goal = Goal(max_frames=1_000)
     uneven = "to divide the 512 steps of a replay, got 5 × 1"
     with bray.init(tmp_path, "uneven") as run, pytest.raises(ConfigError, match=uneven):
         ppo.PPO.of("CartPole-v1", num_envs=5).train(run, goal=goal)
@@ -215,7 +220,8 @@ def test_two_ranks_train_on_replays_of_their_own(ray_cluster: None, tmp_path: Pa
     goal = Goal(evaluate_at=1e9, max_frames=8_000, evaluation_episodes=8)
     config = {"num_envs": 8, "num_workers": 2, "num_ranks": 2}
     with bray.init(tmp_path, "ranks", "ray") as run:
-        outcome = impala.IMPALA.of("CartPole-v1", **config).train(run, goal=goal, seed=1)
+        algorithm = impala.IMPALA.of("CartPole-v1", **config)
+        outcome = algorithm.train(run, goal=goal, seed=1)
         ranks = {rank for name, rank in run._runtime.hub.processes if name == "trainer"}
     assert ranks == {0, 1}
     assert outcome.version > 5
@@ -225,7 +231,7 @@ def test_two_ranks_train_on_replays_of_their_own(ray_cluster: None, tmp_path: Pa
         values |= json.loads(row)["values"]
     assert values["trainer/frames"] <= values["actor/steps"]
     frames_a_step = values["trainer/frames"] / values["trainer/steps"]
-    assert 1.8 < frames_a_step / (config.segment_length * config.num_envs) < 2.3
+    assert 1.8 < frames_a_step / algorithm.batch_steps < 2.3
 
 
 @pytest.mark.long
@@ -233,12 +239,12 @@ def test_two_ranks_train_on_replays_of_their_own(ray_cluster: None, tmp_path: Pa
 def test_a_trial_goes_on_with_either_runtime(ray_cluster: None, tmp_path: Path) -> None:
     """From the checkpoint of the other: weights, optimiser, and what the buffer has to know."""
     versions = []
-    config = impala.Config(num_envs=8, replays_per_collect=1)
+    algorithm = impala.IMPALA.of("CartPole-v1", num_envs=8, replays_per_collect=1)
     frames = 0
     for runtime in ("local", "ray", "local"):
         goal = Goal(evaluate_at=1e9, max_frames=frames + 1_000, evaluation_episodes=1)
         with bray.init(tmp_path, "trial", runtime) as run:
-            outcome = impala.train(run, "CartPole-v1", config, goal=goal, seed=1)
+            outcome = algorithm.train(run, goal=goal, seed=1)
         assert outcome.frames >= frames + 1_000, "those of earlier launches count"
         frames = outcome.frames
         versions.append(outcome.version)
@@ -263,20 +269,21 @@ GOALS = [
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("recipe", "task", "goal", "frames", "settings"), GOALS)
+@pytest.mark.parametrize(("algorithm", "task", "goal", "frames", "settings"), GOALS)
 def test_the_goal_is_reached(
-    recipe: str, task: str, goal: float, frames: int, settings: list[str], tmp_path: Path
+    algorithm: str, task: str, goal: float, frames: int, settings: list[str], tmp_path: Path
 ) -> None:
     command = [
         sys.executable,
         "-m",
         "bray_core.cli",
-        "recipe",
-        recipe,
+        "train",
+        algorithm,
         task,
+        "--json",
         *settings,
     ]
-    command += ["--goal", str(goal), "--max-frames", str(frames), "--project", str(tmp_path)]
+    command += ["--goal", str(goal), "--frames", str(frames), "--project", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=850, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["evaluation_return"] >= goal

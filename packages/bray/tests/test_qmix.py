@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from bray.algorithms.qmix import Config, QMixTrainer, networks
+from bray.algorithms.qmix import QMIX, QMixTrainer, networks
 from bray.sources.cooperative_tasks import TwoStep, make_teams
 from bray.training.team_evaluation import evaluate_teams
 from bray_actor.runners.team_environments import TeamEnvironment
@@ -44,14 +44,15 @@ def learnt(mixing: Any, steps: int) -> tuple[float, Any]:
     """Return the greedy return after training on every episode alike, and the trained modules."""
     torch.set_num_threads(1)
     environment = TeamEnvironment(TwoStep(4))
-    config = Config(mixing=mixing, hidden=(32,), learning_rate=3e-3, replays_per_collect=1)
-    modules = networks(environment.teams, config, 1)
-    settings = ReplayConfig(capacity=64, batch_size=64, unit="transition", gamma=GAMMA)
-    replay = ReplayBuffer(environment.layout(2), settings)
+    settings = {"mixing": mixing, "hidden": (32,), "learning_rate": 3e-3}
+    parts = QMIX.of("two-step", **settings, replays_per_collect=1).parts
+    modules = networks(environment.teams, parts.model, 1)
+    replay_config = ReplayConfig(capacity=64, batch_size=64, unit="transition", gamma=GAMMA)
+    replay = ReplayBuffer(environment.layout(2), replay_config)
     all_episodes(replay)
     example, _ = environment.reset()
     model = Model(modules["policy"], example)
-    QMixTrainer(modules, config, 1, model, replay).run(steps)
+    QMixTrainer(modules, parts, 1, model, replay).run(steps)
     returns = evaluate_teams(model, TeamEnvironment(TwoStep(3)), by="q", seed=0)
     assert len(returns) == 3
     return returns[0], modules
@@ -79,12 +80,12 @@ def test_the_others_take_the_sure_seven(mixing: str) -> None:
 def test_the_loss_is_the_papers_by_hand() -> None:
     environment = TeamEnvironment(TwoStep(1))
     for mixing in ("qmix", "vdn", "independent"):
-        config = Config(mixing=mixing, hidden=(4,))  # type: ignore[arg-type]
-        modules = networks(environment.teams, config, 3)
+        parts = QMIX.of("two-step", mixing=mixing, hidden=(4,)).parts
+        modules = networks(environment.teams, parts.model, 3)
         example, _ = environment.reset()
         settings = ReplayConfig(capacity=8, batch_size=1, unit="transition")
         replay = ReplayBuffer(environment.layout(2), settings)
-        trainer = QMixTrainer(modules, config, 3, Model(modules["policy"], example), replay)
+        trainer = QMixTrainer(modules, parts, 3, Model(modules["policy"], example), replay)
         torch.nn.init.normal_(trainer.target["policy"].q[-1].weight)  # unlike the online ones
         states = torch.eye(3)
         batch = {
@@ -111,12 +112,14 @@ def test_the_loss_is_the_papers_by_hand() -> None:
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(ConfigError, match="mixing: expected qmix, vdn or independent, got 'sum'"):
-        Config(mixing="sum")  # type: ignore[arg-type]
+    with pytest.raises(
+        ConfigError, match="mixing: expected one of qmix, vdn, independent, got 'sum'"
+    ):
+        QMIX.of("two-step", mixing="sum")
     with pytest.raises(ConfigError, match=r"gamma: expected 0 to 1, got 1.5"):
-        Config(gamma=1.5)
-    with pytest.raises(ConfigError, match="target_every: expected more than 0, got 0"):
-        Config(target_every=0)
+        QMIX.of("two-step", gamma=1.5)
+    with pytest.raises(ConfigError, match="target_every: expected 1 or more, got 0"):
+        QMIX.of("two-step", target_every=0)
     assert make_teams("two-step", 1).num_agents == 2
 
 
@@ -126,8 +129,10 @@ def test_settings_are_checked() -> None:
 def test_it_reaches_eight_by_playing_where_vdn_does_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], mixing: str
 ) -> None:
-    command = f"recipe qmix two-step mixing={mixing} epsilon_end=1.0 --goal 7.95 --evaluate-at 100"
-    command += f" --max-frames 10000 --episodes 20 --project {tmp_path}"
+    command = (
+        f"train qmix two-step --json mixing={mixing} epsilon_end=1.0 --goal 7.95 --evaluate-at 100"
+    )
+    command += f" --frames 10000 --episodes 20 --project {tmp_path}"
     assert main(command.split()) == (0 if mixing == "qmix" else 1)
     outcome = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert outcome["evaluation_return"] == (8 if mixing == "qmix" else 7)

@@ -11,13 +11,13 @@ import jsonschema
 import pytest
 import yaml
 
-from bray import registry as recipe_command
-from bray.algorithms import alphazero, dqn, ppo
+from bray import registry
 from bray.goal import Goal
 from bray.retention import RetentionPolicy
-from bray.templates import schema as parts
-from bray.templates import template
-from bray.templates.template import RenderPart, Template
+from bray.templates import loading as template
+from bray.templates.schema import json_schema_of_all
+from bray.templates.template import RenderPart, names
+from bray.training.algorithm import PARTS, load_algorithm
 from bray_core import cli
 from bray_core.errors import ConfigError
 
@@ -29,21 +29,18 @@ def write(folder: Path, text: str) -> str:
 
 def test_a_shipped_template_loads_and_overrides_win() -> None:
     loaded = template.load("cartpole", ["trainer.learning_rate=3e-4", "model.hidden=[32]"])
-    assert (loaded.recipe, loaded.environment) == ("ppo", "CartPole-v1")
-    assert (
-        loaded.settings
-        == ppo.PPO.of("CartPole-v1", learning_rate=3e-4, hidden=(32,), num_envs=8).config
-    )
-    assert loaded.wire == Wire(num_processes=2)
+    assert (loaded.algorithm, loaded.environment) == ("ppo", "CartPole-v1")
+    wanted = {"learning_rate": 3e-4, "hidden": (32,), "num_envs": 8, "num_processes": 2}
+    assert loaded.parts == load_algorithm("ppo").of("CartPole-v1", **wanted).parts
 
 
-@pytest.mark.parametrize("name", template.names())
+@pytest.mark.parametrize("name", names())
 def test_every_shipped_template_is_valid_and_its_comment_about_keys_true(name: str) -> None:
     loaded = template.load(name)
     written = yaml.safe_load(template.path_of(name).read_text())
     again = template.load(name, [f"seed={loaded.seed}"])
     assert again == loaded
-    jsonschema.validate(written, parts.json_schema_of_all(), jsonschema.Draft202012Validator)
+    jsonschema.validate(written, json_schema_of_all(), jsonschema.Draft202012Validator)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +48,7 @@ def test_every_shipped_template_is_valid_and_its_comment_about_keys_true(name: s
 )
 def test_templates_to_start_from_show_all_seven_parts(name: str) -> None:
     written = yaml.safe_load(template.path_of(name).read_text())
-    assert {*parts.PARTS, "render"} <= set(written)
+    assert {*PARTS, "render"} <= set(written)
 
 
 def test_the_environment_wins_over_the_file_and_loses_to_the_command_line(
@@ -59,20 +56,18 @@ def test_the_environment_wins_over_the_file_and_loses_to_the_command_line(
 ) -> None:
     monkeypatch.setenv("BRAY_TRAINER__LEARNING_RATE", "1e-4")
     monkeypatch.setenv("BRAY_TRAINER__EPOCHS", "3")
-    settings = template.load("cartpole", ["trainer.epochs=2"]).settings
+    settings = template.load("cartpole", ["trainer.epochs=2"]).parts.trainer
     assert (settings.learning_rate, settings.epochs) == (1e-4, 2)
     monkeypatch.setenv("BRAY_TRAINER__EPOCH", "3")
     with pytest.raises(ConfigError, match=r"BRAY_TRAINER__EPOCH: trainer\.epoch: .*'epochs'"):
         template.load("cartpole")
 
 
-@pytest.mark.parametrize("name", recipe_command.names())
-def test_every_recipe_is_reachable_with_all_its_settings(name: str, tmp_path: Path) -> None:
-    config = recipe_command.load(name).Config()
-    made = Template(
-        recipe=name,
-        environment="CartPole-v1",
-        settings=config,
+@pytest.mark.parametrize("name", registry.names())
+def test_every_algorithm_is_reachable_with_all_its_settings(name: str, tmp_path: Path) -> None:
+    algorithm = load_algorithm(name)
+    made = replace(
+        template.compose(name, algorithm.example),
         seed=7,
         enable="deploy",
         render=RenderPart(function="a.b:draw"),
@@ -82,39 +77,79 @@ def test_every_recipe_is_reachable_with_all_its_settings(name: str, tmp_path: Pa
     text = yaml.safe_dump(made.to_mapping())
     loaded = template.load(write(tmp_path, text))
     assert loaded == made
-    held = {key for part in parts.PARTS for key in made.to_mapping().get(part, {})}
-    assert held >= {field.name for field in fields(config)}
-    schema = parts.json_schema_of_all()
+    for part in PARTS:
+        held = made.to_mapping()[part]
+        assert held.keys() == {field.name for field in fields(algorithm.config_of(part))}
+    schema = json_schema_of_all()
     jsonschema.validate(made.to_mapping(), schema, jsonschema.Draft202012Validator)
     described = schema["$defs"][name]["properties"]
-    for part in parts.PARTS:
+    for part in PARTS:
         for key, value in described[part]["properties"].items():
             assert value["description"], f"{name}: {part}.{key}"
 
 
-def test_every_named_setting_is_of_some_recipe() -> None:
-    known = {
-        field.name
-        for name in recipe_command.names()
-        for field in fields(recipe_command.load(name).Config)
-    }
-    named = {setting for settings in parts._SETTINGS.values() for setting in settings}
-    assert named <= known
+@pytest.mark.parametrize("name", registry.names())
+def test_no_setting_is_in_two_parts_so_each_can_be_given_by_its_own_name(name: str) -> None:
+    algorithm = load_algorithm(name)
+    for part in PARTS:
+        for field in fields(algorithm.config_of(part)):
+            assert algorithm.part_of(field.name) == f"{part}.{field.name}"
+    with pytest.raises(ConfigError, match="nonsense: unknown setting of"):
+        algorithm.part_of("nonsense")
+
+
+def test_an_algorithm_and_a_task_make_a_template() -> None:
+    made = template.compose("dqn", "CartPole-v1", ["n_step=2", "trainer.gamma=0.9", "seed=4"])
+    assert (made.parts.agent.n_step, made.parts.trainer.gamma, made.seed) == (2, 0.9, 4)
+    assert made.parts.model.hidden == (256, 256), "the algorithm's own default"
+    assert isinstance(made.make(), load_algorithm("dqn"))
 
 
 def test_a_task_may_have_defaults_of_its_own(tmp_path: Path) -> None:
-    text = "recipe: alphazero\nsource:\n  environment: tic-tac-toe\n  num_games: 8"
+    text = "algorithm: alphazero\nsource:\n  environment: tic-tac-toe\n  num_games: 8"
     loaded = template.load(write(tmp_path, text))
-    assert loaded.settings == replace(alphazero.DEFAULTS["tic-tac-toe"], num_games=8)
+    assert loaded.parts == load_algorithm("alphazero").of("tic-tac-toe", num_games=8).parts
+    assert loaded.parts.agent.num_simulations == 32
 
 
 def test_a_trial_is_a_template(tmp_path: Path) -> None:
-    made = Template(
-        recipe="dqn", environment="CartPole-v1", settings=dqn.DQN.of("CartPole-v1", gamma=0.9).parts
-    )
+    made = template.compose("dqn", "CartPole-v1", ["gamma=0.9"])
     (tmp_path / "trial").mkdir()
     (tmp_path / "trial" / "config.yaml").write_text(yaml.safe_dump(made.to_mapping()))
     assert template.load(str(tmp_path / "trial")) == made
+
+
+def test_the_old_name_of_the_algorithm_is_read(tmp_path: Path) -> None:
+    old = template.load(write(tmp_path, "recipe: dqn\nsource: {environment: CartPole-v1}"))
+    assert old == template.compose("dqn", "CartPole-v1")
+    both = write(tmp_path, "recipe: dqn\nalgorithm: ppo\nsource: {environment: CartPole-v1}")
+    with pytest.raises(ConfigError, match="1:1: recipe: is `algorithm` today, and that is given"):
+        template.load(both)
+
+
+def test_another_environment_does_not_keep_the_goal_of_the_old_one() -> None:
+    kept = template.load("cartpole").goal
+    other = template.load("cartpole", [], "Acrobot-v1").goal
+    assert (kept.episode_return, kept.max_frames) == (475, 1_000_000)
+    assert (other.episode_return, other.evaluate_at, other.max_frames) == (None, None, 1_000_000)
+    assert template.load("cartpole", [], "CartPole-v1").goal == kept
+    said = template.load("cartpole", ["goal.episode_return=-90"], "Acrobot-v1").goal
+    assert said.episode_return == -90
+
+
+def test_code_of_a_users_own_is_named_by_its_file_and_never_run_from_a_text(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mine_of_template.py").write_text(
+        "from bray.algorithms.ppo import PPO\n\n\nclass Mine(PPO):\n    title = 'Mine'\n"
+    )
+    text = f"algorithm: {tmp_path}/mine_of_template.py:Mine\n" + SOURCE
+    assert template.load(write(tmp_path, text)).make().title == "Mine"
+    with pytest.raises(ConfigError, match="names code of yours, which is not run here"):
+        template.parse(text, "posted")
+    absent = f"algorithm: {tmp_path}/absent.py:Mine\n" + SOURCE
+    with pytest.raises(ConfigError, match=r"expected module:Class or file\.py:Class.*no file"):
+        template.load(write(tmp_path, absent))
 
 
 def test_an_unknown_name_lists_what_there_is() -> None:
@@ -133,38 +168,46 @@ SOURCE = "source: {environment: CartPole-v1}\n"
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("recipe: pppo", r":1:1: recipe: expected .*ppo.*got 'pppo'"),
-        ("recipe: 3", r":1:1: recipe: expected one of .*got 3"),
-        (SOURCE, r":1:1: recipe: expected one of .*got None"),
-        ("recipe: ppo", r":1:1: source: missing"),
-        ("recipe: ppo\nsource:", r":2:1: source\.environment: missing"),
-        ("recipe: ppo\nenable: tain\n" + SOURCE, r":2:1: enable: expected one of 'train'"),
-        ("recipe: ppo\nseed: -1\n" + SOURCE, r":2:1: seed: expected 0 or more, got -1"),
-        ("recipe: ppo\nmodel:\n  hidden: []\n" + SOURCE, r":3:3: model\.hidden: expected one or"),
-        ("recipe: dqn\nmodel: {hiden: [3]}\n" + SOURCE, r":2:9: model\.hiden: .*'hidden'"),
-        ("recipe: dqn\nbuffer:\n  capacity: 0\n" + SOURCE, r":3:3: buffer\.capacity: expected mo"),
+        ("algorithm: pppo", r":1:1: algorithm: expected .*ppo.*got 'pppo'"),
+        ("algorithm: 3", r":1:1: algorithm: expected one of .*got 3"),
+        (SOURCE, r":1:1: algorithm: expected one of .*got None"),
+        ("algorithm: ppo", r":1:1: source: missing"),
+        ("algorithm: ppo\nsource:", r":2:1: source\.environment: missing"),
+        ("algorithm: ppo\nenable: tain\n" + SOURCE, r":2:1: enable: expected one of 'train'"),
+        ("algorithm: ppo\nseed: -1\n" + SOURCE, r":2:1: seed: expected 0 or more, got -1"),
         (
-            "recipe: dqn\n" + SOURCE + "actor:\n  port: 1",
+            "algorithm: ppo\nmodel:\n  hidden: []\n" + SOURCE,
+            r":3:3: model\.hidden: expected one or",
+        ),
+        ("algorithm: dqn\nmodel: {hiden: [3]}\n" + SOURCE, r":2:9: model\.hiden: .*'hidden'"),
+        (
+            "algorithm: dqn\nbuffer:\n  capacity: 0\n" + SOURCE,
+            r":3:3: buffer\.capacity: expected 1",
+        ),
+        (
+            "algorithm: es\n" + SOURCE + "actor:\n  port: 1",
             r":4:3: actor\.port: unknown key; allowed: num_workers",
         ),
-        ("recipe: ppo\nactor:\n  port: 70000\n" + SOURCE, r":3:3: actor\.port: .*got 70000"),
-        ("recipe: ppo\ntrainer:\n  epochs: many\n" + SOURCE, r":3:3: trainer\.epochs: expected"),
-        ("recipe: ppo\ntrainer:\n  clip: 2.0\n" + SOURCE, r":3:3: trainer\.clip: expected 0 to 1"),
-        ("recipe: ppo\ngoal:\n  max_frames: -1\n" + SOURCE, r":3:3: goal\.max_frames: expected"),
-        ("recipe: ppo\nkeep:\n  versions: 0\n" + SOURCE, r":3:3: keep\.versions: expected more"),
-        ("recipe: ppo\nrender:\n  function: x\n" + SOURCE, r":3:3: render\.function: expected mod"),
+        ("algorithm: ppo\nactor:\n  port: 70000\n" + SOURCE, r":3:3: actor\.port: .*got 70000"),
+        ("algorithm: ppo\ntrainer:\n  epochs: many\n" + SOURCE, r":3:3: trainer\.epochs: expected"),
         (
-            "recipe: ppo\nsource:\n  environment: X\n  num_processes: 3",
+            "algorithm: ppo\ntrainer:\n  clip: 2.0\n" + SOURCE,
+            r":3:3: trainer\.clip: expected 0 to 1",
+        ),
+        ("algorithm: ppo\ngoal:\n  max_frames: -1\n" + SOURCE, r":3:3: goal\.max_frames: expected"),
+        ("algorithm: ppo\nkeep:\n  versions: 0\n" + SOURCE, r":3:3: keep\.versions: expected 1 or"),
+        (
+            "algorithm: ppo\nrender:\n  function: x\n" + SOURCE,
+            r":3:3: render\.function: expected mod",
+        ),
+        (
+            "algorithm: ppo\nsource:\n  environment: X\n  num_processes: 3",
             r":2:1: trainer\.steps_per_replay: expected a multiple of the 48 environments|"
             r"trainer\.steps_per_replay: expected a multiple of the 48",
         ),
         (
-            "recipe: ppo\nactor: {num_workers: 3}\nsource: {environment: X, num_processes: 2}",
+            "algorithm: ppo\nactor: {num_workers: 3}\nsource: {environment: X, num_processes: 2}",
             r":2:9: actor\.num_workers: expected a divisor of source\.num_processes=2, got 3",
-        ),
-        (
-            "recipe: ppo\nmodel: {memory_size: 3}\nsource: {environment: X, num_processes: 2}",
-            r":2:9: model\.memory_size: expected 0 over the wire, got 3",
         ),
     ],
 )
@@ -179,7 +222,7 @@ def test_a_template_to_deploy_is_served_not_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write(tmp_path, "recipe: dqn\n" + SOURCE)
+    write(tmp_path, "algorithm: dqn\n" + SOURCE)
     for command in (["train", "mine.yaml", "enable=deploy"], ["serve", "mine.yaml"]):
         assert cli.main(command) == 2
         assert "trials/mine: no such folder: give an export or a trial" in capsys.readouterr().err
@@ -189,14 +232,14 @@ class TestConfigCommand:
     def test_check_says_that_all_is_well(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        file = write(tmp_path, "recipe: dqn\n" + SOURCE)
+        file = write(tmp_path, "algorithm: dqn\n" + SOURCE)
         assert cli.main(["config", "check", file, "trainer.gamma=0.5"]) == 0
         assert capsys.readouterr().out == f"{file}: dqn on CartPole-v1: valid\n"
 
     def test_check_says_what_is_wrong(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        file = write(tmp_path, "recipe: dqn\ntrainer:\n    gama: 1\n" + SOURCE)
+        file = write(tmp_path, "algorithm: dqn\ntrainer:\n    gama: 1\n" + SOURCE)
         assert cli.main(["config", "check", file]) == 2
         said = capsys.readouterr().err
         assert f"{file}:3:5: trainer.gama: unknown key, did you mean 'gamma'?" in said
@@ -204,7 +247,7 @@ class TestConfigCommand:
     def test_check_says_all_that_is_wrong(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        text = "recipe: dqn\ntrainer:\n  gamma: 7\n  learning_rate: -1\nmodel: {hidden: [x]}\n"
+        text = "algorithm: dqn\ntrainer:\n  gamma: 7\n  learning_rate: -1\nmodel: {hidden: [x]}\n"
         file = write(tmp_path, text + SOURCE + "keep: {versions: 0}")
         assert cli.main(["config", "check", file]) == 2
         lines = capsys.readouterr().err.replace(f"{file}:", "").splitlines()
@@ -220,6 +263,6 @@ class TestConfigCommand:
         assert cli.main(["config", "schema"]) == 0
         schema: Any = json.loads(capsys.readouterr().out)
         jsonschema.Draft202012Validator.check_schema(schema)
-        settings = {"recipe": "dqn", "trainer": {"gama": 1}, "source": {"environment": "x"}}
+        settings = {"algorithm": "dqn", "trainer": {"gama": 1}, "source": {"environment": "x"}}
         with pytest.raises(jsonschema.ValidationError, match="gama"):
             jsonschema.validate(settings, schema, jsonschema.Draft202012Validator)

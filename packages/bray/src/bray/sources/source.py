@@ -6,7 +6,7 @@ from typing import Protocol
 
 from bray_actor import Played
 
-__all__ = ["Played", "Source"]
+__all__ = ["ExperienceSource", "Played"]
 
 
 class ExperienceSource(Protocol):

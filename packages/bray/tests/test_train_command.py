@@ -1,0 +1,186 @@
+"""`bray train` of an algorithm and a task, and that every algorithm can be called by it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bray import registry
+from bray.algorithms.alphazero import AlphaZero
+from bray.algorithms.dqn import DQN
+from bray.goal import Goal, Outcome, conclude
+from bray.templates.loading import load
+from bray.training.algorithm import load_algorithm
+from bray_core.cli import main
+
+
+def outcome(goal: Goal) -> Outcome:
+    return Outcome(
+        reached=goal.is_reached(50.0),
+        evaluation_return=50.0,
+        episode_returns=[50.0],
+        frames=7,
+        seconds=1.0,
+        frames_per_s=7.0,
+        version=2,
+    )
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Calls of DQN and AlphaZero, which do nothing."""
+    made: list[Any] = []
+
+    def train(self: Any, run: Any, *, goal: Goal, seed: int) -> Outcome:
+        made.append((run.experiment.path, self.parts, goal, seed))
+        return conclude(run.experiment.path, outcome(goal))
+
+    for algorithm in (DQN, AlphaZero):
+        monkeypatch.setattr(algorithm, "train", train)
+    return made
+
+
+def bray(tmp_path: Path, *arguments: str) -> int:
+    return main(["train", *arguments, "--project", str(tmp_path)])
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_algorithm_declares_itself_and_is_plain_data(name: str) -> None:
+    algorithm = load_algorithm(name)
+    made = algorithm.of(algorithm.example)
+    assert algorithm.title
+    assert algorithm.__doc__
+    assert algorithm.budget > 0
+    assert algorithm.pacing in (
+        "lockstep", "lagging", "ratio", "population", "offline", "rounds"
+    )  # fmt: skip
+    assert algorithm.serves in ("actor", "function")
+    assert "trainer" in algorithm.configs
+    script = "import pickle, sys; print(pickle.load(sys.stdin.buffer).parts)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], input=pickle.dumps(made), capture_output=True, check=True
+    )
+    assert done.stdout.decode().strip() == str(made.parts)
+
+
+def test_settings_and_goal_are_those_of_the_command_line(
+    tmp_path: Path, calls: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["dqn", "CartPole-v1", "gamma=0.9", "hidden=[8, 4]", "--goal", "50", "--json"]
+    arguments += ["--frames", "99", "--episodes", "5", "--seed", "3"]
+    assert bray(tmp_path, *arguments) == 0
+    ((path, parts, goal, seed),) = calls
+    assert path == tmp_path / "dqn-CartPole-v1-3"
+    assert seed == 3
+    assert parts == DQN.of("CartPole-v1", gamma=0.9, hidden=(8, 4)).parts
+    assert goal == Goal(episode_return=50, evaluate_at=50, max_frames=99, evaluation_episodes=5)
+    assert capsys.readouterr().out == json.dumps(asdict(outcome(goal))) + "\n"
+    written = yaml.safe_load((path / "config.yaml").read_text())
+    assert (written["algorithm"], written["seed"]) == ("dqn", 3)
+    assert (written["trainer"]["gamma"], written["goal"]["max_frames"]) == (0.9, 99)
+    again = load(str(path))  # `bray train` of the trial goes on with it
+    assert (again.parts, again.goal) == (parts, goal)
+
+
+def test_a_goal_that_was_not_reached_is_1(tmp_path: Path, calls: list[Any]) -> None:
+    arguments = ["dqn", "CartPole-v1", "--goal", "475", "--evaluate-at", "150", "--trial", "mine"]
+    assert bray(tmp_path, *arguments) == 1
+    assert calls[0][0] == tmp_path / "mine"
+    assert calls[0][2].evaluate_at == 150
+
+
+def test_without_a_goal_the_registered_threshold_or_the_budget_decides(
+    tmp_path: Path, calls: list[Any]
+) -> None:
+    assert bray(tmp_path, "dqn", "CartPole-v1") == 1
+    assert bray(tmp_path, "dqn", "Acrobot-v1") == 0
+    assert bray(tmp_path, "dqn", "bray.sources.tasks:TwoHeads-v0", "--frames", "9") == 0
+    goals = [goal for _, _, goal, _ in calls]
+    assert [goal.episode_return for goal in goals] == [475.0, -100.0, None]
+    assert [goal.budget for goal in goals] == [DQN.budget, DQN.budget, 9]
+
+
+def test_a_trial_that_has_reached_its_goal_says_so_and_ends(
+    tmp_path: Path, calls: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        assert bray(tmp_path, "dqn", "CartPole-v1", "--goal", "50") == 0
+    assert len(calls) == 1
+    said = capsys.readouterr().out
+    assert "has reached its goal 50: mean return 50 after 7 frames" in said
+    assert "--go-on" in said
+    assert bray(tmp_path, "dqn", "CartPole-v1", "--goal", "50", "--go-on") == 0
+    assert bray(tmp_path, "dqn", "CartPole-v1", "--goal", "60") == 1, "there is more to reach"
+    assert len(calls) == 3
+
+
+def test_a_task_may_have_defaults_of_its_own(tmp_path: Path, calls: list[Any]) -> None:
+    for task in ("tic-tac-toe", "connect-four"):
+        assert bray(tmp_path, "alphazero", task, "num_games=8", "--goal", "1") == 0
+    small, large = (parts for _, parts, _, _ in calls)
+    assert small.source.num_games == large.source.num_games == 8
+    assert (small.model.hidden, large.model.hidden) == ((128, 64), (256, 128))
+
+
+def test_a_matrix_may_be_a_task(tmp_path: Path) -> None:
+    settings = ["rounds=2", "games_per_round=8", "rating_games=2"]
+    bray(tmp_path, "league", "[[0, 1], [-1, 0]]", *settings, "--goal", "-0.05", "--seed", "2")
+    assert (tmp_path / "league--0-1--1-0--2" / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["gama=0.9"], "gama: unknown setting of DQN, did you mean 'gamma'?"),
+        (["gamma"], "command line: expected key=value, got 'gamma'"),
+        (["gamma=fast"], "gamma: expected a number"),
+        (["gamma=2"], "gamma: expected 0 to 1, got 2"),
+        (["hidden=["], "command line: hidden: expected a list, got '['"),
+        (["--frames", "0"], "goal.max_frames: expected 1 or more, got 0"),
+        (["--episodes", "0"], "evaluation_episodes: expected 1 or more, got 0"),
+        (["--goal", "nan"], "episode_return: expected a number, got nan"),
+        (["--trial", "../other"], "trial"),
+        (["--seed", "-1"], "seed: expected 0 or more, got -1"),
+        (["--address", "127.0.0.1:1"], "add --runtime ray"),
+    ],
+)
+def test_bad_input_is_named_and_is_2(
+    tmp_path: Path,
+    calls: list[Any],
+    capsys: pytest.CaptureFixture[str],
+    settings: list[str],
+    message: str,
+) -> None:
+    assert bray(tmp_path, "dqn", "CartPole-v1", *settings) == 2
+    assert message in capsys.readouterr().err
+    assert not calls
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "task", "message"),
+    [
+        ("dqm", "CartPole-v1", "algorithm: expected one of a2c, .*got 'dqm', did you mean 'dqn'"),
+        ("dqn", "CartPol-v1", "CartPol"),
+        ("dqn", "Pendulum-v1", "Pendulum-v1: expected Discrete actions, got Box"),
+        ("dqn", "FrozenLake-v1", "FrozenLake-v1: expected an observation that is one vector"),
+        ("alphazero", "tic-tac-to", "task: expected one of .*did you mean 'tic-tac-toe'"),
+        ("selfplay", "chess", "source.environment: expected tic-tac-toe, got 'chess'"),
+        ("league", "rock-paper", "task: expected one of .*did you mean 'rock-paper-scissors'"),
+        ("league", "[[1, 2], [3]]", r"payoff: expected finite \[M, N\]"),
+        ("qmix", "two-stop", "task: expected one of .*did you mean 'two-step'"),
+    ],
+)
+def test_what_there_is_not_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], algorithm: str, task: str, message: str
+) -> None:
+    assert bray(tmp_path, algorithm, task, "--goal", "1", "--trial", "mine") == 2
+    assert re.search(message, capsys.readouterr().err)
