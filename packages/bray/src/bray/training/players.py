@@ -1,4 +1,4 @@
-"""Who plays in the on-policy recipes: runners of a worker's environments, and their model."""
+"""Who plays for on-policy algorithms: runners of a worker's environments, and their model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the recipes for teams share: runners play a task, a buffer holds it, one trainer learns."""
+"""What algorithms for teams share: runners play a task, a buffer holds it, one trainer learns."""
 
 from __future__ import annotations
 
