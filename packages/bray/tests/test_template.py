@@ -112,7 +112,7 @@ def test_a_task_may_have_defaults_of_its_own(tmp_path: Path) -> None:
     assert loaded.parts.agent.num_simulations == 32
 
 
-@pytest.mark.parametrize("name", ["a2c", "appo", "impala", "ppo"])
+@pytest.mark.parametrize("name", ["appo", "impala", "ppo"])
 def test_an_atari_game_has_the_defaults_of_the_algorithm(name: str) -> None:
     """They are of fields of the config's bases, whose types its own module need not know."""
     made = template.compose(name, "ALE/Pong-v5")
