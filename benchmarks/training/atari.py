@@ -39,11 +39,11 @@ import bray
 from bray.algorithms import appo
 from bray.goal import Goal
 from bray.policies.networks import make_policy
+from bray.sources.environment_runners import EnvironmentRunners
 from bray.sources.environments import Spaces, make_environments
 from bray.training.algorithm import Algorithm, Parts, load_algorithm
 from bray.training.compute import decided
 from bray.training.on_policy import segment_layout
-from bray.training.players import Players
 from bray_actor.spaces import resolve
 from bray_buffer import Buffer, BufferConfig
 from bray_core.config import to_mapping
@@ -109,9 +109,9 @@ def algorithm_of(name: str, environment: str, overrides: list[str]) -> Algorithm
 def inferring(environment: str, settings: Parts, seconds: float) -> float:
     """Return frames/s of the policy's forward on one core, in the batches of half a worker."""
     spaces = Spaces.of(environment)
-    players = Players(spaces, settings, is_local=False)
-    with pinned(1), policy(spaces, settings, players) as model:
-        n = players.model_config().max_batch_size
+    runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=False)
+    with pinned(1), policy(spaces, settings, runners) as model:
+        n = runners.model_config().max_batch_size
         observation = np.random.default_rng(0).integers(0, 255, (n, 4, 84, 84), np.uint8)
         loop = asyncio.new_event_loop()
         torch.set_num_threads(1)
@@ -133,14 +133,14 @@ def learning(environment: str, settings: Parts, seconds: float) -> float:
         source=replace(settings.source, env_threads=1),
         trainer=replace(settings.trainer, trainer_threads=1, epochs=1),
     )
-    players = Players(spaces, settings, is_local=True)
-    with pinned(1), policy(spaces, settings, players) as model:
+    runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=True)
+    with pinned(1), policy(spaces, settings, runners) as model:
         layout = segment_layout(spaces, settings.agent.segment_length, 0)
         queue = BufferConfig(
             batch_size=settings.source.num_envs, capacity=4 * settings.source.num_envs
         )
         with closing(Buffer(layout, queue)) as buffer:
-            runner = players.runner(model, buffer, 1)
+            runner = runners.runner(model, buffer, 1)
             asyncio.run(runner.run(2 * settings.agent.segment_length))
             runner.close()
             batch = Packed(layout, buffer.pop().block.copy())
@@ -156,10 +156,10 @@ def learning(environment: str, settings: Parts, seconds: float) -> float:
             return rate_of(train, seconds)
 
 
-def policy(spaces: Spaces, settings: Parts, players: Players) -> Model:
+def policy(spaces: Spaces, settings: Parts, runners: EnvironmentRunners) -> Model:
     """Make the model that plays."""
     module = make_policy(spaces, settings.model.hidden, settings.model.memory_size, seed=1)
-    return Model(module, spaces.example, config=players.model_config())
+    return Model(module, spaces.example, config=runners.model_config())
 
 
 def sampling(
@@ -172,14 +172,14 @@ def sampling(
     spaces = Spaces.of(environment)
     settings = replace(settings, source=replace(settings.source, env_threads=cores))
     torch.set_num_threads(1 if halves else cores)
-    players = Players(spaces, settings, is_local=not halves)
-    with pinned(cores), policy(spaces, settings, players) as model:
+    runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=not halves)
+    with pinned(cores), policy(spaces, settings, runners) as model:
         layout = segment_layout(spaces, settings.agent.segment_length, 0)
         queue = BufferConfig(
             batch_size=settings.source.num_envs, capacity=2 * settings.source.num_envs
         )
         with closing(Buffer(layout, queue)) as buffer:
-            runner = players.runner(model, buffer, 1)
+            runner = runners.runner(model, buffer, 1)
             loop = asyncio.new_event_loop()
             rate = rate_of(lambda: loop.run_until_complete(runner.run(16)), seconds)
             loop.close()

@@ -27,6 +27,7 @@ from bray.goal import Goal
 from bray.policies.networks import example_inputs, make_policy
 from bray.run import Run
 from bray.sources import atari
+from bray.sources.environment_runners import EnvironmentRunners
 from bray.sources.environments import Spaces
 from bray.templates.loading import load
 from bray.templates.schema import tuned_task
@@ -35,7 +36,6 @@ from bray.training.actor_critic import ActorCriticTrainer
 from bray.training.algorithm import load_algorithm
 from bray.training.compute import decided, described
 from bray.training.on_policy import segment_layout
-from bray.training.players import Players
 from bray_actor import AlternatingRunners, PolicyActor, Rollouts, Runner, segment_spec
 from bray_actor.segment import unstacked
 from bray_buffer import Buffer, BufferConfig
@@ -64,15 +64,15 @@ class Play:
             precision=precision,
         ).parts
         spaces = Spaces.of(environment)
-        players = Players(spaces, settings, is_local=False)
+        runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=False)
         self.module = make_policy(spaces, (16,), memory_size, seed=1)
         size = self.module.state_size
-        config = players.model_config()
+        config = runners.model_config()
         self.model = Model(self.module, example_inputs(spaces, size), config=config)
         spec = segment_spec(spaces.observation, spaces.action, LENGTH, state_size=size, stack=True)
         total = NUM_ENVS * STEPS
         self.buffer = Buffer(Layout(spec), BufferConfig(batch_steps=total, capacity=total))
-        rollouts = Rollouts(players.runner(self.model, self.buffer, seed=1))
+        rollouts = Rollouts(runners.runner(self.model, self.buffer, seed=1))
         rollouts.collect(STEPS)
         rollouts.close()
         self.model.close()
@@ -198,25 +198,26 @@ def test_halves_of_an_even_number_and_their_model() -> None:
     spaces = Spaces.of(PONG)
     for num_envs, kind, batch in ((4, AlternatingRunners, 2), (3, Runner, 3), (1, Runner, 1)):
         settings = impala.IMPALA.of("CartPole-v1", num_envs=num_envs, hidden=(16,)).parts
-        players = Players(spaces, settings, is_local=False)
-        config = players.model_config()
+        runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=False)
+        config = runners.model_config()
         assert (config.max_batch_size, config.pad_to) == (batch, (batch,))
         module = make_policy(spaces, (16,), 0, seed=1)
         layout = Layout(segment_spec(spaces.observation, spaces.action, 4, stack=True))
         with Model(module, spaces.example, config=config) as model:
-            made = players.runner(model, Buffer(layout, BufferConfig(batch_size=1)), seed=1)
+            made = runners.runner(model, Buffer(layout, BufferConfig(batch_size=1)), seed=1)
             assert isinstance(made, kind)
             assert made.num_envs == num_envs
             made.close()
     settings = impala.IMPALA.of("CartPole-v1", num_envs=4).parts
-    players = Players(Spaces.of("CartPole-v1"), settings, is_local=False)
-    assert players.model_config().max_batch_size == 4, "no threads: no halves"
-    players = Players(spaces, settings, is_local=True)
-    assert players.model_config().max_batch_size == 4, "the model has all cores"
-    players = Players(
-        spaces, replace(settings, trainer=replace(settings.trainer, device="cuda")), is_local=True
+    runners = EnvironmentRunners(
+        Spaces.of("CartPole-v1"), settings.source, settings.trainer, is_local=False
     )
-    assert players.model_config().max_batch_size == 2, "the model has a GPU"
+    assert runners.model_config().max_batch_size == 4, "no threads: no halves"
+    runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=True)
+    assert runners.model_config().max_batch_size == 4, "the model has all cores"
+    on_gpu = replace(settings.trainer, device="cuda")
+    runners = EnvironmentRunners(spaces, settings.source, on_gpu, is_local=True)
+    assert runners.model_config().max_batch_size == 2, "the model has a GPU"
 
 
 def test_policies_of_images_refuse_what_does_not_fit() -> None:

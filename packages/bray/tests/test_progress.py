@@ -23,7 +23,7 @@ def test_a_goal_and_a_budget_stand_beside_what_is_to_reach_them() -> None:
     with display("a run", goal, stream=stream) as view:
         view.update({"return": 33.2, "frames": 4096, "frames_per_s": 1631, "left_s": 610.6})
     assert stream.getvalue().splitlines()[1] == (
-        "return 33.2 of 475.0  frames 4,096 of 1,000,000  frames_per_s 1,631  left 10 min 11 s"
+        "return 33.2 of 475.0  frames 4,096 of 1,000,000  frames_per_s 1,631  left 10 min 11 s at most"
     )
 
 
@@ -38,7 +38,7 @@ def test_a_terminal_gets_a_table_with_bars() -> None:
         view.update({"return": -200.0, "frames": 500, "left_s": 3.0})
         view.say("said")
     shown = stream.getvalue()
-    for words in ("a run", "-200.0 of -100.0", "500 of 1,000", "left, at most", "3 s", "said"):
+    for words in ("a run", "-200.0 of -100.0", "500 of 1,000", "3 s at most", "said"):
         assert words in shown
     assert "━" in shown, "a bar of the frames"
 

@@ -11,7 +11,7 @@ import torch
 
 from bray.algorithms.qmix import QMIX, QMixTrainer, networks
 from bray.sources.cooperative_tasks import TwoStep, make_teams
-from bray.training.team_evaluation import evaluate_teams
+from bray.training.evaluation import evaluate_teams
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_buffer import ReplayBuffer, ReplayConfig
 from bray_core.cli import main

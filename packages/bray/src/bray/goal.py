@@ -70,7 +70,8 @@ class Goal:
 
     def is_promising(self, mean_return: float) -> bool:
         """Return whether a training return is good enough to evaluate; none is without a goal."""
-        return self.evaluate_at is not None and mean_return >= self.evaluate_at
+        wanted = self.episode_return if self.evaluate_at is None else self.evaluate_at
+        return wanted is not None and mean_return >= wanted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

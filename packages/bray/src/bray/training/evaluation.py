@@ -1,16 +1,25 @@
-"""Evaluation as production would see it: by gamecores, over the wire."""
+"""Evaluation: whole episodes by a version that does not change meanwhile.
+
+Policies that answer gamecores are evaluated as production would see them, over the wire. Policies
+of teams play in this process.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from bray.goal import Goal
 from bray_actor import PolicyActor, PolicyConfig
 from bray_actor.atari import is_atari
 from bray_actor.policy.lane_barrier import LaneBarrier
+from bray_actor.runners.team_environments import TeamEnvironment
 from bray_core.errors import BrayError, DeadlineError
 from bray_core.protocols import ModelProtocol
 from bray_model import Model as LocalModel
@@ -20,17 +29,17 @@ from bray_server import ServerThread
 NUM_ENVS = 20
 """Environments that the gamecore plays side by side."""
 _TIMEOUT_S = 600.0
-_SEED = 1_000_000
-"""Beyond a run's own seed: evaluations play in environments that training has not seen."""
+EVALUATION_SEED = 1_000_000
+"""Added to a run's own seed: evaluations play in environments that training has not seen."""
 
 
 def snapshot(model: Any, module: Any, example: Any) -> LocalModel:
     """Return a model's current version as a model of this process that nobody publishes to.
 
     Args:
-        model: has `weights()`.
+        model: model that is trained; has `weights()`.
         module: module of the same kind, on the CPU.
-        example: its inputs, with a batch dimension.
+        example: inputs of the module, with a batch dimension.
     """
     config = ModelConfig(max_batch_size=NUM_ENVS, pad_to=(NUM_ENVS,))
     made = LocalModel(module, example, name="snapshot", config=config)
@@ -52,9 +61,9 @@ def evaluate_latest(
     """Play episodes with a `snapshot` of a model; return their returns, as `evaluate` does.
 
     Args:
-        model: model, module and example are those of `snapshot`.
-        module: likewise.
-        example: likewise.
+        model: model that is trained; has `weights()`.
+        module: module of the same kind, on the CPU.
+        example: inputs of the module, with a batch dimension.
         environment: a Gymnasium id.
         goal: says how many episodes.
         seed: seed of the run.
@@ -62,7 +71,9 @@ def evaluate_latest(
     """
     with snapshot(model, module, example) as policy:
         episodes = goal.evaluation_episodes
-        return evaluate(policy, environment, episodes, seed=seed + _SEED, state_size=state_size)
+        return evaluate(
+            policy, environment, episodes, seed=seed + EVALUATION_SEED, state_size=state_size
+        )
 
 
 def evaluate(
@@ -73,10 +84,10 @@ def evaluate(
     The policy takes its most likely actions; those of Atari games are drawn, as in training.
 
     Args:
-        model: the policy; its weights must not change meanwhile.
+        model: policy whose weights do not change meanwhile.
         environment: a Gymnasium id.
-        episodes: how many, shared out to the environments beforehand, so that short episodes
-            are not preferred.
+        episodes: number of episodes, shared out to the environments beforehand, so that short
+            ones are not preferred.
         seed: seed of the environments.
         state_size: S of a recurrent policy; 0 is none.
 
@@ -109,3 +120,40 @@ def evaluate(
     if done.returncode:
         raise BrayError(f"evaluation: the gamecore failed: {done.stderr.strip()[-500:]}")
     return [float(value) for value in json.loads(done.stdout)["returns"]]
+
+
+def evaluate_teams(
+    model: ModelProtocol, environment: TeamEnvironment, *, by: str, seed: int
+) -> list[float]:
+    """Play one episode of each team; return the teams' returns.
+
+    Args:
+        model: policy whose weights do not change meanwhile.
+        environment: environment of as many teams as there shall be episodes; closed in the end.
+        by: output of which the greatest says the action: `[R, A]`, or `[R, M, A]` of joint actions.
+        seed: seed of the task.
+    """
+    try:
+        returns = asyncio.run(_play_teams(model, environment, by, seed))
+    finally:
+        environment.close()
+    return [float(value) for value in returns[:: environment.rows_per_team]]
+
+
+async def _play_teams(
+    model: ModelProtocol, environment: TeamEnvironment, by: str, seed: int
+) -> npt.NDArray[np.float64]:
+    observation, _ = environment.reset(seed=seed)
+    returns = np.zeros(environment.num_envs)
+    is_playing = np.ones(environment.num_envs, bool)
+    while True:
+        answer = await model.infer(observation, batch=True)
+        step = environment.step(answer.outputs[by].argmax(-1))
+        observation, reward, terminated, truncated, _ = step
+        returns += np.where(is_playing, reward, 0.0)
+        ended = terminated | truncated
+        is_playing &= ~ended
+        if not is_playing.any():
+            return returns
+        if ended.any():  # those play on, uncounted
+            observation, _ = environment.reset(options={"reset_mask": ended})

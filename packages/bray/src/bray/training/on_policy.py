@@ -19,13 +19,13 @@ from bray.policies.networks import AnyPolicy, example_inputs, make_policy
 from bray.policies.own import own_policy
 from bray.run import Run
 from bray.sources.config import FrameSourceConfig, ServingActorConfig
+from bray.sources.environment_runners import EnvironmentRunners
 from bray.sources.environments import Spaces
 from bray.sources.gamecores import GamecorePlay, gamecores, steps_per_turn
 from bray.training.algorithm import Algorithm, Takes, check_processes
 from bray.training.compute import decided, described
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
-from bray.training.players import Players
 from bray_actor import PolicyConfig, segment_spec
 from bray_actor.atari import is_atari
 from bray_buffer import BufferConfig
@@ -140,8 +140,8 @@ class OnPolicy(Algorithm[C]):
         this = type(self)(parts)
         module = this.first_policy(spaces, seed)
         example = example_inputs(spaces, module.state_size)
-        players = Players(spaces, parts, is_local=run.is_local)
-        batching, play = players.model_config(), None
+        runners = EnvironmentRunners(spaces, parts.source, parts.trainer, is_local=run.is_local)
+        batching, play = runners.model_config(), None
         if parts.source.num_processes:
             title = f"{title}, gamecores over the wire"
             play = this._gamecore_play(module.state_size, seed)
@@ -176,7 +176,7 @@ class OnPolicy(Algorithm[C]):
             )
             source = run.rollouts(
                 "rollouts",
-                lambda worker: players.runner(model, buffer, seed + 1000 * worker),
+                lambda worker: runners.runner(model, buffer, seed + 1000 * worker),
                 steps=steps,
                 lockstep=is_lockstep,
                 num_workers=num_workers,

@@ -37,7 +37,7 @@ class DisplayRow:
     def text(self, value: float) -> str:
         """Return the figure, beside what it is to reach."""
         if self.is_time:
-            return duration(value)
+            return f"{duration(value)} at most" if self.key == "left_s" else duration(value)
         shown = self.form.format(value)
         return shown if self.target is None else f"{shown} of {self.form.format(self.target)}"
 
@@ -66,7 +66,7 @@ def rows(goal: Goal | None = None, unit: str = "frames") -> tuple[DisplayRow, ..
         DisplayRow("version", "policy version", "{:.0f}"),
         DisplayRow("lag", "policy lag (versions)", "{:.2f}"),
         DisplayRow("elapsed_s", "elapsed"),
-        DisplayRow("left_s", "left, at most"),
+        DisplayRow("left_s", "left"),
     )
 
 

@@ -10,9 +10,8 @@ from torch import nn
 
 from bray.goal import Goal, Outcome
 from bray.run import Run
-from bray.training.evaluation import snapshot
+from bray.training.evaluation import EVALUATION_SEED, evaluate_teams, snapshot
 from bray.training.loop import Loop, Turn
-from bray.training.team_evaluation import evaluate_teams
 from bray_actor import Runner
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_buffer import BufferConfig, ReplayConfig
@@ -68,7 +67,7 @@ def learn(
     def evaluate() -> list[float]:
         with snapshot(model, module, example) as policy:
             teams = make_teams(goal.evaluation_episodes)
-            return evaluate_teams(policy, teams, by=by, seed=seed + 1_000_000)
+            return evaluate_teams(policy, teams, by=by, seed=seed + EVALUATION_SEED)
 
     return Loop(
         run,

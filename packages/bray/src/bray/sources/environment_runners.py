@@ -1,19 +1,37 @@
+<<<<<<< HEAD:packages/bray/src/bray/sources/environment_runners.py
+"""Runners of a worker's environments, and the settings of the model that answers them."""
+=======
 """Who plays for on-policy algorithms: runners of a worker's environments, and their model."""
+>>>>>>> main:packages/bray/src/bray/training/players.py
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
+from bray.sources.config import FrameSourceConfig
 from bray.sources.environments import Spaces, make_environments
-from bray.training.algorithm import Parts
 from bray_actor import AlternatingRunners, Runner
 from bray_actor.atari import AtariRewardTransform, is_atari
 from bray_model import ModelConfig
 from bray_model.config import Device, Precision
 
 
-class Players:
-    """Makes a worker's runner.
+class Compute(Protocol):
+    """What computes the network: of `bray.training.compute.ComputeConfig`."""
+
+    @property
+    def device(self) -> Device:
+        """Where the network is trained; in a local run also where it plays."""
+        ...
+
+    @property
+    def precision(self) -> Precision:
+        """Precision of the network."""
+        ...
+
+
+class EnvironmentRunners:
+    """Makes the runner of each worker, and says which batches its model answers.
 
     Atari games step in threads of their own: a worker has two halves of them, one of which steps
     while the model decides for the other. There are no halves of an odd number, nor where the model
@@ -21,31 +39,34 @@ class Players:
 
     Args:
         spaces: what the environment shows and takes.
-        parts: settings of the run, all decided.
+        source: settings of the environments, all decided.
+        compute: what computes the network.
         is_local: whether one process does everything.
     """
 
-    def __init__(self, spaces: Spaces, parts: Parts, *, is_local: bool) -> None:
+    def __init__(
+        self, spaces: Spaces, source: FrameSourceConfig, compute: Compute, *, is_local: bool
+    ) -> None:
         self._environment = spaces.environment
         self._is_atari = is_atari(spaces.environment)
-        self._device: Device = parts.trainer.device if is_local else "cpu"
+        self._device: Device = compute.device if is_local else "cpu"
         has_all_cores = is_local and self._device == "cpu"
-        has_halves = self._is_atari and not has_all_cores and parts.source.num_envs % 2 == 0
+        has_halves = self._is_atari and not has_all_cores and source.num_envs % 2 == 0
         self._halves = 2 if has_halves else 1
-        self._num_envs = parts.source.num_envs // self._halves
-        self._precision: Precision = parts.trainer.precision
-        self._threads = parts.source.env_threads or 1
+        self._num_envs = source.num_envs // self._halves
+        self._precision: Precision = compute.precision
+        self._threads = source.env_threads or 1
 
     def model_config(self) -> ModelConfig:
-        """Return that of the model: a half's observations are one batch."""
+        """Return the settings of the model: the observations of a half are one batch."""
         n, precision = self._num_envs, self._precision
         return ModelConfig(max_batch_size=n, pad_to=(n,), precision=precision, device=self._device)
 
     def runner(self, model: Any, buffer: Any, seed: int) -> Runner | AlternatingRunners:
-        """Make the runner, in the worker's process.
+        """Make a worker's runner, in the worker's process.
 
         Args:
-            model: the policy.
+            model: policy that acts.
             buffer: where the segments go.
             seed: seed of environments and draws.
         """
