@@ -1,6 +1,6 @@
 """Two walkers on a line are to stand on the same field: a team to train, as PettingZoo wants it.
 
-bray recipe mappo meet --goal -1.2 --max-frames 60000    # where this file lies
+bray train mappo meet --goal -1.2 --frames 60000    # where this file lies
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ def bray(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_help_lists_the_commands_of_all_packages() -> None:
     done = bray("--help")
     assert done.returncode == 0
-    commands = "train recipe serve play export validate bench quantize view new trials config"
+    commands = "train serve play export validate bench quantize view new trials config"
     for command in commands.split():
         assert f"\n    {command} " in done.stdout
 

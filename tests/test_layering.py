@@ -42,7 +42,7 @@ def test_importing_a_package_loads_nothing_heavy(module: str) -> None:
 
 def test_loading_the_commands_loads_nothing_heavy() -> None:
     script = "from importlib.metadata import entry_points as e\n[x.load() for x in e(group={!r})]"
-    assert not loaded_by(script.format("bray.cli.commands")) & HEAVY
+    assert not loaded_by(script.format("bray.commands")) & HEAVY
     assert not loaded_by(script.format("bray.actors")) & HEAVY
 
 

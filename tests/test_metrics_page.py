@@ -27,6 +27,7 @@ def test_every_recorded_metric_is_on_the_page_and_no_other() -> None:
     for file in ROOT.glob("packages/*/src/**/*.py"):
         text = file.read_text()
         recorded |= set(re.findall(r'record\(\s*"([a-z_]+/[a-z_]+)"', text))
+        recorded |= set(re.findall(r'PlayReports\([^)]*"([a-z_]+/[a-z_]+)"', text))
     page = (ROOT / "docs" / "metrics.md").read_text()
     described = {
         n for row in re.findall(r"^\| (`.*?) \|", page, re.M) for n in re.findall("`(.*?)`", row)

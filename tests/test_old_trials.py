@@ -18,7 +18,7 @@ from bray.best import BestVersion
 from bray.cli.launch import Launch
 from bray.cli.train import run_template
 from bray.registry import names
-from bray.templates import template
+from bray.templates import loading
 from bray_core.errors import FormatError
 from bray_core.trials.trial import Trial
 from bray_model import Model
@@ -46,15 +46,16 @@ def of(name: str, number: int = 0) -> Path:
 def go_on(trial: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Resume a trial for as much again, as `bray train TRIAL` does; return the export's report."""
     monkeypatch.chdir(trial.parent)
-    read = template.load(f"{trial.name}/config.yaml")
-    if hasattr(read.settings, "max_steps"):  # these recipes count across launches
-        settings = replace(read.settings, max_steps=read.settings.max_steps + 2)
-        read = replace(read, settings=settings)
-    if hasattr(read.settings, "rounds"):
-        settings = replace(read.settings, rounds=read.settings.rounds + 2)
-        read = replace(read, settings=settings)
-    goal = replace(read.goal, max_frames=2 * read.goal.max_frames)
-    return run_template(replace(read, goal=goal), Launch(project=Path(), trial=trial.name))
+    read = loading.load(f"{trial.name}/config.yaml")
+    longer = {
+        name: getattr(read.parts.trainer, name) + 2
+        for name in ("max_steps", "rounds")  # where these count instead of frames
+        if hasattr(read.parts.trainer, name)
+    }
+    parts = replace(read.parts, trainer=replace(read.parts.trainer, **longer))
+    frames = max(read.goal.budget, Trial(trial).result()["frames"])
+    read = replace(read, parts=parts, goal=replace(read.goal, max_frames=2 * frames))
+    return run_template(read, Launch(project=Path(), trial=trial.name))
 
 
 def newest(trial: Path) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def updates(state: dict[str, Any]) -> int:
     return int(state["replays"] if "replays" in state else state["generation"])
 
 
-def test_every_recipe_has_an_old_trial() -> None:
+def test_every_algorithm_has_an_old_trial() -> None:
     kept = {path.name.removesuffix(".tar.xz").partition("-")[0] for path in KEPT}
     assert kept == set(names())
     assert all(path.stat().st_size < 50_000 for path in KEPT)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bray.cli.project import short
+from bray.training.algorithm import load_algorithm
 from bray_core.codec import decode, encode
 from bray_model import Manifest
 from bray_model.export.export_folder import find_export
@@ -64,7 +65,7 @@ def walker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A new project that has trained for seconds."""
     folder = tmp_path_factory.mktemp("projects")
     run([*BRAY, "new", "walker", "--template", "reinforcement"], folder)
-    run([*BRAY, "train", "walker.yaml", *short("ppo")], folder / "walker")
+    run([*BRAY, "train", "walker.yaml", *short(load_algorithm("ppo"))], folder / "walker")
     return folder / "walker"
 
 
@@ -102,7 +103,7 @@ def test_every_template_becomes_a_project_that_trains_and_serves(
     run([*BRAY, "new", "mine", "--template", template], tmp_path)
     project = tmp_path / "mine"
     run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], project)
-    run([*BRAY, "train", "mine.yaml", *short(TEMPLATES[template])], project)
+    run([*BRAY, "train", "mine.yaml", *short(load_algorithm(TEMPLATES[template]))], project)
     serve_and_call(project, "serve", "mine.yaml")
 
 

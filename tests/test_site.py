@@ -67,6 +67,24 @@ def test_a_page_loads_nothing_of_another_host(site: Path) -> None:
             assert rel or not re.match(r"(?:https?:)?//", target), f"{file}: {target}"
 
 
+def test_links_of_pages_beside_the_site_lead_to_files() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "*.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    pages = [ROOT / name for name in listed if not name.startswith("docs/")]
+    pages = [page for page in pages if page.is_file()]  # listed, but deleted
+    assert len(pages) > 20
+    for page in pages:
+        prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", prose):
+            if not re.match(r"[a-z]+:", target):
+                assert (page.parent / target).exists(), f"{page}: {target}"
+
+
 def test_a_broken_link_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text("# A page\n\n[gone](gone.md)\n")

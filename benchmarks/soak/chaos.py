@@ -51,8 +51,8 @@ START_S = 180.0
 SETTLE_S = 20.0
 TRAINERS = ("trainer", "ppo")
 """Names of their pools."""
-DEFAULT = ["recipe", "appo", "CartPole-v1", "num_workers=2", "--goal", "1e9"]
-FOR_EVER = ["--max-frames", "1000000000"]
+DEFAULT = ["train", "appo", "CartPole-v1", "num_workers=2", "--goal", "1e9"]
+FOR_EVER = ["--frames", "1000000000"]
 
 
 @dataclass
@@ -243,7 +243,7 @@ def benchmark(options: Namespace, report: Report) -> int:
     """Run, print the verdicts, return the exit code."""
     output = options.output or Path(tempfile.mkdtemp(prefix="chaos-"))
     words = [*(options.command or DEFAULT), "--runtime", "ray", "--seed", str(options.seed)]
-    if words[0] == "recipe":
+    if words[0] == "train" and FOR_EVER[0] not in words:
         words += FOR_EVER
     print(f"in {output}: bray {' '.join(words)}", file=sys.stderr, flush=True)
     training = Training(words, output, "trial")

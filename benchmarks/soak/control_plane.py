@@ -4,7 +4,7 @@
     uv run python -m benchmarks.soak.control_plane --workers 1 8 --seconds 20
 
 Each worker is one of `RemoteRollouts`, whose runner sleeps 50 ms and counts one step: no model, no
-buffer, no environment. The driver polls them four times a second as recipes do, and the hub once a
+buffer, no environment. The driver polls them four times a second as in a run, and the hub once a
 second. What is left is what it costs to have a worker: CPU of the driver, of Ray's servers and of
 the worker itself, the time of one poll of the rollouts and of one round of the hub, memory, and the
 time to start them all. Stops where memory would not suffice. One JSON line a size, then a table,
@@ -115,7 +115,7 @@ def measure(num_workers: int, seconds: float) -> dict[str, float]:
 
 
 def poll_for(rollouts: Any, seconds: float) -> list[float]:
-    """Poll as a recipe does; return the seconds that each poll took."""
+    """Poll as an algorithm does; return the seconds that each poll took."""
     end = time.perf_counter() + seconds
     polls = []
     while time.perf_counter() < end:

@@ -41,7 +41,7 @@ from bray_core.remote.pool import WorkerPool
 BRAY = [sys.executable, "-m", "bray_core.cli"]
 FEW, MANY = 2, 10
 POLL_S = 0.25
-DEFAULT = "recipe: appo\nsource: {environment: CartPole-v1, num_envs: 16}\n"
+DEFAULT = "algorithm: appo\nsource: {environment: CartPole-v1, num_envs: 16}\n"
 NEVER = ["goal.evaluate_at=.inf", "goal.max_frames=1000000000000"]
 
 

@@ -1,4 +1,4 @@
-"""A search over a recipe's settings with Ray Tune: ASHA stops, or PBT replaces, what learns little.
+"""A search over settings with Ray Tune: ASHA stops, or PBT replaces, what learns little.
 
     python -m benchmarks.training.search --scheduler asha --trials 4
     python -m benchmarks.training.search --scheduler pbt --trials 4
@@ -48,7 +48,9 @@ def benchmark(options: Namespace, report: Report) -> None:
     )
     init_ray(num_cpus=options.num_cpus)
     with tempfile.TemporaryDirectory() as storage:
-        function = trainable(options.recipe, options.task, goal, report_every=options.report_every)
+        function = trainable(
+            options.algorithm, options.task, goal, report_every=options.report_every
+        )
         found = tune.Tuner(
             function,
             param_space=_SPACE,
@@ -82,7 +84,7 @@ if __name__ == "__main__":
         __doc__,
         benchmark,
         argument("--scheduler", choices=("asha", "pbt"), default="asha"),
-        argument("--recipe", default="ppo"),
+        argument("--algorithm", default="ppo"),
         argument("--task", default="CartPole-v1"),
         argument("--goal", type=float, default=475.0),
         argument("--trials", type=int, default=4),

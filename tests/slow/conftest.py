@@ -12,8 +12,8 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 from benchmarks.soak.watched import Machine, Training
 
-APPO = ("recipe", "appo", "CartPole-v1", "num_workers=2")
-FOR_EVER = ("--goal", "1e9", "--max-frames", "1000000000")
+APPO = ("train", "appo", "CartPole-v1", "num_workers=2")
+FOR_EVER = ("--goal", "1e9", "--frames", "1000000000")
 
 
 @pytest.fixture

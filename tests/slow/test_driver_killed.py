@@ -16,7 +16,7 @@ START_S = 180.0
 WORKERS_END_S = 30.0
 END_S = 120.0
 """Two agents of Ray's linger for more than a minute."""
-COMMAND = ("recipe", "appo", "CartPole-v1", "num_workers=2", "checkpoint_every=20")
+COMMAND = ("train", "appo", "CartPole-v1", "num_workers=2", "checkpoint_every=20")
 
 
 def rows(trial: Path) -> list[list[dict[str, float]]]:

@@ -21,7 +21,7 @@ class Training:
     """One launch of a trial, from its construction on; `kill` or `stop` ends it.
 
     Args:
-        command: the arguments of `bray`, such as `["recipe", "appo", "CartPole-v1", …]`.
+        command: the arguments of `bray`, such as `["train", "appo", "CartPole-v1", …]`.
         project: folder of the trials.
         trial: name of the trial.
     """

@@ -279,7 +279,7 @@ def test_a_queue_that_is_emptied_takes_memory_only_for_what_was_there_together()
     for first in range(0, 150, 3):
         for value in range(first, first + 3):
             ring.extend(np.full((1, ring.row_bytes), value, np.uint8))
-        assert ring.oldest(3)[:, 0].tolist() == [first, first + 1, first + 2]
+        assert np.concatenate(ring.parts(3))[:, 0].tolist() == [first, first + 1, first + 2]
         places.add(ring.parts(3)[0].ctypes.data)
         ring.drop(2)
         ring.drop(1)

@@ -46,11 +46,11 @@ def test_what_a_blocking_queue_refuses_stays_with_the_caller(layout, segment, re
     buffer = make(layout, 3, 3)
     rows = Packed(layout, layout.pack(nested.stack([segment(i) for i in range(5)])))
     assert buffer.push(rows, segment(5)) == 3
-    assert buffer.offer(rows, 0) == 0
+    assert buffer.push(rows) == 0
     assert buffer.stats()["dropped"] == 0
     assert "buffer/dropped_segments" not in recorded()
     buffer.pop(0)
-    assert buffer.offer(rows, 0) == 3
+    assert buffer.push(rows) == 3
 
 
 def test_a_push_that_misses_its_deadline_says_how_far_it_came(layout, segment):

@@ -106,7 +106,7 @@ hanger = Command("demo-hang", "hangs", nothing, hang)
 loser = Command("demo-lose", "loses Ctrl-C", nothing, lose)
 chatter = Command("demo-chat", "talks", nothing, chat)
 """
-ENTRIES = """[bray.cli.commands]
+ENTRIES = """[bray.commands]
 demo-show = bray_demo:shower
 demo-fail = bray_demo:failer
 demo-sleep = bray_demo:sleeper
@@ -336,7 +336,7 @@ def test_a_broken_command_does_not_take_the_others_along(tmp_path: Path) -> None
 
 
 def test_every_installed_command_is_complete() -> None:
-    for entry in entry_points(group="bray.cli.commands"):
+    for entry in entry_points(group="bray.commands"):
         loaded = entry.load()
         assert loaded.name == entry.name
         assert loaded.help

@@ -190,3 +190,53 @@ def test_the_configuration_is_hyperparameters(tmp_path: Path) -> None:
         "trainer.sizes": "[3, 4]",
         "seed": 1,
     }
+
+
+INSTALLED = """
+class Kept:
+    rows = []
+
+    def __init__(self, launch, config):
+        self.rows.append(("open", launch.name, dict(config)))
+
+    def write(self, axes, values):
+        self.rows.append((axes.frames, dict(values)))
+
+    def close(self):
+        self.rows.append("closed")
+
+
+class Broken(Kept):
+    def write(self, axes, values):
+        raise OSError("no disk")
+
+
+def absent(launch, config):
+    raise ValueError("no server")
+"""
+
+
+def test_sinks_of_other_distributions_are_written_and_never_end_a_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    site, launch = tmp_path / "site", tmp_path / "trial" / "launches" / "one"
+    info = site / "acme_sinks-1.dist-info"
+    info.mkdir(parents=True)
+    launch.mkdir(parents=True)
+    (site / "acme_sinks.py").write_text(INSTALLED)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-sinks\nVersion: 1\n")
+    names = "kept = acme_sinks:Kept\nbroken = acme_sinks:Broken\nabsent = acme_sinks:absent\n"
+    (info / "entry_points.txt").write_text(f"[bray.sinks]\n{names}")
+    monkeypatch.syspath_prepend(str(site))
+    sinks, registry = Sinks(launch, {"seed": 1}), Registry()
+    for number in (1.0, 2.0):
+        registry.record("trainer/loss", number)
+        sinks.write(gathered(registry))
+    sinks.close()
+    rows = sys.modules["acme_sinks"].Kept.rows
+    assert rows[:2] == [("open", "one", {"seed": 1})] * 2
+    assert [row[1] for row in rows[2:4]] == [{"trainer/loss": 1.0}, {"trainer/loss": 2.0}]
+    assert rows[4:] == ["closed"], "the broken one was left out"
+    assert caplog.text.count("sink broken failed") == 1
+    assert "sink absent cannot be opened" in caplog.text
+    assert len((launch / "metrics.jsonl").read_text().splitlines()) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_model import Model, ModelConfig
 
-TINY = {
+TINY: dict[str, Any] = {
     "num_games": 64,
     "num_simulations": 16,
     "play_simulations": 16,
@@ -48,7 +48,7 @@ def goal(frames: int, games: int = 50) -> Goal:
 @pytest.mark.isa
 def test_it_learns(tmp_path: Path) -> None:
     measure = benchmark_opponent("tic-tac-toe")
-    module = network(TIC_TAC_TOE, TINY.hidden, seed=3)
+    module = network(TIC_TAC_TOE, TINY["hidden"], seed=3)
     before = measure.measure(network_evaluator(module), 50, num_simulations=16, seed=0)
     with bray.init(tmp_path, "one") as run:
         told: list[Mapping[str, float]] = []
@@ -69,7 +69,8 @@ def test_it_learns(tmp_path: Path) -> None:
 def test_positions_are_turned_as_one(tmp_path: Path) -> None:
     layout = position_layout(TIC_TAC_TOE)
     replay = ReplayBuffer(layout, ReplayConfig(capacity=10, batch_size=1))
-    trainer = alphazero.AlphaZeroTrainer(TIC_TAC_TOE, TINY, 0, None, replay)
+    config = alphazero.AlphaZero.of("tic-tac-toe", **TINY).config
+    trainer = alphazero.AlphaZeroTrainer(TIC_TAC_TOE, TINY["hidden"], config, 0, None, replay)
     block = layout.empty(512)
     leaves: Any = layout.views(block)
     board = np.array([[1, -1, 0], [0, 0, 0], [0, 0, 0]])  # a turn of it is never itself
@@ -98,7 +99,7 @@ def test_positions_are_turned_as_one(tmp_path: Path) -> None:
 
 def test_a_player_pushes_ended_games() -> None:
     game = TIC_TAC_TOE
-    module = network(game, TINY.hidden, seed=0)
+    module = network(game, TINY["hidden"], seed=0)
     example = game.observation(game.initial(1))
     buffer = make_buffer(position_layout(game), BufferConfig(batch_size=1, capacity=1000))
     with Model(module, example, config=ModelConfig(max_batch_size=8)) as model:
@@ -142,9 +143,9 @@ def test_benchmark_opponents() -> None:
 
 
 def test_nonsense_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="num_games: expected more than 0, got 0"):
+    with pytest.raises(ConfigError, match="num_games: expected 1 or more, got 0"):
         alphazero.AlphaZero.of("tic-tac-toe", num_games=0)
-    with pytest.raises(ConfigError, match=r"hidden: expected one or more positive .* \(0,\)"):
+    with pytest.raises(ConfigError, match=r"hidden: expected numbers of 1 or more, got \(0,\)"):
         alphazero.AlphaZero.of("tic-tac-toe", hidden=(0,))
     with bray.init(tmp_path, "x") as run, pytest.raises(ConfigError, match="task: expected"):
         alphazero.AlphaZero.of("go").train(run, goal=goal(1))
@@ -153,7 +154,7 @@ def test_nonsense_is_refused(tmp_path: Path) -> None:
 @pytest.mark.ray
 @pytest.mark.slow  # appo's and those of rollouts and workers show the same in less time
 def test_the_trainer_keeps_up_on_ray(tmp_path: Path, ray_cluster: None) -> None:
-    few = replace(TINY, evaluate_every=6_000, capacity=2_048)
+    few = {**TINY, "evaluate_every": 6_000, "capacity": 2_048}
     with bray.init(tmp_path, "ray", "ray") as run:
         outcome = alphazero.AlphaZero.of("tic-tac-toe", **few).train(run, goal=goal(6_000, games=2))
     # 8 times 6,000 positions are 46 replays; 24 of them may be due (inbox, warm-up and margin).
@@ -168,7 +169,7 @@ def test_the_trainer_keeps_up_on_ray(tmp_path: Path, ray_cluster: None) -> None:
 def test_it_reaches_its_goal(
     game: str, least: str, games: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [game, "--goal", least, "--episodes", games, "--max-frames", "1000000"]
-    assert main(["recipe", "alphazero", *arguments, "--project", str(tmp_path)]) == 0
+    arguments = [game, "--goal", least, "--episodes", games, "--frames", "1000000", "--json"]
+    assert main(["train", "alphazero", *arguments, "--project", str(tmp_path)]) == 0
     outcome = json.loads(capsys.readouterr().out)
     assert outcome["evaluation_return"] >= float(least)

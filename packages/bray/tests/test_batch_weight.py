@@ -92,7 +92,7 @@ def together(parts: list[Batch]) -> Batch:
 
 def make(kind: str, memory_size: int, accumulate: int = 1, ranks: Ranks | None = None) -> Trainer:
     made, config = KINDS[kind]
-    config = replace(config, memory_size=memory_size, max_grad_norm=1e9)
+    config = replace(config, max_grad_norm=1e9)
     module = make_policy(SPACES, (8,), memory_size, seed=1)
     trainer: Trainer = made(module, NoBuffer(), model=NoModel(), part=config, seed=1)
     trainer.config = replace(trainer.config, accumulate=accumulate)

@@ -80,8 +80,8 @@ def test_a_folder_without_episodes_is_refused(tmp_path: Path) -> None:
 def test_cloning_follows_the_demonstrator(recorded: tuple[Path, list[float]]) -> None:
     folder, _ = recorded
     module = make_policy(SPACES, (32,), 0, 1)
-    config = {"demonstrations": str(folder), "learning_rate": 0.01, "batch_size": 64}
-    bc.CloningTrainer(module, SPACES, config, 1).run(100)
+    config = bc.BCConfig(learning_rate=0.01, batch_size=64)
+    bc.CloningTrainer(module, SPACES, str(folder), config, 1).run(100)
     (steps, *_) = all_steps(folder, 0.99)
     with torch.no_grad():
         outputs = module(torch.from_numpy(steps["observation"]))
@@ -91,11 +91,11 @@ def test_cloning_follows_the_demonstrator(recorded: tuple[Path, list[float]]) ->
 
 
 def test_what_is_out_of_range_is_refused() -> None:
-    with pytest.raises(ConfigError, match="evaluate_every: expected more than 0, got 0"):
+    with pytest.raises(ConfigError, match="evaluate_every: expected 1 or more, got 0"):
         bc.BC.of("CartPole-v1", evaluate_every=0)
     with pytest.raises(ConfigError, match=r"memory_size: expected 0, .* got 8"):
         rl_imitation.RLImitation.of("CartPole-v1", memory_size=8)
-    with pytest.raises(ConfigError, match="imitation_frames: expected more than 0, got 0"):
+    with pytest.raises(ConfigError, match="imitation_frames: expected 1 or more, got 0"):
         rl_imitation.RLImitation.of("CartPole-v1", imitation_frames=0)
     with pytest.raises(ConfigError, match="temperature: expected more than 0, got 0"):
         rl_imitation.RLImitation.of("CartPole-v1", temperature=0)
@@ -139,7 +139,7 @@ def test_the_mixed_loss_fades(recorded: tuple[Path, list[float]], tmp_path: Path
             weights.append(float(terms["imitation_weight"]))
             return loss, terms
 
-    config = {
+    config: dict[str, Any] = {
         "demonstrations": str(recorded[0]),
         "hidden": (8,),
         "cloning_steps": 2,
@@ -149,7 +149,7 @@ def test_the_mixed_loss_fades(recorded: tuple[Path, list[float]], tmp_path: Path
     }
     goal = Goal(evaluate_at=math.inf, max_frames=1536, evaluation_episodes=1)
     with pytest.MonkeyPatch.context() as patch, bray.init(tmp_path, "trial") as run:
-        patch.setattr(rl_imitation, "ImitatingTrainer", Noting)
+        patch.setattr(rl_imitation.RLImitation, "trainer", Noting)
         heard: list[float] = []
         run.listen(lambda figures, save: heard.append(figures["frames"]))
         outcome = rl_imitation.RLImitation.of("CartPole-v1", **config).train(run, goal=goal)

@@ -14,10 +14,11 @@ from bray.algorithms import dqn
 from bray.goal import Goal
 from bray.sources.environments import Spaces
 from bray.training import evaluation
+from bray.training.algorithm import Parts
 from bray_core.layout import Layout, Packed
 
 SPACES = Spaces.of("CartPole-v1")
-SMALL = {
+SMALL: dict[str, Any] = {
     "hidden": (16,),
     "num_envs": 2,
     "steps_per_collect": 8,
@@ -56,8 +57,8 @@ def batch(n: int = 6) -> dict[str, torch.Tensor]:
     }
 
 
-def trainer(config: dqn.Config, replay: Replay | None = None) -> dqn.DQNTrainer:
-    made = dqn.DQNTrainer(SPACES, config, 0, None, replay or Replay())  # type: ignore[arg-type]
+def trainer(parts: Parts, replay: Replay | None = None) -> dqn.DQNTrainer:
+    made = dqn.DQNTrainer(SPACES, parts, 0, None, replay or Replay())  # type: ignore[arg-type]
     for parameter in made.target.parameters():  # so that it differs from the network
         parameter.data.add_(0.1)
     return made
@@ -65,9 +66,9 @@ def trainer(config: dqn.Config, replay: Replay | None = None) -> dqn.DQNTrainer:
 
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_the_loss_is_that_of_double_q_learning(prioritized: bool) -> None:
-    config = dqn.DQN.of("CartPole-v1", hidden=(16,), prioritized=prioritized).parts
+    parts = dqn.DQN.of("CartPole-v1", hidden=(16,), prioritized=prioritized).parts
     replay, rows = Replay(), batch()
-    made = trainer(config, replay)
+    made = trainer(parts, replay)
     if not prioritized:
         del rows["weight"]
     loss, _ = made.loss(rows, 0)
@@ -90,7 +91,7 @@ def test_the_loss_is_that_of_double_q_learning(prioritized: bool) -> None:
 
 
 def test_epsilon_falls_and_the_target_follows_in_steps() -> None:
-    made = trainer(SMALL)
+    made = trainer(dqn.DQN.of("CartPole-v1", **SMALL).parts)
     layout = Layout({"x": bray_spec()})
     replay = Packed(layout, layout.empty(1))
     epsilons, followed = [], []
@@ -111,7 +112,7 @@ def bray_spec() -> Any:
 
 
 def test_the_policy_is_greedy_but_for_epsilon() -> None:
-    policy = dqn.policy(SPACES, SMALL, 3)
+    policy = dqn.make_policy(SPACES, SMALL["hidden"], 3)
     observation = torch.randn(50, 4)
     best = policy.q(observation).argmax(-1)
     for epsilon in (1.0, 0.2, 0.0):
@@ -150,7 +151,7 @@ def test_a_trial_goes_on_from_its_checkpoint_and_its_replay(
         # what it has restored, and trains three times.
         assert outcome.version == 1 + 4 * (launch - 1)
     with bray.init(tmp_path, "trial") as run:
-        config = SMALL.replay(is_local=True)
+        config = dqn.DQN.of("CartPole-v1", **SMALL).replay(is_local=True)
         from bray_actor import segment_spec
 
         layout = Layout(segment_spec(SPACES.observation, SPACES.action, 8))

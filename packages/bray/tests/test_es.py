@@ -19,12 +19,12 @@ from bray_algo.evolution import candidate
 from bray_core.errors import ConfigError
 
 SPACES = Spaces.of("CartPole-v1")
-SMALL = {"population": 16, "hidden": (4,)}
+SMALL: dict[str, Any] = {"population": 16, "hidden": (4,)}
 
 
 def alone(theta: torch.Tensor, key: tuple[int, int], number: int) -> tuple[float, int]:
     """One candidate in an environment of its own, without batches."""
-    module = es.policy(SPACES, SMALL, 0)
+    module = es.policy(SPACES, SMALL["hidden"], 0)
     parameters = candidate(theta, key, number, sigma=0.1)
     torch.nn.utils.vector_to_parameters(parameters, module.parameters())
     env = gymnasium.make("CartPole-v1")
@@ -41,7 +41,7 @@ def alone(theta: torch.Tensor, key: tuple[int, int], number: int) -> tuple[float
 
 
 def test_a_batch_of_candidates_plays_as_each_alone() -> None:
-    module = es.policy(SPACES, SMALL, 7)
+    module = es.policy(SPACES, SMALL["hidden"], 7)
     theta = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
     wanted = [alone(theta, (7, 3), number) for number in range(4, 10)]
     player = es.CandidatePlayer("CartPole-v1", module, 6, 0.1)
@@ -55,13 +55,16 @@ def test_a_batch_of_candidates_plays_as_each_alone() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"population": 7}, "population: expected a multiple of 2 x num_workers=2"),
-        ({"population": 20, "num_workers": 3}, "population: expected a multiple of .*=6"),
-        ({"population": 0}, "population: expected a multiple"),
+        ({"population": 7}, "^population: expected 2 or more, a multiple of 2, got 7"),
+        (
+            {"population": 20, "num_workers": 3},
+            r"^trainer\.population: expected a multiple of 2 x num_workers=6",
+        ),
+        ({"population": 0}, "^population: expected 2 or more, a multiple of 2, got 0"),
         ({"sigma": 0.0}, "sigma: expected more than 0, got 0"),
         ({"learning_rate": -1.0}, "learning_rate: expected more than 0, got -1"),
         ({"weight_decay": -0.1}, "weight_decay: expected 0 or more, got -0.1"),
-        ({"hidden": ()}, "hidden: expected one or more positive sizes"),
+        ({"hidden": ()}, "hidden: expected one or more numbers"),
     ],
 )
 def test_settings_out_of_range_are_named(settings: Any, message: str) -> None:

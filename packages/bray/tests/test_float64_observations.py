@@ -1,4 +1,4 @@
-"""Every recipe of vectors takes any number type, as MuJoCo's float64, and exports answer in it."""
+"""Algorithms of vectors take any number type, as MuJoCo's float64, and exports answer in it."""
 
 from __future__ import annotations
 
@@ -70,15 +70,18 @@ OFF_POLICY = {
     "batch_size": 4,
 }
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
-    "ppo": (ppo, {**ON_POLICY, "steps_per_replay": 16, "epochs": 1}),
-    "ppo with memory": (ppo, {**ON_POLICY, "steps_per_replay": 16, "epochs": 1, "memory_size": 3}),
-    "a2c": (a2c, ON_POLICY),
-    "impala": (impala, {**ON_POLICY, "replays_per_collect": 1}),
-    "appo": (appo, {**ON_POLICY, "replays_per_collect": 1}),
-    "dqn": (dqn, OFF_POLICY),
-    "es": (es, {"hidden": (4,), "population": 4}),
-    "sac": (sac, OFF_POLICY),
-    "td3": (td3, OFF_POLICY),
+    "ppo": (ppo.PPO, {**ON_POLICY, "steps_per_replay": 16, "epochs": 1}),
+    "ppo with memory": (
+        ppo.PPO,
+        {**ON_POLICY, "steps_per_replay": 16, "epochs": 1, "memory_size": 3},
+    ),
+    "a2c": (a2c.A2C, ON_POLICY),
+    "impala": (impala.IMPALA, {**ON_POLICY, "replays_per_collect": 1}),
+    "appo": (appo.APPO, {**ON_POLICY, "replays_per_collect": 1}),
+    "dqn": (dqn.DQN, OFF_POLICY),
+    "es": (es.ES, {"hidden": (4,), "population": 4}),
+    "sac": (sac.SAC, OFF_POLICY),
+    "td3": (td3.TD3, OFF_POLICY),
 }
 DISCRETE_ALONE, CONTINUOUS_ALONE = {"dqn", "es"}, {"sac", "td3"}
 RUNS = [
@@ -98,13 +101,13 @@ def evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("case", "kind", "is_continuous"), RUNS)
-def test_a_recipe_trains_on_any_number_type(
+def test_an_algorithm_trains_on_any_number_type(
     case: str, kind: str, is_continuous: bool, tmp_path: Path
 ) -> None:
-    recipe, settings = CASES[case]
+    algorithm, settings = CASES[case]
     environment = task(kind, is_continuous=is_continuous)
     with bray.init(tmp_path, "trial") as run:
-        outcome = recipe.train(run, environment, recipe.Config(**settings), goal=GOAL, seed=1)
+        outcome = algorithm.of(environment, **settings).train(run, goal=GOAL, seed=1)
     assert outcome.version >= 2, "updates"
     assert outcome.frames >= 32
 
@@ -130,11 +133,10 @@ def test_demonstrations_of_float64_are_imitated(is_continuous: bool, tmp_path: P
 @pytest.mark.parametrize("case", ["dqn", "sac"])
 def test_an_export_takes_what_the_environment_gives(case: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
-    recipe, settings = CASES[case]
-    spaces_ = Spaces.of(task("float64", is_continuous=case in CONTINUOUS_ALONE))
-    config = recipe.Config(**settings)
-    module = dqn.policy(spaces_, config, 1) if case == "dqn" else None
-    module = module or sac.networks(spaces_, config, 1)["policy"]
+    algorithm, settings = CASES[case]
+    environment = task("float64", is_continuous=case in CONTINUOUS_ALONE)
+    spaces_ = Spaces.of(environment)
+    module = algorithm.of(environment, **settings).policy(spaces_, 1)
     row = np.linspace(-1, 1, D)
     with Model(module, spaces_.example) as model:
         model.export(tmp_path / "export")
@@ -170,7 +172,7 @@ def test_teams_may_see_any_number_type(kind: Any) -> None:
         sizes = {"own": teams.observation_size, "state": teams.state_size}
         own, state = (torch.ones(4, size).numpy().astype(kind) for size in sizes.values())
         seen = {"agent": torch.zeros(4).long(), "own": torch.tensor(own)}
-        policy = mappo.policy(teams, mappo.MAPPO.of("two-step", hidden=(4,)).config, 1)
+        policy = mappo.policy(teams, mappo.MAPPO.of("two-step", hidden=(4,)).parts.model, 1)
         assert policy({**seen, "state": torch.tensor(state)})["logits"].dtype == torch.float32
         agents = torch.ones(4, teams.num_agents, sizes["own"]).double()
         assert qmix.QMIXPolicy(teams, (4,))({"agents": agents})["q"].dtype == torch.float32

@@ -6,7 +6,6 @@ import hashlib
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -16,26 +15,33 @@ import pytest
 import torch
 
 import bray
-from bray.algorithms import appo, dqn, ppo
+from bray.algorithms import ppo
 from bray.goal import Goal
 from bray.policies.networks import example_inputs, make_policy
 from bray.sources import demonstrations
+from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
 from bray.sources.environments import Spaces
-from bray.sources.gamecores import GamecorePlay, GamecoresConfig, gamecores, steps_per_turn
+from bray.sources.gamecores import GamecorePlay, gamecores, steps_per_turn
 from bray.training import evaluation
+from bray.training.algorithm import load_algorithm
 from bray.training.on_policy import segment_layout
 from bray_actor import PolicyConfig
 from bray_actor.gamecores.gamecore import play
 from bray_buffer import BufferConfig
-from bray_core.config import with_overrides
 from bray_core.errors import BrayError, ConfigError, ServiceError
 from bray_core.protocols import Answer
 from bray_model import ModelConfig
 
-ON_POLICY = ["hidden=[8]", "segment_length=16"]
-PPO = [*ON_POLICY, "steps_per_replay=96", "epochs=2", "minibatch_size=32"]
-OFF_POLICY = ["hidden=[8]", "capacity=1000", "warmup_frames=96", "batch_size=16"]
-OFF_POLICY += ["steps_per_collect=8", "replays_per_collect=4"]
+ON_POLICY: dict[str, Any] = {"hidden": (8,), "segment_length": 16}
+PPO = {**ON_POLICY, "steps_per_replay": 96, "epochs": 2, "minibatch_size": 32}
+OFF_POLICY: dict[str, Any] = {
+    "hidden": (8,),
+    "capacity": 1000,
+    "warmup_frames": 96,
+    "batch_size": 16,
+    "steps_per_collect": 8,
+    "replays_per_collect": 4,
+}
 QUICK = {
     "ppo": ("ppo", "CartPole-v1", PPO),
     "appo": ("appo", "CartPole-v1", ON_POLICY),
@@ -44,9 +50,9 @@ QUICK = {
 OTHERS = {
     "a2c": ("a2c", "CartPole-v1", ON_POLICY),
     "impala": ("impala", "CartPole-v1", ON_POLICY),
-    "rl_imitation": ("rl_imitation", "CartPole-v1", [*PPO, "cloning_steps=2"]),
-    "ppo-memory": ("ppo", "CartPole-v1", [*PPO, "memory_size=4"]),
-    "dqn-prioritized": ("dqn", "CartPole-v1", [*OFF_POLICY, "prioritized=true"]),
+    "rl_imitation": ("rl_imitation", "CartPole-v1", {**PPO, "cloning_steps": 2}),
+    "ppo-memory": ("ppo", "CartPole-v1", {**PPO, "memory_size": 4}),
+    "dqn-prioritized": ("dqn", "CartPole-v1", {**OFF_POLICY, "prioritized": True}),
     "sac": ("sac", "Pendulum-v1", OFF_POLICY),
     "td3": ("td3", "Pendulum-v1", OFF_POLICY),
 }
@@ -120,20 +126,21 @@ def trained(
 ) -> tuple[int, str]:
     """Train for a moment; return the newest version and a digest of its weights."""
     name, task, settings = CASES[case]
-    algorithm = import_module(f"bray.algorithms.{name}")
     if name == "rl_imitation":
         folder = project / "demonstrations"
         if not folder.exists():
             folder.mkdir()
             model: Any = Demonstrator()
             demonstrations.record(folder, task, model, episodes=2, seed=1)
-        settings = [*settings, f"demonstrations={folder}"]
-    config = with_overrides(algorithm.Config(), [*settings, f"num_envs={num_envs}"])
-    wire = GamecoresConfig(num_processes=num_processes)
+        settings = {**settings, "demonstrations": str(folder)}
+    shape = {"num_processes": num_processes, "num_envs": num_envs}
+    if "steps_per_replay" in settings:
+        shape["steps_per_replay"] = 16 * num_processes * num_envs
+    algorithm = load_algorithm(name).of(task, **{**settings, **shape})
     goal = Goal(max_frames=frames, evaluation_episodes=1)
     number = len(list(project.iterdir()))
     with bray.init(project, f"trial-{number}") as run:
-        outcome = algorithm.train(run, task, config, goal=goal, seed=1, wire=wire)
+        outcome = algorithm.train(run, goal=goal, seed=1)
         assert outcome.frames >= frames
         version, weights = run.models["policy"].weights()
     sha = hashlib.sha256()
@@ -163,9 +170,6 @@ def test_one_seed_is_one_run(case: str, num_processes: int, num_envs: int, tmp_p
 def test_one_seed_is_one_run_for_every_algorithm(
     case: str, num_processes: int, num_envs: int, tmp_path: Path
 ) -> None:
-    lanes = num_processes * num_envs
-    if CASES[case][0] in ("ppo", "rl_imitation") and 96 % lanes:
-        pytest.skip("the replay cannot be shared out")
     first, second = (trained(tmp_path, case, num_processes, num_envs) for _ in range(2))
     assert first == second
     assert first[0] >= 2, "it was trained"
@@ -197,12 +201,9 @@ def source_of(
         segment_layout(spaces, 8, size),
         BufferConfig(batch_steps=48, capacity=capacity, when_full="block"),
     )
-    what = GamecorePlay(
-        environment=task,
-        config=GamecoresConfig(num_processes=num_processes),
-        num_envs=num_envs,
-        policy=PolicyConfig(state_size=size),
-    )
+    source = GamecoreSourceConfig(environment=task, num_envs=num_envs, num_processes=num_processes)
+    policy = PolicyConfig(state_size=size)
+    what = GamecorePlay(source=source, actor=ServingActorConfig(), policy=policy)
     return gamecores(run, what, model, buffer), buffer, module, model
 
 
@@ -249,7 +250,7 @@ def test_memory_is_carried_from_tick_to_tick(tmp_path: Path) -> None:
         source.poll()
         source.collect(4)  # within an episode, which are of 7 steps
         source.collect(20)
-        config = ppo.Config(memory_size=5, epochs=1, minibatch_size=1000)
+        config = ppo.PPOConfig(epochs=1, minibatch_size=1000)
         trainer = ppo.PPOTrainer(module, buffer, model=model, part=config, seed=1)
         (batch,) = trainer.handle(buffer.pop(timeout_s=1))
         assert batch["initial_state"].any(), "some segments begin inside an episode"
@@ -274,22 +275,7 @@ def test_a_killed_gamecore_is_replaced_and_the_turn_is_whole(tmp_path: Path) -> 
     assert "from here on this is another run than the one that its seed repeats" in log
 
 
-def test_settings_are_checked() -> None:
-    for settings, message in (
-        ({"num_processes": -1}, "num_processes: expected 0 or more, got -1"),
-        ({"port": 65536}, "port: expected 0 to 65535, got 65536"),
-        ({"record_every": -1}, "record_every: expected 0 or more, got -1"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            GamecoresConfig(**settings)
-    with pytest.raises(ConfigError, match="num_workers: expected a divisor of num_processes=3"):
-        GamecorePlay(
-            environment="CartPole-v1",
-            config=GamecoresConfig(num_processes=3),
-            num_envs=1,
-            policy=PolicyConfig(),
-            num_workers=2,
-        )
+def test_a_replay_that_the_environments_cannot_share_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"a multiple of the 6 environments .*, got 32 steps"):
         steps_per_turn(32, 6)
 
@@ -301,10 +287,8 @@ def test_settings_are_checked() -> None:
 def test_on_ray_they_play_by_themselves(case: str, tmp_path: Path) -> None:
     """A killed actor worker is replaced, and the trial goes on in one process."""
     name, task, settings = QUICK[case]
-    algorithm: Any = {"ppo": ppo, "appo": appo, "dqn": dqn}[name]
-    shape = ["num_envs=2", "num_workers=2"]
-    config = with_overrides(algorithm.Config(), [*settings, *shape])
-    wire = GamecoresConfig(num_processes=2)
+    shape = {"num_processes": 2, "num_envs": 2, "num_workers": 2}
+    algorithm = load_algorithm(name).of(task, **settings, **shape)
     with bray.init(tmp_path, "trial", "ray") as run:
         killed: list[int] = []
 
@@ -317,13 +301,13 @@ def test_on_ray_they_play_by_themselves(case: str, tmp_path: Path) -> None:
 
         run.listen(kill)
         goal = Goal(max_frames=2_000, evaluation_episodes=2)
-        outcome = algorithm.train(run, task, config, goal=goal, seed=1, wire=wire)
+        outcome = algorithm.train(run, goal=goal, seed=1)
         assert killed
         assert outcome.reached
         assert outcome.frames >= 2_000
         assert outcome.version >= 2
     with bray.init(tmp_path, "trial") as run:
         goal = Goal(max_frames=outcome.frames + 192, evaluation_episodes=2)
-        again = algorithm.train(run, task, config, goal=goal, seed=1, wire=wire)
+        again = algorithm.train(run, goal=goal, seed=1)
         assert outcome.frames + 192 <= again.frames < outcome.frames + 1_000
         assert again.version > outcome.version

@@ -13,7 +13,7 @@ import pytest
 
 from bray.planning.capacity import Machines, UnitCosts, capacity
 from bray.planning.unit_costs import measure, receiving_us
-from bray.templates import template
+from bray.templates import loading
 from bray_actor import segment_spec
 from bray_buffer import BufferConfig, ReplayConfig
 from bray_core.cli import main
@@ -22,13 +22,13 @@ from bray_core.layout import Layout
 from bray_core.nested import ArraySpec
 
 APPO = """\
-recipe: appo
+algorithm: appo
 agent: {segment_length: 8}
 source: {environment: CartPole-v1, num_envs: 4}
 trainer: {epochs: 1, minibatches: 1}
 """
 DQN = """\
-recipe: dqn
+algorithm: dqn
 buffer: {warmup_frames: 64}
 source: {environment: CartPole-v1}
 """
@@ -64,7 +64,7 @@ def saved(tmp_path: Path) -> Path:
 
 def test_the_costs_of_a_template_add_up(appo: Path) -> None:
     cores = os.sched_getaffinity(0)
-    found = measure(template.load(str(appo)), seconds=0.5)
+    found = measure(loading.load(str(appo)), seconds=0.5)
     assert os.sched_getaffinity(0) == cores
     costs = found.costs
     # What is timed is all that one process does: in turns it takes the sum of both.
@@ -84,7 +84,7 @@ def test_the_costs_of_a_template_add_up(appo: Path) -> None:
 
 def test_gamecores_of_a_template_are_stepped_here_and_lockstep_is_seen() -> None:
     small = ["trainer.steps_per_replay=64", "trainer.epochs=1", "trainer.minibatch_size=64"]
-    costs = measure(template.load("cartpole", small), seconds=0.3).costs
+    costs = measure(loading.load("cartpole", small), seconds=0.3).costs
     assert costs.lockstep
     assert costs.frames_per_step == pytest.approx(64)
 
@@ -92,7 +92,7 @@ def test_gamecores_of_a_template_are_stepped_here_and_lockstep_is_seen() -> None
 def test_a_replay_is_measured_once_it_trains(tmp_path: Path) -> None:
     path = tmp_path / "dqn.yaml"
     path.write_text(DQN)
-    costs = measure(template.load(str(path)), seconds=0.3).costs
+    costs = measure(loading.load(str(path)), seconds=0.3).costs
     assert costs.training_us > 0
     assert not costs.lockstep
 
@@ -108,18 +108,18 @@ def test_receiving_takes_longer_for_more_bytes() -> None:
     assert receiving_us(spec(4), replay, 8) > 0
 
 
-@pytest.mark.parametrize("recipe", ["es", "alphazero", "selfplay", "league"])
-def test_a_recipe_without_runners_is_refused(recipe: str, tmp_path: Path) -> None:
-    task = {"es": "CartPole-v1", "league": "rock-paper-scissors"}.get(recipe, "tic-tac-toe")
+@pytest.mark.parametrize("algorithm", ["es", "alphazero", "selfplay", "league"])
+def test_an_algorithm_without_runners_is_refused(algorithm: str, tmp_path: Path) -> None:
+    task = {"es": "CartPole-v1", "league": "rock-paper-scissors"}.get(algorithm, "tic-tac-toe")
     path = tmp_path / "other.yaml"
-    path.write_text(f"recipe: {recipe}\nsource: {{environment: {task}}}\n")
-    with pytest.raises(ConfigError, match="recipe: it plays without runners"):
-        measure(template.load(str(path)), seconds=0.2)
+    path.write_text(f"algorithm: {algorithm}\nsource: {{environment: {task}}}\n")
+    with pytest.raises(ConfigError, match=r"^algorithm: it plays without runners"):
+        measure(loading.load(str(path)), seconds=0.2)
 
 
 def test_measuring_takes_time() -> None:
     with pytest.raises(ConfigError, match="seconds: expected more than 0, got 0"):
-        measure(template.load("cartpole"), seconds=0)
+        measure(loading.load("cartpole"), seconds=0)
 
 
 def test_the_command_measures_saves_and_predicts(

@@ -48,7 +48,7 @@ def make_trainer(**part: float) -> ppo.PPOTrainer:
         make_policy(SPACES, (64, 64), 0, seed=0),
         Buffer(LAYOUT, BufferConfig(batch_steps=16, capacity=64)),
         model=_Target(),
-        part=ppo.Config(**part),
+        part=ppo.PPO.of("CartPole-v1", **part).config,
         seed=0,
     )
 

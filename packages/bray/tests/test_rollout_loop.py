@@ -31,12 +31,12 @@ def test_each_collect_is_a_replay(mode: AutoresetMode, tmp_path: Path) -> None:
     )
     network = make_policy(spaces, (8,), 0, seed=1)
     config = ppo.PPO.of(
-        "CartPole-v1", steps_per_replay=STEPS, epochs=1, minibatch_size=16, segment_length=8
+        "CartPole-v1", steps_per_replay=STEPS, epochs=1, minibatch_size=16, num_envs=NUM_ENVS
     ).config
     observation: Any = spaces.observation
     with bray.init(tmp_path, "loop") as run:
         model = run.model("policy", network, np.zeros((1, *observation.shape), observation.dtype))
-        layout = Layout(segment_spec(observation, spaces.action, config.segment_length))
+        layout = Layout(segment_spec(observation, spaces.action, 8))
         buffer: Any = run.buffer(
             "experience", layout, BufferConfig(batch_steps=STEPS, capacity=STEPS, when_full="block")
         )

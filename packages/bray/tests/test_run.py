@@ -52,7 +52,7 @@ def test_a_model_on_ray_gets_its_placement(tmp_path: Path, monkeypatch: pytest.M
             run.model("odd", torch.nn.Linear(4, 2), example, placement="worker")  # type: ignore[arg-type]
         monkeypatch.setattr(bray.Run, "is_local", False)
         for host, where in (("127.0.0.1", "127.0.0.1"), ("10.0.0.7", None)):
-            monkeypatch.setattr("bray_core.remote.pool.this_host", lambda host=host: host)
+            monkeypatch.setattr("bray_core.remote.cluster.this_host", lambda host=host: host)
             run.model("policy", torch.nn.Linear(4, 2), example, placement="workers", num_workers=3)
             told = made.pop()
             assert (told["placement"], told["num_workers"], told["host"]) == ("workers", 3, where)

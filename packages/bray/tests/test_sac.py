@@ -35,8 +35,8 @@ class Replay:
 
 
 def trainer(**settings: Any) -> sac.SACTrainer:
-    config = dict(hidden=(16,), **settings)
-    made = sac.SACTrainer(SPACES, config, 0, Nowhere(), Replay())  # type: ignore[arg-type]
+    parts = sac.SAC.of("Pendulum-v1", hidden=(16,), **settings).parts
+    made = sac.SACTrainer(SPACES, parts, 0, Nowhere(), Replay())  # type: ignore[arg-type]
     for parameter in made.target.parameters():  # so that it differs from the critics
         parameter.data.add_(0.05)
     return made
@@ -125,6 +125,6 @@ def test_the_policy_says_how_it_is_squashed() -> None:
 @pytest.mark.slow
 def test_the_pendulum_is_swung_up(tmp_path: Path) -> None:
     goal = Goal(episode_return=-200.0, evaluate_at=-600.0, max_frames=30_000)
-    config = {"hidden": (128, 128), "batch_size": 128}
+    config: dict[str, Any] = {"hidden": (128, 128), "batch_size": 128}
     with bray.init(tmp_path, "trial") as run:
         assert sac.SAC.of("Pendulum-v1", **config).train(run, goal=goal, seed=1).reached

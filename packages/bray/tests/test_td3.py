@@ -43,8 +43,8 @@ class Nowhere:
 
 
 def trainer(**settings: Any) -> td3.TD3Trainer:
-    config = dict(hidden=(16,), **settings)
-    made = td3.TD3Trainer(SPACES, config, 0, Nowhere(), Replay())  # type: ignore[arg-type]
+    parts = td3.TD3.of("Pendulum-v1", hidden=(16,), **settings).parts
+    made = td3.TD3Trainer(SPACES, parts, 0, Nowhere(), Replay())  # type: ignore[arg-type]
     for parameter in made.target.parameters():  # so that it differs from what is trained
         parameter.data.add_(0.05)
     return made
@@ -117,6 +117,6 @@ def test_exploration_noise_is_published_and_less_after_the_warm_up() -> None:
 @pytest.mark.slow
 def test_the_pendulum_is_swung_up(tmp_path: Path) -> None:
     goal = Goal(episode_return=-200.0, evaluate_at=-600.0, max_frames=30_000)
-    config = {"hidden": (128, 128), "batch_size": 128}
+    config: dict[str, Any] = {"hidden": (128, 128), "batch_size": 128}
     with bray.init(tmp_path, "trial") as run:
         assert td3.TD3.of("Pendulum-v1", **config).train(run, goal=goal, seed=1).reached

@@ -112,6 +112,14 @@ def test_a_task_may_have_defaults_of_its_own(tmp_path: Path) -> None:
     assert loaded.parts.agent.num_simulations == 32
 
 
+@pytest.mark.parametrize("name", ["a2c", "appo", "impala", "ppo"])
+def test_an_atari_game_has_the_defaults_of_the_algorithm(name: str) -> None:
+    """They are of fields of the config's bases, whose types its own module need not know."""
+    made = template.compose(name, "ALE/Pong-v5")
+    assert made.parts == load_algorithm(name).of("ALE/Pong-v5").parts
+    assert made.parts.trainer.precision == "bf16"
+
+
 def test_a_trial_is_a_template(tmp_path: Path) -> None:
     made = template.compose("dqn", "CartPole-v1", ["gamma=0.9"])
     (tmp_path / "trial").mkdir()

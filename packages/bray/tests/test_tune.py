@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ GOAL = Goal(evaluate_at=1e9, max_frames=1024, evaluation_episodes=1)
 
 
 def test_nonsense_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"recipe: expected one of a2c, .*got 'pop', did"):
+    with pytest.raises(ConfigError, match=r"algorithm: expected one of a2c, .*got 'pop', did"):
         remote.trainable("pop", "CartPole-v1", GOAL)
     with pytest.raises(ConfigError, match="report_every: expected 1 or more, got 0"):
         remote.trainable("ppo", "CartPole-v1", GOAL, report_every=0)
@@ -61,10 +60,13 @@ def test_settings_that_are_not_searched_are_those_that_suit_the_task(
     seen: list[Any] = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(remote.tune, "get_checkpoint", lambda: None)
-    monkeypatch.setattr(alphazero, "train", lambda run, task, config, **_: seen.append(config))
+    monkeypatch.setattr(
+        alphazero.AlphaZero, "train", lambda algorithm, run, **_: seen.append(algorithm.parts)
+    )
     remote.trainable("alphazero", "tic-tac-toe", GOAL)({"learning_rate": 0.5})
-    assert seen == [replace(alphazero.DEFAULTS["tic-tac-toe"], learning_rate=0.5)]
-    assert seen[0] != alphazero.AlphaZero.of("tic-tac-toe", learning_rate=0.5).config
+    assert seen == [alphazero.AlphaZero.of("tic-tac-toe", learning_rate=0.5).parts]
+    assert seen[0].trainer.moves_per_round == 4
+    assert seen[0].trainer != alphazero.AlphaZeroConfig(learning_rate=0.5)
 
 
 def test_every_report_has_the_return_that_a_search_goes_by(

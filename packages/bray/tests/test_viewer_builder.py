@@ -14,7 +14,7 @@ import yaml
 from playwright.sync_api import Browser, Page, expect
 from viewer_visit import Visit, needs_chromium
 
-from bray.templates import template
+from bray.templates import loading as template
 from bray.viewer.server import Viewer
 from bray_core import cli
 from bray_core.trials.trial import Trial
@@ -72,9 +72,7 @@ def test_from_a_template_to_a_file_that_is_valid(
     field(page, "keep.versions").fill("0")
     field(page, "model.hidden").fill("32, 0")
     expect(page.get_by_role("heading", name="3 problems")).to_be_visible()
-    expect(error(page, "model.hidden")).to_have_text(
-        "expected one or more positive sizes, got (32, 0)"
-    )
+    expect(error(page, "model.hidden")).to_have_text("expected numbers of 1 or more, got (32, 0)")
     making.picture("builder-errors-light")
     page.get_by_label("File").fill("walker.yaml")
     page.get_by_role("button", name="Save").click()
@@ -89,7 +87,7 @@ def test_from_a_template_to_a_file_that_is_valid(
     expect(page.locator("#builder-news")).to_have_text("Saved walker.yaml.")
     written = yaml.safe_load((folder / "walker.yaml").read_text())
     assert written == {
-        "recipe": "ppo",
+        "algorithm": "ppo",
         "model": {"hidden": [32, 16]},
         "source": {"environment": "CartPole-v1"},
         "trainer": {"learning_rate": 3e-4},
@@ -100,24 +98,24 @@ def test_from_a_template_to_a_file_that_is_valid(
 
 
 @pytest.mark.long
-def test_another_recipe_has_another_form(making: Visit, folder: Path) -> None:
+def test_another_algorithm_has_another_form(making: Visit, folder: Path) -> None:
     page = making.open("builder")
     field(page, "trainer.epochs").fill("4")
     field(page, "trainer.gamma").fill("0.9")
     expect(yaml_of(page)).to_have_value(re.compile("gamma: 0.9"))
-    field(page, "recipe").select_option("dqn")
+    field(page, "algorithm").select_option("dqn")
     expect(page.locator("#builder-news")).to_have_text("dqn has no trainer.epochs: removed.")
     expect(field(page, "buffer.capacity")).to_be_visible()
     expect(field(page, "trainer.epochs")).to_have_count(0)
     expect(field(page, "trainer.gamma")).to_have_value("0.9")
     field(page, "buffer.prioritized").select_option("true")
     field(page, "buffer.capacity").fill("5000")
-    expect(yaml_of(page)).to_have_value(re.compile(r"recipe: dqn\n[^#]*prioritized: true"))
+    expect(yaml_of(page)).to_have_value(re.compile(r"algorithm: dqn\n[^#]*prioritized: true"))
     page.get_by_role("button", name="buffer.capacity: reset to the default").click()
     expect(yaml_of(page)).not_to_have_value(re.compile("capacity"))
     expect(field(page, "buffer.capacity")).to_be_focused()
     # A few tasks have defaults of their own: the form has them, and typing goes on.
-    field(page, "recipe").select_option("alphazero")
+    field(page, "algorithm").select_option("alphazero")
     expect(field(page, "trainer.noise_alpha").or_(field(page, "agent.noise_alpha"))).to_be_visible()
     before = field(page, "model.hidden").get_attribute("placeholder") or ""
     field(page, "source.environment").fill("tic-tac-toe")
@@ -128,7 +126,7 @@ def test_another_recipe_has_another_form(making: Visit, folder: Path) -> None:
 @pytest.mark.long
 def test_text_and_form_are_in_step(making: Visit, folder: Path) -> None:
     (folder / "mine.yaml").write_text(
-        "# my run\nrecipe: dqn # the algorithm\nsource:\n  environment: CartPole-v1\n"
+        "# my run\nalgorithm: dqn # which\nsource:\n  environment: CartPole-v1\n"
     )
     page = making.open("builder")
     page.get_by_label("Open").select_option("file/mine.yaml")
@@ -141,13 +139,13 @@ def test_text_and_form_are_in_step(making: Visit, folder: Path) -> None:
     expect(text).to_be_focused()
     selected = "e => e.value.slice(e.selectionStart, e.selectionEnd)"
     assert text.evaluate(selected) == "  bath_size: 3"
-    text.fill("recipe: [")
+    text.fill("algorithm: [")
     expect(field(page, "trainer.gamma")).to_be_disabled()
     expect(page.locator(".problems")).to_contain_text("not valid YAML")
-    text.fill("# my run\nrecipe: dqn # the algorithm\nsource: {environment: X}\nseed: 3\n")
+    text.fill("# my run\nalgorithm: dqn # which\nsource: {environment: X}\nseed: 3\n")
     expect(field(page, "seed")).to_have_value("3")
     field(page, "seed").fill("4")
-    expect(text).to_have_value("# my run\nrecipe: dqn\nseed: 4\nsource:\n  environment: X\n")
+    expect(text).to_have_value("# my run\nalgorithm: dqn\nseed: 4\nsource:\n  environment: X\n")
 
 
 @pytest.mark.long
@@ -179,7 +177,7 @@ def test_what_was_not_saved_can_be_had_again(making: Visit) -> None:
 @pytest.mark.long
 def test_a_file_that_changed_on_disk_is_told(making: Visit, folder: Path) -> None:
     file = folder / "shared.yaml"
-    text = "recipe: dqn\nsource:\n  environment: CartPole-v1\n"
+    text = "algorithm: dqn\nsource:\n  environment: CartPole-v1\n"
     file.write_text(text)
     page = making.open("builder")
     page.get_by_label("Open").select_option("file/shared.yaml")
@@ -254,7 +252,7 @@ def test_keys_reach_the_first_problem_and_save(making: Visit, folder: Path) -> N
     page.keyboard.press("Escape")
     page.keyboard.press("s")
     expect(page.locator("#builder-news")).to_have_text("Saved keys.yaml.")
-    assert template.load(str(folder / "keys.yaml")).settings.clip == 0.1
+    assert template.load(str(folder / "keys.yaml")).parts.trainer.clip == 0.1
 
 
 @pytest.mark.long

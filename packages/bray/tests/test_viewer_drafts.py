@@ -14,8 +14,8 @@ import pytest
 import yaml
 from viewer_client import Answer, ask
 
-from bray.algorithms import alphazero
-from bray.templates import template
+from bray.templates import loading as template
+from bray.templates.template import names
 from bray.viewer.server import Viewer
 from bray.viewer.started_runs import StartedRuns
 from bray.viewer.template_files import TemplateFiles
@@ -23,7 +23,7 @@ from bray.viewer.template_text import inspect_template, template_yaml
 from bray_core import cli
 from bray_core.errors import AlreadyExistsError, ClosedError, ConfigError, NotFoundError
 
-VALID = "recipe: dqn\nsource:\n  environment: CartPole-v1\n"
+VALID = "algorithm: dqn\nsource:\n  environment: CartPole-v1\n"
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_viewer_that_only_reads_refuses(viewer: Viewer, viewed: Path) -> None:
         answer = send(viewer, path, {"file": "a.yaml", "text": VALID, "trial": "live"})
         assert answer.status == 403
         assert "--builder FOLDER" in answer.json["error"]["message"]
-    for path in ("schema?recipe=ppo", "open?template=cartpole"):
+    for path in ("schema?algorithm=ppo", "open?template=cartpole"):
         assert ask(viewer, f"/api/builder/{path}").status == 403
 
 
@@ -199,17 +199,18 @@ def test_what_is_opened(building: Viewer, tmp_path: Path) -> None:
     assert (opened["name"], opened["stamp"]) == ("cartpole.yaml", None)
 
 
-def test_the_schema_of_a_recipe_knows_its_tasks_defaults(building: Viewer) -> None:
-    path = "/api/builder/schema?recipe=alphazero&task="
+def test_the_schema_of_an_algorithm_knows_its_tasks_defaults(building: Viewer) -> None:
+    path = "/api/builder/schema?algorithm=alphazero&task="
     shown = [ask(building, path + task).json["schema"] for task in ("tic-tac-toe", "unknown")]
     game, other = [one["properties"]["model"]["properties"]["hidden"] for one in shown]
-    assert game["default"] == list(alphazero.DEFAULTS["tic-tac-toe"].hidden) != other["default"]
+    assert game["default"] == [128, 64] != other["default"]
     assert (
-        "did you mean" in ask(building, "/api/builder/schema?recipe=pppo").json["error"]["message"]
+        "did you mean"
+        in ask(building, "/api/builder/schema?algorithm=pppo").json["error"]["message"]
     )
 
 
-@pytest.mark.parametrize("name", template.names())
+@pytest.mark.parametrize("name", names())
 def test_a_template_is_the_same_run_when_the_form_has_written_it(name: str) -> None:
     text = template.path_of(name).read_text()
     again = template_yaml(inspect_template(text)["settings"], "")
@@ -219,13 +220,13 @@ def test_a_template_is_the_same_run_when_the_form_has_written_it(name: str) -> N
 
 def test_only_what_differs_from_the_defaults_is_written() -> None:
     text = (
-        "# mine\n# to keep\n\nrecipe: ppo # not kept\nseed: 1\nkeep:\n"
+        "# mine\n# to keep\n\nalgorithm: ppo # not kept\nseed: 1\nkeep:\n"
         "source: {environment: CartPole-v1}\n"
         "trainer: {learning_rate: 1e-3, gamma: 0.9, epochs: 10}\nmodel: {hidden: [64, 64]}\n"
         "agent: {segment_lenght: 3}\n"
     )
     assert template_yaml(inspect_template(text)["settings"], text) == (
-        "# mine\n# to keep\n\nrecipe: ppo\nagent:\n  segment_lenght: 3\n"
+        "# mine\n# to keep\n\nalgorithm: ppo\nagent:\n  segment_lenght: 3\n"
         "source:\n  environment: CartPole-v1\ntrainer:\n  gamma: 0.9\n"
     )
     changed = inspect_template(text)["settings"] | {
@@ -233,7 +234,7 @@ def test_only_what_differs_from_the_defaults_is_written() -> None:
         "trainer": {"clip": "x"},
     }
     found = inspect_template(template_yaml(changed, ""))
-    assert found["text"].startswith("recipe: ppo\nmodel:\n  hidden: [32]\n")
+    assert found["text"].startswith("algorithm: ppo\nmodel:\n  hidden: [32]\n")
     assert [(one["key"], one["line"]) for one in found["problems"]] == [
         ("agent.segment_lenght", 5),
         ("trainer.clip", 9),
@@ -241,7 +242,7 @@ def test_only_what_differs_from_the_defaults_is_written() -> None:
 
 
 def test_text_that_cannot_be_a_form_is_told_with_its_line() -> None:
-    for text, line in (("recipe: [", 2), ("a: 1\nb: &x [1]\nc: *x\n", 3), ("recipe: x\n", 1)):
+    for text, line in (("algorithm: [", 2), ("a: 1\nb: &x [1]\nc: *x\n", 3), ("algorithm: x\n", 1)):
         found = inspect_template(text + "\n")
         assert found["form"] is None
         assert [one["line"] for one in found["problems"]] == [line]
@@ -277,7 +278,7 @@ class TestRuns:
         runs.start("a.yaml")
         run = ended(runs)
         assert run["code"] == cli.EXIT_ERROR
-        assert "recipe: expected one of" in run["lines"][-1]
+        assert "algorithm: expected one of" in run["lines"][-1]
 
     def test_one_run_of_a_trial_at_a_time_and_none_after_the_end(
         self, runs: StartedRuns, tmp_path: Path

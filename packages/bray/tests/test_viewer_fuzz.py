@@ -17,7 +17,7 @@ import pytest
 from viewer_fuzz import Requests, exchange
 from viewer_project import league, record, trial, write_log
 
-from bray.templates import template
+from bray.templates import loading as template
 
 NUMBER = int(os.environ.get("FUZZ_INPUTS", 15_000))
 _BATCH = 100
@@ -74,7 +74,7 @@ def test_no_request_is_a_fault_of_the_server_and_none_stays(
         b"GET " + path.encode() + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
         for path in (
             *(f"/api/builder/open?template={name}" for name in template.names()),
-            *(f"/api/builder/schema?recipe={name}" for name in ("ppo", "dqn", "alphazero")),
+            *(f"/api/builder/schema?algorithm={name}" for name in ("ppo", "dqn", "alphazero")),
             "/api/trials/one/ratings",
             f"/api/trials/one/episodes/{episode}/video",
         )

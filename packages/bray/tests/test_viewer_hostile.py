@@ -418,7 +418,7 @@ def test_drafts_are_regular_files_of_the_folder(tmp_path: Path) -> None:
         with pytest.raises(NotFoundError):
             made.open(name)
         with pytest.raises(ConfigError):
-            made.save(name, "recipe: dqn\nsource: {environment: CartPole-v1}\n", None)
+            made.save(name, "algorithm: dqn\nsource: {environment: CartPole-v1}\n", None)
     assert made.names() == []
     assert template_files.MAX_BYTES < 2**20
 

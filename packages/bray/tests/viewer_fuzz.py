@@ -34,7 +34,8 @@ WORDS = (
 PARAMETERS = (
     "trial", "metric", "x", "smoothing", "points", "from", "to", "level", "limit", "before",
     "after",
-    "start", "number", "render", "format", "frames_per_s", "recipe", "task", "template", "file", "",
+    "start", "number", "render", "format", "frames_per_s", "algorithm", "task", "template",
+    "file", "",
 )  # fmt: skip
 PATHS = (
     "/", "/login", "/static/app.js", "/static/{name}", "/api/project", "/api/trials",
@@ -50,7 +51,7 @@ PATHS = (
 )  # fmt: skip
 ACTS = ("check", "save", "stop", "start")
 PIECES = (
-    "recipe: ppo\n", "seed: 1\n", "trainer:\n  gamma: 0.9\n",
+    "algorithm: ppo\n", "seed: 1\n", "trainer:\n  gamma: 0.9\n",
     "source: {environment: CartPole-v1}\n",
     "&a [*a]\n", "a: &a [1, 2]\n", "b: [*a, *a]\n", "[" * 90, "{" * 90, "- " * 90, "? ", ": ",
     "!!int x\n",
@@ -117,7 +118,7 @@ class Requests:
             "trial": self._value(),
             "stamp": self._random.choice((None, "x", 3)),
             "settings": self._random.choice(
-                (None, {}, [], {"recipe": "ppo"}, {"a": [1, {"b": None}]})
+                (None, {}, [], {"algorithm": "ppo"}, {"a": [1, {"b": None}]})
             ),
         }
         for name in list(content):

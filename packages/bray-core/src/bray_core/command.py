@@ -1,6 +1,6 @@
 """The command line of `bray`: subcommands of all installed packages.
 
-Each package adds subcommands through the entry-point group `bray.cli.commands`; an entry loads a
+Each package adds subcommands through the entry-point group `bray.commands`; an entry loads a
 `Command`. The modules that hold them import nothing heavy, so that `bray --help` is quick.
 """
 
@@ -55,7 +55,7 @@ def _is_override(word: str) -> bool:
 
 
 def _commands() -> list[Command]:
-    loaded = [_load(entry) for entry in entry_points(group="bray.cli.commands")]
+    loaded = [_load(entry) for entry in entry_points(group="bray.commands")]
     return sorted(filter(None, loaded), key=lambda command: command.name)
 
 

@@ -43,7 +43,7 @@ def find(group: str, name: str, base: type[Any] | None = None) -> Any:
     """Return the class of a name.
 
     Args:
-        group: as for `names`.
+        group: name of the group, see `names`.
         name: a name of the group, `module:Class`, or `file.py:Class`.
         base: class that it must be derived from; None takes any class.
 

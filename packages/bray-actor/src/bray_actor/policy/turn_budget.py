@@ -57,7 +57,11 @@ class TurnBudget:
     def wait_played(self, timeout_s: float) -> bool:
         """Wait until all steps that were granted are in segments; return whether they are."""
         with self._changed:
-            return self._changed.wait_for(lambda: not (self._left or self._open), timeout_s)
+            return self._changed.wait_for(lambda: self._is_over, timeout_s)
+
+    @property
+    def _is_over(self) -> bool:
+        return not (self._left or self._open)
 
     def segments(self) -> list[Packed]:
         """Return the segments that were pushed since the last call, as they came."""
@@ -113,11 +117,13 @@ class TurnBudget:
             SpecError: a segment is of another layout.
         """
         packed = [self._packed(segment) for segment in segments]
-        steps = sum(int(segment.tree["length"]) for segment in packed)
+        views: Any = self._layout.views
+        steps = sum(int(views(segment.block)["length"]) for segment in packed)
         with self._changed:
             self._segments += packed
             self._open -= steps
-            self._changed.notify_all()
+            if self._is_over:  # the thread that waits is not woken for less
+                self._changed.notify_all()
         return len(packed)
 
     def _packed(self, segment: Packed | Nested) -> Packed:

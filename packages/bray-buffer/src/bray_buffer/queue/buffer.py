@@ -105,13 +105,6 @@ class Buffer(IterableBuffer):
         done = await self._lock.wait_for_async(partial(self._add, blocks), timeout_s)
         return self._waited(done, taken + left, blocks, timeout_s)
 
-    def offer(self, packed: Packed, timeout_s: float) -> int:
-        """Push what finds room in time, and return how many segments that were."""
-        blocks = self._blocks([packed])
-        total = _count(blocks)
-        self._lock.wait_for(partial(self._add, blocks), timeout_s if self._waits(True) else 0.0)
-        return total - _count(blocks)
-
     def _blocks(self, segments: Any) -> list[Block]:
         """Return the blocks `[b, nbytes]` of segments, all checked."""
         blocks = [as_rows(self._layout, segment) for segment in segments]

@@ -51,10 +51,6 @@ class SegmentRing:
             parts.append(self._blocks[: count - before_end])
         return parts
 
-    def oldest(self, count: int) -> Block:
-        """Return a copy of the `count` oldest segments."""
-        return np.concatenate(self.parts(count))
-
     def drop(self, count: int) -> None:
         """Remove the `count` oldest segments."""
         self.first += count

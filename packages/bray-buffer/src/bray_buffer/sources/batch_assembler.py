@@ -107,11 +107,6 @@ class BatchAssembler:
         self.position = self._next
         return batch
 
-    @property
-    def is_at_epoch_end(self) -> bool:
-        """Whether the reads of the epoch were all given: `take` may then end it."""
-        return self._has_ended
-
     def _is_short(self, batch: Block) -> bool:
         return self._config.drop_last and len(batch) < self._config.batch_size
 

@@ -1,12 +1,17 @@
-"""Where a launch's metrics are written: JSON lines, and TensorBoard's events if it is installed."""
+"""Where a launch's metrics are written: JSON lines, TensorBoard's events, and installed sinks.
+
+Another distribution brings a sink by an entry point of the group `bray.sinks`: a class, or a
+function, that is called with the folder of the launch and its settings and returns a `MetricSink`.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bray_core.errors import MissingExtraError
 from bray_core.metrics.axes import Axes
@@ -18,6 +23,23 @@ from bray_core.metrics.tensorboard import Node, TensorBoardSink
 _HISTOGRAMS_EVERY_S = 30.0
 
 logger = logging.getLogger(__name__)
+
+
+class MetricSink(Protocol):
+    """Something that takes the metrics of a launch as they come."""
+
+    def write(self, axes: Axes, values: Mapping[str, float]) -> None:
+        """Take the newest value of each metric that changed, about once a second.
+
+        Args:
+            axes: where on each x-axis these values are.
+            values: values by key, which is the metric's name with its labels.
+        """
+        ...
+
+    def close(self) -> None:
+        """Write what is left."""
+        ...
 
 
 class Sinks:
@@ -34,6 +56,7 @@ class Sinks:
         self._before = last_axes(launch.parent.parent)
         self._started = time.monotonic()
         self._lines = JsonLinesSink(launch / FILE)
+        self._installed = _installed(launch, self._config)
         self._board: TensorBoardSink | None = None
         self._has_board = True
         self._nodes: list[Node] = []
@@ -56,6 +79,8 @@ class Sinks:
         if values:
             counts = [s.key for s in gathered.samples if s.kind == "count"]
             self._lines.write(axes, values, counts)
+            for name in list(self._installed):
+                self._guarded(name, lambda sink: sink.write(axes, values))
         board = self._open_board(axes)
         if board is None:
             return
@@ -65,6 +90,14 @@ class Sinks:
         board.scalars(axes, values)
         board.show(axes, gathered.media)
         self._write_histograms(board, axes, gathered.samples)
+
+    def _guarded(self, name: str, use: Callable[[MetricSink], None]) -> None:
+        """Use an installed sink; one that fails is left out from then on: training goes on."""
+        try:
+            use(self._installed[name])
+        except Exception:
+            logger.exception("sink %s failed: this launch writes no more to it", name)
+            del self._installed[name]
 
     def _open_board(self, axes: Axes) -> TensorBoardSink | None:
         """Import TensorBoard when there is something to write: it takes a second."""
@@ -95,7 +128,22 @@ class Sinks:
             self._histograms = {}
 
     def close(self) -> None:
-        """Flush and close both."""
+        """Flush and close them all."""
         self._lines.close()
+        for name in list(self._installed):
+            self._guarded(name, lambda sink: sink.close())
         if self._board is not None:
             self._board.close()
+
+
+def _installed(launch: Path, config: Mapping[str, Any]) -> dict[str, MetricSink]:
+    """Open the sinks that other distributions bring, by name; one that fails is logged."""
+    found: dict[str, MetricSink] = {}
+    for entry in entry_points(group="bray.sinks"):
+        try:
+            found[entry.name] = entry.load()(launch, config)
+        except Exception:
+            logger.exception(
+                "sink %s cannot be opened: this launch does not write to it", entry.name
+            )
+    return found

@@ -15,7 +15,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Union
 
-from bray_core.settings.bounds import bounds
 from bray_core.settings.ranges import declared_bounds
 from bray_core.settings.settings_tree import to_plain
 
@@ -39,11 +38,9 @@ def json_schema(schema: type[Any]) -> dict[str, Any]:
     properties, required = {}, []
     fields = dataclasses.fields(schema)
     declared = declared_bounds(schema)
-    asked = {} if any(_default(f) is dataclasses.MISSING for f in fields) else bounds(schema)
     for field in fields:
         made = _of_type(hints[field.name])
-        limits = declared.get(field.name) or asked.get(field.name, {})
-        _bound(made, field.metadata.get("bounds") or limits)
+        _bound(made, field.metadata.get("bounds") or declared.get(field.name, {}))
         if field.name in words:
             made["description"] = words[field.name]
         default = _default(field)

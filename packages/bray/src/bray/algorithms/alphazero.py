@@ -110,8 +110,6 @@ class AlphaZeroConfig:
     """Moves of every game between two trainings."""
     evaluate_every: PositiveInt = 100_000
     """Positions between two evaluations."""
-    num_workers: int = 1
-    """Number of workers on Ray that play, each `num_games` games."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -88,7 +88,7 @@ class CandidatePlayer:
         environment: a Gymnasium id.
         module: the policy; its own parameters do not matter.
         count: candidates that play together.
-        sigma: of the noise.
+        sigma: standard deviation of the noise.
     """
 
     def __init__(self, environment: str, module: ESPolicy, count: int, sigma: float) -> None:
@@ -102,7 +102,7 @@ class CandidatePlayer:
 
         Args:
             parameters: θ, `[D]`.
-            key: of the generation's noise.
+            key: key of the generation's noise.
             first: number of the first candidate, even.
 
         Returns:
@@ -142,11 +142,11 @@ class Evolution:
 
     Args:
         run: an existing trial goes on with the generation after its last one.
-        module: of the parameters at the start; takes those of each generation.
+        module: its parameters are those at the start; it takes those of each generation.
         model: where they are published.
-        workers: of `Player`s.
-        config: of the algorithm.
-        seed: of the noise and the environments.
+        workers: pool of `CandidatePlayer`s.
+        config: settings of the algorithm.
+        seed: seed of the noise and the environments.
     """
 
     def __init__(

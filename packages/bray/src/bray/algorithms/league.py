@@ -102,7 +102,8 @@ class LeagueOutcome(Outcome):
     """
 
     main_exploitability: float
-    """Of the main learner's own policy at the end, which is no equilibrium by itself."""
+    """Exploitability of the main learner's own policy at the end, which is no equilibrium by
+    itself."""
     naive: Cycle
     """Naive self-play over the last third of the rounds."""
     frozen: int

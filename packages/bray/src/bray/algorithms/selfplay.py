@@ -116,11 +116,11 @@ class SelfPlayOutcome(Outcome):
     """How a run ended; its seconds are without the report's games and the ratings'."""
 
     report: TicTacToeReport
-    """Of games that decided nothing but whether the goal was reached."""
+    """Results of games that decided nothing but whether the goal was reached."""
     versions: int
     """In the pool."""
     games: int
-    """Of training, in all launches."""
+    """Games of training, in all launches."""
 
 
 class SelfPlayTrainer(Trainer):
@@ -171,7 +171,7 @@ class SelfPlayRun:
     """The components of a run and their rounds.
 
     Args:
-        run: of `bray.init`.
+        run: what makes the components.
         parts: settings of the run.
         seed: seed of network, moves and draws.
         game: its rules; `learn` measures tic-tac-toe alone, for another game call `advance`.

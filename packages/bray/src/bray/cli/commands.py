@@ -53,9 +53,21 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
     check.add_argument("template", help="a YAML file, a trial, or a template's name")
     check.add_argument("overrides", nargs="*", metavar="key=value", help="as for `bray train`")
     check.set_defaults(verb=_check, parser=check)
+    words = "show every setting of an algorithm: its part, default and meaning"
+    explain = verbs.add_parser("explain", help=words, description=words, allow_abbrev=False)
+    explain.add_argument("algorithm", help="name of an algorithm, such as ppo")
+    explain.add_argument("task", nargs="?", default="", help="a task with defaults of its own")
+    explain.set_defaults(verb=_explain, parser=explain)
     words = "write the JSON Schema of templates, for editors"
     schema = verbs.add_parser("schema", help=words, description=words, allow_abbrev=False)
     schema.set_defaults(verb=_schema, parser=schema)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from bray.templates.schema import explained
+
+    _say(explained(options.algorithm, options.task))
+    return 0
 
 
 def _check(options: argparse.Namespace) -> int:

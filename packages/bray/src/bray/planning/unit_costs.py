@@ -1,7 +1,7 @@
 """The unit costs of a template, measured here: its own training for some seconds, on one core.
 
-What is timed is what `bray train` does: the template's recipe with all its parts, in turns in one
-process. So any recipe can be measured whose parts are played by runners and trained by a trainer.
+What is timed is what `bray train` does: the template's algorithm with all its parts, in turns in
+one process. So any algorithm can be measured that is played by runners and trained by a trainer.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _TURNS = 3
 _WARM_UP = 0.25
 """Share of the time before it counts: torch's first calls are slow."""
 _PATIENCE_S = 60.0
-"""Seconds beside ten times those asked for, after which an untrained recipe is given up."""
+"""Seconds beside ten times those asked for, after which an untrained algorithm is given up."""
 _TOKEN = "plan"
-_NO_RUNNERS = "recipe: it plays without runners, so its costs cannot be measured"
+_NO_RUNNERS = "algorithm: it plays without runners, so its costs cannot be measured"
 _REDUCING_US = 190.0
 _REDUCING_US_PER_BYTE = 0.7e-3
 """gloo, two ranks of one machine: 0.19 ms for nothing, 4.9 ms for 6.8 MB. Not measured here."""
@@ -66,7 +66,7 @@ def measure(template: Template, seconds: float = 10.0) -> MeasuredCosts:
     """Train a template for some seconds on one core and return what each unit took.
 
     Simulators that would play over the wire are stepped in this process instead. Where there is a
-    GPU and the recipe can train on it, that is measured too.
+    GPU and the algorithm can train on it, that is measured too.
 
     Args:
         template: Template to measure.
@@ -74,7 +74,7 @@ def measure(template: Template, seconds: float = 10.0) -> MeasuredCosts:
             it takes longer where a turn does. Short ones are noisy.
 
     Raises:
-        ConfigError: its recipe has no runners, or a setting is out of range.
+        ConfigError: its algorithm has no runners, or a setting is out of range.
     """
     if not seconds > 0:
         raise ConfigError(f"seconds: expected more than 0, got {seconds}")
@@ -170,7 +170,7 @@ class _Timed:
 
 
 class _TimedTrainer(_Timed):
-    """A trainer that takes turns with runners, as the recipes do that can be measured."""
+    """A trainer that takes turns with runners, as the algorithms do that can be measured."""
 
     def start(self) -> None:
         """Refuse to train beside what plays."""
@@ -191,7 +191,7 @@ class _Reading:
 
 
 class _ObservedRun(Run):
-    """A local run that keeps hold of what a recipe makes, and ends it after some seconds."""
+    """A local run that keeps hold of what an algorithm makes, and ends it after some seconds."""
 
     def __init__(
         self, launched: core_runtime.Runtime, seconds: float, segments_a_push: int
@@ -216,7 +216,7 @@ class _ObservedRun(Run):
         return self._buffer
 
     def rollouts(self, name: str, make: Any, **options: Any) -> Any:
-        """Time the playing; on Ray some recipes' players would wait for each version."""
+        """Time the playing; on Ray some algorithms' players would wait for each version."""
         self._is_lockstep = options.get("lockstep", False)
         self._rollouts = _Timed(super().rollouts(name, make, **options), "collect")
         return self._rollouts
@@ -237,7 +237,7 @@ class _ObservedRun(Run):
         self._frames = figures["frames"]
         if time.perf_counter() - self._began > _PATIENCE_S + 10 * self._wanted_s:
             raise ConfigError(
-                f"recipe: has trained {self._trainer.calls} times, expected more than {_TURNS}: "
+                f"algorithm: has trained {self._trainer.calls} times, expected more than {_TURNS}: "
                 "give it more --seconds, or a shorter warm-up"
             )
         if not self._trainer.calls:
@@ -286,7 +286,10 @@ class _ObservedRun(Run):
         assert last is not None
         frames = last.frames - warm.frames
         playing_us = 1e6 * (last.playing_s - warm.playing_s) / frames
-        environment_us = playing_us * self._mean("actor/utilisation")
+        utilisation = self._mean("actor/utilisation")
+        if math.isnan(utilisation):  # rollouts whose players are no runners, as a search is not
+            raise ConfigError(_NO_RUNNERS)
+        environment_us = playing_us * utilisation
         forward_us = 1e6 * self._mean("model/forward_s") / self._mean("model/batch_rows")
         inference_us = min(forward_us, playing_us - environment_us)
         segments = (last.pushed - warm.pushed) / frames

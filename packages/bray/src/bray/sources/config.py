@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from bray_core.settings.ranges import NonNegativeInt, Port, PositiveInt, check_fields
 
@@ -60,3 +61,9 @@ class ServingActorConfig(ActorConfig):
     record_every: NonNegativeInt = 0
     """One in so many episodes over the wire is written to the trial's `episodes/`, by each worker;
     0 writes none."""
+    placement: Literal["caller", "workers", "proxy"] = "caller"
+    """Where rows are computed on Ray: `caller`, in each worker that plays; `workers` or `proxy`, in
+    inference workers that all of them ask. These pay where a large network is asked by many workers
+    with few rows each, and cost where it is small: measure."""
+    inference_workers: PositiveInt = 1
+    """Inference workers on Ray, where the placement has some."""

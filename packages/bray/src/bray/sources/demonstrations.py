@@ -36,7 +36,7 @@ def record(
         model: its outputs are an action's distribution, which is drawn from, and `value`; a
             script can be one.
         episodes: how many.
-        seed: of environment and draws.
+        seed: seed of environment and draws.
 
     Raises:
         BrayError: an episode could not be written; the log says why.
@@ -72,7 +72,7 @@ class Demonstrations:
     the discounted sum of the rewards that followed, NaN where the episode did not terminate.
 
     Args:
-        folder: of recorded episodes.
+        folder: folder of recorded episodes.
         gamma: discount per step.
 
     Raises:
@@ -111,11 +111,11 @@ def source(
     """Return a buffer of the steps of a folder's episodes, shuffled, again and again.
 
     Args:
-        folder: of recorded episodes.
+        folder: folder of recorded episodes.
         observation, action: `ArraySpec` of each leaf.
         gamma: discount per step, of the returns.
         batch_size: steps.
-        seed: of the order.
+        seed: seed of the order.
 
     Raises:
         ConfigError: there are no episodes.

@@ -1,4 +1,4 @@
-"""Gymnasium environments as recipes use them: their spaces, and many side by side."""
+"""Gymnasium environments as algorithms use them: their spaces, and many side by side."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ class Spaces:
             env.close()
         action_spec = spec_of(action)
         if not isinstance(action_spec, ArraySpec):
-            raise ConfigError(f"environment: {environment}: recipes take no nested action {action}")
+            raise ConfigError(
+                f"environment: {environment}: algorithms take no nested action {action}"
+            )
         return cls(environment, spec_of(observation), action_spec, action)
 
     @property
@@ -124,7 +126,7 @@ def make_environments(
     Args:
         environment: a Gymnasium id.
         num_envs: how many.
-        num_threads: that step Atari games.
+        num_threads: number of threads that step Atari games.
     """
     if is_atari(environment):
         games: VectorEnv[Any, Any, Any] = make_atari(environment, num_envs, num_threads=num_threads)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +36,6 @@ from bray_core.cli import check_interrupted
 from bray_core.errors import BrayError, ConfigError
 from bray_core.layout import Layout, Packed
 from bray_core.protocols import ActorProtocol, BufferProtocol, ModelProtocol
-from bray_core.settings.ranges import NonNegativeInt, Range, check_fields
 
 _LOOK_S = 0.25
 """How often gamecores are looked after while a turn is played."""
@@ -47,60 +46,30 @@ _KEPT_EPISODES = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GamecoresConfig:
-    """How environments of other processes play over the wire."""
-
-    num_processes: NonNegativeInt = 0
-    """Number of gamecore processes, each with `num_envs` environments. 0: no gamecores, the
-    environments are stepped where the policy answers."""
-    port: Annotated[int, Range(minimum=0, maximum=65535)] = 0
-    """TCP port of all actor workers together; 0 takes any free one."""
-    record_every: NonNegativeInt = 0
-    """Each worker writes 1 in so many episodes to the trial's `episodes/`; 0 writes none."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-def gamecores_config(source: GamecoreSourceConfig, actor: ServingActorConfig) -> GamecoresConfig:
-    """Return how the gamecores of a template play."""
-    return GamecoresConfig(
-        num_processes=source.num_processes, port=actor.port, record_every=actor.record_every
-    )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class GamecorePlay:
-    """What plays and how: all that a worker has to know, picklable."""
+    """What gamecores play and how: all that a worker has to know, picklable."""
 
-    environment: str
-    """Gymnasium id that each gamecore plays."""
-    config: GamecoresConfig
-    num_envs: int
-    """Environments of one process."""
+    source: GamecoreSourceConfig
+    """Environments of the gamecore processes."""
+    actor: ServingActorConfig
+    """Workers that answer; a local run has one."""
     policy: PolicyConfig
     """How the policy acts."""
-    num_workers: int = 1
-    """Workers on Ray that answer; a local run has one."""
     steps_per_version: int | None = None
     """On Ray, steps of all environments that each policy version answers; None sets no bound."""
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.config.num_processes % self.num_workers:
-            raise ConfigError(
-                f"num_workers: expected a divisor of num_processes={self.config.num_processes}, "
-                f"got {self.num_workers}"
-            )
+    """Seed of the environments."""
 
     @property
     def num_lanes(self) -> int:
         """Number of environments of all processes together."""
-        return self.config.num_processes * self.num_envs
+        return self.source.num_processes * self.source.num_envs
 
     def lanes(self, worker: int = 0) -> list[str]:
         """Return the lanes that a worker answers, in the order of their rows."""
-        return lanes_at(worker, self.num_workers, self.config.num_processes, self.num_envs)
+        return lanes_at(
+            worker, self.actor.num_workers, self.source.num_processes, self.source.num_envs
+        )
 
 
 def gamecores(run: Run, play: GamecorePlay, model: Any, buffer: Any) -> ExperienceSource:
@@ -126,7 +95,7 @@ class TurnGamecores:
         recorder: Any = self._turn
         make = PolicyActor.factory(model, play.policy, buffer=recorder, lanes=lanes)
         recorded = _recorded(make, play, _episodes(run), _most_episodes(run))
-        self._actors = run.actor("actor", lambda: recorded, port=play.config.port)
+        self._actors = run.actor("actor", lambda: recorded, port=play.actor.port)
         self._fleet = _fleet(run, play, lambda: self._actors.worker_addresses)
 
     def collect(self, steps: int) -> None:
@@ -168,8 +137,8 @@ class RemoteGamecores:
         self._actors: Any = run.actor(
             "actor",
             with_worker_index(make),
-            num_workers=play.num_workers,
-            port=play.config.port,
+            num_workers=play.actor.num_workers,
+            port=play.actor.port,
         )
         self._fleet = _fleet(run, play, lambda: self._actors.worker_addresses)
 
@@ -221,7 +190,7 @@ class WorkerActors:
         recorder: Any = self._played
         lanes = None
         if play.steps_per_version is not None:
-            budget = StepBudget(play.steps_per_version // play.num_workers, model)
+            budget = StepBudget(play.steps_per_version // play.actor.num_workers, model)
             lanes = LaneBarrier(model, play.lanes(worker), budget=budget)
         make = PolicyActor.factory(
             model, play.policy, buffer=recorder, lanes=lanes, push_timeout_s=_PUSH_TIMEOUT_S
@@ -293,7 +262,7 @@ def _recorded(
     make: Callable[[str], ActorProtocol], play: GamecorePlay, episodes: Path, most: int
 ) -> Callable[[str], ActorProtocol]:
     """Return a maker of the same actors, of which some are recorded if that is wanted."""
-    every = play.config.record_every
+    every = play.actor.record_every
     return Recorder(episodes, every=every, max_files=most).record(make) if every else make
 
 
@@ -307,10 +276,10 @@ def _most_episodes(run: Run) -> int:
 
 def _fleet(run: Run, play: GamecorePlay, addresses: Callable[[], list[str]]) -> Any:
     return run.gamecores(
-        play.environment,
+        play.source.environment,
         addresses,
-        num_processes=play.config.num_processes,
-        envs_per_process=play.num_envs,
+        num_processes=play.source.num_processes,
+        envs_per_process=play.source.num_envs,
         seed=play.seed,
     )
 

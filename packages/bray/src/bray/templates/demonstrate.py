@@ -19,7 +19,7 @@ from bray_core.nested import Nested
 from bray_core.protocols import Answer
 
 _LEAN = 0.06
-"""Of the pole, in rad, that he takes for upright."""
+"""Lean of the pole, in rad, that he takes for upright."""
 _RANDOM = 0.1
 """Share of random actions."""
 

@@ -84,7 +84,7 @@ def compose(name: str, task: str, overrides: Sequence[str] = ()) -> Template:
     Args:
         name: name of the algorithm.
         task: what is played, such as a Gymnasium id.
-        overrides: as for `load`.
+        overrides: settings, see `load`.
 
     Raises:
         ConfigError: the algorithm or a setting is unknown, or out of range.
@@ -105,7 +105,7 @@ def parse(text: str, source: str) -> Template:
         source: what a problem's place begins with.
 
     Raises:
-        ConfigError: as for `load`.
+        ConfigError: the text is no valid template; see `load`.
     """
     return template_of(load_text(text, source, chosen_schema, renamed=RENAMED))
 

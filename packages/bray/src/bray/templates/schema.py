@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
+import typing
 from collections.abc import Mapping
-from dataclasses import field, fields, make_dataclass
+from dataclasses import MISSING, Field, field, fields, make_dataclass
 from typing import Any
 
 from bray import registry
@@ -106,16 +107,45 @@ def _described(words: str, *default: Any) -> Any:
 
 def _with_defaults(config: type[Any], values: Mapping[str, Any]) -> type[Any]:
     """Return a config class of which some fields have other defaults."""
-    hints = {f.name: f.type for f in fields(config)}
+    hints = typing.get_type_hints(config, include_extras=True)
     words = descriptions(config)
     changed = [
         (name, hints[name], field(default=value, metadata={"description": words.get(name, "")}))
         for name, value in values.items()
     ]
-    namespace = {"__module__": config.__module__}  # where its types' names are known
+    namespace = {"__module__": config.__module__}  # where the names of its other types are known
     return make_dataclass(
         config.__name__, changed, bases=(config,), frozen=True, kw_only=True, namespace=namespace
     )
+
+
+def explained(name: str, task: str = "") -> str:
+    """Return every setting of an algorithm as a table: dotted name, default, meaning.
+
+    Args:
+        name: name of the algorithm.
+        task: what is played, which may have defaults of its own.
+
+    Raises:
+        ConfigError: there is no such algorithm.
+    """
+    algorithm = load_algorithm(name)
+    known = schema(name, tuned_task(algorithm, task))
+    rows = [
+        (f"{part}.{one.name}", _shown_default(one), words)
+        for part, inner in typing.get_type_hints(known).items()
+        if part in PARTS
+        for one, words in ((f, descriptions(inner).get(f.name, "")) for f in fields(inner))
+    ]
+    names, defaults = (max(len(row[at]) for row in rows) for at in (0, 1))
+    lines = [f"{a:{names}}  {b:{defaults}}  {c}" for a, b, c in rows]
+    return "\n".join([f"{algorithm.title}: {algorithm.__doc__ or ''}".rstrip(), "", *lines])
+
+
+def _shown_default(one: Field[Any]) -> str:
+    if one.default is not MISSING:
+        return str(list(one.default) if isinstance(one.default, tuple) else one.default)
+    return "required"
 
 
 def json_schema_of_all() -> dict[str, Any]:

@@ -61,7 +61,7 @@ class Columns(NamedTuple):
 
 
 class ActorCriticTrainer(Trainer):
-    """One replay of segments is one step, unless a recipe's `handle` says otherwise."""
+    """One replay of segments is one step, unless an algorithm's `handle` says otherwise."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ def snapshot(model: Any, module: Any, example: Any) -> LocalModel:
 
     Args:
         model: has `weights()`.
-        module: of the same kind, on the CPU.
+        module: module of the same kind, on the CPU.
         example: its inputs, with a batch dimension.
     """
     config = ModelConfig(max_batch_size=NUM_ENVS, pad_to=(NUM_ENVS,))
@@ -52,12 +52,12 @@ def evaluate_latest(
     """Play episodes with a `snapshot` of a model; return their returns, as `evaluate` does.
 
     Args:
-        model: as for `snapshot`, with module and example.
+        model: model, module and example are those of `snapshot`.
         module: likewise.
         example: likewise.
         environment: a Gymnasium id.
         goal: says how many episodes.
-        seed: of the run.
+        seed: seed of the run.
         state_size: S of a recurrent policy; 0 is none.
     """
     with snapshot(model, module, example) as policy:
@@ -77,7 +77,7 @@ def evaluate(
         environment: a Gymnasium id.
         episodes: how many, shared out to the environments beforehand, so that short episodes
             are not preferred.
-        seed: of the environments.
+        seed: seed of the environments.
         state_size: S of a recurrent policy; 0 is none.
 
     Raises:

@@ -8,7 +8,7 @@ import torch
 
 
 class KeepsGenerator:
-    """Of a trainer: its checkpoints hold `generator`, which its constructor makes."""
+    """A trainer whose checkpoints hold `generator`, which its constructor makes."""
 
     generator: torch.Generator
 

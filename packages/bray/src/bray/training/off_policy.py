@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -19,7 +19,7 @@ from bray.policies.config import LayersConfig
 from bray.run import Run
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
 from bray.sources.environments import Spaces, make_environments
-from bray.sources.gamecores import GamecorePlay, gamecores, gamecores_config
+from bray.sources.gamecores import GamecorePlay, gamecores
 from bray.training.algorithm import Algorithm, Takes, check_processes
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
@@ -151,13 +151,11 @@ class OffPolicy(Algorithm[C]):
 
     def _gamecore_play(self, *, is_local: bool, seed: int) -> GamecorePlay:
         """Return what the gamecores play, and how the policy answers them."""
-        source, actor = self.parts.source, self.parts.actor
+        actor = self.parts.actor
         return GamecorePlay(
-            environment=source.environment,
-            config=gamecores_config(source, actor),
-            num_envs=source.num_envs,
+            source=self.parts.source,
+            actor=replace(actor, num_workers=1) if is_local else actor,
             policy=PolicyConfig(seed=seed),
-            num_workers=1 if is_local else actor.num_workers,
             seed=seed,
         )
 
@@ -171,7 +169,18 @@ class OffPolicy(Algorithm[C]):
             play = self._gamecore_play(is_local=run.is_local, seed=seed)
             batching = ModelConfig(max_batch_size=play.num_lanes)
             title = ", gamecores over the wire"
-        model = run.model("policy", policy, spaces.example, batching)
+        actor = parts.actor
+        if actor.placement != "caller" and not run.is_local:  # the rows of all workers meet
+            rows = batching.max_batch_size * actor.num_workers
+            batching = replace(batching, max_batch_size=rows, pad_to=())
+        model = run.model(
+            "policy",
+            policy,
+            spaces.example,
+            batching,
+            placement=actor.placement,
+            num_workers=actor.inference_workers,
+        )
         layout = Layout(segment_spec(*spaces.recorded, self.config.steps_per_collect))
         buffer = run.buffer("replay", layout, self.replay(is_local=run.is_local))
         make = partial(self.trainer, spaces, parts, seed, model, buffer, run.experiment.checkpoints)

@@ -16,10 +16,11 @@ import torch
 from bray.goal import Goal, Outcome
 from bray.policies.config import NetworkConfig
 from bray.policies.networks import AnyPolicy, example_inputs, make_policy
+from bray.policies.own import own_policy
 from bray.run import Run
 from bray.sources.config import FrameSourceConfig, ServingActorConfig
 from bray.sources.environments import Spaces
-from bray.sources.gamecores import GamecorePlay, gamecores, gamecores_config, steps_per_turn
+from bray.sources.gamecores import GamecorePlay, gamecores, steps_per_turn
 from bray.training.algorithm import Algorithm, Takes, check_processes
 from bray.training.compute import decided, described
 from bray.training.evaluation import evaluate_latest
@@ -114,6 +115,9 @@ class OnPolicy(Algorithm[C]):
     def first_policy(self, spaces: Spaces, seed: int) -> AnyPolicy:
         """Return the policy to begin with: one that knows nothing, the same for the same seed."""
         model = self.parts.model
+        if model.network != "default":
+            own: AnyPolicy = own_policy(spaces, model, seed)
+            return own
         return make_policy(spaces, model.hidden, model.memory_size, seed)
 
     def make_trainer(self, **parts: Any) -> Any:
@@ -142,7 +146,18 @@ class OnPolicy(Algorithm[C]):
             title = f"{title}, gamecores over the wire"
             play = this._gamecore_play(module.state_size, seed)
             batching = replace(batching, max_batch_size=len(play.lanes()), pad_to=())
-        model = run.model("policy", module, example, batching)
+        actor = parts.actor
+        if actor.placement != "caller" and not run.is_local:  # the rows of all workers meet
+            rows = batching.max_batch_size * actor.num_workers
+            batching = replace(batching, max_batch_size=rows, pad_to=())
+        model = run.model(
+            "policy",
+            module,
+            example,
+            batching,
+            placement=actor.placement,
+            num_workers=actor.inference_workers,
+        )
         is_lockstep = self.max_policy_lag is None
         num_workers = parts.actor.num_workers
         length = parts.agent.segment_length
@@ -198,13 +213,11 @@ class OnPolicy(Algorithm[C]):
         """Return what the gamecores play, and how the policy answers them."""
         source, actor = self.parts.source, self.parts.actor
         return GamecorePlay(
-            environment=source.environment,
-            config=gamecores_config(source, actor),
-            num_envs=source.num_envs,
+            source=source,
+            actor=actor,
             policy=PolicyConfig(
                 seed=seed, state_size=state_size, clip_reward=is_atari(source.environment)
             ),
-            num_workers=actor.num_workers,
             steps_per_version=self.batch_steps if self.max_policy_lag is None else None,
             seed=seed,
         )

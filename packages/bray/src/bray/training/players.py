@@ -1,4 +1,4 @@
-"""Who plays in the on-policy recipes: runners of a worker's environments, and their model."""
+"""Who plays for on-policy algorithms: runners of a worker's environments, and their model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Players:
     has all cores to itself while it decides: in a local run without a GPU.
 
     Args:
-        spaces: of the environment.
+        spaces: what the environment shows and takes.
         parts: settings of the run, all decided.
         is_local: whether one process does everything.
     """
@@ -46,8 +46,8 @@ class Players:
 
         Args:
             model: the policy.
-            buffer: of the segments.
-            seed: of environments and draws.
+            buffer: where the segments go.
+            seed: seed of environments and draws.
         """
         halves = [self._half(model, buffer, seed + 500 * i) for i in range(self._halves)]
         return halves[0] if len(halves) == 1 else AlternatingRunners(halves)

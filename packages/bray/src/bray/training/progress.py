@@ -106,8 +106,8 @@ def display(
 
     Args:
         title: text shown above the figures.
-        goal: as in `rows`.
-        unit: as in `rows`.
+        goal: goal of the run, see `rows`.
+        unit: what is counted, see `rows`.
         stream: where to write.
     """
     stream = stream or sys.stdout

@@ -18,9 +18,9 @@ def evaluate_teams(
 
     Args:
         model: the policy; its weights must not change meanwhile.
-        environment: of so many teams as there shall be episodes; closed in the end.
+        environment: environment of as many teams as there shall be episodes; closed in the end.
         by: output of which the greatest says the action: `[R, A]`, or `[R, M, A]` of joint actions.
-        seed: of the task.
+        seed: seed of the task.
     """
     try:
         returns = asyncio.run(_play(model, environment, by, seed))

@@ -1,4 +1,4 @@
-"""What the recipes for teams share: runners play a task, a buffer holds it, one trainer learns."""
+"""What algorithms for teams share: runners play a task, a buffer holds it, one trainer learns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def learn(
     """Make the components and train until the goal is reached or its frames are used up.
 
     Args:
-        run: of `bray.init`.
+        run: what makes the components.
         title: shown above the figures.
         make_teams: makes so many teams that play the task.
         module: the policy that acts.
@@ -48,10 +48,10 @@ def learn(
         turn: order of a local run; its steps are those of a segment.
         by: output of which the greatest says the action in an evaluation.
         num_envs: teams side by side, of one worker.
-        num_workers: that play, on Ray.
+        num_workers: number of workers on Ray that play.
         lockstep: whether they wait there for each policy version.
         goal: the evaluation's return, and when to give up.
-        seed: of task and draws.
+        seed: seed of task and draws.
     """
     with closing(make_teams(num_envs)) as environment:
         example, _ = environment.reset(seed=seed)

@@ -1,4 +1,4 @@
-"""Recipes as trainables of Ray Tune: a search over the settings of a recipe.
+"""Algorithms as trainables of Ray Tune: a search over the settings of an algorithm.
 
     search = tune.Tuner(
         trainable("ppo", "CartPole-v1", Goal(max_frames=50_000)),
@@ -8,7 +8,7 @@
     search.fit()
 
 Needs the extra `tune`. Call `bray_core.remote.cluster.init_ray()` before: the Ray that Tune would
-start by itself listens on all interfaces of the machine. Each trial runs its recipe with
+start by itself listens on all interfaces of the machine. Each trial trains with
 `runtime="local"` in a worker of Tune.
 """
 
