@@ -6,7 +6,7 @@
 2. The trial is opened anew, as after a crash: the pool with its payoff table is loaded.
 3. Every two versions play, each with the first move in half of the games; the table is saved after
    each 2048 pairs. Locally one `Model` answers all versions, on Ray inference workers do.
-4. The trial is opened once more; the table is compared, rated (Elo with intervals) and drawn.
+4. The trial is opened once more; the table is compared and rated (Elo with intervals).
 
 Matches are games from the first move to the last. Memory is the peak resident set of this process
 and of the workers that answer, interpreter and torch included.
@@ -105,7 +105,7 @@ def play_all(project: Path, options: Namespace) -> np.ndarray[Any, Any]:
 
 
 def look_again(project: Path, options: Namespace, wins: np.ndarray[Any, Any]) -> None:
-    """Open the trial once more, compare the table, rate and draw it."""
+    """Open the trial once more, compare the table and rate it."""
     with bray.init(project, "league", options.runtime) as run:
         model, pool = open_pool(run, options)
         load_s = timed(lambda: VersionPool(model, pool.path))[1]
@@ -116,8 +116,6 @@ def look_again(project: Path, options: Namespace, wins: np.ndarray[Any, Any]) ->
         half = np.mean(upper - lower) / 2
         print(f"Elo with intervals: {fit_s * 1e3:.0f} ms; first {fit.rating[0]:.0f}, "
               f"last {fit.rating[-1]:.0f}, half an interval {half:.0f}")  # fmt: skip
-        paths, draw_s = timed(lambda: pool.draw(options.pictures or run.experiment.path))
-        print(f"draw {', '.join(path.name for path in paths)}: {draw_s * 1e3:.0f} ms")
 
 
 def benchmark(options: Namespace, report: Report) -> None:
@@ -141,6 +139,5 @@ if __name__ == "__main__":
         argument("--games", type=int, default=2, help="of each two versions, even"),
         argument("--runtime", choices=("local", "ray"), default="local"),
         argument("--workers", type=int, default=2, help="that answer, on Ray"),
-        argument("--pictures", type=Path, help="folder to draw into; default: the trial"),
         argument("--quick", action="store_true", help="20 versions"),
     )

@@ -57,7 +57,9 @@ def benchmark(options: Namespace, report: Report) -> None:
             (f"a trial of {options.episodes} episodes", names),
         ):
             timed = {name: lambda do=do: 1e3 * timed_s(do) for name, do in ways.items()}
-            report.table(title, in_turns(timed, options.rounds), unit="ms", base=next(iter(ways)))
+            report.table(
+                title, in_turns(timed, options.rounds, warm_up=1), unit="ms", base=next(iter(ways))
+            )
         print(f"prune half of them: {1e3 * timed_s(lambda: prune(first.path, keep)):,.1f} ms")
 
 
