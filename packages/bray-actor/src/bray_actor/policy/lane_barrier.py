@@ -43,16 +43,16 @@ class LaneBarrier:
     logged.
 
     Args:
-        model: what answers; its batches should hold as many rows as there are lanes.
-        lanes: names of the lanes, in the order of their rows.
-        budget: how many steps may be answered; None sets no bound.
-        plays_on: whether a lane begins another episode after each. If so, it is waited for
+        model: Model that answers; its batches should hold as many rows as there are lanes.
+        lanes: Names of the lanes, in the order of their rows.
+        budget: Budget of the steps that may be answered; None sets no bound.
+        plays_on: Whether a lane begins another episode after each. If so, it is waited for
             between its episodes and from the beginning; if not, only while a session is open.
-        late_s: how long a batch waits for a lane that has played before, in seconds.
-        first_s: how long it waits for one that has never sent anything.
+        late_s: Seconds that a batch waits for a lane that has played before.
+        first_s: Seconds that it waits for a lane that has never sent anything.
 
     Raises:
-        ConfigError: no lane, or one named twice.
+        ConfigError: there is no lane, or one is named twice.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class LaneBarrier:
         """Return the seat of a new session, which takes the place of the lane's last one.
 
         Args:
-            session: its name, `lane/…`.
-            on_held: called with the observation of a tick that has to wait because the budget is
-                used up, so that what was recorded until then can be handed over.
+            session: Name of the session, `lane/…`.
+            on_held: Function that is called with the observation of a tick that waits because the
+                budget is used up, so that the steps recorded until then can be handed over.
 
         Raises:
             SpecError: its lane was not declared.

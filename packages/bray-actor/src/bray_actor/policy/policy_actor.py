@@ -61,15 +61,15 @@ class PolicyActor(Actor):
     metric `actor/steps_lost`, and refunded to the budget.
 
     Args:
-        session: its id; seeds the draws.
-        model: the policy.
-        config: how to act.
-        buffer: where finished segments go; None records nothing.
-        budget: steps per policy version; None lets every tick through.
-        lanes: answers the ticks of a fixed set of sessions together, so that a run repeats; it
-            has a budget of its own. None asks the model for each tick by itself.
-        push_timeout_s: how long a full buffer that blocks may hold the session back, in seconds.
-            0: what finds no room is dropped at once, counted and refunded.
+        session: Id of the session; it seeds the draws.
+        model: Model of the policy.
+        config: Settings: how to act.
+        buffer: Buffer of finished segments; None records nothing.
+        budget: Budget of steps per policy version; None lets every tick through.
+        lanes: Barrier that answers the ticks of a fixed set of sessions together, so that a run
+            repeats; it has a budget of its own. None asks the model for each tick by itself.
+        push_timeout_s: Seconds that a full buffer that blocks may hold the session back. With 0,
+            segments without room are dropped at once, counted and refunded.
 
     Raises:
         ConfigError: both a budget and lanes are given.

@@ -41,9 +41,9 @@ class StepBudget:
     any more are refunded, so that the trainer never waits for them.
 
     Args:
-        steps: number of steps admitted per version.
-        model: whose `version` counts.
-        timeout_s: how long to wait for the next version at most.
+        steps: Number of steps admitted per version.
+        model: Model whose `version` counts.
+        timeout_s: Longest wait for the next version.
     """
 
     def __init__(self, steps: int, model: ModelProtocol, timeout_s: float = 600.0) -> None:
