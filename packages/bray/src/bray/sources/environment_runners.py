@@ -1,8 +1,4 @@
-<<<<<<< HEAD:packages/bray/src/bray/sources/environment_runners.py
 """Runners of a worker's environments, and the settings of the model that answers them."""
-=======
-"""Who plays for on-policy algorithms: runners of a worker's environments, and their model."""
->>>>>>> main:packages/bray/src/bray/training/players.py
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from bray_model.config import Device, Precision
 
 
 class Compute(Protocol):
-    """What computes the network: of `bray.training.compute.ComputeConfig`."""
+    """What computes the network, such as `bray.training.compute.ComputeConfig`."""
 
     @property
     def device(self) -> Device:
