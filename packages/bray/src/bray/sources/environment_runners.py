@@ -1,8 +1,4 @@
-<<<<<<< HEAD:packages/bray/src/bray/sources/environment_runners.py
 """Runners of a worker's environments, and the settings of the model that answers them."""
-=======
-"""Who plays for on-policy algorithms: runners of a worker's environments, and their model."""
->>>>>>> main:packages/bray/src/bray/training/players.py
 
 from __future__ import annotations
 
