@@ -23,7 +23,8 @@ def test_a_goal_and_a_budget_stand_beside_what_is_to_reach_them() -> None:
     with display("a run", goal, stream=stream) as view:
         view.update({"return": 33.2, "frames": 4096, "frames_per_s": 1631, "left_s": 610.6})
     assert stream.getvalue().splitlines()[1] == (
-        "return 33.2 of 475.0  frames 4,096 of 1,000,000  frames_per_s 1,631  left 10 min 11 s at most"
+        "return 33.2 of 475.0  frames 4,096 of 1,000,000  frames_per_s 1,631  "
+        "left 10 min 11 s at most"
     )
 
 

@@ -159,8 +159,8 @@ class Loop:
 
     def _save(self) -> None:
         """Write a checkpoint; on Ray the trainer does so by itself."""
-        self._advance.save()
-        self._keep_state()
+        if self._advance.save():
+            self._keep_state()
 
     def _keep_state(self) -> None:
         """Write how far the trial has come, if there is a checkpoint that has come as far."""
@@ -246,8 +246,8 @@ class _Advance(Protocol):
         """Go on, and return what was played."""
         ...
 
-    def save(self) -> None:
-        """Write a checkpoint now, if that is possible from here."""
+    def save(self) -> bool:
+        """Write a checkpoint now, if that is possible from here; return whether all is whole."""
         ...
 
     def end(self) -> None:
@@ -300,10 +300,11 @@ class Turns:
             return 0
         return max(0, int(self._frames * turn.replays_per_frame) - self._replays)
 
-    def save(self) -> None:
+    def save(self) -> bool:
         """Write a checkpoint, unless an interrupt came in the middle of a step."""
         if not self._is_training:
             self._trainer.run(0)
+        return not self._is_training
 
     def end(self) -> None:
         """Write a checkpoint."""
@@ -329,8 +330,9 @@ class Watch:
         self._is_paused = self._trainer.wait(_POLL_S)
         return self._source.poll()
 
-    def save(self) -> None:
-        """Do nothing: a trainer of another process writes checkpoints by itself."""
+    def save(self) -> bool:
+        """Write nothing: a trainer of another process writes checkpoints by itself."""
+        return True
 
     def end(self) -> None:
         """Stop the trainer, which writes a checkpoint."""
