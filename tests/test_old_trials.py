@@ -99,6 +99,20 @@ def test_an_old_trial_goes_on_and_exports(
     capsys.readouterr()
 
 
+@pytest.mark.parametrize(("name", "steps"), [("ppo", 32), ("a2c", 16)])
+def test_the_frames_of_an_old_trial_count(
+    name: str, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By PPO's own counters, or by the last result: there was no `progress.json`."""
+    trial = unpacked(of(name), tmp_path)
+    before, played = newest(trial), Trial(trial).result()["frames"]
+    outcome, _ = go_on(trial, monkeypatch)
+    assert outcome.frames == 2 * played
+    assert updates(newest(trial)) - updates(before) == played // steps
+    progress = json.loads((trial / "checkpoints" / "progress.json").read_text())
+    assert progress["frames"] == outcome.frames
+
+
 def raise_format(path: Path) -> None:
     """Let a file say that newer code wrote it."""
     if path.suffix == ".json":
