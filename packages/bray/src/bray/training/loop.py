@@ -27,8 +27,11 @@ from bray_core.cli import check_interrupted
 
 _LEAST_RETURNS = 20
 """Episodes before their mean return says anything."""
-_MOST_EVALUATIONS = 50
-"""Evaluations for which the training returns call, at most, in all the frames of the goal."""
+_LEAST_SHARE = 0.1
+"""Frames between two evaluations for which the training returns call, as a share of those before:
+a short run is evaluated soon."""
+_MOST_SHARE = 1 / 50
+"""The same as a share of the budget, which is enough in a long run."""
 _POLL_S = 0.25
 _SHOW_S = 2.0
 
@@ -207,9 +210,10 @@ class Loop:
         if self._evaluate_every is not None:
             return since >= self._evaluate_every
         returns = self._state.returns
+        least = min(_LEAST_SHARE * self._state.evaluated_at, _MOST_SHARE * self._budget)
         return (
             self._goal.episode_return is not None
-            and since >= self._budget / _MOST_EVALUATIONS
+            and since >= least
             and len(returns) >= _LEAST_RETURNS
             and self._goal.is_promising(float(np.mean(returns)))
         )
