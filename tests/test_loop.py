@@ -20,7 +20,7 @@ from bray_core import codec
 from bray_core.cli import main
 
 BRAY = [sys.executable, "-m", "bray_core.cli"]
-SHORT = ("goal.episode_return=20", "goal.evaluate_at=15", "goal.evaluation_episodes=8")
+SHORT = ("goal.episode_return=20", "goal.evaluate_at=30", "goal.evaluation_episodes=8")
 """A goal that an almost untrained policy reaches."""
 
 

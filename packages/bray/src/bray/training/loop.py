@@ -155,10 +155,12 @@ class Loop:
         self._run.report(self._figures(), self._save)
         if checkpoints_in(self._run.experiment.checkpoints) != self._checkpoints:
             self._keep_state()
-        now = time.monotonic()
-        if now - self._shown >= _SHOW_S:
-            self._shown = now
-            self._view.update({**self._trainer.progress(), **self._figures()})
+        if time.monotonic() - self._shown >= _SHOW_S:
+            self._show()
+
+    def _show(self) -> None:
+        self._shown = time.monotonic()
+        self._view.update({**self._trainer.progress(), **self._figures()}, now=True)
 
     def _save(self) -> None:
         """Write a checkpoint; on Ray the trainer does so by itself."""
@@ -220,6 +222,7 @@ class Loop:
 
     def _evaluated(self) -> Outcome:
         self._state.evaluated_at = frames = self._state.frames
+        self._show()
         version = saved_version(self._model)
         self._view.say(f"evaluating version {version} after {frames:,} {self._unit}")
         returns = [float(value) for value in self._evaluate()]
