@@ -88,8 +88,8 @@ def main(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
     demonstrations.record(shown, "Styled-v0", Player(), episodes=20, seed=1)
     layout = Spaces.of("Styled-v0")
     policy = make_policy(layout, (64, 64), 0, 1)
-    config = bc.BC.of("CartPole-v1", demonstrations=str(shown), learning_rate=3e-3).config
-    bc.CloningTrainer(policy, layout, config, 1).run(60)
+    config = bc.BCConfig(learning_rate=3e-3)
+    bc.CloningTrainer(policy, layout, str(shown), config, 1).run(60)
 
     recorder = Recorder(served, every=1, max_waiting=10)
     with Model(policy, layout.example, name="styled") as model:
