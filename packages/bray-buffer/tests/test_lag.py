@@ -97,7 +97,7 @@ def test_it_does_what_a_list_would(calls):
     assert (stats["pushed"], stats["stale"], stats["dropped"]) == (pushed, stale, dropped)
     buffer.set_policy_version(newest)
     with buffer._lock.mutex:
-        rows = buffer._queue.ring.oldest(buffer._queue.ring.size)
+        rows = np.concatenate(buffer._queue.ring.parts(buffer._queue.ring.size))
     assert buffer.layout.views(rows)["number"].tolist() == [n for n, _ in expected]
 
 
