@@ -27,7 +27,8 @@ FILE = "metrics.jsonl"
 COUNTS = frozenset(
     {
         "actor/episodes", "actor/steps", "actor/steps_lost", "actor/parts_dropped",
-        "actor/recordings_lost", "actor/rollouts_lost", "actor/workers_lost", "buffer/dropped_segments",
+        "actor/recordings_lost", "actor/rollouts_lost", "actor/workers_lost",
+        "buffer/dropped_segments",
         "buffer/lost_segments", "buffer/failures", "buffer/stale_segments",
         "buffer/skipped_samples", "buffer/lost_priorities", "buffer/stale_priorities",
         "gamecore/restarts", "metrics/dropped_names", "metrics/dropped_lines",
