@@ -18,6 +18,8 @@ from bray_model import Manifest
 from bray_model.export.export_folder import find_export
 from bray_server import Client
 
+pytestmark = pytest.mark.long
+
 BRAY = [sys.executable, "-m", "bray_core.cli"]
 TEMPLATES = {
     "cartpole": "ppo",

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 ALGORITHM = '''"""REINFORCE with a baseline: Williams 1992."""
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from bray.viewer.server import Viewer
 from bray_core import cli
 from bray_core.trials.trial import Trial
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

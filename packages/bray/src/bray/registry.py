@@ -29,7 +29,7 @@ def names(group: str = "bray.algorithms") -> list[str]:
     """Return the names of a group that can be looked up: bray's own and installed ones.
 
     Args:
-        group: `bray.algorithms`, `bray.sources`, `bray.networks` or `bray.sinks`.
+        group: `bray.algorithms` or `bray.networks`.
     """
     return sorted({*_own(group), *_installed(group)})
 
