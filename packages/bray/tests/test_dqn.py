@@ -16,6 +16,7 @@ from bray.sources.environments import Spaces
 from bray.training import evaluation
 from bray.training.algorithm import Parts
 from bray_core.layout import Layout, Packed
+from bray_model import Model
 
 SPACES = Spaces.of("CartPole-v1")
 SMALL: dict[str, Any] = {
@@ -163,3 +164,11 @@ def test_cartpole_is_solved(tmp_path: Path) -> None:
     goal = Goal(episode_return=475.0, evaluate_at=150.0, max_frames=100_000)
     with bray.init(tmp_path, "trial") as run:
         assert dqn.DQN.of("CartPole-v1").train(run, goal=goal, seed=1).reached
+
+
+def test_an_export_of_an_untrained_policy_takes_its_weights_as_inputs(tmp_path: Path) -> None:
+    """Its ε is 1, and no larger one is a share of random actions."""
+    policy = dqn.DQN.of("CartPole-v1", hidden=(8,)).policy(SPACES, 1)
+    with Model(policy, SPACES.example, name="policy") as model:
+        model.export(tmp_path / "export")
+    assert (tmp_path / "export" / "exchange.onnx").is_file()
