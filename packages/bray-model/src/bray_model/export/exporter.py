@@ -57,7 +57,7 @@ _NEAR_ZERO = 0.1
 """Below it errors are absolute: `atol = rtol * 0.1`."""
 _TIMED_SIZES, _TIMED_S = (1, 64), 0.03
 _OTHER_WEIGHTS = 0.9
-"""Factor of the weights that a graph is tried with: below 1, so that a share such as ε stays one."""
+"""Factor of the weights that a graph is tried with, below 1: a share such as ε stays one."""
 
 
 def export(
