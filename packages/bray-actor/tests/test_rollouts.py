@@ -331,10 +331,10 @@ def check_that_one_may_stand_still(rollouts: Any) -> None:
         frames = [rollouts.poll().frames for _ in range(3)]
         assert time.monotonic() - started < 5, "each waits half a second for it"
         assert min(frames) > 0, "the other's"
-        assert list(rollouts._asked) == [0]
+        assert list(rollouts._reports._asked) == [0]
     finally:
         os.kill(first, signal.SIGCONT)
-    wait_for(lambda: rollouts.poll().frames > 0 and not rollouts._asked)
+    wait_for(lambda: rollouts.poll().frames > 0 and not rollouts._reports._asked)
 
 
 @pytest.mark.long
@@ -350,13 +350,13 @@ def test_a_killed_worker_is_replaced_and_an_error_reaches_the_driver() -> None:
     try:
         wait_for(lambda: rollouts.poll().frames > 0)
         os.kill(rollouts._pool.pids()[0], signal.SIGKILL)
-        wait_for(lambda: bool(rollouts.poll() and rollouts._lost))
-        wait_for(lambda: rollouts.poll().frames > 0 and not rollouts._lost)
+        wait_for(lambda: bool(rollouts.poll() and rollouts._reports._lost))
+        wait_for(lambda: rollouts.poll().frames > 0 and not rollouts._reports._lost)
         lost = [s for s in metrics.drain() if s.name == "actor/rollouts_lost"]
         assert sum(s.total for s in lost) == 1
         os.kill(rollouts._pool.pids()[1], signal.SIGKILL)
         rollouts._pool.wait_ready(60)
-        wait_for(lambda: rollouts.poll().frames > 0 and not rollouts._lost)
+        wait_for(lambda: rollouts.poll().frames > 0 and not rollouts._reports._lost)
         lost = [s for s in metrics.drain() if s.name == "actor/rollouts_lost"]
         assert sum(s.total for s in lost) == 1, "it was back before anybody asked"
         check_that_one_may_stand_still(rollouts)
