@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import select
@@ -64,7 +65,8 @@ def ray_cluster(nothing_left_behind: None) -> Iterator[None]:
     """Ray on this machine, one for the whole session; tests that use it are marked `ray`."""
     from bray_core.remote.cluster import init_ray, shutdown_ray
 
-    init_ray()
+    with contextlib.chdir(Path(__file__).parent):  # from where its workers import tests' modules
+        init_ray()
     yield
     shutdown_ray()
 
