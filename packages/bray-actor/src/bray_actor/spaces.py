@@ -14,11 +14,20 @@ from bray_core.errors import ConfigError, MissingExtraError, SpecError
 from bray_core.nested import ArraySpec, Nested
 from bray_core.process.user_modules import import_user_module
 from bray_core.settings.choice import closest
+from bray_core.spaces import Bound, LeafSpace, Spaces, kind_of
 
 ALIASES = {"cartpole": "CartPole-v1"}
 """Short names that `bray play` and `bray train` know."""
 _WHOLE = "biu"
 """Kinds of numpy's types that hold no fractions."""
+_REMEDIES = {
+    "Text": "turn the text into numbers in a wrapper (gymnasium.ObservationWrapper), such as the "
+    "indices of its words (MultiDiscrete)",
+    "Graph": "turn it in a wrapper (gymnasium.ObservationWrapper) into arrays of a fixed size: the "
+    "nodes' features and an adjacency matrix",
+    "OneOf": "turn it in a wrapper into a Dict of a Discrete, which says which, and of all parts",
+}
+"""Spaces without arrays of a fixed size → what to do instead."""
 ATARI = "ALE/"
 """Namespace of the ids of Atari games."""
 
@@ -111,6 +120,60 @@ def spec_of(space: Any) -> Nested:
         "space: expected Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple, "
         f"got {type(space).__name__}"
     )
+
+
+def of_gymnasium(origin: str, observation: Any, action: Any) -> Spaces:
+    """Return what a policy sees and may do, read from Gymnasium's spaces.
+
+    Args:
+        origin: name of what has them, for messages.
+        observation: a Gymnasium space.
+        action: a Gymnasium space.
+
+    Raises:
+        ConfigError: a space has no arrays of a fixed size; says what to do instead.
+    """
+    return Spaces(
+        origin,
+        _leaves(observation, f"environment: {origin}: observation"),
+        _leaves(action, f"environment: {origin}: action"),
+    )
+
+
+def _leaves(space: Any, path: str) -> Nested:
+    spaces = import_gymnasium().spaces
+    if isinstance(space, spaces.Dict):
+        return {name: _leaves(child, f"{path}/{name}") for name, child in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_leaves(child, f"{path}[{i}]") for i, child in enumerate(space))
+    if isinstance(space, spaces.Discrete):
+        return LeafSpace("category", "int64", (), (int(space.n),), start=int(space.start))
+    if isinstance(space, spaces.MultiDiscrete):
+        start = tuple(np.reshape(space.start, -1).tolist())
+        sizes = tuple(np.reshape(space.nvec, -1).tolist())
+        shape, dtype = tuple(space.shape), np.dtype(space.dtype).name
+        return LeafSpace("category", dtype, shape, sizes, start=start if any(start) else 0)
+    if isinstance(space, spaces.MultiBinary):
+        return LeafSpace("binary", np.dtype(space.dtype).name, tuple(space.shape))
+    if isinstance(space, spaces.Box):
+        shape, dtype = tuple(space.shape), np.dtype(space.dtype).name
+        kind = kind_of(dtype, shape)
+        return LeafSpace(kind, dtype, shape, low=_bound(space.low), high=_bound(space.high))
+    remedy = _REMEDIES.get(type(space).__name__, "describe its values by one of these")
+    raise ConfigError(
+        f"{path}: expected Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple, "
+        f"got {type(space).__name__}: {remedy}"
+    )
+
+
+def _bound(values: Any) -> Bound:
+    """Return bounds as one number where they are all alike; None where there are none."""
+    numbers = np.asarray(values, np.float64).reshape(-1)
+    if not np.isfinite(numbers).any():
+        return None
+    if (numbers == numbers[0]).all():
+        return float(numbers[0])
+    return tuple(float(one) if np.isfinite(one) else None for one in numbers)
 
 
 def check_spaces(observation: Any, action: Any, agent: str = "") -> None:

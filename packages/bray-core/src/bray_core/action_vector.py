@@ -1,0 +1,133 @@
+"""One array for an action of any space: what is drawn, recorded and trained on.
+
+A policy draws numbers; a simulator wants the nested action that its space describes. All numbers of
+an action lie in one array, those of the leaves one after the other in the order of `nested.items`,
+choices before reals:
+
+- a single choice: `int64 []`;
+- several choices, flags among them: `int64 [K]`;
+- reals alone: `float32 [D]`;
+- both: `float32 [K + D]`, the choices as whole numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bray_core import nested
+from bray_core.errors import ConfigError, SpecError
+from bray_core.nested import ArraySpec, Nested
+from bray_core.spaces import LeafSpace
+
+Numbers = npt.NDArray[Any]
+
+
+class ActionVector:
+    """Turns arrays of drawn numbers into actions of a space, and back.
+
+    Args:
+        space: nested `LeafSpace`s of an action.
+        origin: where it was read, for messages.
+
+    Raises:
+        ConfigError: an action holds sets, whose size nothing could choose.
+    """
+
+    def __init__(self, space: Nested, origin: str = "action") -> None:
+        self.space = space
+        leaves = nested.flatten(space)
+        for path, leaf in leaves.items():
+            if leaf.kind == "set":
+                raise ConfigError(
+                    f"{origin}: action {path}: a set of {leaf} cannot be chosen: describe it as "
+                    "choices (multi_discrete) of a fixed number"
+                )
+        choices = [leaf for leaf in leaves.values() if leaf.kind in ("category", "binary")]
+        reals = [leaf for leaf in leaves.values() if leaf.kind in ("real", "image")]
+        self.sizes = [size for leaf in choices for size in sizes_of(leaf)]
+        """Number of values of each choice."""
+        self.num_reals = sum(leaf.num_numbers for leaf in reals)
+        """Number of reals D."""
+        self.is_one = len(leaves) == 1 and bool(choices) and choices[0].shape == ()
+        """Whether an action is one choice alone."""
+        bounds = [leaf.bounds() for leaf in reals]
+        self.low = _joined([low for low, _ in bounds])
+        """Least value of each real `[D]`, −inf where there is none."""
+        self.high = _joined([high for _, high in bounds])
+        """Greatest value of each real `[D]`."""
+        self.is_plain = len(leaves) == 1 and len(next(iter(leaves.values())).shape) <= 1
+        """Whether the array is the action already, but for its type."""
+        self._leaves = list(leaves.values())
+
+    @property
+    def spec(self) -> ArraySpec:
+        """Type and shape of the array."""
+        if self.is_one:
+            return ArraySpec(np.dtype(np.int64), ())
+        dtype = np.float32 if self.num_reals else np.int64
+        return ArraySpec(np.dtype(dtype), (len(self.sizes) + self.num_reals,))
+
+    def assemble(self, numbers: Numbers) -> Nested:
+        """Return actions of the space: leaves `[…, *shape]` in their own types, from 0 on.
+
+        Args:
+            numbers: arrays `[…]` of `spec`.
+        """
+        if self.is_one:
+            return nested.unflatten(self.space, [np.asarray(numbers, np.int64)])
+        choices, reals = 0, len(self.sizes)
+        lead = np.shape(numbers)[:-1]
+        made = []
+        for leaf in self._leaves:
+            count = leaf.num_numbers
+            if leaf.kind in ("category", "binary"):
+                part, choices = numbers[..., choices : choices + count], choices + count
+            else:
+                part, reals = numbers[..., reals : reals + count], reals + count
+                if leaf.low is not None or leaf.high is not None:
+                    low, high = leaf.bounds()
+                    part = np.clip(part, low.reshape(-1), high.reshape(-1))
+                if np.dtype(leaf.dtype).kind in "iu":
+                    part = np.rint(part)
+            made.append(part.astype(leaf.dtype).reshape(*lead, *leaf.shape))
+        return nested.unflatten(self.space, made)
+
+    def flatten(self, action: Nested) -> Numbers:
+        """Return the array of actions of the space.
+
+        Args:
+            action: nested arrays `[…, *shape]`, choices from 0 on.
+
+        Raises:
+            SpecError: its leaves or their shapes are others.
+        """
+        leaves = nested.flatten(action)
+        if list(leaves) != list(nested.flatten(self.space)):
+            raise SpecError(
+                f"action: expected leaves {list(nested.flatten(self.space))}, got {list(leaves)}"
+            )
+        if self.is_one:
+            return np.asarray(next(iter(leaves.values())), np.int64)
+        parts: tuple[list[Numbers], list[Numbers]] = ([], [])
+        for (path, value), leaf in zip(leaves.items(), self._leaves, strict=True):
+            array = np.asarray(value)
+            rank = len(leaf.shape)
+            lead = array.shape[: array.ndim - rank]
+            if array.shape[array.ndim - rank :] != leaf.shape or array.ndim < rank:
+                raise SpecError(f"action {path}: expected […, {leaf.shape}], got {array.shape}")
+            is_choice = leaf.kind in ("category", "binary")
+            parts[not is_choice].append(array.reshape(*lead, leaf.num_numbers))
+        return np.concatenate([*parts[0], *parts[1]], -1).astype(self.spec.dtype)
+
+
+def sizes_of(leaf: LeafSpace) -> tuple[int, ...]:
+    """Return the number of values of each element of a category or of flags."""
+    return leaf.sizes if leaf.kind == "category" else (2,) * leaf.num_numbers
+
+
+def _joined(bounds: list[Numbers]) -> Numbers:
+    empty = np.zeros(0)
+    return np.concatenate([empty, *(np.reshape(bound, -1) for bound in bounds)])
