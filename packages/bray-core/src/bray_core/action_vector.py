@@ -58,9 +58,11 @@ class ActionVector:
         """Least value of each real `[D]`, −inf where there is none."""
         self.high = _joined([high for _, high in bounds])
         """Greatest value of each real `[D]`."""
-        self.is_plain = len(leaves) == 1 and len(next(iter(leaves.values())).shape) <= 1
-        """Whether the array is the action already, but for its type."""
         self._leaves = list(leaves.values())
+        self._is_bare = isinstance(space, LeafSpace)
+        is_whole = bool(reals) and np.dtype(reals[0].dtype).kind in "iu"
+        self.is_plain = self._is_bare and len(self._leaves[0].shape) <= 1 and not is_whole
+        """Whether the array is the action already, but for its type and bounds."""
 
     @property
     def spec(self) -> ArraySpec:
@@ -70,14 +72,21 @@ class ActionVector:
         dtype = np.float32 if self.num_reals else np.int64
         return ArraySpec(np.dtype(dtype), (len(self.sizes) + self.num_reals,))
 
-    def assemble(self, numbers: Numbers) -> Nested:
-        """Return actions of the space: leaves `[…, *shape]` in their own types, from 0 on.
+    def assemble(self, numbers: Numbers, *, from_start: bool = False) -> Nested:
+        """Return actions of the space: leaves `[…, *shape]` in their own types, reals clipped.
 
         Args:
             numbers: arrays `[…]` of `spec`.
+            from_start: whether choices are numbered as the environment counts, or from 0 on as on
+                the wire.
         """
         if self.is_one:
-            return nested.unflatten(self.space, [np.asarray(numbers, np.int64)])
+            choice = np.asarray(numbers)
+            made = [choice + self._leaves[0].start if from_start else choice]
+            return made[0] if self._is_bare else nested.unflatten(self.space, made)
+        if self.is_plain and not self.sizes and self._is_bare:  # the quick way
+            clipped: Nested = np.clip(numbers, self.low, self.high).astype(self._leaves[0].dtype)
+            return clipped
         choices, reals = 0, len(self.sizes)
         lead = np.shape(numbers)[:-1]
         made = []
@@ -85,15 +94,15 @@ class ActionVector:
             count = leaf.num_numbers
             if leaf.kind in ("category", "binary"):
                 part, choices = numbers[..., choices : choices + count], choices + count
+                if from_start and leaf.start:
+                    part = part + np.asarray(leaf.start)
             else:
                 part, reals = numbers[..., reals : reals + count], reals + count
-                if leaf.low is not None or leaf.high is not None:
-                    low, high = leaf.bounds()
-                    part = np.clip(part, low.reshape(-1), high.reshape(-1))
-                if np.dtype(leaf.dtype).kind in "iu":
-                    part = np.rint(part)
+                first = reals - count - len(self.sizes)
+                part = np.clip(part, self.low[first:][:count], self.high[first:][:count])
+                part = np.rint(part) if np.dtype(leaf.dtype).kind in "iu" else part
             made.append(part.astype(leaf.dtype).reshape(*lead, *leaf.shape))
-        return nested.unflatten(self.space, made)
+        return made[0] if self._is_bare else nested.unflatten(self.space, made)
 
     def flatten(self, action: Nested) -> Numbers:
         """Return the array of actions of the space.

@@ -2,7 +2,8 @@
 
 Discrete: outputs `{"logits": [N, A]}`; of several actions at once (MultiDiscrete) the logits are a
 list of heads `[N, A_k]`. Continuous: `{"mean": [N, D], "log_std": [N, D]}`, a diagonal Gaussian;
-with `{"low": [N, D], "high": [N, D]}` too it is squashed between these by tanh.
+with `{"low": [N, D], "high": [N, D]}` too it is squashed between these by tanh. Choices and reals
+at once have both, and one array of both as action (`bray_core.action_vector`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bray_actor.policy.decoder import MAX_LOG_STD, heads_of, tanh_log_slope, tanh_squash
+from bray_core.action_vector import ActionVector
 from bray_core.errors import SpecError
 from bray_core.nested import Nested
 
@@ -100,6 +102,33 @@ class BatchDiagonalGaussian:
         low = _finite("low", _leaf(outputs, "low", self._shape))
         high = _finite("high", _leaf(outputs, "high", self._shape))
         return tanh_squash(action, low, high), (density - tanh_log_slope(action, low, high)).sum(1)
+
+
+class BatchMixed:
+    """Several choices and a real vector a row, float32 `[N, K + D]`."""
+
+    def __init__(self, num_envs: int, num_actions: Sequence[int], size: int) -> None:
+        self._choices = BatchMultiCategorical(num_envs, num_actions)
+        self._reals = BatchDiagonalGaussian(num_envs, size)
+
+    def sample(
+        self, outputs: Nested, rng: np.random.Generator
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+        """Draw both; log probabilities are the sums."""
+        choices, of_choices = self._choices.sample(outputs, rng)
+        reals, of_reals = self._reals.sample(outputs, rng)
+        return np.concatenate([choices, reals], -1, dtype=np.float32), of_choices + of_reals
+
+
+def batch_decoder(actions: ActionVector, num_envs: int) -> BatchDecoder:
+    """Return what draws actions of a space for N rows."""
+    if actions.is_one:
+        return BatchCategorical(num_envs, actions.sizes[0])
+    if not actions.sizes:
+        return BatchDiagonalGaussian(num_envs, actions.num_reals)
+    if not actions.num_reals:
+        return BatchMultiCategorical(num_envs, actions.sizes)
+    return BatchMixed(num_envs, actions.sizes, actions.num_reals)
 
 
 def _leaf(outputs: Nested, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:

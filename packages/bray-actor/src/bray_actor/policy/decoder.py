@@ -2,10 +2,13 @@
 
 Discrete: outputs `{"logits": [A], "value": []}`; of several actions at once (MultiDiscrete) the
 logits are a list of heads `[A_k]`. Continuous: `{"mean": [D], "log_std": [D], "value": []}`, a
-diagonal Gaussian; with `{"low": [D], "high": [D]}` too it is squashed between these by tanh. An
-action that must not be taken has a logit far below the others: masking is the module's part. What
-is drawn and its probability are those of `bray_algo`: the least finite logit, as its mask gives, or
-−inf is no chance, and a `log_std` is held within −20 and 20.
+diagonal Gaussian; with `{"low": [D], "high": [D]}` too it is squashed between these by tanh.
+Choices and reals at once have both, a list of `logits` and `mean` and `log_std`: the action is one
+array of both (`bray_core.action_vector`).
+
+An action that must not be taken has a logit far below the others: masking is the module's part.
+What is drawn and its probability are those of `bray_algo`: the least finite logit, as its mask
+gives, or −inf is no chance, and a `log_std` is held within −20 and 20.
 """
 
 from __future__ import annotations
@@ -136,6 +139,26 @@ class DiagonalGaussian:
         return float(-0.5 * (noise @ noise + self._size * _LOG_2PI) - log_std.sum())
 
 
+class Mixed:
+    """Several choices and a real vector at once, by a list of `logits`, `mean` and `log_std`."""
+
+    def __init__(self, num_actions: Sequence[int], size: int) -> None:
+        self._choices = MultiCategorical(num_actions)
+        self._reals = DiagonalGaussian(size)
+
+    def sample(self, outputs: Nested, rng: random.Random) -> Decision:
+        """Draw an action, float32 `[K + D]`; log_prob is the sum of both."""
+        return self._both(self._choices.sample(outputs, rng), self._reals.sample(outputs, rng))
+
+    def mode(self, outputs: Nested) -> Decision:
+        """Return the most likely choices and the mean."""
+        return self._both(self._choices.mode(outputs), self._reals.mode(outputs))
+
+    def _both(self, choices: Decision, reals: Decision) -> Decision:
+        action = np.concatenate([choices.action, reals.action], dtype=np.float32)
+        return Decision(action, choices.log_prob + reals.log_prob)
+
+
 def _joined(decisions: list[Decision]) -> Decision:
     action = np.array([decision.action for decision in decisions], np.int64)
     return Decision(action, sum(decision.log_prob for decision in decisions))
@@ -190,7 +213,7 @@ def check_outputs(
             _leaf({"logits": logits}, "logits", (None,))
     elif num_actions is not None or "logits" in outputs:
         _leaf(outputs, "logits", (num_actions,))
-    else:
+    if "mean" in outputs:
         shape = _leaf(outputs, "mean", (None,)).shape
         for name in ("log_std", "low", "high") if "low" in outputs else ("log_std",):
             _leaf(outputs, name, shape)
@@ -209,7 +232,10 @@ def decoder_for(outputs: Nested) -> Decoder:
     """
     check_outputs(outputs)
     if isinstance(outputs.get("logits"), list | tuple):
-        return MultiCategorical([logits.shape[0] for logits in outputs["logits"]])
+        sizes = [logits.shape[0] for logits in outputs["logits"]]
+        if "mean" in outputs:
+            return Mixed(sizes, outputs["mean"].shape[0])
+        return MultiCategorical(sizes)
     if "logits" in outputs:
         return Categorical(outputs["logits"].shape[0])
     return DiagonalGaussian(outputs["mean"].shape[0])

@@ -22,12 +22,14 @@ from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_actor.policy.step_budget import StepBudget
 from bray_actor.segment import SegmentWriter
 from bray_core import codec, metrics
+from bray_core.action_vector import ActionVector
 from bray_core.config import from_mapping
 from bray_core.errors import CodecError, ConfigError, ServiceError, SpecError
 from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.protocols import Answer, BufferProtocol, ModelProtocol
 from bray_core.settings.ranges import NonNegativeInt, PositiveInt, check_fields
+from bray_core.spaces import Spaces
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,12 +48,27 @@ class PolicyConfig:
     clip_reward: bool = False
     """Whether training sees rewards of -1, 0 and 1 alone; returns are the simulator's all the same.
     (Mnih et al. 2015, "Human-level control through deep reinforcement learning", Methods.)"""
+    spaces: Mapping[str, Any] | None = None
+    """What the policy sees and may do, `{observation: …, action: …}` in the words of
+    `bray_core.spaces`: then an action is answered as the simulator takes it, nested and shaped.
+    None answers with the array of numbers that the policy draws."""
     phase: str = ""
     """A label of its metrics, such as `evaluation`, that keeps them apart from those of training;
     empty is none."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    def action_vector(self) -> ActionVector | None:
+        """Return what turns drawn numbers into the simulator's actions; None leaves them.
+
+        Raises:
+            ConfigError: `spaces` is no description of spaces.
+        """
+        if self.spaces is None:
+            return None
+        actions = ActionVector(Spaces.parse("policy", self.spaces).action)
+        return None if actions.is_plain else actions
 
 
 class PolicyActor(Actor):
@@ -70,6 +87,7 @@ class PolicyActor(Actor):
             repeats; it has a budget of its own. None asks the model for each tick by itself.
         push_timeout_s: Seconds that a full buffer that blocks may hold the session back. With 0,
             segments without room are dropped at once, counted and refunded.
+        actions: What turns drawn numbers into the simulator's actions; None reads the config.
 
     Raises:
         ConfigError: both a budget and lanes are given.
@@ -85,6 +103,7 @@ class PolicyActor(Actor):
         budget: StepBudget | None = None,
         lanes: LaneBarrier | None = None,
         push_timeout_s: float = 0.0,
+        actions: ActionVector | None = None,
     ) -> None:
         if budget is not None and lanes is not None:
             raise ConfigError("budget: expected None beside lanes, which have their own")
@@ -93,6 +112,7 @@ class PolicyActor(Actor):
         self._labels = {"phase": config.phase} if config.phase else {}
         self._buffer = buffer
         self._push_timeout_s = push_timeout_s
+        self._actions = config.action_vector() if actions is None else actions
         self._budget = lanes if budget is None else budget
         self._pace = budget
         self._seat = None if lanes is None else lanes.join(session, self._cut)
@@ -116,7 +136,10 @@ class PolicyActor(Actor):
         push_timeout_s: float = 0.0,
     ) -> Callable[[str], PolicyActor]:
         """Return what a server calls with each session's id."""
-        return lambda session: cls(session, model, config, buffer, budget, lanes, push_timeout_s)
+        actions = config.action_vector()  # read once, not by each session
+        return lambda session: cls(
+            session, model, config, buffer, budget, lanes, push_timeout_s, actions
+        )
 
     @classmethod
     def from_export(
@@ -148,7 +171,10 @@ class PolicyActor(Actor):
         except BaseException:
             self._refund(1)
             raise
-        return codec.encode({"action": decision.action})
+        action = decision.action
+        return codec.encode(
+            {"action": action if self._actions is None else self._actions.assemble(action)}
+        )
 
     async def _ask(self, observation: Nested) -> Answer:
         """Return the policy's outputs; the step counts in the budget.

@@ -9,19 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from bray_actor.gamecores.environments import autoreset_mode, final_observation
-from bray_actor.policy.batch_decoder import (
-    BatchCategorical,
-    BatchDecoder,
-    BatchDiagonalGaussian,
-    BatchMultiCategorical,
-)
+from bray_actor.policy.batch_decoder import batch_decoder
 from bray_actor.runners.open_segments import PUSH_TIMEOUT_S, Column, OpenSegments, Rows
 from bray_actor.runners.reward_transform import RewardTransform
 from bray_actor.runners.step_quota import StepQuota
 from bray_actor.runners.stepping import make_stepper
 from bray_actor.segment import can_hold, stack_of, state_size_of
-from bray_actor.spaces import import_gymnasium, spec_of, to_arrays
+from bray_actor.spaces import of_gymnasium, spec_of, to_arrays
 from bray_core import metrics, nested
+from bray_core.action_vector import ActionVector
 from bray_core.errors import ConfigError, SpecError
 from bray_core.layout import Layout
 from bray_core.nested import ArraySpec, Nested
@@ -33,13 +29,14 @@ class Runner:
 
     One loop of batched observation → `infer` → `step`; columns are written for all environments
     at once. Observations may be nested. The model's outputs are those that `PolicyActor` takes,
-    with a leading N: Discrete actions by `logits [N, A]`, MultiDiscrete by a list of heads `[N,
-    A_k]`, a Box of one dimension by `mean, log_std [N, D]` (clipped to the Box for the environment,
-    recorded as drawn; with `low, high [N, D]` too it is squashed between them by tanh), and `value
-    [N]`. A recurrent model (the layout has `initial_state [S]`) takes observation and `state [N,
-    S]`, and returns the next `state`. It does not matter which way the environment resets itself:
-    steps are counted as they are recorded, and one that only begins an episode is none. A full
-    buffer that blocks lets the runner wait.
+    with a leading N: Discrete actions by `logits [N, A]`, several choices (MultiDiscrete,
+    MultiBinary) by a list of heads `[N, A_k]`, reals (Box) by `mean, log_std [N, D]` (clipped to
+    the Box for the environment, recorded as drawn; with `low, high [N, D]` too they are squashed
+    between them by tanh), Dict and Tuple of these by both, and `value [N]`. An action is recorded
+    as one array (`bray_core.action_vector`). A recurrent model (the layout has `initial_state [S]`)
+    takes observation and `state [N, S]`, and returns the next `state`. It does not matter which way
+    the environment resets itself: steps are counted as they are recorded, and one that only begins
+    an episode is none. A full buffer that blocks lets the runner wait.
 
     Of environments that step in threads or processes of their own (ALE's, Gymnasium's
     `AsyncVectorEnv`) two runners can take turns: see `AlternatingRunners`.
@@ -73,7 +70,11 @@ class Runner:
         self._random = np.random.default_rng(seed)
         n: int = environment.num_envs
         self._space = environment.single_observation_space
-        self._decoder, self._low_high, self._first = _decoder_of(environment)
+        spaces = of_gymnasium(
+            "environment", environment.single_observation_space, environment.single_action_space
+        )
+        self._actions = ActionVector(spaces.action)
+        self._decoder = batch_decoder(self._actions, n)
         self._state = np.zeros((n, state_size_of(self._layout)), np.float32)
         self._check_layout()
         self._mode = autoreset_mode(environment)
@@ -108,8 +109,7 @@ class Runner:
             raise ConfigError(
                 f"buffer: its segments' observation is {has}, the environment's is {wanted}"
             )
-        shape = self._env.single_action_space.shape
-        action = spec["action"]
+        action, shape = spec["action"], self._actions.spec.shape
         if isinstance(action, dict | list | tuple) or action.shape[1:] != shape:
             raise ConfigError(
                 f"buffer: its segments' action is {action}, the environment's has shape {shape}"
@@ -171,8 +171,7 @@ class Runner:
             answer.outputs,
             answer.version,
         )
-        low_high = self._low_high
-        taken = action + self._first if low_high is None else np.clip(action, *low_high)
+        taken = self._actions.assemble(action, from_start=True)
         started = time.perf_counter()
         self._stepping.begin(taken)
         self._is_stepping = True
@@ -331,19 +330,3 @@ class Runner:
         for row in goes_on[ended[goes_on]]:  # the observation is of the next episode already
             final = to_arrays(self._space, final_observation(info, row))
             self._segments.write_final_of(row, final)
-
-
-def _decoder_of(environment: Any) -> tuple[BatchDecoder, tuple[Column, Column] | None, Any]:
-    """Return what draws the actions, the bounds of a Box, and the first action's number."""
-    spaces = import_gymnasium().spaces
-    space, n = environment.single_action_space, environment.num_envs
-    if isinstance(space, spaces.Discrete):
-        return BatchCategorical(n, int(space.n)), None, int(space.start)
-    if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
-        return BatchMultiCategorical(n, space.nvec.tolist()), None, space.start
-    if isinstance(space, spaces.Box) and len(space.shape) == 1 and space.dtype.kind == "f":
-        return BatchDiagonalGaussian(n, space.shape[0]), (space.low, space.high), 0
-    raise ConfigError(
-        "environment: Runner takes Discrete actions, or MultiDiscrete or a Box of one dimension, "
-        f"got {space}"
-    )

@@ -11,7 +11,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
@@ -140,6 +140,12 @@ class _Builder:
                 return None
             (hint,) = (h for h in hints if h is not type(None))
             return self._convert(value, hint, path)
+        if origin is Mapping:
+            return (
+                unwrap(value)
+                if isinstance(value.value, dict)
+                else self._wrong(value, path, "a mapping")
+            )
         if origin is tuple:
             return self._tuple(value, typing.get_args(hint), path)
         return self._scalar(value, hint, path)
