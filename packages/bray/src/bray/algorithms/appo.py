@@ -9,25 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from bray.sources import atari
-from bray.training.actor_critic import ActorCriticConfig, ActorCriticTrainer
+from bray.training.actor_critic import ActorCriticTrainer
 from bray.training.generator import KeepsGenerator
-from bray.training.on_policy import OnPolicy
+from bray.training.lagging import Lagging, LaggingConfig
 from bray_actor.spaces import ATARI
 from bray_algo.losses import appo
 from bray_core.layout import Packed
-from bray_core.settings.ranges import NonNegativeInt, PositiveFloat, PositiveInt, Range
+from bray_core.settings.ranges import NonNegativeInt, PositiveFloat, PositiveInt
 from bray_trainer.sequences import Batch, select_segments
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class APPOConfig(ActorCriticConfig):
-    """The clip, the passes, and how old a policy may be."""
+class APPOConfig(LaggingConfig):
+    """The clip, the passes, V-trace's clips, and how old a policy may be."""
 
     clip: PositiveFloat = 0.2
     """Clip range ε of the probability ratio, around the policy that acted. Larger steps learn
@@ -37,22 +37,10 @@ class APPOConfig(ActorCriticConfig):
     1 to 10."""
     minibatches: PositiveInt = 4
     """Steps of the optimiser in a pass; segments are shared out to them. 1 to 16."""
-    rho_bar: Annotated[float, Range(above=0, allow_infinity=True)] = 1.0
-    """ρ̄: V-trace's clip of the importance weights; it says which policy's values are learnt. Lower
-    is steadier, and nearer to the policy that acted."""
-    c_bar: Annotated[float, Range(above=0, allow_infinity=True)] = 1.0
-    """c̄: V-trace's clip of the traces. Below 1 it shortens them, as λ of GAE does: less variance,
-    more bias."""
     normalize_advantage: bool = False
     """Whether the advantages of a minibatch are brought to mean 0 and deviation 1."""
     replays_per_collect: PositiveInt = 2
-    """Replays that a local run plays before it trains on them. More make the later ones older, as
-    they are on Ray; 1 is on-policy."""
     max_policy_lag: NonNegativeInt = 10
-    """Versions, above which segments are dropped: too old, they teach little. Dropping many wastes
-    play; watch `buffer/dropped`."""
-    num_ranks: PositiveInt = 1
-    """Processes that train on Ray, on one mean gradient; each takes replays of its own."""
 
 
 class APPOTrainer(KeepsGenerator, ActorCriticTrainer):
@@ -93,12 +81,11 @@ class APPOTrainer(KeepsGenerator, ActorCriticTrainer):
         )
 
 
-class APPO(OnPolicy[APPOConfig]):
+class APPO(Lagging[APPOConfig]):
     """Players go on while the trainer takes several passes over each worker's segments."""
 
     title = "APPO"
-    pacing = "lagging"
-    configs: ClassVar[dict[str, type[Any]]] = {**OnPolicy.configs, "trainer": APPOConfig}
+    configs: ClassVar[dict[str, type[Any]]] = {**Lagging.configs, "trainer": APPOConfig}
     trainer = APPOTrainer
 
     @classmethod
@@ -117,18 +104,3 @@ class APPO(OnPolicy[APPOConfig]):
             "trainer.checkpoint_every": 200,
         }
         return {**atari.settings(), **games}
-
-    @property
-    def replays_per_collect(self) -> int:
-        """Replays that a local run plays before it trains on them."""
-        return self.config.replays_per_collect
-
-    @property
-    def max_policy_lag(self) -> int | None:
-        """Versions, above which segments are dropped."""
-        return self.config.max_policy_lag
-
-    @property
-    def num_ranks(self) -> int:
-        """Processes that train at once on Ray."""
-        return self.config.num_ranks

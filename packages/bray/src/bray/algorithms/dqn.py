@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from bray.sources.environments import Spaces
 from bray.training.algorithm import Parts
 from bray.training.off_policy import NStepConfig, OffPolicy, OffPolicyConfig, ReplaySettings
+from bray.training.target import KeepsTarget
 from bray_algo import mlp, schedules
 from bray_algo.losses import dqn
 from bray_algo.networks.polyak import polyak_
@@ -92,7 +93,7 @@ def make_policy(spaces: Spaces, hidden: tuple[int, ...], seed: int) -> DQNPolicy
         return DQNPolicy(spaces.size, spaces.num_actions, hidden)
 
 
-class DQNTrainer(Trainer):
+class DQNTrainer(KeepsTarget, Trainer):
     """One replay is one batch of transitions is one step."""
 
     def __init__(
@@ -148,14 +149,6 @@ class DQNTrainer(Trainer):
             error = dqn.td_error(q.detach(), batch["action"], target).abs()
             self.replay.update_priorities(batch["key"].numpy(), error.numpy())
         return dqn.loss(q, batch["action"], target, weight=batch.get("weight"))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the target network."""
-        return {"target": self.target.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore it."""
-        self.target.load_state_dict(state["target"])
 
 
 class DQN(OffPolicy[DQNConfig]):

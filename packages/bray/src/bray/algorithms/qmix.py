@@ -25,6 +25,7 @@ from bray.run import Run
 from bray.sources.cooperative_tasks import make_teams
 from bray.training.algorithm import Algorithm, Parts
 from bray.training.loop import Turn
+from bray.training.target import KeepsTarget
 from bray.training.team_learning import learn
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_actor.runners.teams import Teams
@@ -150,7 +151,7 @@ def networks(teams: Teams, config: MixingConfig, seed: int) -> dict[str, nn.Modu
         return {"policy": QMIXPolicy(teams, config.hidden), "mixer": Mixer(teams, config.mixing)}
 
 
-class QMixTrainer(Trainer):
+class QMixTrainer(KeepsTarget, Trainer):
     """One replay is one batch of joint transitions is one step; the policy alone is published."""
 
     def __init__(
@@ -198,14 +199,6 @@ class QMixTrainer(Trainer):
             discount = batch["discount"][:, None].expand_as(mixed)
             target = targets.bootstrap(reward, discount, next_mixed)
         return qmix.joint_loss(mixed.flatten(), target.flatten())
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the target networks."""
-        return {"target": self.target.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore them."""
-        self.target.load_state_dict(state["target"])
 
 
 class QMIX(Algorithm[QMIXConfig]):

@@ -5,27 +5,28 @@ Fujimoto et al. 2018, "Addressing function approximation error in actor-critic m
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Adam, Optimizer
 
-from bray.policies.continuous import ActionBounds, Critics
+from bray.policies.continuous import ActionBounds
 from bray.sources.environments import Spaces
-from bray.training.algorithm import Parts, Takes
-from bray.training.off_policy import NStepConfig, OffPolicy, OffPolicyConfig
+from bray.training.algorithm import Parts
+from bray.training.off_policy import NStepConfig
+from bray.training.policy_and_critics import (
+    PolicyAndCritics,
+    PolicyAndCriticsConfig,
+    PolicyAndCriticsTrainer,
+)
 from bray_algo import mlp
 from bray_algo.losses import critics, td3
 from bray_algo.networks.polyak import polyak_
 from bray_core.layout import Packed
-from bray_core.protocols import ModelProtocol
-from bray_core.settings.ranges import PositiveFloat, PositiveInt, Range
-from bray_trainer import Trainer, TrainerConfig, to_torch
+from bray_core.settings.ranges import PositiveFloat, PositiveInt
+from bray_trainer import to_torch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,17 +41,9 @@ class ActionNoiseConfig(NStepConfig):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TD3Config(OffPolicyConfig):
+class TD3Config(PolicyAndCriticsConfig):
     """TD3's hyperparameters; noise is in half ranges of the action space."""
 
-    replays_per_collect: PositiveInt = 64
-    """Optimiser steps after `steps_per_collect`: by default one for each frame."""
-    learning_rate: PositiveFloat = 1e-3
-    """Adam\'s step size, for policy and critics. Too large and the values run
-    away; too small and they creep. 1e-4 to 3e-3."""
-    tau: Annotated[float, Range(above=0, maximum=1)] = 0.005
-    """How far the target networks follow at each step, 0 to 1. Too fast and the target chases the
-    network; too slow and learning waits for it. 0.001 to 0.02."""
     delay: PositiveInt = 2
     """Steps of the critics for one of the policy, so that it follows values that have settled.
     1 to 4."""
@@ -86,49 +79,21 @@ class TD3Policy(nn.Module):
         return {"mean": mean, "log_std": std.log().expand_as(mean), "value": value}
 
 
-def networks(spaces: Spaces, parts: Parts, seed: int) -> dict[str, nn.Module]:
-    """Make policy and critics, the same for the same seed."""
-    bounds = ActionBounds.of(spaces)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return {
-            "policy": TD3Policy(spaces.size, bounds, parts.model.hidden, parts.agent.warmup_noise),
-            "critics": Critics(spaces.size, bounds.size, parts.model.hidden),
-        }
-
-
-class TD3Trainer(Trainer):
+class TD3Trainer(PolicyAndCriticsTrainer):
     """One replay is one batch of transitions is one step of the critics."""
 
-    def __init__(
-        self,
-        spaces: Spaces,
-        parts: Parts,
-        seed: int,
-        model: ModelProtocol,
-        buffer: Any,
-        directory: Path | None = None,
-    ) -> None:
-        config: TD3Config = parts.trainer
-        self.settings, self.noise = config, parts.agent.exploration_noise
-        modules = networks(spaces, parts, seed)
-        self.target: Any = copy.deepcopy(nn.ModuleDict(modules)).requires_grad_(False)
-        trainer = TrainerConfig(
-            prefetch=0,
-            publish_every=config.replays_per_collect,
-            checkpoint_every=10_000,
-            seed=seed,
-        )
-        super().__init__(
-            modules, buffer, model={"policy": model}, config=trainer, directory=directory
-        )
+    def __init__(self, spaces: Spaces, parts: Parts, *args: Any, **kwargs: Any) -> None:
+        self.noise = parts.agent.exploration_noise
+        super().__init__(spaces, parts, *args, **kwargs)
 
-    def make_optimizer(self) -> dict[str, Optimizer]:
-        """Return an Adam for each module."""
-        return {
-            name: Adam(module.parameters(), lr=self.settings.learning_rate, fused=True)
-            for name, module in self.module.items()
-        }
+    @staticmethod
+    def make_policy(spaces: Spaces, bounds: ActionBounds, parts: Parts) -> TD3Policy:
+        """Make the policy, with the noise of the time before the first training."""
+        return TD3Policy(spaces.size, bounds, parts.model.hidden, parts.agent.warmup_noise)
+
+    def followed(self, modules: dict[str, nn.Module]) -> nn.Module:
+        """Return policy and critics."""
+        return nn.ModuleDict(modules)
 
     def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
         """Yield the batch; after a step of the policy the targets follow."""
@@ -159,33 +124,14 @@ class TD3Trainer(Trainer):
         policy_loss, _ = td3.actor_loss(members.first(observation, policy.unit(observation)))
         return {"critics": loss, "policy": policy_loss}, terms
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the target networks."""
-        return {"target": self.target.state_dict()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore them."""
-        self.target.load_state_dict(state["target"])
-
-
-class TD3(OffPolicy[TD3Config]):
+class TD3(PolicyAndCritics[TD3Config]):
     """A deterministic policy, explored around by noise, that follows the lesser of two critics."""
 
     title = "TD3"
-    example = "Pendulum-v1"
-    takes = Takes(actions=("box",), gamecores=True)
     configs: ClassVar[dict[str, type[Any]]] = {
-        **OffPolicy.configs,
+        **PolicyAndCritics.configs,
         "agent": ActionNoiseConfig,
         "trainer": TD3Config,
     }
     trainer = TD3Trainer
-
-    @classmethod
-    def defaults(cls, task: str) -> Mapping[str, Any]:
-        """Return a larger network, and fewer environments: each frame has an update."""
-        return {"model.hidden": (256, 256), "source.num_envs": 4}
-
-    def policy(self, spaces: Spaces, seed: int) -> nn.Module:
-        """Return the policy, the same for the same seed."""
-        return networks(spaces, self.parts, seed)["policy"]

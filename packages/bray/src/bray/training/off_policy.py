@@ -23,6 +23,7 @@ from bray.sources.gamecores import GamecorePlay, gamecores
 from bray.training.algorithm import Algorithm, Takes, check_processes
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
+from bray.training.policy_model import policy_model
 from bray_actor import PolicyConfig, Runner, segment_spec
 from bray_buffer import ReplayConfig
 from bray_core.errors import ConfigError
@@ -169,18 +170,7 @@ class OffPolicy(Algorithm[C]):
             play = self._gamecore_play(is_local=run.is_local, seed=seed)
             batching = ModelConfig(max_batch_size=play.num_lanes)
             title = ", gamecores over the wire"
-        actor = parts.actor
-        if actor.placement != "caller" and not run.is_local:  # the rows of all workers meet
-            rows = batching.max_batch_size * actor.num_workers
-            batching = replace(batching, max_batch_size=rows, pad_to=())
-        model = run.model(
-            "policy",
-            policy,
-            spaces.example,
-            batching,
-            placement=actor.placement,
-            num_workers=actor.inference_workers,
-        )
+        model = policy_model(run, policy, spaces.example, batching, parts.actor)
         layout = Layout(segment_spec(*spaces.recorded, self.config.steps_per_collect))
         buffer = run.buffer("replay", layout, self.replay(is_local=run.is_local))
         make = partial(self.trainer, spaces, parts, seed, model, buffer, run.experiment.checkpoints)

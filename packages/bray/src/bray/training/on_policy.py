@@ -26,6 +26,7 @@ from bray.training.algorithm import Algorithm, Takes, check_processes
 from bray.training.compute import decided, described
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
+from bray.training.policy_model import policy_model
 from bray_actor import PolicyConfig, segment_spec
 from bray_actor.atari import is_atari
 from bray_buffer import BufferConfig
@@ -146,18 +147,7 @@ class OnPolicy(Algorithm[C]):
             title = f"{title}, gamecores over the wire"
             play = this._gamecore_play(module.state_size, seed)
             batching = replace(batching, max_batch_size=len(play.lanes()), pad_to=())
-        actor = parts.actor
-        if actor.placement != "caller" and not run.is_local:  # the rows of all workers meet
-            rows = batching.max_batch_size * actor.num_workers
-            batching = replace(batching, max_batch_size=rows, pad_to=())
-        model = run.model(
-            "policy",
-            module,
-            example,
-            batching,
-            placement=actor.placement,
-            num_workers=actor.inference_workers,
-        )
+        model = policy_model(run, module, example, batching, parts.actor)
         is_lockstep = self.max_policy_lag is None
         num_workers = parts.actor.num_workers
         length = parts.agent.segment_length

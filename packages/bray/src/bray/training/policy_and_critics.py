@@ -1,0 +1,120 @@
+"""What SAC and TD3 share: a policy of continuous actions, the critics that judge it, their targets.
+
+An algorithm of this family is a config, a trainer that makes its policy and its losses, and a
+subclass of `PolicyAndCritics` that names both.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import torch
+from torch import nn
+from torch.optim import Adam, Optimizer
+
+from bray.policies.continuous import ActionBounds, Critics
+from bray.sources.environments import Spaces
+from bray.training.algorithm import Parts, Takes
+from bray.training.off_policy import OffPolicy, OffPolicyConfig
+from bray.training.target import KeepsTarget
+from bray_core.protocols import ModelProtocol
+from bray_core.settings.ranges import PositiveFloat, PositiveInt, Range
+from bray_trainer import Trainer, TrainerConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyAndCriticsConfig(OffPolicyConfig):
+    """What SAC and TD3 can be told; each adds its own."""
+
+    replays_per_collect: PositiveInt = 64
+    """Optimiser steps after `steps_per_collect`: by default one for each frame."""
+    learning_rate: PositiveFloat = 1e-3
+    """Adam's step size, for all that is trained: policy, critics and the algorithm's own. Too large
+    and the values run away; too small and they creep. 1e-4 to 3e-3."""
+    tau: Annotated[float, Range(above=0, maximum=1)] = 0.005
+    """How far the target networks follow at each step, 0 to 1. Too fast and the target chases the
+    network; too slow and learning waits for it. 0.001 to 0.02."""
+
+
+class PolicyAndCriticsTrainer(KeepsTarget, Trainer):
+    """One replay is one batch of transitions is one step; each network has an Adam of its own."""
+
+    def __init__(
+        self,
+        spaces: Spaces,
+        parts: Parts,
+        seed: int,
+        model: ModelProtocol,
+        buffer: Any,
+        directory: Path | None = None,
+    ) -> None:
+        self.settings: Any = parts.trainer
+        modules = self.networks(spaces, parts, seed)
+        self.target = copy.deepcopy(self.followed(modules)).requires_grad_(False)
+        config = TrainerConfig(
+            prefetch=0,
+            publish_every=self.settings.replays_per_collect,
+            checkpoint_every=10_000,
+            seed=seed,
+        )
+        super().__init__(
+            modules, buffer, model={"policy": model}, config=config, directory=directory
+        )
+
+    @classmethod
+    def networks(cls, spaces: Spaces, parts: Parts, seed: int) -> dict[str, nn.Module]:
+        """Make all that is trained, by name, the same for the same seed."""
+        bounds = ActionBounds.of(spaces)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return {
+                "policy": cls.make_policy(spaces, bounds, parts),
+                "critics": Critics(spaces.size, bounds.size, parts.model.hidden),
+                **cls.more_networks(parts),
+            }
+
+    @staticmethod
+    @abstractmethod
+    def make_policy(spaces: Spaces, bounds: ActionBounds, parts: Parts) -> nn.Module:
+        """Make the module that acts between the bounds."""
+
+    @staticmethod
+    def more_networks(parts: Parts) -> dict[str, nn.Module]:
+        """Make what is trained besides policy and critics."""
+        return {}
+
+    @abstractmethod
+    def followed(self, modules: dict[str, nn.Module]) -> nn.Module:
+        """Return those networks that have targets, which begin as their copies."""
+
+    def make_optimizer(self) -> dict[str, Optimizer]:
+        """Return an Adam for each module."""
+        return {
+            name: Adam(module.parameters(), lr=self.settings.learning_rate, fused=True)
+            for name, module in self.module.items()
+        }
+
+
+C = TypeVar("C", bound=PolicyAndCriticsConfig)
+
+
+class PolicyAndCritics(OffPolicy[C]):
+    """An algorithm for continuous actions, whose policy climbs what its critics estimate."""
+
+    example = "Pendulum-v1"
+    takes = Takes(actions=("box",), gamecores=True)
+    trainer: ClassVar[type[PolicyAndCriticsTrainer]]
+
+    @classmethod
+    def defaults(cls, task: str) -> Mapping[str, Any]:
+        """Return a larger network, and fewer environments: each frame has an update."""
+        return {"model.hidden": (256, 256), "source.num_envs": 4}
+
+    def policy(self, spaces: Spaces, seed: int) -> nn.Module:
+        """Return the policy, the same for the same seed."""
+        return self.trainer.networks(spaces, self.parts, seed)["policy"]

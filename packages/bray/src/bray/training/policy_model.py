@@ -1,0 +1,41 @@
+"""The model that a run's workers ask for actions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from bray.run import Run
+from bray.sources.config import ServingActorConfig
+from bray_model import ModelConfig
+
+if TYPE_CHECKING:
+    from bray.components import AnyModel
+
+
+def policy_model(
+    run: Run, module: nn.Module, example: Any, batching: ModelConfig, actor: ServingActorConfig
+) -> AnyModel:
+    """Make the model `policy`, its rows computed where the settings place them.
+
+    Args:
+        run: what makes the components.
+        module: the policy that acts.
+        example: inputs of the module.
+        batching: how the rows of one worker are batched; inference workers on Ray batch those of
+            all workers.
+        actor: the workers, and where their rows are computed.
+    """
+    if actor.placement != "caller" and not run.is_local:  # the rows of all workers meet
+        rows = batching.max_batch_size * actor.num_workers
+        batching = replace(batching, max_batch_size=rows, pad_to=())
+    return run.model(
+        "policy",
+        module,
+        example,
+        batching,
+        placement=actor.placement,
+        num_workers=actor.inference_workers,
+    )
