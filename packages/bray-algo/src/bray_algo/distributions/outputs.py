@@ -1,7 +1,9 @@
 """Log probability and entropy from a policy's named outputs, whatever its actions are.
 
 The outputs say which distribution it is: `logits` (a tensor) a categorical, a list of `logits`
-several, `mean` and `log_std` a Gaussian. They are those that `bray_actor` decodes.
+several, `mean` and `log_std` a Gaussian, with `low` and `high` too one that tanh squashes between
+them. A list of `logits` beside `mean` is both at once: the action `[…, K + D]` has the choices
+first. They are those that `bray_actor` decodes.
 """
 
 from __future__ import annotations
@@ -9,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from bray_algo.distributions import categorical, gaussian, multi_categorical
+from bray_algo.distributions import categorical, gaussian, multi_categorical, squashed_gaussian
 
 
 def log_prob(outputs: Mapping[str, Any], action: Tensor) -> Tensor:
@@ -20,11 +23,15 @@ def log_prob(outputs: Mapping[str, Any], action: Tensor) -> Tensor:
     Raises:
         ValueError: shapes do not agree.
     """
-    if "mean" in outputs:
-        return gaussian.log_prob(outputs["mean"], outputs["log_std"], action)
-    if isinstance(outputs["logits"], list | tuple):
+    logits = outputs.get("logits")
+    if isinstance(logits, Tensor):
+        return categorical.log_prob(logits, action)
+    if "mean" not in outputs:
         return multi_categorical.log_prob(outputs["logits"], action)
-    return categorical.log_prob(outputs["logits"], action)
+    if logits is None:
+        return _log_prob_of_reals(outputs, action)
+    choices, reals = action[..., : len(logits)].long(), action[..., len(logits) :]
+    return multi_categorical.log_prob(logits, choices) + _log_prob_of_reals(outputs, reals)
 
 
 def log_prob_and_entropy(outputs: Mapping[str, Any], action: Tensor) -> tuple[Tensor, Tensor]:
@@ -40,8 +47,49 @@ def log_prob_and_entropy(outputs: Mapping[str, Any], action: Tensor) -> tuple[Te
 
 def entropy(outputs: Mapping[str, Any]) -> Tensor:
     """Return the entropy `[…]`, in nats."""
-    if "mean" in outputs:
-        return gaussian.entropy(outputs["mean"], outputs["log_std"])
-    if isinstance(outputs["logits"], list | tuple):
+    logits = outputs.get("logits")
+    if isinstance(logits, Tensor):
+        return categorical.entropy(logits)
+    if "mean" not in outputs:
         return multi_categorical.entropy(outputs["logits"])
-    return categorical.entropy(outputs["logits"])
+    of_reals = _entropy_of_reals(outputs)
+    return of_reals if logits is None else of_reals + multi_categorical.entropy(logits)
+
+
+def mode(outputs: Mapping[str, Any]) -> Tensor:
+    """Return the most likely action, as `bray_actor` does where it does not draw.
+
+    A choice `[…]`, choices `[…, K]`, reals `[…, D]`, or choices and reals `[…, K + D]`.
+    """
+    logits = outputs.get("logits")
+    if isinstance(logits, Tensor):
+        return logits.argmax(-1)
+    parts: list[Tensor] = []
+    if logits is not None:
+        parts.append(torch.stack([head.argmax(-1) for head in logits], -1))
+    if "mean" in outputs:
+        reals = outputs["mean"]
+        if "low" in outputs:
+            low, high = outputs["low"], outputs["high"]
+            reals = low + (high - low) * 0.5 * (torch.tanh(reals) + 1.0)
+        parts.append(reals)
+    return parts[0] if len(parts) == 1 else torch.cat([part.float() for part in parts], -1)
+
+
+def _log_prob_of_reals(outputs: Mapping[str, Any], action: Tensor) -> Tensor:
+    mean, log_std = outputs["mean"], outputs["log_std"]
+    if "low" not in outputs:
+        return gaussian.log_prob(mean, log_std, action)
+    low, high = outputs["low"], outputs["high"]
+    unit = 2 * (action - low) / (high - low) - 1
+    density = squashed_gaussian.log_prob(mean, log_std, unit)
+    scale: Tensor = ((high - low) / 2).log().sum(-1)
+    return density - scale
+
+
+def _entropy_of_reals(outputs: Mapping[str, Any]) -> Tensor:
+    mean, log_std = outputs["mean"], outputs["log_std"]
+    if "low" not in outputs:
+        return gaussian.entropy(mean, log_std)
+    scale: Tensor = ((outputs["high"] - outputs["low"]) / 2).log().sum(-1)
+    return squashed_gaussian.entropy(mean, log_std) + scale

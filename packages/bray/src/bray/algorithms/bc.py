@@ -15,16 +15,18 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from bray.goal import Goal, Outcome, conclude
+from bray.policies.config import NetworkConfig
 from bray.policies.networks import example_inputs, make_policy
 from bray.run import Run
 from bray.sources import demonstrations
-from bray.sources.environments import Spaces
+from bray.sources.environments import read_spaces
 from bray.sources.source import Played
-from bray.training.algorithm import Algorithm, NoSettings, Takes
+from bray.training.algorithm import Algorithm, NoSettings, Parts, Takes
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
 from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import cloning, ppo
+from bray_core.errors import ConfigError
 from bray_core.protocols import ModelProtocol, TrainerProtocol
 from bray_core.settings.ranges import (
     Fraction,
@@ -33,6 +35,7 @@ from bray_core.settings.ranges import (
     PositiveInt,
     check_fields,
 )
+from bray_core.spaces import Spaces
 from bray_trainer import Trainer, TrainerConfig
 
 
@@ -84,7 +87,7 @@ class CloningTrainer(Trainer):
         self.settings = config
         source = demonstrations.source(
             folder,
-            *spaces.recorded,
+            spaces,
             gamma=config.gamma,
             batch_size=config.batch_size,
             seed=seed,
@@ -118,10 +121,15 @@ class BC(Algorithm[BCConfig]):
     takes = Takes(actions=("discrete", "multi_discrete", "box"), demonstrations=True)
     short_run = ("trainer.max_steps=20", "trainer.evaluate_every=20")
     configs: ClassVar[dict[str, type[Any]]] = {
+        "model": NetworkConfig,
         "source": RecordedSourceConfig,
         "actor": NoSettings,
         "trainer": BCConfig,
     }
+
+    def check(self) -> None:
+        """Refuse a policy with memory: demonstrated steps are not in sequence."""
+        check_no_memory(self.parts)
 
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Clone until an evaluation reaches the goal or the steps are used up; see `Algorithm`.
@@ -131,8 +139,8 @@ class BC(Algorithm[BCConfig]):
         config, task = self.config, self.parts.source.environment
         folder = self.parts.source.demonstrations
         demonstrated = demonstrations.mean_return(folder)
-        spaces = Spaces.of(task)
-        module = make_policy(spaces, self.parts.model.hidden, 0, seed)
+        spaces = read_spaces(task)
+        module = make_policy(spaces, self.parts.model, seed)
         example = example_inputs(spaces, 0)
         model = run.model("policy", module, example)
         checkpoints = run.experiment.checkpoints
@@ -151,6 +159,19 @@ class BC(Algorithm[BCConfig]):
             unit="optimiser steps",
         ).until_goal()
         return conclude(run.experiment.path, replace(outcome, frames=0, frames_per_s=0.0))
+
+
+def check_no_memory(parts: Parts) -> None:
+    """Refuse a policy with memory where steps are not in sequence.
+
+    Raises:
+        ConfigError: names the setting.
+    """
+    if parts.model.memory_size:
+        raise ConfigError(
+            "model.memory_size: expected 0, demonstrated steps are not in sequence, got "
+            f"{parts.model.memory_size}"
+        )
 
 
 class OptimiserSteps:

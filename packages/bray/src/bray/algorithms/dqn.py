@@ -15,16 +15,23 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from bray.sources.environments import Spaces
+from bray.policies.config import TrunkConfig
+from bray.policies.flattening import split_mask
+from bray.policies.trunks import make_network
 from bray.training.algorithm import Parts
 from bray.training.off_policy import NStepConfig, OffPolicy, OffPolicyConfig, ReplaySettings
 from bray.training.target import KeepsTarget
-from bray_algo import mlp, schedules
+from bray_algo import schedules
+from bray_algo.distributions import categorical
 from bray_algo.losses import dqn
 from bray_algo.networks.polyak import polyak_
+from bray_core.action_vector import ActionVector
+from bray_core.errors import ConfigError
 from bray_core.layout import Packed
+from bray_core.nested import Nested
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import Fraction, PositiveFloat, PositiveInt
+from bray_core.spaces import Spaces
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
 
@@ -69,28 +76,58 @@ class DQNPolicy(nn.Module):
 
     epsilon: Tensor
 
-    def __init__(self, size: int, num_actions: int, hidden: tuple[int, ...]) -> None:
+    def __init__(self, spaces: Spaces, config: TrunkConfig) -> None:
         super().__init__()
+        self._space = spaces.observation
+        num_actions = num_choices(spaces)
         # Values begin near 0: a bootstrap from large random ones does not recover (CartPole).
-        self.q = mlp([size, *hidden, num_actions], nn.ReLU, output_gain=0.01)
+        self.q = make_network(spaces, config, num_actions, nn.ReLU, output_gain=0.01)
         self.register_buffer("epsilon", torch.ones(()))
 
-    def values(self, observation: Tensor) -> Tensor:
-        """Return the action values `[B, A]` of observations `[B, D]` of any number type."""
-        values: Tensor = self.q(observation.float())
-        return values
+    def values(self, observation: Nested) -> Tensor:
+        """Return the action values `[B, A]`; those of actions that are not allowed are least."""
+        return self._values(observation)[0]
 
-    def forward(self, observation: Tensor) -> dict[str, Tensor]:
-        """Map observations `[B, D]` to `logits [B, A]` and `value [B]`."""
-        q = self.values(observation)
-        return {"logits": dqn.epsilon_greedy(q, self.epsilon), "value": q.amax(-1)}
+    def _values(self, observation: Nested) -> tuple[Tensor, Tensor | None]:
+        """Return the action values, and which actions are allowed if there is a mask."""
+        seen, mask = split_mask(observation, self._space)
+        values: Tensor = self.q(seen)
+        if mask is None:
+            return values, None
+        allowed = mask.bool()  # nothing is allowed in what follows a last step: then all is
+        allowed = allowed | ~allowed.any(-1, keepdim=True)
+        return categorical.mask(values, allowed), allowed
+
+    def forward(self, observation: Nested) -> dict[str, Tensor]:
+        """Map observations to `logits [B, A]` and `value [B]`."""
+        q, allowed = self._values(observation)
+        logits = dqn.epsilon_greedy(q, self.epsilon)
+        if allowed is not None:
+            logits = categorical.mask(logits, allowed)
+        return {"logits": logits, "value": q.amax(-1)}
 
 
-def make_policy(spaces: Spaces, hidden: tuple[int, ...], seed: int) -> DQNPolicy:
+def num_choices(spaces: Spaces) -> int:
+    """Return the number A of actions of which one is chosen.
+
+    Raises:
+        ConfigError: an action is another one.
+    """
+    actions = ActionVector(spaces.action, spaces.origin)
+    if not actions.is_one:
+        raise ConfigError(
+            f"environment: {spaces.origin}: expected actions that are one choice (Discrete), got "
+            f"{len(actions.sizes)} choices and {actions.num_reals} reals: train PPO, or SAC for "
+            "reals alone"
+        )
+    return actions.sizes[0]
+
+
+def make_policy(spaces: Spaces, config: TrunkConfig, seed: int) -> DQNPolicy:
     """Make the policy, the same for the same seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return DQNPolicy(spaces.size, spaces.num_actions, hidden)
+        return DQNPolicy(spaces, config)
 
 
 class DQNTrainer(KeepsTarget, Trainer):
@@ -108,7 +145,7 @@ class DQNTrainer(KeepsTarget, Trainer):
         config: DQNConfig = parts.trainer
         self.settings, self.parts = config, parts
         self.replay = buffer
-        module = make_policy(spaces, parts.model.hidden, seed)
+        module = make_policy(spaces, parts.model, seed)
         self.target = copy.deepcopy(module).requires_grad_(False)
         trainer = TrainerConfig(
             learning_rate=config.learning_rate,
@@ -175,4 +212,4 @@ class DQN(OffPolicy[DQNConfig]):
 
     def policy(self, spaces: Spaces, seed: int) -> DQNPolicy:
         """Return the policy, the same for the same seed."""
-        return make_policy(spaces, self.parts.model.hidden, seed)
+        return make_policy(spaces, self.parts.model, seed)

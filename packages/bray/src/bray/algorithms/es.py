@@ -17,17 +17,26 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from bray.goal import Goal, Outcome
+from bray.policies.config import TrunkConfig
+from bray.policies.flattening import split_mask
+from bray.policies.heads import ActionHead
+from bray.policies.trunks import make_network
 from bray.run import Run
-from bray.sources.environments import Spaces, make_environments
+from bray.sources.environments import make_environments, read_spaces
 from bray.training.algorithm import Algorithm
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
 from bray_actor import Played
-from bray_algo import mlp
+from bray_actor.spaces import to_arrays
+from bray_algo.distributions import outputs as distribution
 from bray_algo.evolution import EvolutionStrategy, Key, candidate, pair_seed
+from bray_core import nested
+from bray_core.action_vector import ActionVector
 from bray_core.errors import ConfigError
 from bray_core.files.saved_file import check_format, write_atomic
+from bray_core.nested import Nested
 from bray_core.settings.ranges import NonNegativeFloat, PositiveFloat, Range, check_fields
+from bray_core.spaces import Spaces
 from bray_model import ModelConfig
 
 _FORMAT = 1
@@ -62,23 +71,31 @@ class CandidateSourceConfig:
 
 
 class ESPolicy(nn.Module):
-    """A perceptron from an observation to one of A actions."""
+    """A network from an observation to what says the action."""
 
-    def __init__(self, size: int, num_actions: int, hidden: tuple[int, ...]) -> None:
+    def __init__(self, spaces: Spaces, config: TrunkConfig) -> None:
         super().__init__()
+        self._space = spaces.observation
+        self.actions = ActionHead(spaces)
+        if self.actions.num_reals:  # not searched: candidates take the mean
+            log_std = self.actions.log_std.detach()
+            del self.actions.log_std
+            self.actions.register_buffer("log_std", log_std)
         # Small outputs: noise on the parameters changes what is done.
-        self.body = mlp([size, *hidden, num_actions], output_gain=0.01)
+        self.body = make_network(spaces, config, self.actions.num_numbers, output_gain=0.01)
 
-    def forward(self, observation: Tensor) -> dict[str, Tensor]:
-        """Map observations `[B, D]` to `logits [B, A]`."""
-        return {"logits": self.body(observation.float())}
+    def forward(self, observation: Nested) -> dict[str, Any]:
+        """Map observations, leaves `[B, *shape]`, to the action's outputs."""
+        seen, mask = split_mask(observation, self._space)
+        outputs: dict[str, Any] = self.actions(self.body(seen), mask)
+        return outputs
 
 
-def policy(spaces: Spaces, hidden: tuple[int, ...], seed: int) -> ESPolicy:
+def policy(spaces: Spaces, config: TrunkConfig, seed: int) -> ESPolicy:
     """Make the policy, the same for the same seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return ESPolicy(spaces.size, spaces.num_actions, hidden)
+        return ESPolicy(spaces, config)
 
 
 class CandidatePlayer:
@@ -95,7 +112,9 @@ class CandidatePlayer:
         self._envs = make_environments(environment, count)
         self._shapes = {name: leaf.shape for name, leaf in module.named_parameters()}
         self._sigma = sigma
-        self._forward = vmap(lambda p, x: functional_call(module, p, (x,))["logits"])
+        self._space = self._envs.single_observation_space
+        self._actions = ActionVector(read_spaces(environment).action)
+        self._forward = vmap(lambda p, x: distribution.mode(functional_call(module, p, (x,))))
 
     def play(self, parameters: Any, key: Key, first: int) -> tuple[list[float], int]:
         """Play an episode with each candidate from number `first` on; those of a pair begin alike.
@@ -118,8 +137,9 @@ class CandidatePlayer:
         is_going = np.ones(len(numbers), bool)
         while is_going.any():
             with torch.no_grad():
-                logits = self._forward(weights, torch.from_numpy(observation))
-            action = logits.argmax(-1).numpy()
+                seen = nested.map(torch.from_numpy, to_arrays(self._space, observation))
+                drawn = self._forward(weights, seen).numpy()
+            action = self._actions.assemble(drawn, from_start=True)
             observation, reward, terminated, truncated, _ = self._envs.step(action)
             returns += is_going * reward
             lengths += is_going
@@ -227,6 +247,7 @@ class ES(Algorithm[ESConfig]):
     title = "ES"
     pacing = "population"
     configs: ClassVar[dict[str, type[Any]]] = {
+        "model": TrunkConfig,
         "source": CandidateSourceConfig,
         "trainer": ESConfig,
     }
@@ -249,8 +270,8 @@ class ES(Algorithm[ESConfig]):
         """Play and learn generation by generation; see `Algorithm`."""
         config, task = self.config, self.parts.source.environment
         num_workers = 1 if run.is_local else self.parts.actor.num_workers
-        spaces = Spaces.of(task)
-        module = policy(spaces, self.parts.model.hidden, seed)
+        spaces = read_spaces(task)
+        module = policy(spaces, self.parts.model, seed)
         model = run.model("policy", module, spaces.example, ModelConfig(max_batch_size=1))
         share = config.population // num_workers
         workers = run.workers(

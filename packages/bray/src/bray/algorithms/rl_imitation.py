@@ -10,31 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from bray.algorithms import bc, ppo
-from bray.policies.networks import AnyPolicy, VectorPolicy, make_policy
+from bray.policies.networks import AnyPolicy, make_policy
 from bray.sources import demonstrations
 from bray.sources.config import FrameSourceConfig
-from bray.sources.environments import Spaces
 from bray.training.algorithm import Takes
 from bray.training.on_policy import OnPolicy
 from bray_algo import schedules
 from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import cloning, imitation
-from bray_core import nested
 from bray_core.errors import ConfigError
-from bray_core.layout import Layout
-from bray_core.nested import ArraySpec, Nested
 from bray_core.protocols import BufferProtocol
 from bray_core.settings.ranges import (
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
 )
+from bray_core.spaces import Spaces
 from bray_trainer import to_torch
 from bray_trainer.sequences import Batch, select_steps
 
@@ -76,6 +74,7 @@ class ImitatingTrainer(ppo.PPOTrainer):
         *,
         part: RLImitationConfig,
         folder: str,
+        spaces: Spaces,
         seed: int,
         **rest: Any,
     ) -> None:
@@ -83,7 +82,7 @@ class ImitatingTrainer(ppo.PPOTrainer):
         """Environment steps trained on, by which the imitation fades."""
         self.demonstrated = demonstrations.source(
             folder,
-            *_step_specs(buffer.layout),
+            spaces,
             gamma=part.gamma,
             batch_size=part.steps_per_replay,
             seed=seed,
@@ -135,13 +134,6 @@ class ImitatingTrainer(ppo.PPOTrainer):
         self.frames = state["frames"]
 
 
-def _step_specs(segments: Layout) -> tuple[Nested, Nested]:
-    """Return the specs of one observation and one action from those of a segment."""
-    spec: Any = segments.spec
-    action = nested.map(lambda leaf: ArraySpec(leaf.dtype, leaf.shape[1:]), spec["action"])
-    return spec["final_observation"], action
-
-
 class RLImitation(ppo.PPO):
     """PPO that begins as the clone of recorded episodes, and imitates less and less."""
 
@@ -158,23 +150,25 @@ class RLImitation(ppo.PPO):
     def check(self) -> None:
         """Refuse a policy with memory: demonstrated steps are not in sequence."""
         super().check()
-        if self.parts.model.memory_size:
-            raise ConfigError(
-                "model.memory_size: expected 0, demonstrated steps are not in sequence, got "
-                f"{self.parts.model.memory_size}"
-            )
+        bc.check_no_memory(self.parts)
 
     def first_policy(self, spaces: Spaces, seed: int) -> AnyPolicy:
         """Return the clone of the demonstrations, softened."""
-        module = make_policy(spaces, self.parts.model.hidden, 0, seed)
-        assert isinstance(module, VectorPolicy)  # one without memory
+        module = make_policy(spaces, self.parts.model, seed)
+        if not hasattr(module, "soften"):
+            raise ConfigError(
+                f"model.network: {self.parts.model.network!r}: expected a trunk, with "
+                "`feature_size`: a whole policy cannot be softened after cloning"
+            )
         config = self.parts.trainer
         cloning = bc.BCConfig(learning_rate=config.learning_rate, gamma=config.gamma)
         folder = self.parts.source.demonstrations
         bc.CloningTrainer(module, spaces, folder, cloning, seed).run(config.cloning_steps)
-        module.soften(config.temperature)
+        soften: Any = module.soften
+        soften(config.temperature)
         return module
 
-    def make_trainer(self, **parts: Any) -> Any:
+    def make_trainer(self, spaces: Spaces, **parts: Any) -> Any:
         """Return the trainer's factory, which reads the demonstrations."""
-        return super().make_trainer(folder=self.parts.source.demonstrations, **parts)
+        folder = self.parts.source.demonstrations
+        return partial(super().make_trainer(spaces, folder=folder, **parts), spaces=spaces)

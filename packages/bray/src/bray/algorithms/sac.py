@@ -13,20 +13,23 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from bray.policies.config import TrunkConfig
 from bray.policies.continuous import ActionBounds
-from bray.sources.environments import Spaces
+from bray.policies.flattening import split_mask
+from bray.policies.trunks import make_network
 from bray.training.algorithm import Parts
 from bray.training.policy_and_critics import (
     PolicyAndCritics,
     PolicyAndCriticsConfig,
     PolicyAndCriticsTrainer,
 )
-from bray_algo import mlp
 from bray_algo.distributions import squashed_gaussian
 from bray_algo.losses import sac
 from bray_algo.networks.polyak import polyak_
 from bray_core.layout import Packed
+from bray_core.nested import Nested
 from bray_core.settings.ranges import PositiveFloat
+from bray_core.spaces import Spaces
 from bray_trainer import to_torch
 
 _LOG_STD = (-10.0, 2.0)
@@ -46,21 +49,26 @@ class SACConfig(PolicyAndCriticsConfig):
 
 
 class SACPolicy(nn.Module):
-    """A Gaussian squashed by tanh between the bounds of a Box."""
+    """A Gaussian squashed by tanh between the bounds of real actions."""
 
-    def __init__(self, size: int, bounds: ActionBounds, hidden: tuple[int, ...]) -> None:
+    def __init__(self, spaces: Spaces, bounds: ActionBounds, config: TrunkConfig) -> None:
         super().__init__()
+        self._space = spaces.observation
         self.bounds = bounds
-        self.body = mlp([size, *hidden, 2 * bounds.size], nn.ReLU, output_gain=0.01)
+        self.body = make_network(spaces, config, 2 * bounds.size, nn.ReLU, output_gain=0.01)
 
-    def parameters_of(self, observation: Tensor) -> tuple[Tensor, Tensor]:
+    def seen(self, observation: Nested) -> Nested:
+        """Return what the networks read of observations."""
+        return split_mask(observation, self._space)[0]
+
+    def parameters_of(self, seen: Nested) -> tuple[Tensor, Tensor]:
         """Return mean and log standard deviation `[B, D]`, before the squashing."""
-        mean, log_std = self.body(observation.float()).chunk(2, -1)
+        mean, log_std = self.body(seen).chunk(2, -1)
         return mean, log_std.clamp(*_LOG_STD)
 
-    def forward(self, observation: Tensor) -> dict[str, Tensor]:
-        """Map observations `[B, S]` to `mean, log_std, low, high [B, D]` and a `value` of 0."""
-        mean, log_std = self.parameters_of(observation)
+    def forward(self, observation: Nested) -> dict[str, Tensor]:
+        """Map observations to `mean, log_std, low, high [B, D]` and a `value` of 0."""
+        mean, log_std = self.parameters_of(self.seen(observation))
         low, high = self.bounds.low.expand_as(mean), self.bounds.high.expand_as(mean)
         value = torch.zeros_like(mean[:, 0])
         return {"mean": mean, "log_std": log_std, "low": low, "high": high, "value": value}
@@ -78,14 +86,14 @@ class SACTrainer(PolicyAndCriticsTrainer):
     """One replay is one batch of transitions is one step of policy, critics and temperature."""
 
     def __init__(self, spaces: Spaces, parts: Parts, *args: Any, **kwargs: Any) -> None:
-        wanted, size = parts.trainer.target_entropy, spaces.action.shape[0]
+        wanted, size = parts.trainer.target_entropy, ActionBounds.of(spaces).size
         self.target_entropy = -float(size) if wanted is None else wanted
         super().__init__(spaces, parts, *args, **kwargs)
 
     @staticmethod
     def make_policy(spaces: Spaces, bounds: ActionBounds, parts: Parts) -> SACPolicy:
         """Make the squashed Gaussian."""
-        return SACPolicy(spaces.size, bounds, parts.model.hidden)
+        return SACPolicy(spaces, bounds, parts.model)
 
     @staticmethod
     def more_networks(parts: Parts) -> dict[str, nn.Module]:
@@ -108,7 +116,8 @@ class SACTrainer(PolicyAndCriticsTrainer):
         policy, critics = self.module["policy"], self.module["critics"]
         log_alpha = self.module["temperature"].log_alpha
         alpha = log_alpha.detach().exp()
-        observation, following = batch["observation"], batch["next_observation"]
+        observation = policy.seen(batch["observation"])
+        following = policy.seen(batch["next_observation"])
         with torch.no_grad():
             action, log_prob = squashed_gaussian.sample_with_log_prob(
                 *policy.parameters_of(following)

@@ -12,8 +12,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from bray.policies.config import TrunkConfig
 from bray.policies.continuous import ActionBounds
-from bray.sources.environments import Spaces
+from bray.policies.flattening import split_mask
+from bray.policies.trunks import make_network
 from bray.training.algorithm import Parts
 from bray.training.off_policy import NStepConfig
 from bray.training.policy_and_critics import (
@@ -21,11 +23,12 @@ from bray.training.policy_and_critics import (
     PolicyAndCriticsConfig,
     PolicyAndCriticsTrainer,
 )
-from bray_algo import mlp
 from bray_algo.losses import critics, td3
 from bray_algo.networks.polyak import polyak_
 from bray_core.layout import Packed
+from bray_core.nested import Nested
 from bray_core.settings.ranges import PositiveFloat, PositiveInt
+from bray_core.spaces import Spaces
 from bray_trainer import to_torch
 
 
@@ -60,20 +63,25 @@ class TD3Policy(nn.Module):
     noise: Tensor
 
     def __init__(
-        self, size: int, bounds: ActionBounds, hidden: tuple[int, ...], noise: float
+        self, spaces: Spaces, bounds: ActionBounds, config: TrunkConfig, noise: float
     ) -> None:
         super().__init__()
+        self._space = spaces.observation
         self.bounds = bounds
-        self.body = mlp([size, *hidden, bounds.size], nn.ReLU, output_gain=0.01)
+        self.body = make_network(spaces, config, bounds.size, nn.ReLU, output_gain=0.01)
         self.register_buffer("noise", torch.tensor(noise))
 
-    def unit(self, observation: Tensor) -> Tensor:
-        """Return the actions `[B, D]` of observations `[B, S]`, scaled to (−1, 1)."""
-        return torch.tanh(self.body(observation.float()))
+    def seen(self, observation: Nested) -> Nested:
+        """Return what the networks read of observations."""
+        return split_mask(observation, self._space)[0]
 
-    def forward(self, observation: Tensor) -> dict[str, Tensor]:
-        """Map observations `[B, S]` to `mean, log_std [B, D]` and a `value` of 0."""
-        mean = self.bounds.scale(self.unit(observation))
+    def unit(self, seen: Nested) -> Tensor:
+        """Return the actions `[B, D]` of what is seen, scaled to (−1, 1)."""
+        return torch.tanh(self.body(seen))
+
+    def forward(self, observation: Nested) -> dict[str, Tensor]:
+        """Map observations to `mean, log_std [B, D]` and a `value` of 0."""
+        mean = self.bounds.scale(self.unit(self.seen(observation)))
         std = self.noise * (self.bounds.high - self.bounds.low) / 2
         value = torch.zeros_like(mean[:, 0])
         return {"mean": mean, "log_std": std.log().expand_as(mean), "value": value}
@@ -89,7 +97,7 @@ class TD3Trainer(PolicyAndCriticsTrainer):
     @staticmethod
     def make_policy(spaces: Spaces, bounds: ActionBounds, parts: Parts) -> TD3Policy:
         """Make the policy, with the noise of the time before the first training."""
-        return TD3Policy(spaces.size, bounds, parts.model.hidden, parts.agent.warmup_noise)
+        return TD3Policy(spaces, bounds, parts.model, parts.agent.warmup_noise)
 
     def followed(self, modules: dict[str, nn.Module]) -> nn.Module:
         """Return policy and critics."""
@@ -108,7 +116,8 @@ class TD3Trainer(PolicyAndCriticsTrainer):
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the loss of the critics and, in each `delay`-th step, of the policy."""
         policy, members = self.module["policy"], self.module["critics"]
-        observation, following = batch["observation"], batch["next_observation"]
+        observation = policy.seen(batch["observation"])
+        following = policy.seen(batch["next_observation"])
         with torch.no_grad():
             action = td3.smoothed(
                 self.target["policy"].unit(following),

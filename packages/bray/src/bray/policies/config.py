@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from bray_core.settings.ranges import LayerSizes, NonNegativeInt, check_fields
 
@@ -20,13 +22,31 @@ class LayersConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NetworkConfig(LayersConfig):
+class TrunkConfig(LayersConfig):
+    """A network from observations of any space to what an algorithm wants of it."""
+
+    network: str = "default"
+    """What makes the network: `default` builds one for the spaces; the name of an installed entry
+    point of `bray.networks`, `module:Class` or `file.py:Class` calls yours with the spaces and its
+    settings."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of a network of yours, which its own `Config`, a dataclass, checks."""
+    encoders: Mapping[str, str] = field(default_factory=dict)
+    """What reads a leaf of the observation, by its path, such as `{camera: cnn}`: `flat`, `cnn`,
+    `embedding`, `attention`, or `module:Class` of yours. Leaves without an entry are read as suits
+    their kind."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NetworkConfig(TrunkConfig):
     """A policy's network, with memory if it is wanted."""
 
+    memory: Literal["lstm", "gru"] = "lstm"
+    """What remembers, where `memory_size` is above 0: a GRU has half the state of an LSTM."""
     memory_size: NonNegativeInt = 0
-    """Units of an LSTM behind the hidden layers; 0 is none. 32 to 256 where an observation does not
-    tell all, such as what was seen a moment ago; it slows training down."""
-    network: str = "default"
-    """What makes the network: `default` builds one for the environment's spaces; the name of an
-    installed entry point of `bray.networks`, `module:Class` or `file.py:Class` calls yours with the
-    spaces and these settings."""
+    """Units of the memory behind the hidden layers; 0 is none. 32 to 256 where an observation does
+    not tell all, such as what was seen a moment ago; it slows training down."""
+    distribution: Literal["default", "gaussian", "squashed"] = "default"
+    """How real actions are drawn. `gaussian`, the default: clipped to the bounds where they are
+    taken. `squashed`: between the bounds by tanh, which reaches them slowly and never leaves
+    them."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import gymnasium
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bray.sources.environments import Spaces
-from bray_algo import mlp
+from bray.policies.config import TrunkConfig
+from bray.policies.trunks import make_network
+from bray_core.action_vector import ActionVector
 from bray_core.errors import ConfigError
+from bray_core.nested import Nested
+from bray_core.spaces import Spaces
 
 
 class ActionBounds(nn.Module):
-    """Scales actions between an environment's Box of one dimension D and −1 to 1.
+    """Scales actions between their bounds, D numbers, and −1 to 1.
 
     The bounds are buffers of the network, so they are saved and exported with it.
 
@@ -33,22 +35,23 @@ class ActionBounds(nn.Module):
 
     @classmethod
     def of(cls, spaces: Spaces) -> ActionBounds:
-        """Read an environment's bounds.
+        """Read the bounds of real actions.
 
         Raises:
-            ConfigError: the actions are no Box of one dimension, or have no bounds.
+            ConfigError: there are choices among the actions, or some have no bounds.
         """
-        space = spaces.action_space
-        if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+        actions = ActionVector(spaces.action, spaces.origin)
+        if actions.sizes:
             raise ConfigError(
-                f"environment: {spaces.environment}: expected actions that are a Box of one "
-                f"dimension, got {space}"
+                f"environment: {spaces.origin}: expected actions that are reals alone (Box), got "
+                f"{len(actions.sizes)} choices among them: train PPO, or DQN for a single choice"
             )
-        if not np.isfinite(space.high - space.low).all():
+        if not np.isfinite(actions.high - actions.low).all():
             raise ConfigError(
-                f"environment: {spaces.environment}: expected bounded actions, got {space}"
+                f"environment: {spaces.origin}: expected bounded actions, got some without bounds: "
+                "bound them in a wrapper (gymnasium.wrappers.RescaleAction), or train PPO"
             )
-        return cls(*(torch.tensor(bound, dtype=torch.float32) for bound in (space.low, space.high)))
+        return cls(*(torch.tensor(b, dtype=torch.float32) for b in (actions.low, actions.high)))
 
     @property
     def size(self) -> int:
@@ -71,30 +74,25 @@ class Critics(nn.Module):
     (Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods").
 
     Args:
-        observation_size: numbers S of an observation.
+        spaces: what the policy sees and may do.
         action_size: numbers D of an action.
-        hidden: units of each hidden layer, such as `(256, 256)`.
+        config: settings of each network.
         count: number K of critics. Two are usual; more estimate lower and cost more.
     """
 
     def __init__(
-        self, observation_size: int, action_size: int, hidden: tuple[int, ...], count: int = 2
+        self, spaces: Spaces, action_size: int, config: TrunkConfig, count: int = 2
     ) -> None:
         super().__init__()
-        sizes = [observation_size + action_size, *hidden, 1]
-        self.members = nn.ModuleList([mlp(sizes, nn.ReLU) for _ in range(count)])
+        self.members = nn.ModuleList(
+            make_network(spaces, config, 1, nn.ReLU, num_extra=action_size) for _ in range(count)
+        )
 
-    def forward(self, observation: Tensor, action: Tensor) -> Tensor:
-        """Map observations `[B, S]` and actions `[B, D]` to values `[K, B]`."""
-        joined = _joined(observation, action)
-        return torch.stack([member(joined).squeeze(-1) for member in self.members])
+    def forward(self, seen: Nested, action: Tensor) -> Tensor:
+        """Map observations `[B, …]`, without a mask, and actions `[B, D]` to values `[K, B]`."""
+        return torch.stack([member(seen, action).squeeze(-1) for member in self.members])
 
-    def first(self, observation: Tensor, action: Tensor) -> Tensor:
+    def first(self, seen: Nested, action: Tensor) -> Tensor:
         """Return the values `[B]` of the first critic, which the policy climbs in TD3."""
-        values: Tensor = self.members[0](_joined(observation, action))
+        values: Tensor = self.members[0](seen, action)
         return values.squeeze(-1)
-
-
-def _joined(observation: Tensor, action: Tensor) -> Tensor:
-    """Return observation and action side by side, in float32."""
-    return torch.cat([observation.float(), action.float()], -1)

@@ -3,60 +3,79 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from gymnasium import spaces as kinds
 from torch import Tensor, nn
 
-from bray.sources.environments import Spaces
 from bray_algo.distributions import categorical, multi_categorical
+from bray_core.action_vector import ActionVector
 from bray_core.errors import ConfigError
+from bray_core.spaces import Spaces
 
 
 class ActionHead(nn.Module):
     """Turns the numbers of a network's last layer into the parameters of an action distribution.
 
-    Discrete actions A have `logits [A]`, MultiDiscrete ones a list of `logits [A_k]`, a Box of one
-    dimension D has `mean [D]` and `log_std [D]`. The standard deviation is a parameter of its own,
-    the same for all observations, and begins at 1.
+    One choice of A has `logits [A]`, several have a list of `logits [A_k]`, D reals have `mean [D]`
+    and `log_std [D]`; an action of both has both. The standard deviation is a parameter of its own,
+    the same for all observations, and begins at 1. Drawn numbers are those of
+    `bray_core.action_vector`.
 
     Args:
-        spaces: spaces of the environment.
+        spaces: what the policy sees and may do.
+        distribution: how reals are drawn: `gaussian`, or `squashed` between their bounds by tanh
+            (Haarnoja et al. 2018), with `low` and `high [D]` beside.
 
     Raises:
-        ConfigError: the action space is none of these.
+        ConfigError: squashed reals have no bounds.
     """
 
-    def __init__(self, spaces: Spaces) -> None:
+    low: Tensor
+    high: Tensor
+
+    def __init__(
+        self, spaces: Spaces, distribution: Literal["default", "gaussian", "squashed"] = "default"
+    ) -> None:
         super().__init__()
-        space = spaces.action_space
-        self.sizes: list[int] = []  # empty for a Box
-        self.is_one = isinstance(space, kinds.Discrete)
-        if isinstance(space, kinds.Discrete):
-            self.sizes = [int(space.n)]
-        elif isinstance(space, kinds.MultiDiscrete) and len(space.shape) == 1:
-            self.sizes = space.nvec.tolist()
-        elif isinstance(space, kinds.Box) and len(space.shape) == 1 and space.dtype.kind == "f":
-            self.log_std = nn.Parameter(torch.zeros(space.shape))
-        else:
-            raise ConfigError(
-                f"environment: {spaces.environment}: expected Discrete actions, or MultiDiscrete "
-                f"or a Box of one dimension, got {space}"
-            )
-        self.num_numbers = sum(self.sizes) or int(spaces.action.shape[0])
+        actions = ActionVector(spaces.action, spaces.origin)
+        self.sizes = actions.sizes
+        self.is_one = actions.is_one
+        self.num_reals = actions.num_reals
+        self.num_numbers = sum(self.sizes) + self.num_reals
+        self.is_squashed = distribution == "squashed" and self.num_reals > 0
+        if self.num_reals:
+            self.log_std = nn.Parameter(torch.zeros(self.num_reals))
+        if self.is_squashed:
+            low, high = (torch.tensor(b, dtype=torch.float32) for b in (actions.low, actions.high))
+            if not (high - low).isfinite().all():
+                raise ConfigError(
+                    f"model.distribution: squashed needs bounded actions, {spaces.origin} has none "
+                    "for some: choose gaussian, or wrap it with bounds"
+                )
+            self.register_buffer("low", low)
+            self.register_buffer("high", high)
 
     def forward(self, numbers: Tensor, mask: Tensor | None) -> dict[str, Any]:
-        """Map numbers `[…, num_numbers]` and a mask of that shape to the outputs."""
-        if not self.sizes:
-            return {"mean": numbers.float(), "log_std": self.log_std.expand_as(numbers)}
+        """Map numbers `[…, num_numbers]` and a mask of the choices' values to the outputs."""
         numbers = numbers.float()  # bfloat16 has too few digits for probabilities
+        if not self.sizes:
+            return self._reals(numbers)
+        of_choices = sum(self.sizes)
+        choices = numbers[..., :of_choices] if self.num_reals else numbers
         if mask is not None:
             mask = mask.bool()  # padding has no legal action: there all are allowed
-            numbers = categorical.mask(numbers, mask | ~mask.any(-1, keepdim=True))
+            choices = categorical.mask(choices, mask | ~mask.any(-1, keepdim=True))
         if self.is_one:
-            return {"logits": numbers}
-        return {"logits": multi_categorical.split(numbers, self.sizes)}
+            return {"logits": choices}
+        outputs: dict[str, Any] = {"logits": multi_categorical.split(choices, self.sizes)}
+        return {**outputs, **self._reals(numbers[..., of_choices:])} if self.num_reals else outputs
+
+    def _reals(self, mean: Tensor) -> dict[str, Any]:
+        outputs = {"mean": mean, "log_std": self.log_std.expand_as(mean)}
+        if self.is_squashed:
+            outputs |= {"low": self.low.expand_as(mean), "high": self.high.expand_as(mean)}
+        return outputs
 
     @torch.no_grad()
     def soften(self, temperature: float, last: nn.Module) -> None:
@@ -67,8 +86,8 @@ class ActionHead(nn.Module):
             last: the layer that makes the numbers.
         """
         assert isinstance(last, nn.Linear)
-        if self.sizes:
-            last.weight.div_(temperature)
-            last.bias.div_(temperature)
-        else:  # a Gaussian to this power has a variance larger by this factor
+        of_choices = sum(self.sizes)
+        last.weight[:of_choices].div_(temperature)
+        last.bias[:of_choices].div_(temperature)
+        if self.num_reals:  # a Gaussian to this power has a variance larger by this factor
             self.log_std.add_(math.log(temperature) / 2)

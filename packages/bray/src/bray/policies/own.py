@@ -1,76 +1,233 @@
-"""A network of yours in place of the default one: found by name, made, and looked at once."""
+"""Networks of yours in place of the default ones: found by name, made, and looked at once.
+
+A trunk is a `torch.nn.Module` with `feature_size` F, called with a batch of observations; it
+returns features `[B, F]`. A class without `feature_size` is a whole policy, which answers with the
+outputs that say an action, and with `value`. Both are made with the spaces and their settings: an
+instance of the class's own `Config` (a dataclass) where it has one, else all settings of the
+network.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bray import registry
-from bray.policies.config import NetworkConfig
-from bray.policies.networks import example_inputs
-from bray.sources.environments import Spaces
+from bray.policies.config import NetworkConfig, TrunkConfig
+from bray.policies.flattening import seen_space
+from bray_core import nested
+from bray_core.action_vector import ActionVector
+from bray_core.config import from_mapping
 from bray_core.errors import ConfigError
+from bray_core.nested import Nested
+from bray_core.spaces import LeafSpace, Spaces
+
+_PROBED = 2
+"""Rows with which a network is looked at."""
 
 
-def own_policy(spaces: Spaces, config: NetworkConfig, seed: int) -> Any:
-    """Make the network that a template names, the same for the same seed.
+def is_own(config: TrunkConfig) -> bool:
+    """Return whether a network of yours is named."""
+    return config.network != "default"
 
-    It is a whole policy: its `forward` maps observations `[B, …]` to `value [B]` and to what says
-    the action, such as `logits [B, A]` or `mean` and `log_std [B, D]`. A recurrent one has a
-    `state_size` S above 0, takes `state [B, S]` besides, and returns `state`, too.
+
+class OwnTrunk(nn.Module):
+    """A trunk of yours: it reads what is seen, without the mask of actions.
 
     Args:
-        spaces: what the environment shows and takes; the class is called with them.
-        config: names the class, which is called with these settings, too.
-        seed: seed of its first weights.
+        network: your module, with `feature_size`.
+    """
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+        self.size = int(network.feature_size)
+
+    def forward(self, seen: Nested) -> Tensor:
+        """Map observations, leaves `[…, *shape]`, to features `[…, F]`."""
+        features: Tensor = self.network(seen)
+        return features
+
+
+class OwnTrunkOverTime(nn.Module):
+    """A trunk of yours before a memory: segments `[T, B, …]` are read as one batch.
+
+    Args:
+        trunk: the trunk.
+        space: space of what is seen.
+    """
+
+    def __init__(self, trunk: Any, space: Nested) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.size = trunk.size
+        self._ranks = [len(leaf.shape) for _, leaf in nested.items(space)]
+
+    def forward(self, seen: Nested) -> Tensor:
+        """Map observations, leaves `[…, *shape]`, to features `[…, F]`."""
+        leaves = [leaf for _, leaf in nested.items(seen)]
+        lead = leaves[0].shape[: leaves[0].ndim - self._ranks[0]]
+        flat = [
+            leaf.reshape(-1, *leaf.shape[leaf.ndim - rank :])
+            for leaf, rank in zip(leaves, self._ranks, strict=True)
+        ]
+        features: Tensor = self.trunk(nested.unflatten(seen, flat))
+        return features.reshape(*lead, self.size)
+
+
+def own_network(spaces: Spaces, config: TrunkConfig) -> Any:
+    """Make the network that a template names: a trunk if it has `feature_size`, else a policy.
 
     Raises:
-        ConfigError: there is no such class, or it is no such network.
+        ConfigError: there is no such class, it cannot be made, or its settings are none.
     """
     made = registry.find("bray.networks", config.network, nn.Module)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        try:
-            module = made(spaces, config)
-        except TypeError as error:
-            raise ConfigError(
-                f"model.network: {config.network!r}: expected a class that is called with the "
-                f"spaces and the settings of the network: {error}"
-            ) from error
+    return _made("model.network", config.network, made, spaces, config)
+
+
+def _made(setting: str, name: str, kind: Any, space: Any, config: TrunkConfig) -> Any:
+    own = getattr(kind, "Config", None)
+    settings: Any
+    if isinstance(own, type) and dataclasses.is_dataclass(own):
+        settings = from_mapping(config.settings, own, "model.settings")
+    elif own is None:
+        settings = config
+    else:
+        raise ConfigError(f"{setting}: {name!r}: expected its Config to be a dataclass, got {own}")
+    try:
+        return kind(space, settings)
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        raise ConfigError(
+            f"{setting}: {name!r}: expected a class that is called with the spaces and its "
+            f"settings: {type(error).__name__}: {error}"
+        ) from error
+
+
+def own_trunk(spaces: Spaces, config: TrunkConfig) -> OwnTrunk:
+    """Make the trunk that a template names.
+
+    Raises:
+        ConfigError: there is none, or it is a whole policy, or its features are none.
+    """
+    network = own_network(spaces, config)
+    if not hasattr(network, "feature_size"):
+        raise ConfigError(
+            f"model.network: {config.network!r}: expected a trunk, with `feature_size` and "
+            "features [B, F] for a batch of observations: a whole policy is taken by the "
+            "actor-critic algorithms alone (PPO, A2C, IMPALA, APPO)"
+        )
+    trunk = OwnTrunk(network)
+    check_features("model.network", config.network, trunk, seen_space(spaces))
+    return trunk
+
+
+def own_leaf_encoder(path: str, leaf: LeafSpace, name: str, config: TrunkConfig) -> OwnTrunk:
+    """Make an encoder of yours for one leaf: called with its `LeafSpace` and its settings.
+
+    Raises:
+        ConfigError: as in `own_trunk`.
+    """
+    setting = f"model.encoders.{path or 'observation'}"
+    kind = registry.find("bray.networks", name, nn.Module)
+    network = _made(setting, name, kind, leaf, config)
+    if not hasattr(network, "feature_size"):
+        raise ConfigError(f"{setting}: {name!r}: expected a module with `feature_size`")
+    encoder = OwnTrunk(network)
+    check_features(setting, name, encoder, leaf)
+    return encoder
+
+
+def check_features(setting: str, name: str, trunk: Any, space: Nested) -> None:
+    """Look at a trunk once with two rows of zeros.
+
+    Raises:
+        ConfigError: it fails, or its features are not `[2, F]`; says what was expected.
+    """
+    rows = nested.map(
+        lambda leaf: torch.zeros((_PROBED, *leaf.shape), dtype=_torch_type(leaf)), space
+    )
+    features = _called(setting, name, trunk, rows)
+    wanted = (_PROBED, trunk.size)
+    if not isinstance(features, Tensor) or tuple(features.shape) != wanted:
+        got = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise ConfigError(
+            f"{setting}: {name!r}: expected features {list(wanted)} for two observations "
+            f"(feature_size={trunk.size}), got {got}"
+        )
+
+
+def _torch_type(leaf: LeafSpace) -> torch.dtype:
+    return (
+        torch.from_numpy(leaf.bounds()[0][:0].astype(leaf.dtype)).dtype
+        if leaf.shape
+        else (torch.int64 if leaf.kind == "category" else torch.float32)
+    )
+
+
+def _called(setting: str, name: str, module: Any, *inputs: Any) -> Any:
+    try:
+        with torch.no_grad():
+            return module(*inputs)
+    except ConfigError:
+        raise
+    except Exception as error:
+        shapes = {path or "observation": list(leaf.shape) for path, leaf in nested.items(inputs[0])}
+        raise ConfigError(
+            f"{setting}: {name!r}: failed with observations {shapes}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def check_policy(module: Any, spaces: Spaces, config: NetworkConfig) -> Any:
+    """Return a whole policy of yours, looked at once with two rows of zeros.
+
+    Its `forward` maps observations `[B, …]` to `value [B]` and to what says the action: `logits
+    [B, A]`, a list of them, or `mean` and `log_std [B, D]`. A recurrent one has a `state_size` S
+    above 0, takes `state [B, S]` besides, and returns `state`, too.
+
+    Raises:
+        ConfigError: an output is missing or has another shape; names it.
+    """
     if not hasattr(module, "state_size"):
         module.state_size = 0
-    _check(module, spaces, config.network)
+    name = config.network
+    rows = nested.map(
+        lambda leaf: torch.zeros((_PROBED, *leaf.shape), dtype=_torch_type(leaf)),
+        spaces.observation,
+    )
+    states = (torch.zeros(_PROBED, module.state_size),) if module.state_size else ()
+    outputs = _called("model.network", name, module, rows, *states)
+    if not isinstance(outputs, dict):
+        raise ConfigError(
+            f"model.network: {name!r}: expected outputs by name or, of a trunk, `feature_size`, "
+            f"got {type(outputs).__name__}"
+        )
+    for path, shape in _wanted(spaces, module.state_size).items():
+        found = nested.flatten(outputs).get(path)
+        if not isinstance(found, Tensor) or tuple(found.shape) != shape:
+            got = (
+                list(found.shape) if isinstance(found, Tensor) else sorted(nested.flatten(outputs))
+            )
+            raise ConfigError(
+                f"model.network: {name!r}: expected output {path} {list(shape)} for two "
+                f"observations, got {got}"
+            )
     return module
 
 
-def _check(module: Any, spaces: Spaces, name: str) -> None:
-    """Refuse a network whose answer to one observation is none that an actor understands."""
-    example = example_inputs(spaces, module.state_size)
-    inputs = example if isinstance(example, tuple) else (example,)
-    with torch.no_grad():
-        outputs = module(*(_tensors(one) for one in inputs))
-    wanted = {"value"} | ({"state"} if module.state_size else set())
-    if not isinstance(outputs, dict) or not wanted <= outputs.keys():
-        got = sorted(outputs) if isinstance(outputs, dict) else type(outputs).__name__
-        raise ConfigError(
-            f"model.network: {name!r}: expected outputs {sorted(wanted)} and those of the action "
-            f"by name, got {got}"
-        )
-    if not {"logits", "mean"} & outputs.keys():
-        raise ConfigError(
-            f"model.network: {name!r}: expected `logits`, or `mean` and `log_std`, among the "
-            f"outputs, got {sorted(outputs)}"
-        )
-    if outputs["value"].shape != (1,):
-        raise ConfigError(
-            f"model.network: {name!r}: expected value [B], got {list(outputs['value'].shape)} for "
-            "one observation"
-        )
-
-
-def _tensors(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _tensors(leaf) for name, leaf in value.items()}
-    return torch.as_tensor(value)
+def _wanted(spaces: Spaces, state_size: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a policy's outputs for two rows, by path."""
+    actions = ActionVector(spaces.action, spaces.origin)
+    wanted: dict[str, tuple[int, ...]] = {"value": (_PROBED,)}
+    if state_size:
+        wanted["state"] = (_PROBED, state_size)
+    if actions.is_one:
+        wanted["logits"] = (_PROBED, actions.sizes[0])
+    else:
+        wanted |= {f"logits[{k}]": (_PROBED, size) for k, size in enumerate(actions.sizes)}
+    if actions.num_reals:
+        wanted |= dict.fromkeys(("mean", "log_std"), (_PROBED, actions.num_reals))
+    return wanted

@@ -17,9 +17,11 @@ from bray_actor.gamecores.gamecore import play
 from bray_actor.recording import SUFFIX, Episode
 from bray_buffer.sources import SourceBuffer, SourceConfig
 from bray_core import codec, nested
+from bray_core.action_vector import ActionVector
 from bray_core.errors import BrayError, ConfigError
 from bray_core.nested import ArraySpec, Nested
 from bray_core.protocols import ModelProtocol
+from bray_core.spaces import Spaces
 
 
 def record(
@@ -74,6 +76,7 @@ class Demonstrations:
     Args:
         folder: folder of recorded episodes.
         gamma: discount per step.
+        actions: turns actions as the simulator took them into arrays; None leaves them.
 
     Raises:
         ConfigError: there are none.
@@ -82,8 +85,11 @@ class Demonstrations:
     units_per_read = 1
     is_shuffled_by_order = False
 
-    def __init__(self, folder: str | Path, gamma: float) -> None:
+    def __init__(
+        self, folder: str | Path, gamma: float, actions: ActionVector | None = None
+    ) -> None:
         self._paths = files(folder)
+        self._actions = actions
         self._gamma = gamma
         self.num_units = len(self._paths)
 
@@ -92,7 +98,10 @@ class Demonstrations:
         for unit in units:
             steps = _steps(read_episode(self._paths[unit]), self._gamma)
             if steps:
-                yield nested.stack(steps)
+                samples = nested.stack(steps)
+                if self._actions is not None:
+                    samples["action"] = self._actions.flatten(samples["action"])
+                yield samples
 
     def describe(self, unit: int) -> str:
         """Return the path."""
@@ -101,8 +110,7 @@ class Demonstrations:
 
 def source(
     folder: str | Path,
-    observation: Nested,
-    action: Nested,
+    spaces: Spaces,
     *,
     gamma: float,
     batch_size: int,
@@ -112,7 +120,7 @@ def source(
 
     Args:
         folder: folder of recorded episodes.
-        observation, action: `ArraySpec` of each leaf.
+        spaces: what was seen and done.
         gamma: discount per step, of the returns.
         batch_size: steps.
         seed: seed of the order.
@@ -124,8 +132,9 @@ def source(
         batch_size=batch_size, epochs=None, shuffle=True, shuffle_size=16_384, seed=seed
     )
     number = ArraySpec(np.dtype(np.float32), ())
-    spec = {"observation": observation, "action": action, "return": number}
-    return SourceBuffer(Demonstrations(folder, gamma), config, layout=spec)
+    actions = ActionVector(spaces.action, spaces.origin)
+    spec = {"observation": spaces.recorded, "action": actions.spec, "return": number}
+    return SourceBuffer(Demonstrations(folder, gamma, actions), config, layout=spec)
 
 
 def _steps(episode: Episode, gamma: float) -> list[dict[str, Any]]:

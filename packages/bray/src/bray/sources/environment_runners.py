@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from bray.sources.config import FrameSourceConfig
-from bray.sources.environments import Spaces, make_environments
+from bray.sources.environments import make_environments
 from bray_actor import AlternatingRunners, Runner
 from bray_actor.atari import AtariRewardTransform, is_atari
+from bray_core.spaces import Spaces
 from bray_model import ModelConfig
 from bray_model.config import Device, Precision
 
@@ -43,8 +44,8 @@ class EnvironmentRunners:
     def __init__(
         self, spaces: Spaces, source: FrameSourceConfig, compute: Compute, *, is_local: bool
     ) -> None:
-        self._environment = spaces.environment
-        self._is_atari = is_atari(spaces.environment)
+        self._environment = spaces.origin
+        self._is_atari = is_atari(spaces.origin)
         self._device: Device = compute.device if is_local else "cpu"
         has_all_cores = is_local and self._device == "cpu"
         has_halves = self._is_atari and not has_all_cores and source.num_envs % 2 == 0

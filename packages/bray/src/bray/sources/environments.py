@@ -2,105 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
-import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from bray_actor.atari import is_atari, make_atari
-from bray_actor.spaces import resolve, spec_of
-from bray_core import nested
-from bray_core.errors import BrayError, ConfigError
-from bray_core.nested import ArraySpec, Nested
+from bray_actor.spaces import of_gymnasium, resolve
+from bray_core.errors import BrayError
+from bray_core.spaces import Spaces
 
 
-@dataclass(frozen=True, slots=True)
-class Spaces:
-    """What goes into a policy and what comes out, read from an environment."""
+def read_spaces(environment: str) -> Spaces:
+    """Return what a policy of an environment sees and may do.
 
-    environment: str
-    """Its id, for errors."""
-    observation: Nested
-    """`ArraySpec` of each leaf of one observation."""
-    action: ArraySpec
-    action_space: gymnasium.Space[Any]
-
-    @classmethod
-    def of(cls, environment: str) -> Spaces:
-        """Read an environment's spaces.
-
-        Raises:
-            ConfigError: the id is unknown, or a space has no fixed arrays.
-            MissingExtraError: an Atari game, and the emulator is not installed.
-        """
-        if is_atari(environment):
-            games = make_atari(environment, 1)
-            observation, action = games.single_observation_space, games.single_action_space
-            games.close()
-        else:
-            env = gymnasium.make(resolve(environment))
-            observation, action = env.observation_space, env.action_space
-            env.close()
-        action_spec = spec_of(action)
-        if not isinstance(action_spec, ArraySpec):
-            raise ConfigError(
-                f"environment: {environment}: algorithms take no nested action {action}"
-            )
-        return cls(environment, spec_of(observation), action_spec, action)
-
-    @property
-    def recorded(self) -> tuple[Nested, ArraySpec]:
-        """Observation and action as they are recorded: float64 in float32, as networks see it.
-
-        The model's own inputs keep the environment's type: it casts them itself, and so an export
-        takes what the environment gives.
-        """
-        return nested.map(_narrow, self.observation), _narrow(self.action)
-
-    @property
-    def is_image(self) -> bool:
-        """Whether an observation is a stack of frames, uint8 `[C, H, W]`."""
-        spec = self.observation
-        return isinstance(spec, ArraySpec) and spec.dtype == np.uint8 and len(spec.shape) == 3
-
-    @property
-    def size(self) -> int:
-        """D of an observation that is one vector `[D]`.
-
-        Raises:
-            ConfigError: it is none.
-        """
-        if not isinstance(self.observation, ArraySpec) or len(self.observation.shape) != 1:
-            raise ConfigError(
-                f"environment: {self.environment}: expected an observation that is one vector, "
-                f"got {self.observation}"
-            )
-        return self.observation.shape[0]
-
-    @property
-    def num_actions(self) -> int:
-        """A of a Discrete action.
-
-        Raises:
-            ConfigError: it is not Discrete.
-        """
-        if not isinstance(self.action_space, gymnasium.spaces.Discrete):
-            raise ConfigError(
-                f"environment: {self.environment}: expected Discrete actions, "
-                f"got {self.action_space}"
-            )
-        return int(self.action_space.n)
-
-    @property
-    def example(self) -> Nested:
-        """One observation of zeros with a batch dimension."""
-        return nested.map(lambda leaf: np.zeros((1, *leaf.shape), leaf.dtype), self.observation)
-
-
-def _narrow(leaf: ArraySpec) -> ArraySpec:
-    return ArraySpec(np.dtype(np.float32), leaf.shape) if leaf.dtype == np.float64 else leaf
+    Raises:
+        ConfigError: the id is unknown, or a space has no arrays of a fixed size.
+        MissingExtraError: an Atari game, and the emulator is not installed.
+    """
+    if is_atari(environment):
+        games = make_atari(environment, 1)
+        observation, action = games.single_observation_space, games.single_action_space
+        games.close()
+    else:
+        env = gymnasium.make(resolve(environment))
+        observation, action = env.observation_space, env.action_space
+        env.close()
+    return of_gymnasium(environment, observation, action)
 
 
 def reward_threshold(environment: str) -> float | None:

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, TypeVar
 from torch import nn
 
 from bray.goal import Goal, Outcome
-from bray.policies.config import LayersConfig
+from bray.policies.config import TrunkConfig
 from bray.run import Run
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
-from bray.sources.environments import Spaces, make_environments
+from bray.sources.environments import make_environments, read_spaces
 from bray.sources.gamecores import GamecorePlay, gamecores
 from bray.training.algorithm import Algorithm, Takes, check_processes
 from bray.training.evaluation import evaluate_latest
@@ -26,9 +26,11 @@ from bray.training.loop import Loop, Turn
 from bray.training.policy_model import policy_model
 from bray_actor import PolicyConfig, Runner, segment_spec
 from bray_buffer import ReplayConfig
+from bray_core.action_vector import ActionVector
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
 from bray_core.settings.ranges import Fraction, PositiveInt, check_fields
+from bray_core.spaces import Spaces
 from bray_model import ModelConfig
 from bray_trainer import Trainer
 
@@ -95,7 +97,7 @@ class OffPolicy(Algorithm[C]):
     pacing = "ratio"
     takes: ClassVar[Takes] = Takes(gamecores=True)
     configs: ClassVar[dict[str, type[Any]]] = {
-        "model": LayersConfig,
+        "model": TrunkConfig,
         "agent": NStepConfig,
         "buffer": ReplaySettings,
         "source": GamecoreSourceConfig,
@@ -163,7 +165,7 @@ class OffPolicy(Algorithm[C]):
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Play into the replay and train out of it; see `Algorithm`."""
         n, environment = self.parts.source.num_envs, self.parts.source.environment
-        spaces = Spaces.of(environment)
+        spaces = read_spaces(environment)
         policy, parts = self.policy(spaces, seed), self.parts
         batching, play, title = ModelConfig(max_batch_size=n, pad_to=(n,)), None, ""
         if parts.source.num_processes:
@@ -171,7 +173,8 @@ class OffPolicy(Algorithm[C]):
             batching = ModelConfig(max_batch_size=play.num_lanes)
             title = ", gamecores over the wire"
         model = policy_model(run, policy, spaces.example, batching, parts.actor)
-        layout = Layout(segment_spec(*spaces.recorded, self.config.steps_per_collect))
+        action = ActionVector(spaces.action, spaces.origin).spec
+        layout = Layout(segment_spec(spaces.recorded, action, self.config.steps_per_collect))
         buffer = run.buffer("replay", layout, self.replay(is_local=run.is_local))
         make = partial(self.trainer, spaces, parts, seed, model, buffer, run.experiment.checkpoints)
 

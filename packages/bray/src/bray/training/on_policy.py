@@ -15,12 +15,12 @@ import torch
 
 from bray.goal import Goal, Outcome
 from bray.policies.config import NetworkConfig
+from bray.policies.flattening import has_images
 from bray.policies.networks import AnyPolicy, example_inputs, make_policy
-from bray.policies.own import own_policy
 from bray.run import Run
 from bray.sources.config import FrameSourceConfig, ServingActorConfig
 from bray.sources.environment_runners import EnvironmentRunners
-from bray.sources.environments import Spaces
+from bray.sources.environments import read_spaces
 from bray.sources.gamecores import GamecorePlay, gamecores, steps_per_turn
 from bray.training.algorithm import Algorithm, Takes, check_processes
 from bray.training.compute import decided, described
@@ -30,9 +30,11 @@ from bray.training.policy_model import policy_model
 from bray_actor import PolicyConfig, segment_spec
 from bray_actor.atari import is_atari
 from bray_buffer import BufferConfig
+from bray_core.action_vector import ActionVector
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
 from bray_core.settings.ranges import PositiveInt, check_fields
+from bray_core.spaces import Spaces
 from bray_trainer import Trainer
 
 C = TypeVar("C")
@@ -115,13 +117,9 @@ class OnPolicy(Algorithm[C]):
 
     def first_policy(self, spaces: Spaces, seed: int) -> AnyPolicy:
         """Return the policy to begin with: one that knows nothing, the same for the same seed."""
-        model = self.parts.model
-        if model.network != "default":
-            own: AnyPolicy = own_policy(spaces, model, seed)
-            return own
-        return make_policy(spaces, model.hidden, model.memory_size, seed)
+        return make_policy(spaces, self.parts.model, seed)
 
-    def make_trainer(self, **parts: Any) -> Any:
+    def make_trainer(self, spaces: Spaces, **parts: Any) -> Any:
         """Return the trainer's factory but for its arguments `module, buffer`; pickled on Ray."""
         return partial(self.trainer, part=self.config, **parts)
 
@@ -129,9 +127,9 @@ class OnPolicy(Algorithm[C]):
         """Play, queue the segments, train on them until the goal is reached; see `Algorithm`."""
         environment = self.parts.source.environment
         title = f"{self.title} on {environment}"
-        spaces = Spaces.of(environment)
+        spaces = read_spaces(environment)
         num_ranks = 1 if run.is_local else self.num_ranks
-        is_image = spaces.is_image
+        is_image = has_images(spaces)
         parts = decided(self.parts, is_image=is_image, is_local=run.is_local, num_ranks=num_ranks)
         if is_image:
             title = f"{title}\n{described(parts, is_local=run.is_local, num_ranks=num_ranks)}"
@@ -171,7 +169,9 @@ class OnPolicy(Algorithm[C]):
                 lockstep=is_lockstep,
                 num_workers=num_workers,
             )
-        make = this.make_trainer(model=model, directory=run.experiment.checkpoints, seed=seed)
+        make = this.make_trainer(
+            spaces, model=model, directory=run.experiment.checkpoints, seed=seed
+        )
         return Loop(
             run,
             title,
@@ -256,6 +256,7 @@ def segment_layout(spaces: Spaces, length: int, state_size: int) -> Layout:
         length: steps T of a segment.
         state_size: numbers S of a recurrent policy's state; 0 is no memory.
     """
-    is_stacked = is_atari(spaces.environment)
-    spec = segment_spec(*spaces.recorded, length, state_size=state_size, stack=is_stacked)
+    action = ActionVector(spaces.action, spaces.origin).spec
+    is_stacked = is_atari(spaces.origin)
+    spec = segment_spec(spaces.recorded, action, length, state_size=state_size, stack=is_stacked)
     return Layout(spec)

@@ -18,12 +18,12 @@ from torch import nn
 from torch.optim import Adam, Optimizer
 
 from bray.policies.continuous import ActionBounds, Critics
-from bray.sources.environments import Spaces
 from bray.training.algorithm import Parts, Takes
 from bray.training.off_policy import OffPolicy, OffPolicyConfig
 from bray.training.target import KeepsTarget
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import PositiveFloat, PositiveInt, Range
+from bray_core.spaces import Spaces
 from bray_trainer import Trainer, TrainerConfig
 
 
@@ -74,7 +74,7 @@ class PolicyAndCriticsTrainer(KeepsTarget, Trainer):
             torch.manual_seed(seed)
             return {
                 "policy": cls.make_policy(spaces, bounds, parts),
-                "critics": Critics(spaces.size, bounds.size, parts.model.hidden),
+                "critics": Critics(spaces, bounds.size, parts.model),
                 **cls.more_networks(parts),
             }
 
