@@ -101,7 +101,7 @@ class ActionVector:
                 first = reals - count - len(self.sizes)
                 part = np.clip(part, self.low[first:][:count], self.high[first:][:count])
                 part = np.rint(part) if np.dtype(leaf.dtype).kind in "iu" else part
-            made.append(part.astype(leaf.dtype).reshape(*lead, *leaf.shape))
+            made.append(part.astype(leaf.dtype).reshape((*lead, *leaf.shape)))
         return made[0] if self._is_bare else nested.unflatten(self.space, made)
 
     def flatten(self, action: Nested) -> Numbers:

@@ -22,6 +22,7 @@ from bray.sources import demonstrations
 from bray.sources.environments import read_spaces
 from bray.sources.source import Played
 from bray.training.algorithm import Algorithm, NoSettings, Parts, Takes
+from bray.training.deploy import keep_spaces
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
 from bray_algo.distributions import outputs as distribution
@@ -140,6 +141,7 @@ class BC(Algorithm[BCConfig]):
         folder = self.parts.source.demonstrations
         demonstrated = demonstrations.mean_return(folder)
         spaces = read_spaces(task)
+        keep_spaces(run, spaces)
         module = make_policy(spaces, self.parts.model, seed)
         example = example_inputs(spaces, 0)
         model = run.model("policy", module, example)
@@ -154,7 +156,7 @@ class BC(Algorithm[BCConfig]):
             model=model,
             turn=Turn(steps=0, collects=0, replays=config.evaluate_every),
             goal=replace(goal, max_frames=config.max_steps),
-            evaluate=partial(evaluate_latest, model, module, example, task, goal, seed=seed),
+            evaluate=partial(evaluate_latest, model, module, spaces, task, goal, seed=seed),
             evaluate_every=config.evaluate_every,
             unit="optimiser steps",
         ).until_goal()

@@ -24,6 +24,7 @@ from bray.policies.trunks import make_network
 from bray.run import Run
 from bray.sources.environments import make_environments, read_spaces
 from bray.training.algorithm import Algorithm
+from bray.training.deploy import keep_spaces
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
 from bray_actor import Played
@@ -271,6 +272,7 @@ class ES(Algorithm[ESConfig]):
         config, task = self.config, self.parts.source.environment
         num_workers = 1 if run.is_local else self.parts.actor.num_workers
         spaces = read_spaces(task)
+        keep_spaces(run, spaces)
         module = policy(spaces, self.parts.model, seed)
         model = run.model("policy", module, spaces.example, ModelConfig(max_batch_size=1))
         share = config.population // num_workers
@@ -288,5 +290,5 @@ class ES(Algorithm[ESConfig]):
             source=evolution,
             turn=Turn(steps=1),
             goal=goal,
-            evaluate=partial(evaluate_latest, model, module, spaces.example, task, goal, seed=seed),
+            evaluate=partial(evaluate_latest, model, module, spaces, task, goal, seed=seed),
         ).until_goal()

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bray.sources.environments import read_spaces
 from bray_actor import PolicyActor, PolicyConfig, Recorder, read_episode
 from bray_actor.gamecores.gamecore import play
 from bray_actor.recording import SUFFIX, Episode
@@ -45,7 +46,8 @@ def record(
     """
     recorder = Recorder(folder, every=1, max_files=1_000_000, max_waiting=episodes)
     before = len(recorder.files())
-    actors = recorder.record(PolicyActor.factory(model, PolicyConfig(seed=seed)))
+    config = PolicyConfig(seed=seed, spaces=read_spaces(environment).described())
+    actors = recorder.record(PolicyActor.factory(model, config))
     try:
         returns = play(environment, actors, episodes=episodes, seed=seed)
     finally:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from bray.best import BestVersion
 from bray.run import Run
 from bray.training.algorithm import Algorithm
+from bray_core.files.saved_file import write_atomic
+from bray_core.spaces import Spaces
 from bray_model import ExportReport
 
+_SPACES = "spaces.json"
+"""File of a trial that says what its policy sees and may do."""
 _NAMES = ("policy", "main")
 """Names of the model that is deployed, of which a run has one."""
 
@@ -30,7 +35,7 @@ def export_best(run: Run, algorithm: type[Algorithm[Any]]) -> ExportReport | Non
     best = BestVersion.read(run.experiment.path)
     version = model.version if best is None else best.version
     folder = run.experiment.models / name / "onnx" / str(version)
-    actor = _actor(model) if algorithm.serves == "actor" else None
+    actor = _actor(run, model) if algorithm.serves == "actor" else None
     if version == model.version:
         report: ExportReport = model.export(folder, actor=actor)
         return report
@@ -42,9 +47,18 @@ def export_best(run: Run, algorithm: type[Algorithm[Any]]) -> ExportReport | Non
     return report
 
 
-def _actor(model: Any) -> dict[str, Any]:
+def keep_spaces(run: Run, spaces: Spaces) -> None:
+    """Write what a run's policy sees and may do into its trial, for those who deploy it."""
+    text = json.dumps(spaces.described(), indent=1)
+    write_atomic(run.experiment.path / _SPACES, text.encode())
+
+
+def _actor(run: Run, model: Any) -> dict[str, Any]:
     """Return what answers gamecores: `PolicyActor`, with the state of a recurrent policy."""
     config: dict[str, Any] = {"deterministic": True}
+    spaces = run.experiment.path / _SPACES
+    if spaces.is_file():
+        config["spaces"] = json.loads(spaces.read_text())
     inputs = model.signature.inputs
     if len(inputs) == 2:
         config["state_size"] = inputs[1].shape[-1]

@@ -10,18 +10,21 @@ import asyncio
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bray.goal import Goal
+from bray.policies.networks import example_inputs
 from bray_actor import PolicyActor, PolicyConfig
 from bray_actor.atari import is_atari
 from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_core.errors import BrayError, DeadlineError
 from bray_core.protocols import ModelProtocol
+from bray_core.spaces import Spaces
 from bray_model import Model as LocalModel
 from bray_model import ModelConfig
 from bray_server import ServerThread
@@ -51,33 +54,36 @@ def snapshot(model: Any, module: Any, example: Any) -> LocalModel:
 def evaluate_latest(
     model: Any,
     module: Any,
-    example: Any,
+    spaces: Spaces,
     environment: str,
     goal: Goal,
     *,
     seed: int,
-    state_size: int = 0,
 ) -> list[float]:
     """Play episodes with a `snapshot` of a model; return their returns, as `evaluate` does.
 
     Args:
         model: model that is trained; has `weights()`.
-        module: module of the same kind, on the CPU.
-        example: inputs of the module, with a batch dimension.
+        module: module of the same kind, on the CPU; a recurrent one has `state_size`.
+        spaces: what the policy sees and may do.
         environment: a Gymnasium id.
         goal: says how many episodes.
         seed: seed of the run.
-        state_size: S of a recurrent policy; 0 is none.
     """
-    with snapshot(model, module, example) as policy:
+    state_size = getattr(module, "state_size", 0)
+    with snapshot(model, module, example_inputs(spaces, state_size)) as policy:
+        config = PolicyConfig(state_size=state_size, spaces=spaces.described())
         episodes = goal.evaluation_episodes
-        return evaluate(
-            policy, environment, episodes, seed=seed + EVALUATION_SEED, state_size=state_size
-        )
+        return evaluate(policy, environment, episodes, seed=seed + EVALUATION_SEED, config=config)
 
 
 def evaluate(
-    model: ModelProtocol, environment: str, episodes: int, *, seed: int, state_size: int = 0
+    model: ModelProtocol,
+    environment: str,
+    episodes: int,
+    *,
+    seed: int,
+    config: PolicyConfig | None = None,
 ) -> list[float]:
     """Play episodes against `model` from a gamecore process; return their returns.
 
@@ -89,15 +95,15 @@ def evaluate(
         episodes: number of episodes, shared out to the environments beforehand, so that short
             ones are not preferred.
         seed: seed of the environments.
-        state_size: S of a recurrent policy; 0 is none.
+        config: what is known of the policy, such as the state of a recurrent one.
 
     Raises:
         BrayError: the gamecore failed; carries its last words.
         DeadlineError: it took longer than ten minutes.
     """
     # In many games a life waits for fire: a policy that never prefers it would never end.
-    config = PolicyConfig(
-        deterministic=not is_atari(environment), state_size=state_size, phase="evaluation"
+    config = replace(
+        config or PolicyConfig(), deterministic=not is_atari(environment), phase="evaluation"
     )
     lanes = LaneBarrier(model, map(str, range(min(NUM_ENVS, episodes))), plays_on=False)
     server = ServerThread(PolicyActor.factory(model, config, lanes=lanes))

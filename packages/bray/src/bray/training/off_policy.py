@@ -21,6 +21,7 @@ from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
 from bray.sources.environments import make_environments, read_spaces
 from bray.sources.gamecores import GamecorePlay, gamecores
 from bray.training.algorithm import Algorithm, Takes, check_processes
+from bray.training.deploy import keep_spaces
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
 from bray.training.policy_model import policy_model
@@ -152,13 +153,13 @@ class OffPolicy(Algorithm[C]):
         """Refuse gamecore processes that the workers cannot share out evenly."""
         check_processes(self.parts)
 
-    def _gamecore_play(self, *, is_local: bool, seed: int) -> GamecorePlay:
+    def _gamecore_play(self, spaces: Spaces, *, is_local: bool, seed: int) -> GamecorePlay:
         """Return what the gamecores play, and how the policy answers them."""
         actor = self.parts.actor
         return GamecorePlay(
             source=self.parts.source,
             actor=replace(actor, num_workers=1) if is_local else actor,
-            policy=PolicyConfig(seed=seed),
+            policy=PolicyConfig(seed=seed, spaces=spaces.described()),
             seed=seed,
         )
 
@@ -166,10 +167,11 @@ class OffPolicy(Algorithm[C]):
         """Play into the replay and train out of it; see `Algorithm`."""
         n, environment = self.parts.source.num_envs, self.parts.source.environment
         spaces = read_spaces(environment)
+        keep_spaces(run, spaces)
         policy, parts = self.policy(spaces, seed), self.parts
         batching, play, title = ModelConfig(max_batch_size=n, pad_to=(n,)), None, ""
         if parts.source.num_processes:
-            play = self._gamecore_play(is_local=run.is_local, seed=seed)
+            play = self._gamecore_play(spaces, is_local=run.is_local, seed=seed)
             batching = ModelConfig(max_batch_size=play.num_lanes)
             title = ", gamecores over the wire"
         model = policy_model(run, policy, spaces.example, batching, parts.actor)
@@ -199,7 +201,5 @@ class OffPolicy(Algorithm[C]):
             source=source,
             turn=self.turn(buffer),
             goal=goal,
-            evaluate=partial(
-                evaluate_latest, model, policy, spaces.example, environment, goal, seed=seed
-            ),
+            evaluate=partial(evaluate_latest, model, policy, spaces, environment, goal, seed=seed),
         ).until_goal()

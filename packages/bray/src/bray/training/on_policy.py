@@ -24,6 +24,7 @@ from bray.sources.environments import read_spaces
 from bray.sources.gamecores import GamecorePlay, gamecores, steps_per_turn
 from bray.training.algorithm import Algorithm, Takes, check_processes
 from bray.training.compute import decided, described
+from bray.training.deploy import keep_spaces
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
 from bray.training.policy_model import policy_model
@@ -128,6 +129,7 @@ class OnPolicy(Algorithm[C]):
         environment = self.parts.source.environment
         title = f"{self.title} on {environment}"
         spaces = read_spaces(environment)
+        keep_spaces(run, spaces)
         num_ranks = 1 if run.is_local else self.num_ranks
         is_image = has_images(spaces)
         parts = decided(self.parts, is_image=is_image, is_local=run.is_local, num_ranks=num_ranks)
@@ -143,7 +145,7 @@ class OnPolicy(Algorithm[C]):
         batching, play = runners.model_config(), None
         if parts.source.num_processes:
             title = f"{title}, gamecores over the wire"
-            play = this._gamecore_play(module.state_size, seed)
+            play = this._gamecore_play(spaces, module.state_size, seed)
             batching = replace(batching, max_batch_size=len(play.lanes()), pad_to=())
         model = policy_model(run, module, example, batching, parts.actor)
         is_lockstep = self.max_policy_lag is None
@@ -187,26 +189,20 @@ class OnPolicy(Algorithm[C]):
                 steps=steps, collects=self.replays_per_collect, replays=self.replays_per_collect
             ),
             goal=goal,
-            evaluate=partial(
-                evaluate_latest,
-                model,
-                module,
-                example,
-                environment,
-                goal,
-                seed=seed,
-                state_size=module.state_size,
-            ),
+            evaluate=partial(evaluate_latest, model, module, spaces, environment, goal, seed=seed),
         ).until_goal()
 
-    def _gamecore_play(self, state_size: int, seed: int) -> GamecorePlay:
+    def _gamecore_play(self, spaces: Spaces, state_size: int, seed: int) -> GamecorePlay:
         """Return what the gamecores play, and how the policy answers them."""
         source, actor = self.parts.source, self.parts.actor
         return GamecorePlay(
             source=source,
             actor=actor,
             policy=PolicyConfig(
-                seed=seed, state_size=state_size, clip_reward=is_atari(source.environment)
+                seed=seed,
+                state_size=state_size,
+                clip_reward=is_atari(source.environment),
+                spaces=spaces.described(),
             ),
             steps_per_version=self.batch_steps if self.max_policy_lag is None else None,
             seed=seed,
