@@ -16,7 +16,7 @@ import torch
 
 from bray.best import BestVersion
 from bray.cli.launch import Launch
-from bray.cli.train import run_template
+from bray.cli.train import completed_goal, run_template
 from bray.registry import names
 from bray.templates import loading
 from bray_core.errors import FormatError
@@ -55,7 +55,8 @@ def go_on(trial: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     parts = replace(read.parts, trainer=replace(read.parts.trainer, **longer))
     frames = max(read.goal.budget, Trial(trial).result()["frames"])
     read = replace(read, parts=parts, goal=replace(read.goal, max_frames=2 * frames))
-    return run_template(read, Launch(project=Path(), trial=trial.name))
+    launch = Launch(project=Path(), trial=trial.name)
+    return run_template(read, launch, completed_goal(read))
 
 
 def newest(trial: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bray.cli.launch import Launch
-from bray.cli.train import run_template
+from bray.cli.train import completed_goal, run_template
 from bray.sources import demonstrations
 from bray.templates.loading import compose
 from bray_core.protocols import Answer
@@ -97,7 +97,8 @@ def make(name: str, *, trial: str | None = None, seed: int = 1, times: int = 1) 
         if hasattr(config, counted):
             config = replace(config, **{counted: times * getattr(config, counted)})
     template = replace(template, parts=replace(template.parts, trainer=config))
-    run_template(template, Launch(project=Path(), trial=trial or name))
+    launch = Launch(project=Path(), trial=trial or name)
+    run_template(template, launch, completed_goal(template))
 
 
 def make_demonstrations() -> None:

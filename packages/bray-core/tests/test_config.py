@@ -17,6 +17,8 @@ from bray_core.config import (
 )
 from bray_core.errors import ConfigError, SettingsError
 from bray_core.settings.choice import check_choice, closest
+from bray_core.settings.settings_load import load_tree
+from bray_core.settings.settings_tree import parse, unwrap
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,6 +174,15 @@ def test_variables_of_the_environment_win_over_the_file_and_lose_to_the_command_
     assert loaded == Whole(part=Part(rate=1e-4, name="x"), count=2)
     with pytest.raises(ConfigError, match=r"environment BRAY_PART__RAT: part\.rat: unknown key"):
         load_yaml(file, Whole, environment={"BRAY_PART__RAT": "1"})
+
+
+def test_settings_that_were_read_once_can_be_loaded_again() -> None:
+    text = "old: {rate: 0.25, sizes: [3, 4]}"
+    tree = parse(text, "text")
+    made = load_tree(tree, Whole, ["part.rate=0.5"], renamed={"old": "part"})
+    assert made.part.rate == 0.5
+    assert unwrap(tree) == {"old": {"rate": 0.25, "sizes": [3, 4]}}
+    assert load_tree(tree, Whole, renamed={"old": "part"}).part == Part(rate=0.25, sizes=(3, 4))
 
 
 def test_a_part_with_nothing_below_it_can_be_overridden(tmp_path: Path) -> None:

@@ -13,25 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bray_core.errors import ConfigError, Problem, SettingsError
+from bray_core.errors import ConfigError
 from bray_core.settings.settings_build import build
-from bray_core.settings.settings_tree import (
-    Value,
-    override,
-    parse,
-    place_of,
-    read,
-    to_plain,
-    unwrap,
-)
+from bray_core.settings.settings_load import COMMAND_LINE, load_tree
+from bray_core.settings.settings_tree import Value, override, parse, read, to_plain
 
 __all__ = ["from_mapping", "load_text", "load_yaml", "to_mapping", "with_overrides"]
 
 T = TypeVar("T")
-
-COMMAND_LINE = "command line"
-PREFIX = "BRAY_"
-"""First letters of environment variables that set something."""
 
 
 def load_yaml(
@@ -57,30 +46,7 @@ def load_yaml(
             the closest known name.
         ConfigError: There is no such file, or an override has another form.
     """
-    root = read(path)
-    return _load(_overridden(root, overrides, environment, renamed), schema)
-
-
-def _overridden(
-    root: Value,
-    overrides: Sequence[str],
-    environment: Mapping[str, str] | None,
-    renamed: Mapping[str, str] | None,
-) -> Value:
-    for old, new in (renamed or {}).items():
-        if isinstance(root.value, dict) and old in root.value:
-            child = root.value.pop(old)
-            if new in root.value:
-                text = f"{old}: is `{new}` today, and that is given, too: remove one"
-                raise SettingsError([Problem(child.place, old, text)])
-            root.value = {new: child, **root.value}
-    for name, text in (environment or {}).items():
-        if name.startswith(PREFIX) and "__" in name:
-            key = name.removeprefix(PREFIX).lower().replace("__", ".")
-            override(root, f"{key}={text}", f"environment {name}")
-    for written in overrides:
-        override(root, written, COMMAND_LINE)
-    return root
+    return load_tree(read(path), schema, overrides, environment, renamed)
 
 
 def load_text(
@@ -92,21 +58,7 @@ def load_text(
     renamed: Mapping[str, str] | None = None,
 ) -> T:
     """Read the YAML text of `source` into the dataclass `schema`; else as `load_yaml`."""
-    return _load(_overridden(parse(text, source), overrides, environment, renamed), schema)
-
-
-def _load(root: Value, schema: type[T] | Callable[[Mapping[str, Any]], type[T]]) -> T:
-    if isinstance(schema, type):
-        return build(root, schema)
-    if not isinstance(root.value, dict):
-        text = f"top level: expected settings, got {unwrap(root)!r}"
-        raise SettingsError([Problem(root.place, "", text)])
-    try:
-        chosen = schema({name: unwrap(child) for name, child in root.value.items()})
-    except ConfigError as error:
-        key = str(error).partition(":")[0]
-        raise SettingsError([Problem(place_of(root, str(error)), key, str(error))]) from error
-    return build(root, chosen)
+    return load_tree(parse(text, source), schema, overrides, environment, renamed)
 
 
 def from_mapping(values: Mapping[str, Any], schema: type[T], source: str = "config") -> T:

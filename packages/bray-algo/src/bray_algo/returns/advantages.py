@@ -56,15 +56,10 @@ def gae(
     Raises:
         ValueError: shapes do not agree, or a number is out of its range or not finite.
     """
-    padding = segments.padding(reward, final_value, terminated, length, value=value)
-    check_fraction("gamma", gamma)
+    delta, discount = _td_error(reward, value, final_value, terminated, length, gamma)
     check_fraction("lambda_", lambda_)
-    reward, value, final_value = alike(reward, value, final_value)
-    discount = segments.discount(gamma, terminated, reward.dtype)
-    following = segments.following(value, final_value, terminated, length)
-    delta = torch.addcmul(reward - value, discount, following)
     # Padding comes last and adds 0, so that nothing of it is carried into valid steps.
-    return discounted_sum(segments.blank(delta, padding), discount * lambda_)
+    return discounted_sum(delta, discount * lambda_)
 
 
 def td_lambda(
@@ -136,15 +131,37 @@ def upgo(
     G_t = r_t + γ G_{t+1} if r_{t+1} + γ V_{t+2} ≥ V_{t+1}, else r_t + γ V_{t+1}. The policy's
     advantage is min(1, π/μ) (G_t − V_t). Arguments and errors as in `gae`.
     """
+    delta, discount = _td_error(reward, value, final_value, terminated, length, gamma)
+    worse = segments.later(delta) < 0
+    gain = discounted_sum(delta, discount * segments.discount(1.0, worse, delta.dtype))
+    return gain + segments.blank(wide(value), segments.after_end(reward, length))
+
+
+class _TDError(NamedTuple):
+    """What a step brought beyond its value, `[T, B]` each."""
+
+    delta: Tensor
+    """δ_t = r_t + γ V_{t+1} − V_t, zeros in padding."""
+    discount: Tensor
+    """γ, or 0 where the step terminated."""
+
+
+def _td_error(
+    reward: Tensor,
+    value: Tensor,
+    final_value: Tensor,
+    terminated: Tensor,
+    length: Tensor,
+    gamma: float,
+) -> _TDError:
+    """Check arguments like those of `gae`, and return the temporal-difference errors."""
     padding = segments.padding(reward, final_value, terminated, length, value=value)
     check_fraction("gamma", gamma)
     reward, value, final_value = alike(reward, value, final_value)
     discount = segments.discount(gamma, terminated, reward.dtype)
     following = segments.following(value, final_value, terminated, length)
-    delta = segments.blank(torch.addcmul(reward - value, discount, following), padding)
-    worse = segments.later(delta) < 0
-    gain = discounted_sum(delta, discount * segments.discount(1.0, worse, reward.dtype))
-    return gain + segments.blank(value, padding)
+    delta = torch.addcmul(reward - value, discount, following)
+    return _TDError(segments.blank(delta, padding), discount)
 
 
 class VTrace(NamedTuple):

@@ -34,6 +34,15 @@ class Value:
             return cls([cls.of_plain(child, place) for child in value], place)
         return cls(value, place)
 
+    def copy(self) -> Value:
+        """Return the same settings, apart: what is written into the one is not in the other."""
+        value = self.value
+        if isinstance(value, dict):
+            value = {name: child.copy() for name, child in value.items()}
+        elif isinstance(value, list):
+            value = [child.copy() for child in value]
+        return Value(value, self.place)
+
 
 def read(path: Path) -> Value:
     """Read a YAML file.

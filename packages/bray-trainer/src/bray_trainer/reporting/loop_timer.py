@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 
 import torch
 
@@ -94,43 +93,36 @@ class LoopTimer:
         return f"limited by {parts[0]}; {', '.join(parts[1:])}"
 
 
-class _HostTimer:
-    __slots__ = ("_phase", "_started", "_timer")
+class _PhaseTimer:
+    __slots__ = ("_phase", "_timer")
 
     def __init__(self, timer: LoopTimer, phase: str) -> None:
         self._timer = timer
         self._phase = phase
 
+
+class _HostTimer(_PhaseTimer):
+    __slots__ = ("_started",)
+
     def __enter__(self) -> None:
         self._started = time.perf_counter()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._timer.add(self._phase, time.perf_counter() - self._started)
 
 
-class _DeviceTimer:
-    __slots__ = ("_device", "_end", "_phase", "_start", "_timer")
+class _DeviceTimer(_PhaseTimer):
+    __slots__ = ("_device", "_end", "_start")
 
     def __init__(self, timer: LoopTimer, phase: str, device: torch.device) -> None:
-        self._timer = timer
-        self._phase = phase
+        super().__init__(timer, phase)
         self._device = device
 
     def __enter__(self) -> None:
         self._start, self._end = timing_event(), timing_event()
         self._start.record(torch.cuda.current_stream(self._device))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._end.record(torch.cuda.current_stream(self._device))
         self._timer.add_events(self._phase, self._start, self._end)
 

@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from bray.sources import atari
+from bray.training.actor_critic import ActorCriticTrainer
 from bray.training.compute import ComputeConfig
 from bray.training.generator import KeepsGenerator
 from bray.training.minibatches import minibatches
 from bray.training.on_policy import OnPolicy
-from bray.training.play_gap import PlayGap
 from bray_actor.spaces import ATARI
 from bray_algo import gae, schedules
 from bray_algo.distributions import outputs as distribution
@@ -29,7 +28,6 @@ from bray_algo.losses import ppo
 from bray_algo.losses.reductions import standardised
 from bray_core import metrics
 from bray_core.layout import Packed
-from bray_core.protocols import BufferProtocol, ModelProtocol
 from bray_core.settings.ranges import (
     Fraction,
     NonNegativeFloat,
@@ -38,7 +36,7 @@ from bray_core.settings.ranges import (
     PositiveInt,
     check_fields,
 )
-from bray_trainer import Trainer, TrainerConfig
+from bray_trainer import Trainer
 from bray_trainer.frame_stacks import as_tensors
 from bray_trainer.sequences import (
     IS_CURRENT,
@@ -47,7 +45,6 @@ from bray_trainer.sequences import (
     in_order,
     select_segments,
     select_steps,
-    time_major,
     unroll,
     valid_steps,
 )
@@ -97,32 +94,14 @@ class PPOConfig(ComputeConfig):
         check_fields(self)
 
 
-class PPOTrainer(KeepsGenerator, Trainer):
+class PPOTrainer(KeepsGenerator, ActorCriticTrainer):
     """Trains a policy of `bray.policies.networks` in several passes over each replay."""
 
-    def __init__(
-        self,
-        module: nn.Module,
-        buffer: BufferProtocol,
-        *,
-        model: ModelProtocol,
-        part: PPOConfig,
-        seed: int,
-        directory: Path | None = None,
-    ) -> None:
-        self.part = part
-        self.gap = PlayGap()
+    part: PPOConfig
+
+    def __init__(self, *args: Any, seed: int, **kwargs: Any) -> None:
         self.generator = torch.Generator().manual_seed(seed)
-        config = TrainerConfig(
-            learning_rate=part.learning_rate,
-            max_grad_norm=part.max_grad_norm,
-            checkpoint_every=part.checkpoint_every,
-            precision=part.precision,
-            device=part.device,
-            threads=part.trainer_threads,
-            seed=seed,
-        )
-        super().__init__(module, buffer, model=model, config=config, directory=directory)
+        super().__init__(*args, seed=seed, **kwargs)
 
     def handle(self, replay: Packed) -> Iterator[Batch]:
         """Yield shuffled minibatches of one replay, its advantages computed once.
@@ -143,8 +122,7 @@ class PPOTrainer(KeepsGenerator, Trainer):
 
     def _with_advantages(self, replay: Packed) -> Batch:
         """Return a replay's segments, time-major, with `advantage` and `return`."""
-        segments = time_major(replay, self.device)
-        self.gap.begin(segments, self.policy_version)
+        segments = self.segments(replay)
         with torch.no_grad():
             final = final_value(self.module, segments)
         segments["advantage"] = gae(

@@ -148,10 +148,11 @@ def train(
     from bray.cli.closing_message import already_reached, closing_message
 
     trial = launch.project / launch.trial
-    if not goes_on and (words := already_reached(trial, completed_goal(template))):
+    goal = completed_goal(template)
+    if not goes_on and (words := already_reached(trial, goal)):
         sys.stdout.write(words + "\n")
         return 0
-    outcome, report = run_template(template, launch)
+    outcome, report = run_template(template, launch, goal)
     if is_json:
         sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
         return 0 if outcome.reached else 1
@@ -162,12 +163,15 @@ def train(
     return 0 if outcome.reached else 1
 
 
-def run_template(template: Template, launch: Launch) -> tuple[Outcome, ExportReport | None]:
+def run_template(
+    template: Template, launch: Launch, goal: Goal
+) -> tuple[Outcome, ExportReport | None]:
     """Train, and export the best version.
 
     Args:
         template: what to run.
         launch: where to run it.
+        goal: the template's, completed.
 
     Raises:
         ExportError: the export's outputs differ from torch's.
@@ -177,10 +181,10 @@ def run_template(template: Template, launch: Launch) -> tuple[Outcome, ExportRep
     from bray.training.deploy import export_best
 
     torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
-    template = replace(template, goal=completed_goal(template))
+    template = replace(template, goal=goal)
     algorithm = template.make()
     with launch.open(template.to_mapping(), template.keep) as run:
-        outcome = algorithm.train(run, goal=template.goal, seed=template.seed)
+        outcome = algorithm.train(run, goal=goal, seed=template.seed)
         return outcome, export_best(run, type(algorithm))
 
 

@@ -14,11 +14,12 @@ from bray.templates.schema import RENAMED, chosen_schema, template_of
 from bray.templates.template import Template, names
 from bray.training.algorithm import PARTS, Algorithm, load_algorithm
 from bray_actor.spaces import resolve
-from bray_core.config import load_text, load_yaml
+from bray_core.config import load_text
 from bray_core.errors import ConfigError
 from bray_core.files.trial_folders import CONFIG
 from bray_core.settings.choice import closest
-from bray_core.settings.settings_tree import read, unwrap
+from bray_core.settings.settings_load import load_tree
+from bray_core.settings.settings_tree import Value, read, unwrap
 
 _WHOLE = ("algorithm", "enable", "seed", "render", "goal", "keep")
 """Keys of a template that are no settings of an algorithm."""
@@ -66,16 +67,16 @@ def load(name: str, overrides: Sequence[str] = (), environment: str | None = Non
     Raises:
         ConfigError: naming file, line, column, key, what came and what is allowed.
     """
-    path = path_of(name)
-    algorithm = _algorithm_of(path, overrides)
+    tree = read(path_of(name))
+    algorithm = _algorithm_of(tree, overrides)
     overrides = _dotted(algorithm, overrides)
     if environment is not None:
         is_id = algorithm is not None and algorithm.serves == "actor"
         played = resolve(environment) if is_id else environment
-        was = load_yaml(path, _OWN, overrides, os.environ, renamed=RENAMED).source.environment
+        was = load_tree(tree, _OWN, overrides, os.environ, renamed=RENAMED).source.environment
         forgotten = ["goal.episode_return=null", "goal.evaluate_at=null"] if played != was else []
         overrides = [*forgotten, *overrides, f"source.environment={played}"]
-    return template_of(load_yaml(path, _OWN, overrides, os.environ, renamed=RENAMED))
+    return template_of(load_tree(tree, _OWN, overrides, os.environ, renamed=RENAMED))
 
 
 def compose(name: str, task: str, overrides: Sequence[str] = ()) -> Template:
@@ -115,9 +116,9 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _algorithm_of(path: Path, overrides: Sequence[str]) -> type[Algorithm[Any]] | None:
+def _algorithm_of(tree: Value, overrides: Sequence[str]) -> type[Algorithm[Any]] | None:
     """Return the algorithm of a template; None where it names none, which is told when it loads."""
-    content = unwrap(read(path))
+    content = unwrap(tree)
     written = content if isinstance(content, Mapping) else {}
     name = written.get("algorithm", written.get("recipe"))
     for text in overrides:

@@ -1,4 +1,7 @@
-"""What A2C, IMPALA and APPO share: their settings, and the policy's view of recorded segments."""
+"""What A2C, IMPALA and APPO share: their settings, and the policy's view of recorded segments.
+
+PPO has settings of its own, and shares the trainer.
+"""
 
 from __future__ import annotations
 
