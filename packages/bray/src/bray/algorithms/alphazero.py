@@ -29,7 +29,7 @@ from bray.games.benchmark_opponents import BenchmarkOpponent, BenchmarkResult, b
 from bray.games.self_player import SelfPlayer, network, position_layout, turned
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
-from bray.training.algorithm import Algorithm, Parts
+from bray.training.algorithm import Algorithm, Parts, Takes
 from bray.training.generator import KeepsGenerator
 from bray.training.loop import Loop, Turn
 from bray_algo.games import RowGame
@@ -227,6 +227,7 @@ class AlphaZero(Algorithm[AlphaZeroConfig]):
     title = "AlphaZero"
     example = "tic-tac-toe"
     pacing = "ratio"
+    takes = Takes(plays="games")
     serves = "function"
     short_run = ("goal.max_frames=1024",)
     configs: ClassVar[dict[str, type[Any]]] = {

@@ -22,6 +22,7 @@ from bray.sources import demonstrations
 from bray.sources.environments import read_spaces
 from bray.sources.source import Played
 from bray.training.algorithm import Algorithm, NoSettings, Parts, Takes
+from bray.training.combination import check_combination
 from bray.training.deploy import keep_spaces
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
@@ -119,7 +120,7 @@ class BC(Algorithm[BCConfig]):
 
     title = "behaviour cloning"
     pacing = "offline"
-    takes = Takes(actions=("discrete", "multi_discrete", "box"), demonstrations=True)
+    takes = Takes(actions=("discrete", "multi_discrete", "box", "mixed"), demonstrations=True)
     short_run = ("trainer.max_steps=20", "trainer.evaluate_every=20")
     configs: ClassVar[dict[str, type[Any]]] = {
         "model": NetworkConfig,
@@ -141,6 +142,7 @@ class BC(Algorithm[BCConfig]):
         folder = self.parts.source.demonstrations
         demonstrated = demonstrations.mean_return(folder)
         spaces = read_spaces(task)
+        check_combination(self, spaces)
         keep_spaces(run, spaces)
         module = make_policy(spaces, self.parts.model, seed)
         example = example_inputs(spaces, 0)

@@ -23,7 +23,8 @@ from bray.policies.heads import ActionHead
 from bray.policies.trunks import make_network
 from bray.run import Run
 from bray.sources.environments import make_environments, read_spaces
-from bray.training.algorithm import Algorithm
+from bray.training.algorithm import Algorithm, Takes
+from bray.training.combination import check_combination
 from bray.training.deploy import keep_spaces
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
@@ -247,6 +248,7 @@ class ES(Algorithm[ESConfig]):
 
     title = "ES"
     pacing = "population"
+    takes = Takes(actions=("discrete", "multi_discrete", "box", "mixed"))
     configs: ClassVar[dict[str, type[Any]]] = {
         "model": TrunkConfig,
         "source": CandidateSourceConfig,
@@ -272,6 +274,7 @@ class ES(Algorithm[ESConfig]):
         config, task = self.config, self.parts.source.environment
         num_workers = 1 if run.is_local else self.parts.actor.num_workers
         spaces = read_spaces(task)
+        check_combination(self, spaces)
         keep_spaces(run, spaces)
         module = policy(spaces, self.parts.model, seed)
         model = run.model("policy", module, spaces.example, ModelConfig(max_batch_size=1))

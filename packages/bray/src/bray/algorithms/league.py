@@ -25,7 +25,7 @@ from bray.games.matrix_game import LAYOUT, Cycle, antisymmetric, cycle, named_ga
 from bray.games.matrix_league import MatrixLeague, MixturePolicy
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
-from bray.training.algorithm import Algorithm, NoSettings, Parts
+from bray.training.algorithm import Algorithm, NoSettings, Parts, Takes
 from bray.training.lockstep import next_versions, training
 from bray_algo.distributions import categorical
 from bray_algo.league.alphastar import LeagueRules, Role
@@ -251,6 +251,7 @@ class MatrixGameLeague(Algorithm[LeagueConfig]):
     title = "league"
     example = "rock-paper-scissors"
     pacing = "rounds"
+    takes = Takes(plays="games")
     serves = "function"
     short_run = ("trainer.rounds=3", "trainer.rating_games=2")
     configs: ClassVar[dict[str, type[Any]]] = {

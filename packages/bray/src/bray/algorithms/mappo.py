@@ -21,7 +21,7 @@ from bray.goal import Goal, Outcome
 from bray.policies.config import LayersConfig
 from bray.run import Run
 from bray.sources.cooperative_tasks import make_teams
-from bray.training.algorithm import Algorithm
+from bray.training.algorithm import Algorithm, Takes
 from bray.training.generator import KeepsGenerator
 from bray.training.loop import Turn
 from bray.training.play_gap import PlayGap
@@ -202,6 +202,7 @@ class MAPPO(Algorithm[MAPPOConfig]):
     title = "MAPPO"
     example = "two-step"
     pacing = "lockstep"
+    takes = Takes(plays="teams")
     serves = "function"
     configs: ClassVar[dict[str, type[Any]]] = {
         "model": CentralCriticConfig,

@@ -23,7 +23,7 @@ from bray.goal import Goal, Outcome
 from bray.policies.config import LayersConfig
 from bray.run import Run
 from bray.sources.cooperative_tasks import make_teams
-from bray.training.algorithm import Algorithm, Parts
+from bray.training.algorithm import Algorithm, Parts, Takes
 from bray.training.loop import Turn
 from bray.training.target import KeepsTarget
 from bray.training.team_learning import learn
@@ -207,6 +207,7 @@ class QMIX(Algorithm[QMIXConfig]):
     title = "QMIX"
     example = "two-step"
     pacing = "ratio"
+    takes = Takes(plays="teams")
     serves = "function"
     configs: ClassVar[dict[str, type[Any]]] = {
         "model": MixingConfig,

@@ -29,7 +29,7 @@ from bray.games.tournament import play_tournament
 from bray.games.version_pool import VersionPool
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
-from bray.training.algorithm import Algorithm, NoSettings, Parts
+from bray.training.algorithm import Algorithm, NoSettings, Parts, Takes
 from bray.training.lockstep import next_versions, training
 from bray_algo.distributions import categorical
 from bray_algo.games import Boards
@@ -271,6 +271,7 @@ class SelfPlayPPO(Algorithm[SelfPlayConfig]):
     title = "self-play"
     example = "tic-tac-toe"
     pacing = "rounds"
+    takes = Takes(plays="games")
     serves = "function"
     short_run = ("goal.max_frames=512", "trainer.rating_games=2")
     configs: ClassVar[dict[str, type[Any]]] = {

@@ -158,6 +158,7 @@ def train(
         return 0 if outcome.reached else 1
     if report is not None:
         sys.stdout.write(report.table() + "\n")
+    template = replace(template, goal=goal)
     words = closing_message(template, trial, outcome, is_exported=report is not None)
     sys.stdout.write(words + "\n")
     return 0 if outcome.reached else 1

@@ -66,8 +66,13 @@ class Parts:
 class Takes:
     """What an algorithm can be combined with."""
 
+    plays: Literal["environments", "teams", "games"] = "environments"
+    """What is played: environments of one agent, tasks of a team, or games of several sides."""
     actions: tuple[str, ...] = ("discrete",)
-    """Kinds of action spaces: `discrete`, `multi_discrete`, `box`."""
+    """Kinds of actions: `discrete`, one choice; `multi_discrete`, several; `box`, reals; `mixed`,
+    choices and reals."""
+    bounded: bool = False
+    """Whether real actions must have bounds."""
     memory: bool = False
     """Whether its policy may be recurrent."""
     gamecores: bool = False

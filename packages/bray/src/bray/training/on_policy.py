@@ -23,6 +23,7 @@ from bray.sources.environment_runners import EnvironmentRunners
 from bray.sources.environments import read_spaces
 from bray.sources.gamecores import GamecorePlay, gamecores, steps_per_turn
 from bray.training.algorithm import Algorithm, Takes, check_processes
+from bray.training.combination import check_combination
 from bray.training.compute import decided, described
 from bray.training.deploy import keep_spaces
 from bray.training.evaluation import evaluate_latest
@@ -60,7 +61,7 @@ class OnPolicy(Algorithm[C]):
     """An algorithm that learns from what its newest policies play, once or a few times."""
 
     takes: ClassVar[Takes] = Takes(
-        actions=("discrete", "multi_discrete", "box"), memory=True, gamecores=True
+        actions=("discrete", "multi_discrete", "box", "mixed"), memory=True, gamecores=True
     )
     configs: ClassVar[dict[str, type[Any]]] = {
         "model": NetworkConfig,
@@ -129,6 +130,7 @@ class OnPolicy(Algorithm[C]):
         environment = self.parts.source.environment
         title = f"{self.title} on {environment}"
         spaces = read_spaces(environment)
+        check_combination(self, spaces)
         keep_spaces(run, spaces)
         num_ranks = 1 if run.is_local else self.num_ranks
         is_image = has_images(spaces)

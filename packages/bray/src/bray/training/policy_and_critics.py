@@ -107,7 +107,7 @@ class PolicyAndCritics(OffPolicy[C]):
     """An algorithm for continuous actions, whose policy climbs what its critics estimate."""
 
     example = "Pendulum-v1"
-    takes = Takes(actions=("box",), gamecores=True)
+    takes = Takes(actions=("box",), bounded=True, gamecores=True)
     trainer: ClassVar[type[PolicyAndCriticsTrainer]]
 
     @classmethod
