@@ -7,15 +7,17 @@ import pytest
 import torch
 
 from bray.algorithms import ppo
+from bray.policies.config import NetworkConfig
 from bray.policies.networks import make_policy
-from bray.sources.environments import Spaces
-from bray_actor import segment_spec
+from bray.sources.environments import read_spaces
+from bray.training.on_policy import segment_layout
 from bray_buffer import Buffer, BufferConfig
 from bray_core.errors import ConfigError
-from bray_core.layout import Layout, Packed
+from bray_core.layout import Packed
+from bray_core.spaces import Spaces
 
-SPACES = Spaces.of("CartPole-v1")
-LAYOUT = Layout(segment_spec(SPACES.observation, SPACES.action, 8))
+SPACES = read_spaces("CartPole-v1")
+LAYOUT = segment_layout(SPACES, 8, 0)
 
 
 class _Target:
@@ -45,7 +47,7 @@ def segments(lengths: list[int], seed: int = 0) -> Packed:
 
 def make_trainer(**part: float) -> ppo.PPOTrainer:
     return ppo.PPOTrainer(
-        make_policy(SPACES, (64, 64), 0, seed=0),
+        make_policy(SPACES, NetworkConfig(hidden=(64, 64)), seed=0),
         Buffer(LAYOUT, BufferConfig(batch_steps=16, capacity=64)),
         model=_Target(),
         part=ppo.PPO.of("CartPole-v1", **part).config,
@@ -129,14 +131,27 @@ def test_advantages_are_those_of_the_plain_recursion() -> None:
 
 
 def test_the_same_seed_makes_the_same_network() -> None:
-    one, same, other = (make_policy(SPACES, (64, 64), 0, seed=s) for s in (1, 1, 2))
+    one, same, other = (
+        make_policy(SPACES, NetworkConfig(hidden=(64, 64)), seed=s) for s in (1, 1, 2)
+    )
     for a, b, c in zip(one.parameters(), same.parameters(), other.parameters(), strict=True):
         assert torch.equal(a, b)
         assert a.ndim == 1 or not torch.equal(a, c)
 
 
 def test_an_environment_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match="FrozenLake-v1: expected observations that are one vector"
-    ):
-        make_policy(Spaces.of("FrozenLake-v1"), (64, 64), 0, seed=0)
+    config = NetworkConfig(hidden=(8,))
+    masked = {"action_mask": {"multi_binary": 3}, "observation": {"shape": [4]}}
+    with pytest.raises(ConfigError, match=r"Odd: expected action_mask .*, 2 in all, got 3"):
+        spaces = Spaces.parse("Odd", {"observation": masked, "action": {"discrete": 2}})
+        make_policy(spaces, config, seed=0)
+    with pytest.raises(ConfigError, match=r"Odd: an observation of action_mask alone"):
+        alone = {"action_mask": {"multi_binary": 2}}
+        make_policy(
+            Spaces.parse("Odd", {"observation": alone, "action": {"discrete": 2}}), config, seed=0
+        )
+    with pytest.raises(ConfigError, match=r"Odd: action units: a set of .* cannot be chosen"):
+        action = {"units": {"most": 3, "features": 2}}
+        make_policy(
+            Spaces.parse("Odd", {"observation": {"shape": [4]}, "action": action}), config, seed=0
+        )
