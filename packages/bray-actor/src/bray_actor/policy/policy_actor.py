@@ -342,15 +342,19 @@ _EMPTY = codec.encode({})
 
 async def _message(body: bytes) -> dict[str, Any]:
     """Return the dict that a request holds. Raises ServiceError: `bad_request`."""
+    is_json = type(body) is JsonBody
     try:
         message = await codec.decode_async(body, max_bytes=len(body))
     except CodecError as error:
-        form = "JSON" if type(body) is JsonBody else "bray's codec"
-        message = f"body: expected {form}: {type(error).__name__}: {error}"
-        raise ServiceError("bad_request", message) from error
+        text = f"{error}" if is_json else f"expected bray's codec: {type(error).__name__}: {error}"
+        raise ServiceError("bad_request", f"body: {text}") from error
     if not isinstance(message, dict):
-        got = type(message).__name__
-        wanted = "an object" if type(body) is JsonBody else "a dict in bray's codec"
+        wanted = "an object" if is_json else "a dict in bray's codec"
+        got = (
+            "a list"
+            if is_json and isinstance(message, list | np.ndarray)
+            else type(message).__name__
+        )
         raise ServiceError("bad_request", f"body: expected {wanted}, got {got}")
     return message
 
