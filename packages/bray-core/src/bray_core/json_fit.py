@@ -62,7 +62,7 @@ def _leaf(value: Any, spec: ArraySpec, path: str) -> npt.NDArray[Any]:
     if not _is_array(value) and type(value) not in (bool, int, float):
         raise SpecError(f"{path}: expected {spec}, got {_what(value)}")
     array = np.asarray(value)
-    if array.shape != spec.shape:
+    if array.shape != spec.shape and not _are_both_empty(array, spec):
         raise SpecError(f"{path}: expected {spec}, got {_what(value)}")
     if spec.dtype.kind not in "biuf":
         raise SpecError(f"{path}: {spec.dtype} is not offered in JSON: send bray's codec")
@@ -74,7 +74,12 @@ def _leaf(value: Any, spec: ArraySpec, path: str) -> npt.NDArray[Any]:
         cast = _as_integers(array, spec.dtype)
     if isinstance(cast, str):
         raise SpecError(f"{path}: expected {spec}, got {cast}")
-    return cast
+    return cast.reshape(spec.shape)
+
+
+def _are_both_empty(array: npt.NDArray[Any], spec: ArraySpec) -> bool:
+    """Return whether the first 0 of a shape ends it in JSON: `[]` is of the shape (0, 2) too."""
+    return not array.size and array.shape == spec.shape[: array.ndim]
 
 
 def _as_floats(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any] | str:
@@ -111,6 +116,18 @@ def _what(value: Any) -> str:
         kind = "booleans" if value.dtype.kind == "b" else "numbers"
         return f"{kind} of shape {value.shape}" if value.ndim else "one number"
     if isinstance(value, list):
-        return "a list whose items are not all numbers, or lists of unequal lengths"
+        return _what_list(value)
     names = {bool: "a boolean", int: "one number", float: "one number", dict: "an object"}
     return "null" if value is None else names.get(type(value), "a string")
+
+
+def _what_list(items: list[Any]) -> str:
+    """Say why a list is no array."""
+    for item in items:
+        if isinstance(item, list):
+            return _what_list(item)
+        if item is None or isinstance(item, str | dict):
+            return f"a list with {_what(item)}"
+    if any(_is_array(item) for item in items):
+        return "lists of unequal lengths"
+    return "booleans beside numbers"
