@@ -76,9 +76,8 @@ class Collector:
 @contextmanager
 def served(observation: Any, knows_spec: bool = True) -> Iterator[tuple[ServerThread, Collector]]:
     buffer = Collector(observation)
-    factory = PolicyActor.factory(
-        Coin(observation, knows_spec), PolicyConfig(seed=1), buffer=buffer
-    )
+    model, config = Coin(observation, knows_spec), PolicyConfig(seed=1)
+    factory = PolicyActor.factory(model, config, buffer=buffer)
     with closing(ServerThread(factory, http_port=0)) as server:
         yield server, buffer
 
@@ -178,7 +177,7 @@ def test_curl_plays_a_session() -> None:
         ('{"observation": [1, 2, 3]}', r"observation: expected float32 \(4,\), got numbers of sh"),
         (
             '{"observation": [[1, 2], [3]]}',
-            "observation: expected .*, got lists of unequal lengths",
+            "observation: .*, got lists of unequal lengths",
         ),
         ('{"observation": [1, 2, 3, "4"]}', "observation: expected .*, got a list with a string"),
         ('{"observation": null}', "observation: expected .*, got null"),
