@@ -101,16 +101,17 @@ def full_of_json(item: bytes, size: int = _LARGEST) -> bytes:
 
 JSON_BODIES: dict[str, Callable[[], bytes]] = {
     "numbers": lambda: full_of_json(b"1"),
-    "as many numbers as are taken": lambda: full_of_json(b"0.25", 5 * 65_000),
+    "as many numbers as are taken": lambda: full_of_json(b"0.25", 5 * 262_000),
     "as many large integers as are taken": lambda: full_of_json(b"1" + b"0" * 60, 4 * MIB - 99),
     "strings": lambda: full_of_json(b'"ab"', 225_000),
     "short strings beside a long one": lambda: (
         full_of_json(b'"b"', 20_000)[:-2] + b',"' + b"a" * 200_000 + b'"]}'
     ),
     "empty objects": lambda: full_of_json(b"{}"),
-    "as many empty objects as are taken": lambda: full_of_json(b"{}", 3 * 32_000),
+    "as many empty objects as are taken": lambda: full_of_json(b"{}", 3 * 65_000),
     "as many objects of one as are taken": lambda: full_of_json(b'{"a":1}', 8 * 21_000),
-    "as many lists of one and two as are taken": lambda: full_of_json(b"[1],[1,2]", 10 * 12_000),
+    "as many lists of one and two as are taken": lambda: full_of_json(b"[1],[1,2]", 10 * 32_000),
+    "as many rows as are taken": lambda: full_of_json(b"[257,2.5,1e9]", 14 * 65_000),
     "opening brackets": lambda: b"[" * _LARGEST,
     "opening brackets that are few": lambda: b"[" * 60_000,
     "one key again and again": lambda: b"{" + b'"observation":1,' * 32_000 + b'"observation":1}',

@@ -172,12 +172,17 @@ def test_a_hostile_text_is_refused_before_anything_is_made_of_it(name: str) -> N
 
 
 WORST = {
-    "numbers": b"[" + b"257," * 65_000 + b"1]",
-    "numbers and a text": b"[" + b"257," * 65_000 + b'""]',
+    "numbers": b"[" + b"257," * 262_000 + b"1]",
+    "digits": b"[" + b"1," * 262_000 + b"1]",
+    "floats": b"[" + b"1e9," * 262_000 + b"1]",
+    "numbers and a text": b"[" + b"257," * 262_000 + b'""]',
+    "rows": b"[" + b"[257,257,1e9]," * 65_000 + b"[1,2,3]]",
     "a long text and short ones": b'["' + b"x" * 200_000 + b'"' + b',"ab"' * 5_000 + b"]",
     "a wide text": ('"' + "x" * 4_000_000 + '\N{PILE OF POO}"').encode(),
     "objects of one": b"[" + b'{"a":1},' * 21_000 + b"{}]",
-    "lists of one and two": b"[" + b"[1],[1,2]," * 13_000 + b"[1]]",
+    "lists of one and two": b"[" + b"[1],[1,2]," * 32_000 + b"[1]]",
+    "ragged lists in lists": b"[" + b"[[1],[]]," * 21_000 + b"[]]",
+    "lists of no numbers": b"[" + b"[null]," * 65_000 + b"[]]",
     "one key again and again": b"{" + b'"a":1,' * 32_000 + b'"a":1}',
 }
 
@@ -194,6 +199,12 @@ def test_what_is_read_costs_no_more_than_its_size_justifies(name: str) -> None:
         assert tracemalloc.get_traced_memory()[1] < 8 * len(text) + 8 * MIB
     finally:
         tracemalloc.stop()
+
+
+def test_a_frame_of_a_game_passes() -> None:
+    frame = np.arange(210 * 160 * 3).reshape(210, 160, 3) % 256
+    spec = ArraySpec(np.dtype(np.uint8), frame.shape)
+    assert np.array_equal(json_fit.fit(json_body.read(json_body.write(frame)), spec), frame)
 
 
 def test_many_values_are_decoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:

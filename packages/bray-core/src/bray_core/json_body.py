@@ -24,12 +24,15 @@ from bray_core.errors import CodecError
 from bray_core.nested import Nested
 
 MAX_BYTES = 4 * 1024 * 1024
-"""Longest text. As Python objects, 65,536 numbers take 4 MiB."""
+"""Longest text."""
+MAX_NUMBERS = 262_144
+"""Most values of lists and objects in a text, counted by its commas: enough for a picture of
+256 × 256 pixels and four channels. As Python objects, so many numbers take 15 MiB."""
 MAX_VALUES = 65_536
-"""Most values of a text, each number of a list counted: commas, colons and opening brackets, those
-inside of strings too."""
+"""Most lists, objects, keys and strings of a text, counted by their signs."""
+MAX_ARRAYS = 16_384
+"""Most arrays that are made of a text; lists within lists of equal lengths are one."""
 MAX_DEPTH = 32
-_SIGNS = (b",", b":", b"[", b"{")
 _SPACE = b" \n\r\t"
 _PIECE_VALUES = 4096
 _LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1
@@ -58,11 +61,31 @@ class JsonBody(bytes):
 
 def has_few_values(text: bytes, few: int) -> bool:
     """Return whether a text is short and holds at most `few` values."""
-    return len(text) <= few or (len(text) <= 32 * few and _num_values(text) <= few)
+    if len(text) <= few:
+        return True
+    return len(text) <= 32 * few and text.count(b",") + _num_values(text) <= few
 
 
 def _num_values(text: bytes) -> int:
-    return 1 + sum(map(text.count, _SIGNS))
+    """Return the number of lists, objects, keys and strings; signs inside of strings count too."""
+    return text.count(b"[") + text.count(b"{") + text.count(b":") + text.count(b'"') // 2
+
+
+def _check_cost(text: bytes) -> None:
+    """Refuse a text that would cost more than its size justifies. Raises CodecError."""
+    if len(text) > MAX_BYTES:
+        raise _too_much(MAX_BYTES, "bytes of JSON", len(text))
+    if len(text) <= MAX_VALUES:
+        return
+    if (numbers := text.count(b",")) > MAX_NUMBERS:
+        raise _too_much(MAX_NUMBERS, "values in lists and objects of JSON", numbers)
+    if (values := _num_values(text)) > MAX_VALUES:
+        raise _too_much(MAX_VALUES, "lists, objects, keys and strings in JSON", values)
+
+
+def _too_much(most: int, what: str, got: int) -> CodecError:
+    cure = "send large arrays in bray's codec"
+    return CodecError(f"expected at most {most} {what}, got {got}: {cure}")
 
 
 def read(text: bytes, *, max_depth: int = MAX_DEPTH) -> Nested:
@@ -71,16 +94,7 @@ def read(text: bytes, *, max_depth: int = MAX_DEPTH) -> Nested:
     Raises:
         CodecError: The text is no JSON, has a key twice in one object, or exceeds a bound.
     """
-    if len(text) > MAX_BYTES:
-        raise CodecError(
-            f"expected at most {MAX_BYTES} bytes of JSON, got {len(text)}: send large arrays in "
-            "bray's codec"
-        )
-    if len(text) > MAX_VALUES and (number := _num_values(text)) > MAX_VALUES:
-        raise CodecError(
-            f"expected at most {MAX_VALUES} values in JSON, got about {number}: send large arrays "
-            "in bray's codec"
-        )
+    _check_cost(text)
     if not text.strip(_SPACE):
         return {}
     try:
@@ -104,6 +118,7 @@ class _Reader:
     def __init__(self, max_depth: int) -> None:
         self._max_depth = max_depth
         self.num_keys = 0
+        self._num_arrays = 0
 
     def read(self, tree: Any, left: int) -> Nested:
         kind = type(tree)
@@ -111,10 +126,18 @@ class _Reader:
             if not left:
                 raise _too_deep(self._max_depth)
             self.num_keys += len(tree)
-            return {key: self.read(child, left - 1) for key, child in tree.items()}
+            for key, child in tree.items():  # in place, as a copy would take as much again
+                tree[key] = self.read(child, left - 1)
+            return tree
         if kind is list:
             array = self._array(tree, left)
-            return array if array is not None else [self.read(child, left - 1) for child in tree]
+            if array is None:
+                tree[:] = [self.read(child, left - 1) for child in tree]
+                return tree
+            self._num_arrays += 1
+            if self._num_arrays > MAX_ARRAYS:
+                raise _too_much(MAX_ARRAYS, "arrays in JSON", self._num_arrays)
+            return array
         if kind is int and not _LEAST_INT <= tree <= _MOST_INT:
             return _float(tree)
         return tree
