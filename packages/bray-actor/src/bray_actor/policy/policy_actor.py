@@ -350,11 +350,8 @@ async def _message(body: bytes) -> dict[str, Any]:
         raise ServiceError("bad_request", f"body: {text}") from error
     if not isinstance(message, dict):
         wanted = "an object" if is_json else "a dict in bray's codec"
-        got = (
-            "a list"
-            if is_json and isinstance(message, list | np.ndarray)
-            else type(message).__name__
-        )
+        is_list = is_json and isinstance(message, list | np.ndarray)
+        got = "a list" if is_list else type(message).__name__
         raise ServiceError("bad_request", f"body: expected {wanted}, got {got}")
     return message
 
