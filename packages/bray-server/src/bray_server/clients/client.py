@@ -11,17 +11,20 @@ from pathlib import Path
 from typing import Protocol
 
 from bray_core.errors import ConfigError, DeadlineError, ServiceError
+from bray_core.json_body import JsonBody
 from bray_core.settings.ranges import PositiveFloat, check_value
 from bray_server.clients.delta_sessions import DeltaSessions
 from bray_server.wire.address import Address
-from bray_server.wire.frames import Frame, FrameParser, Kind, pack
+from bray_server.wire.frames import JSON, Frame, FrameParser, Kind, pack
 from bray_server.wire.requests import (
+    JSON_TYPE,
     KINDS,
     MAX_REPLY_BYTES,
     MAX_SESSION_BYTES,
     Reply,
     Request,
     http_error,
+    http_reply,
     reply_of,
     unreachable,
 )
@@ -200,6 +203,8 @@ class _Tcp:
         frames = []
         for request_id, (kind, session, body) in zip(ids, requests, strict=True):
             encoded, flags = self._delta.encode(kind, session, body)
+            if type(body) is JsonBody:
+                flags |= JSON
             frames.append(pack(KINDS[kind], request_id, session, encoded, flags))
         return self._await(frames, ids, timeout_s)
 
@@ -292,6 +297,8 @@ class _Http:
             self._connection.close()
             self._connection = self._connect()
         try:
+            if type(request.body) is JsonBody:
+                headers["Content-Type"] = JSON_TYPE
             self._connection.sock.settimeout(max(deadline - time.monotonic(), 1e-6))
             self._connection.request("POST", "/step", request.body, headers)
             response = self._connection.getresponse()
@@ -302,7 +309,9 @@ class _Http:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise ServiceError("connection_lost", f"{self._address}: {error}") from error
-        return body if response.status == 200 else http_error(response.status, body)
+        if response.status != 200:
+            return http_error(response.status, body)
+        return http_reply(body, response.getheader("Content-Type"))
 
     def _is_closed(self) -> bool:
         """Return whether the server has closed the connection since the last request."""
