@@ -20,7 +20,7 @@ import numpy.typing as npt
 from bray_core import nested
 from bray_core.errors import ConfigError, SpecError
 from bray_core.nested import ArraySpec, Nested
-from bray_core.spaces import LeafSpace
+from bray_core.spaces import LeafSpace, Spaces
 
 Numbers = npt.NDArray[Any]
 
@@ -130,6 +130,11 @@ class ActionVector:
             is_choice = leaf.kind in ("category", "binary")
             parts[not is_choice].append(array.reshape(*lead, leaf.num_numbers))
         return np.concatenate([*parts[0], *parts[1]], -1).astype(self.spec.dtype)
+
+
+def step_specs(spaces: Spaces) -> tuple[Nested, ArraySpec]:
+    """Return what of a step is recorded: the leaves of its observation, and its action's array."""
+    return spaces.recorded, ActionVector(spaces.action, spaces.origin).spec
 
 
 def sizes_of(leaf: LeafSpace) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ from bray.training.loop import Loop, Turn
 from bray.training.policy_model import policy_model
 from bray_actor import PolicyConfig, Runner, segment_spec
 from bray_buffer import ReplayConfig
-from bray_core.action_vector import ActionVector
+from bray_core.action_vector import step_specs
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
 from bray_core.settings.ranges import Fraction, PositiveInt, check_fields
@@ -177,8 +177,7 @@ class OffPolicy(Algorithm[C]):
             batching = ModelConfig(max_batch_size=play.num_lanes)
             title = ", gamecores over the wire"
         model = policy_model(run, policy, spaces.example, batching, parts.actor)
-        action = ActionVector(spaces.action, spaces.origin).spec
-        layout = Layout(segment_spec(spaces.recorded, action, self.config.steps_per_collect))
+        layout = Layout(segment_spec(*step_specs(spaces), self.config.steps_per_collect))
         buffer = run.buffer("replay", layout, self.replay(is_local=run.is_local))
         make = partial(self.trainer, spaces, parts, seed, model, buffer, run.experiment.checkpoints)
 

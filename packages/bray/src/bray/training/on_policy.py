@@ -32,7 +32,7 @@ from bray.training.policy_model import policy_model
 from bray_actor import PolicyConfig, segment_spec
 from bray_actor.atari import is_atari
 from bray_buffer import BufferConfig
-from bray_core.action_vector import ActionVector
+from bray_core.action_vector import step_specs
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
 from bray_core.settings.ranges import PositiveInt, check_fields
@@ -254,7 +254,6 @@ def segment_layout(spaces: Spaces, length: int, state_size: int) -> Layout:
         length: steps T of a segment.
         state_size: numbers S of a recurrent policy's state; 0 is no memory.
     """
-    action = ActionVector(spaces.action, spaces.origin).spec
     is_stacked = is_atari(spaces.origin)
-    spec = segment_spec(spaces.recorded, action, length, state_size=state_size, stack=is_stacked)
+    spec = segment_spec(*step_specs(spaces), length, state_size=state_size, stack=is_stacked)
     return Layout(spec)
