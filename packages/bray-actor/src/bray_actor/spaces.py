@@ -157,6 +157,8 @@ def _leaves(space: Any, path: str) -> Nested:
         return LeafSpace("binary", np.dtype(space.dtype).name, tuple(space.shape))
     if isinstance(space, spaces.Box):
         shape, dtype = tuple(space.shape), np.dtype(space.dtype).name
+        if type(space).__name__ == "SetBox":  # of `bray_actor.gamecores.sets`
+            return LeafSpace("set", dtype, shape)
         kind = kind_of(dtype, shape)
         return LeafSpace(kind, dtype, shape, low=_bound(space.low), high=_bound(space.high))
     remedy = _REMEDIES.get(type(space).__name__, "describe its values by one of these")
