@@ -7,7 +7,7 @@ networks.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -20,8 +20,10 @@ from bray.run import Run
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
 from bray.sources.environments import Spaces, make_environments
 from bray.sources.gamecores import GamecorePlay, gamecores
+from bray.sources.simulator_spaces import as_environment, simulator_spaces
+from bray.sources.source import ExperienceSource
 from bray.training.algorithm import Algorithm, Takes, check_processes
-from bray.training.evaluation import evaluate_latest
+from bray.training.evaluation import evaluate_latest, evaluate_simulators
 from bray.training.loop import Loop, Turn
 from bray_actor import PolicyConfig, Runner, segment_spec
 from bray_buffer import ReplayConfig
@@ -162,11 +164,17 @@ class OffPolicy(Algorithm[C]):
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Play into the replay and train out of it; see `Algorithm`."""
         n, environment = self.parts.source.num_envs, self.parts.source.environment
-        spaces = Spaces.of(environment)
+        told = simulator_spaces(run, self.parts.source, self.parts.actor)
+        spaces = (
+            Spaces.of(environment)
+            if told is None
+            else as_environment(told, self.parts.source.title)
+        )
         policy, parts = self.policy(spaces, seed), self.parts
         batching, play, title = ModelConfig(max_batch_size=n, pad_to=(n,)), None, ""
         if parts.source.num_processes:
             play = self._gamecore_play(is_local=run.is_local, seed=seed)
+            play = replace(play, spaces=told)
             batching = ModelConfig(max_batch_size=play.num_lanes)
             title = ", gamecores over the wire"
         actor = parts.actor
@@ -189,8 +197,17 @@ class OffPolicy(Algorithm[C]):
             environments = make_environments(environment, n)
             return Runner(environments, model, buffer, seed=seed + 1000 * worker)
 
+        evaluate: Callable[[], Sequence[float] | None] = partial(
+            evaluate_latest, model, policy, spaces.example, environment, goal, seed=seed
+        )
+        source: ExperienceSource
         if play is not None:
-            source = gamecores(run, play, model, buffer)
+            source = simulators = gamecores(run, play, model, buffer)
+            title = "\n".join([title, *simulators.lines()])
+            if told is not None:
+                evaluate = partial(
+                    evaluate_simulators, source, model, policy, spaces.example, goal, seed=seed
+                )
         else:
             source = run.rollouts(
                 "rollouts",
@@ -200,13 +217,11 @@ class OffPolicy(Algorithm[C]):
             )
         return Loop(
             run,
-            f"{self.title} on {environment}{title}",
+            f"{self.title} on {parts.source.title}{title}",
             model=model,
             trainer=run.trainer("trainer", make),
             source=source,
             turn=self.turn(buffer),
             goal=goal,
-            evaluate=partial(
-                evaluate_latest, model, policy, spaces.example, environment, goal, seed=seed
-            ),
+            evaluate=evaluate,
         ).until_goal()
