@@ -43,12 +43,13 @@ def evaluation_in_words(source: GamecoreSourceConfig, *, takes_tagged: bool) -> 
     """
     if evaluates_by_command(source):
         return "the command is started once more with {phase} = evaluation"
+    why = " (the command has no {phase})" if source.command is not None else ""
     if takes_tagged:
         return (
-            "by sessions whose start says tags: {phase: evaluation}, if there have been any; else "
-            "the returns of training decide"
+            "by sessions whose start says tags: {phase: evaluation}, if there are any; else the "
+            f"returns of training decide{why}"
         )
-    return "the returns of training decide, because the command has no {phase}"
+    return f"the returns of training decide{why}"
 
 
 def evaluate_by_command(

@@ -163,12 +163,11 @@ class _Guest:
         pass
 
 
-def as_environment(spaces: Spaces, title: str) -> environments.Spaces:
+def as_environment(spaces: Spaces) -> environments.Spaces:
     """Return spaces as networks take them today, by those of Gymnasium.
 
     Args:
         spaces: what simulators show and take.
-        title: what is played, for messages.
 
     Raises:
         ConfigError: actions are nested.
@@ -187,4 +186,4 @@ def as_environment(spaces: Spaces, title: str) -> environments.Spaces:
         low, high = leaf.bounds()
         dtype = np.dtype(leaf.dtype)
         space = gymnasium.spaces.Box(low.astype(dtype), high.astype(dtype), leaf.shape, dtype.type)
-    return environments.Spaces(title, spaces.observation_spec, spec_of(space), space)
+    return environments.Spaces("", spaces.observation_spec, spec_of(space), space)

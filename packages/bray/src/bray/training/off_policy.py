@@ -165,11 +165,7 @@ class OffPolicy(Algorithm[C]):
         """Play into the replay and train out of it; see `Algorithm`."""
         n, environment = self.parts.source.num_envs, self.parts.source.environment
         told = simulator_spaces(run, self.parts.source, self.parts.actor)
-        spaces = (
-            Spaces.of(environment)
-            if told is None
-            else as_environment(told, self.parts.source.title)
-        )
+        spaces = Spaces.of(environment) if told is None else as_environment(told)
         policy, parts = self.policy(spaces, seed), self.parts
         batching, play, title = ModelConfig(max_batch_size=n, pad_to=(n,)), None, ""
         if parts.source.num_processes:

@@ -131,11 +131,7 @@ class OnPolicy(Algorithm[C]):
         environment = self.parts.source.environment
         title = f"{self.title} on {self.parts.source.title}"
         told = simulator_spaces(run, self.parts.source, self.parts.actor)
-        spaces = (
-            Spaces.of(environment)
-            if told is None
-            else as_environment(told, self.parts.source.title)
-        )
+        spaces = Spaces.of(environment) if told is None else as_environment(told)
         num_ranks = 1 if run.is_local else self.num_ranks
         is_image = spaces.is_image
         parts = decided(self.parts, is_image=is_image, is_local=run.is_local, num_ranks=num_ranks)
