@@ -16,6 +16,7 @@ import threading
 import time
 
 _GRACE_S = 2.0
+_parent_is_gone = threading.Event()
 
 
 def main(words: list[str]) -> int:
@@ -25,19 +26,23 @@ def main(words: list[str]) -> int:
         command = subprocess.Popen(words, stdin=subprocess.DEVNULL)
     except OSError as error:
         sys.stderr.write(f"{words[0]}: {error.strerror}\n")
+        sys.stderr.flush()
         return 127
-    watch = threading.Thread(target=_end_with_parent, daemon=True)
-    watch.start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     code = command.wait()
+    if _parent_is_gone.is_set():  # then the other thread ends all that is left, and this
+        time.sleep(2 * _GRACE_S)
     return code if code >= 0 else 128 - code
 
 
 def _end_with_parent() -> None:
-    sys.stdin.buffer.read()  # returns when nobody holds the other end any more
+    while os.read(0, 1024):  # nothing, when nobody holds the other end any more
+        pass
+    _parent_is_gone.set()
     os.killpg(0, signal.SIGTERM)
     time.sleep(_GRACE_S)
     os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    os._exit(main(sys.argv[1:]))  # at once: a thread is reading

@@ -13,7 +13,17 @@ from bray_core.settings.ranges import PositiveFloat, check_value
 from bray_server.clients.delta_sessions import DeltaSessions
 from bray_server.wire.address import Address
 from bray_server.wire.frame_transport import FrameTransport
-from bray_server.wire.requests import KINDS, Reply, Request, http_error, reply_of, unreachable
+from bray_server.wire.requests import (
+    KINDS,
+    MAKES_WAY,
+    RETRY_AFTER_S,
+    Reply,
+    Request,
+    http_error,
+    not_ready,
+    reply_of,
+    unreachable,
+)
 from bray_server.wire.tls import client_tls_context
 
 
@@ -85,6 +95,8 @@ class AsyncClient:
         try:
             async with asyncio.timeout(self._timeout_s):
                 reply = await self._transport.request(request)
+                if isinstance(reply, ServiceError):
+                    reply = await self._once_ready(request, reply)
         except TimeoutError:
             raise self._late() from None
         if isinstance(reply, ServiceError):
@@ -98,9 +110,24 @@ class AsyncClient:
         """Send many requests at once and gather their replies, in the order of the requests."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await asyncio.gather(*map(self._transport.request, requests))
+                replies = await asyncio.gather(*map(self._transport.request, requests))
+                if not_ready(replies):
+                    pairs = zip(requests, replies, strict=True)
+                    replies = await asyncio.gather(*(self._once_ready(*pair) for pair in pairs))
+                return replies
         except TimeoutError:
             raise self._late() from None
+
+    async def _once_ready(self, request: Request, reply: Reply) -> Reply:
+        """Return a reply; while it is `not_ready` the request is sent again."""
+        while not_ready([reply]):
+            await asyncio.sleep(RETRY_AFTER_S)
+            try:
+                reply = await self._transport.request(request)
+            except ServiceError as error:
+                if error.code not in MAKES_WAY:
+                    raise
+        return reply
 
     async def close(self) -> None:
         """Close the connection."""

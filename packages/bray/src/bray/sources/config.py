@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from bray_actor.gamecores.simulators import command_words
@@ -72,7 +74,8 @@ class GamecoreSourceConfig(EnvironmentSourceConfig):
     def title(self) -> str:
         """What is played, in words."""
         if self.command is not None:
-            return command_words(self.command)[0]
+            words = [*itertools.takewhile(_names_a_program, command_words(self.command))]
+            return " ".join(Path(word).name for word in words) or self.command
         return "external simulators" if self.external else self.environment
 
     def _check_one_kind(self) -> None:
@@ -105,6 +108,11 @@ class GamecoreSourceConfig(EnvironmentSourceConfig):
                     f"{name}: expected with `command` or `external` alone, got it with the "
                     f"environment {self.environment!r}: {cure}"
                 )
+
+
+def _names_a_program(word: str) -> bool:
+    """Return whether a word of a command may be the program, or what an interpreter runs."""
+    return not word.startswith("-") and "{" not in word
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
