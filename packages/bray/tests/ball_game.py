@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -73,9 +74,20 @@ def ask(client: Client, requests: list[Request], *, one_by_one: bool) -> list[by
     return [reply for reply in replies if isinstance(reply, bytes)]
 
 
+def connect(address: str) -> Client:
+    """Wait for the server, as a simulator does that is there before it."""
+    for _ in range(300):
+        try:
+            return Client(address, timeout_s=900)
+        except ServiceError:
+            time.sleep(0.1)
+    return Client(address, timeout_s=900)
+
+
 def play(options: Any) -> None:
+    client = connect(options.address or f"tcp://127.0.0.1:{options.port}")
     lanes = [Lane(options.first_lane + i, options) for i in range(options.lanes)]
-    with Client(options.address or f"tcp://127.0.0.1:{options.port}", timeout_s=900) as client:
+    with client:
         one_by_one = bool(options.one_by_one)
         ask(client, [lane.start() for lane in lanes], one_by_one=one_by_one)
         while True:

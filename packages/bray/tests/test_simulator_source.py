@@ -25,8 +25,10 @@ from bray.sources import simulator_evaluation
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
 from bray.sources.simulator_spaces import Lobby
 from bray.training.algorithm import load_algorithm
+from bray_actor.gamecores import process_fleet
 from bray_actor.policy.session_start import SessionStart
 from bray_core.errors import BrayError, ConfigError, ServiceError
+from bray_core.remote.restart_limit import RestartLimit
 
 GAME = f"{sys.executable} {Path(__file__).with_name('ball_game.py')} --port {{port}}"
 LANES = " --seed {seed} --lanes {lanes} --first-lane {first_lane}"
@@ -148,7 +150,10 @@ class TestStartedByBray:
 
         assert outcome.frames >= 192
 
-    def test_one_whose_spaces_differ_from_those_declared_says_so(self, tmp_path: Path) -> None:
+    def test_one_whose_spaces_differ_from_those_declared_says_so(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(process_fleet, "_LIMIT", RestartLimit(max_restarts=0, window_s=60.0))
         declared = {**SPACES, "observation": {"shape": [4]}}
 
         with pytest.raises(BrayError, match=r"bad_spaces: observation: .* of 4 .* of 3 "):
@@ -172,7 +177,8 @@ class TestExternal:
         address = f"tcp://127.0.0.1:{port}"
         tagged = ["--address", address, "--lanes", "2", "--phase", "evaluation", "--unnamed", "1"]
 
-        with playing("--address", address, "--lanes", "4"), playing(*tagged, "--tell", "1"):
+        trained = ["--address", address, "--lanes", "4", "--tell", "1"]
+        with playing(*trained), playing(*tagged, "--tell", "1"):
             outcome, _ = train(tmp_path, "dqn", OFF_POLICY, external=True, lanes=4, port=port)
 
         assert len(outcome.episode_returns) == 10

@@ -126,6 +126,8 @@ class Lobby:
             ServiceError: always: `not_ready`, or `bad_spaces`.
         """
         if start.spaces is None:
+            if self._told is not None:
+                raise _not_ready()
             raise ServiceError(
                 "bad_spaces",
                 "spaces: missing: this run does not know what the simulator shows and takes: send "
@@ -139,7 +141,11 @@ class Lobby:
             difference = self._told.difference(told)
         if difference is not None:
             raise ServiceError("bad_spaces", difference)
-        raise ServiceError("not_ready", "the policy is being made: start again in a second")
+        raise _not_ready()
+
+
+def _not_ready() -> ServiceError:
+    return ServiceError("not_ready", "the policy is being made: start again in a second")
 
 
 class _Guest:
