@@ -9,7 +9,7 @@ import pytest
 from hostile_harness import HostileRequest, Target, check
 
 from bray_core import codec
-from bray_server.wire.frames import Kind, pack
+from bray_server.wire.frames import JSON, Kind, pack
 
 pytestmark = pytest.mark.long
 
@@ -18,14 +18,15 @@ _START = pack(Kind.START, 1, "hostile", codec.encode({}))
 _LARGEST = 16 * MIB
 
 
-def tick(body: bytes) -> bytes:
+def tick(body: bytes, flags: int = 0) -> bytes:
     """Return a session's start and one tick."""
-    return _START + pack(Kind.TICK, 2, "hostile", body)
+    return _START + pack(Kind.TICK, 2, "hostile", body, flags)
 
 
-def post(kind: str, body: bytes) -> bytes:
+def post(kind: str, body: bytes, content_type: str = "application/octet-stream") -> bytes:
     """Return an HTTP request of the session `hostile` that closes its connection."""
     lines = ("POST /step HTTP/1.1", "session: hostile", f"step_kind: {kind}", "Connection: close")
+    lines = (*lines, f"Content-Type: {content_type}")
     return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body
 
 
@@ -91,24 +92,85 @@ def bools(size: int) -> bytes:
     return array(b"\x03|b1\x01" + size.to_bytes(4, "little") + b"\1" * size)
 
 
-REQUESTS = [
-    HostileRequest(
-        name=f"a tick of {what}",
-        port="tcp",
-        data=lambda make=make: tick(make()),  # type: ignore[misc]
-        answer="error bad_request",
-        num_answers=2,
-    )
-    for what, make in BODIES.items()
-] + [
-    HostileRequest(
-        name=f"a start over HTTP of {what}",
-        port="http",
-        data=lambda make=BODIES[what]: post("start", make()),  # type: ignore[misc]
-        answer="400 bad_request",
-    )
-    for what in ("empty maps", "as many arrays as are taken", "one huge key")
-]
+def full_of_json(item: bytes, size: int = _LARGEST) -> bytes:
+    """Return a body in JSON: a tick whose observation is a list full of one item."""
+    head, tail = b'{"observation":[', b"]}"
+    count = (size - len(head) - len(tail) - len(item)) // (len(item) + 1)
+    return head + (item + b",") * count + item + tail
+
+
+JSON_BODIES: dict[str, Callable[[], bytes]] = {
+    "numbers": lambda: full_of_json(b"1"),
+    "as many numbers as are taken": lambda: full_of_json(b"0.25", 5 * 262_000),
+    "as many large integers as are taken": lambda: full_of_json(b"1" + b"0" * 60, 4 * MIB - 99),
+    "strings": lambda: full_of_json(b'"ab"', 225_000),
+    "short strings beside a long one": lambda: (
+        full_of_json(b'"b"', 20_000)[:-2] + b',"' + b"a" * 200_000 + b'"]}'
+    ),
+    "empty objects": lambda: full_of_json(b"{}"),
+    "as many empty objects as are taken": lambda: full_of_json(b"{}", 3 * 65_000),
+    "as many objects of one as are taken": lambda: full_of_json(b'{"a":1}', 8 * 21_000),
+    "as many lists of one and two as are taken": lambda: full_of_json(b"[1],[1,2]", 10 * 32_000),
+    "as many rows as are taken": lambda: full_of_json(b"[257,2.5,1e9]", 14 * 65_000),
+    "opening brackets": lambda: b"[" * _LARGEST,
+    "opening brackets that are few": lambda: b"[" * 60_000,
+    "one key again and again": lambda: b"{" + b'"observation":1,' * 32_000 + b'"observation":1}',
+    "a wide string": lambda: b'{"observation":"' + "\N{PILE OF POO}".encode() * (MIB - 50) + b'"}',
+    "one wide character": lambda: (
+        b'{"observation":"' + b"x" * (4 * MIB - 50) + "\N{PILE OF POO}".encode() + b'"}'
+    ),
+    "escapes": lambda: b'{"observation":"' + b"\\ud83d\\ude00" * (4 * MIB // 12 - 10) + b'"}',
+    "a string beyond the bound": lambda: b'{"observation":"' + b"x" * (_LARGEST - 50) + b'"}',
+    "one huge key": lambda: b'{"' + b"x" * (4 * MIB - 50) + b'":1}',
+    "many unknown keys": lambda: (
+        b"{" + b",".join(b'"%0100d":1' % number for number in range(30_000)) + b"}"
+    ),
+    "blanks": lambda: b" " * (_LARGEST - 50),
+}
+
+
+REQUESTS = (
+    [
+        HostileRequest(
+            name=f"a tick of {what}",
+            port="tcp",
+            data=lambda make=make: tick(make()),  # type: ignore[misc]
+            answer="error bad_request",
+            num_answers=2,
+        )
+        for what, make in BODIES.items()
+    ]
+    + [
+        HostileRequest(
+            name=f"a start over HTTP of {what}",
+            port="http",
+            data=lambda make=BODIES[what]: post("start", make()),  # type: ignore[misc]
+            answer="400 bad_request",
+        )
+        for what in ("empty maps", "as many arrays as are taken", "one huge key")
+    ]
+    + [
+        HostileRequest(
+            name=f"a tick in JSON of {what}",
+            port="tcp",
+            data=lambda make=make: tick(make(), JSON),  # type: ignore[misc]
+            answer="error bad_request",
+            num_answers=2,
+        )
+        for what, make in JSON_BODIES.items()
+    ]
+    + [
+        HostileRequest(
+            name=f"a start over HTTP in JSON of {what}",
+            port="http",
+            data=lambda make=JSON_BODIES[what]: post(  # type: ignore[misc]
+                "start", make(), "application/json"
+            ),
+            answer="400 bad_request",
+        )
+        for what in ("numbers", "opening brackets", "one key again and again")
+    ]
+)
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: request.name)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bray_actor import SegmentWriter, StepBudget, segment_spec
-from bray_actor.segment import unstacked
+from bray_actor.segment import observation_spec, unstacked
 from bray_core import nested
 from bray_core.errors import ConfigError, DeadlineError, SpecError
 from bray_core.layout import Layout
@@ -262,3 +262,10 @@ class TestStacks:
                 segment_spec(spec, ACTION, T, stack=True)
         with pytest.raises(ConfigError, match=r"extra: \['frames'\] are leaves of every segment"):
             segment_spec(STACKS, ACTION, T, extra={"frames": ACTION})
+
+
+@pytest.mark.parametrize("stack", [False, True])
+def test_the_spec_of_one_observation(stack: bool) -> None:
+    seen, number = ArraySpec(np.dtype("u1"), (4, 8, 8)), ArraySpec(np.dtype("i8"), ())
+    layout = Layout(segment_spec(seen, number, 5, stack=stack))
+    assert observation_spec(layout) == seen

@@ -7,6 +7,7 @@ import torch
 
 from bray_core.codec import decode, encode
 from bray_core.errors import CapacityError, NotFoundError, ServiceError
+from bray_core.json_body import JsonBody, write
 from bray_model import Model
 from bray_model.serving import service as service_module
 from bray_model.serving.service import ModelService, make_service
@@ -48,6 +49,30 @@ async def test_the_bare_model_answers_a_row(model, observations, row):
 async def test_a_bad_body_is_a_bad_request(model, body, message):
     with pytest.raises(ServiceError, match=message):
         await ModelService(model).tick(body)
+
+
+async def test_a_row_in_json_gets_the_answer_of_one_in_the_codec(model, observations, row):
+    inputs = list(row(observations(3), 1))
+    coded = encode(inputs)
+    text = JsonBody(write(inputs))
+    service = ModelService(model)
+    reply = await service.tick(coded)
+    assert await service.tick(text) == reply
+    assert list(await service.ticks([coded, text, coded])) == [reply] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"[", "bad_request: decode: expected JSON"),
+        (b"{}", "bad_request: inputs: expected a list of 2, got an object"),
+        (b"[1, 2]", r"bad_request: inputs\[0\]: expected an object with"),
+        (b'[{"alive": [null]}, []]', r"bad_request: inputs\[0\]/"),
+    ],
+)
+async def test_bad_json_is_a_bad_request(model, text, message):
+    with pytest.raises(ServiceError, match=message):
+        await ModelService(model).tick(JsonBody(text))
 
 
 async def test_a_full_queue_is_busy(model, observations, row, monkeypatch):

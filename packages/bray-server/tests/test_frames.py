@@ -95,9 +95,11 @@ def test_frames_before_a_bad_one_are_served() -> None:
 
 @pytest.mark.parametrize(("kind", "flags", "fits"), [
     (Kind.START, 1, True), (Kind.TICK, 1, True), (Kind.REPLY, 1, True), (Kind.END, 1, False),
-    (Kind.CALL, 1, False), (Kind.TICK, 2, False), (Kind.TICK, 3, False),
+    (Kind.CALL, 1, False), (Kind.START, 2, True), (Kind.TICK, 2, True), (Kind.TICK, 3, True),
+    (Kind.END, 2, True), (Kind.END, 3, False), (Kind.CALL, 2, True), (Kind.REPLY, 3, True),
+    (Kind.ERROR, 2, False), (Kind.HELLO, 2, False), (Kind.TICK, 4, False), (Kind.TICK, 6, False),
 ])  # fmt: skip
-def test_the_delta_flag(kind: Kind, flags: int, fits: bool) -> None:
+def test_the_flags_of_each_kind(kind: Kind, flags: int, fits: bool) -> None:
     made = parser()
     frames = made.feed(pack(kind, 1, "s", b"x", flags))
     assert (made.error is None) == fits

@@ -1,7 +1,8 @@
 """Episodes on disk: one file for each of 1 in N sessions, with all its requests and replies.
 
 A file is `BRAYEP01` and then zlib-compressed bray codec: `{"session", "began_s", "outcome",
-"is_whole", "requests": [[kind, at_s, body, reply], …]}`. Bodies are as they were on the wire.
+"is_whole", "requests": [[kind, at_s, body, reply], …]}`. Bodies are as they were on the wire;
+those in JSON are in the codec, where the actor reads both.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from bray_core import codec, metrics
 from bray_core.errors import ConfigError, RefusedFileError, SpecError
 from bray_core.files.regular_file import Opener, open_regular
 from bray_core.files.saved_file import write_atomic
+from bray_core.json_body import JsonBody
 from bray_core.protocols import ActorProtocol
 
 logger = logging.getLogger(__name__)
@@ -207,6 +209,7 @@ class _Recorded:
             reply = await answer(body)
             return reply
         finally:
+            body, reply = _kept(body), None if reply is None else _kept(reply)
             self._left -= len(body) + len(reply or b"") + 64
             if self._left >= 0 and len(self._requests) < MAX_REQUESTS:
                 self._requests.append(RecordedRequest(kind, at_s, body, reply))
@@ -217,6 +220,13 @@ class _Recorded:
         requests = tuple(self._requests)
         self._requests = []
         self._keep(Episode(self._session, self._began_s, outcome, self._is_whole, requests))
+
+
+def _kept(body: bytes) -> bytes:
+    """Return a body in the codec if it is JSON that the actor has read, any other as it is."""
+    if type(body) is not JsonBody:
+        return body
+    return codec.encode(body.value) if body.is_read and not body.is_malformed else bytes(body)
 
 
 def _encode(episode: Episode) -> bytes:

@@ -117,6 +117,14 @@ def stack_of(layout: Layout) -> int:
     return 0 if frames is None else int(frames.shape[0] - layout.spec["reward"].shape[0])
 
 
+def observation_spec(layout: Layout) -> Nested:
+    """Return the spec of one observation of these segments, nested `ArraySpec`."""
+    if stack := stack_of(layout):
+        frames = layout.spec["frames"]
+        return ArraySpec(frames.dtype, (stack, *frames.shape[1:]))
+    return layout.spec["final_observation"]
+
+
 def unstacked(
     frames: npt.NDArray[Any], length: npt.NDArray[Any], num_steps: int
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

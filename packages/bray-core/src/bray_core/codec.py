@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bray_core import codec_cost, nested
+from bray_core import codec_cost, json_body, nested
 from bray_core.errors import CodecError, SpecError
+from bray_core.json_body import JsonBody
 from bray_core.nested import Nested
 
 ARRAY_EXTENSION = 1
@@ -60,6 +61,8 @@ def decode(
     refused, as are messages that would take more than 8 times their size in memory (or 4 MiB, if
     that is more).
 
+    A `JsonBody`, which a server hands over where its client sent JSON, is read as JSON.
+
     Args:
         data: The encoded bytes; nothing in them is trusted.
         max_bytes: Longer data is refused before it is looked at.
@@ -70,6 +73,8 @@ def decode(
         CodecError: The data is malformed or exceeds a bound.
     """
     if type(data) is not bytes:
+        if type(data) is JsonBody:
+            return _decode_json(data, max_bytes, max_depth)
         data = _as_bytes(data)
     if len(data) > max_bytes:
         raise CodecError(f"decode: {len(data)} bytes exceed max_bytes={max_bytes}")
@@ -96,11 +101,24 @@ async def decode_async(data: bytes, *, max_bytes: int = MAX_BYTES) -> Nested:
     Raises:
         CodecError: The data is malformed or exceeds a bound.
     """
-    if len(data) > max_bytes or codec_cost.has_few_values(data, _FEW_VALUES):
+    cost = json_body if type(data) is JsonBody else codec_cost
+    if len(data) > max_bytes or cost.has_few_values(data, _FEW_VALUES):
         return decode(data, max_bytes=max_bytes)
     import asyncio  # takes 30 ms to load, and most programs that decode have no event loop
 
     return await asyncio.to_thread(decode, data, max_bytes=max_bytes)
+
+
+def _decode_json(body: JsonBody, max_bytes: int, max_depth: int) -> Nested:
+    body.is_read = body.is_malformed = True
+    if len(body) > max_bytes:
+        raise CodecError(f"decode: {len(body)} bytes exceed max_bytes={max_bytes}")
+    try:
+        body.value = json_body.read(body, max_depth=max_depth)
+    except CodecError as error:
+        raise CodecError(f"decode: {error}") from None
+    body.is_malformed = False
+    return body.value
 
 
 def _as_bytes(data: Any) -> memoryview:

@@ -29,7 +29,8 @@ class ArraySpec:
         return f"{self.dtype} {self.shape}"
 
 
-def _join(path: str, key: str) -> str:
+def join(path: str, key: str) -> str:
+    """Return the path of a dict's value, which lies at `path`."""
     return f"{path}/{key}" if path else key
 
 
@@ -44,7 +45,7 @@ def items(tree: Nested, path: str = "") -> Iterator[tuple[str, Any]]:
             if not isinstance(key, str):
                 raise SpecError(f"{path or 'tree'}: dict keys must be str, got {key!r}")
         for key in sorted(tree):
-            yield from items(tree[key], _join(path, key))
+            yield from items(tree[key], join(path, key))
     elif isinstance(tree, list | tuple):
         for index, child in enumerate(tree):
             yield from items(child, f"{path}[{index}]")

@@ -1,8 +1,9 @@
 """The actor of a policy: the same class in training and in production.
 
-Bodies are in bray's codec. start: `{}`. tick: `{"observation", "reward"}`, the reward being that of
-the action before (absent in the first tick); reply `{"action"}`. end: `{"observation", "reward",
-"terminated", "truncated"}`. One session is one episode of one environment.
+Bodies are in bray's codec, or in JSON, whose observations are cast to what the model takes. start:
+`{}`. tick: `{"observation", "reward"}`, the reward being that of the action before (absent in the
+first tick); reply `{"action"}`. end: `{"observation", "reward", "terminated", "truncated"}`. One
+session is one episode of one environment.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from bray_actor.actor import Actor
 from bray_actor.policy.decoder import Decision, Decoder, check_outputs, decoder_for
 from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_actor.policy.step_budget import StepBudget
-from bray_actor.segment import SegmentWriter
-from bray_core import codec, metrics
+from bray_actor.segment import SegmentWriter, observation_spec
+from bray_core import codec, json_fit, metrics
 from bray_core.config import from_mapping
 from bray_core.errors import CodecError, ConfigError, ServiceError, SpecError
+from bray_core.json_body import JsonBody
 from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.protocols import Answer, BufferProtocol, ModelProtocol
@@ -136,13 +138,16 @@ class PolicyActor(Actor):
 
     async def start(self, body: bytes) -> bytes:
         """Begin an episode."""
-        await _message(body or _EMPTY)
+        if body or type(body) is JsonBody:
+            await _message(body)
         return _EMPTY
 
     async def tick(self, body: bytes) -> bytes:
         """Take the last action's reward and the new observation; return the next action."""
         message = await _message(body)
         observation = _required(message, "observation")
+        if type(body) is JsonBody:
+            observation = self._fit(message)
         self._finish_step(message)
         if self._writer is not None and self._writer.is_full:
             await self._push(self._finish_segment(observation))
@@ -154,6 +159,28 @@ class PolicyActor(Actor):
             self._refund(1)
             raise
         return codec.encode({"action": decision.action})
+
+    def _fit(self, message: dict[str, Any]) -> Nested:
+        """Cast a message's observation, which came in JSON, and return it.
+
+        Raises:
+            ServiceError: `bad_request`: it does not fit; the message names the leaf.
+        """
+        spec = self._observation_spec()
+        if spec is not None:
+            try:
+                fitted = json_fit.fit(message["observation"], spec, "observation")
+            except SpecError as error:
+                raise ServiceError("bad_request", str(error)) from error
+            message["observation"] = fitted
+        return message["observation"]
+
+    def _observation_spec(self) -> Nested | None:
+        """Return what the model takes, else what the buffer holds; None: neither says it."""
+        signature = getattr(self._model, "signature", None)
+        if signature is not None:
+            return signature.inputs[0]
+        return None if self._buffer is None else observation_spec(self._buffer.layout)
 
     async def _ask(self, observation: Nested) -> Answer:
         """Return the policy's outputs; the step counts in the budget.
@@ -173,7 +200,11 @@ class PolicyActor(Actor):
     async def end(self, body: bytes) -> bytes:
         """Take the last outcome and push the episode's last segment."""
         try:
-            return await self._end(await _message(body))
+            message = await _message(body)
+            if type(body) is JsonBody and not _flag(message, "terminated"):
+                _required(message, "observation")
+                self._fit(message)
+            return await self._end(message)
         finally:
             self._drop_segment()  # empty, unless the end was refused: then nobody can repeat it
             if self._seat is not None:
@@ -316,14 +347,17 @@ _EMPTY = codec.encode({})
 
 async def _message(body: bytes) -> dict[str, Any]:
     """Return the dict that a request holds. Raises ServiceError: `bad_request`."""
+    is_json = type(body) is JsonBody
     try:
         message = await codec.decode_async(body, max_bytes=len(body))
     except CodecError as error:
-        message = f"body: expected bray's codec: {type(error).__name__}: {error}"
-        raise ServiceError("bad_request", message) from error
+        text = f"{error}" if is_json else f"expected bray's codec: {type(error).__name__}: {error}"
+        raise ServiceError("bad_request", f"body: {text}") from error
     if not isinstance(message, dict):
-        got = type(message).__name__
-        raise ServiceError("bad_request", f"body: expected a dict in bray's codec, got {got}")
+        wanted = "an object" if is_json else "a dict in bray's codec"
+        is_list = is_json and isinstance(message, list | np.ndarray)
+        got = "a list" if is_list else type(message).__name__
+        raise ServiceError("bad_request", f"body: expected {wanted}, got {got}")
     return message
 
 

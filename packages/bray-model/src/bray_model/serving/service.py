@@ -9,9 +9,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bray_core import codec
+from bray_core import codec, json_fit
 from bray_core.codec import encode
 from bray_core.errors import CapacityError, CodecError, NotFoundError, ServiceError, SpecError
+from bray_core.json_body import JsonBody
 from bray_core.protocols import ActorProtocol
 from bray_model.model import Model
 from bray_model.serving.admin_pages import NoService
@@ -68,6 +69,8 @@ class ModelService:
 
     async def _row(self, body: bytes) -> Leaves:
         """Return the leaves of the row that a call holds. Raises ServiceError: `bad_request`."""
+        if type(body) is JsonBody:
+            return await self._json_row(body)
         most = self._current_codec().max_bytes
         if len(body) > most:
             text = f"body: expected at most {most} bytes for the model's inputs, got {len(body)}"
@@ -78,6 +81,15 @@ class ModelService:
                 got = type(inputs).__name__
                 raise SpecError(f"body: expected the list of the model's inputs, got {got}")
             return self._model.signature.input_tree.row(inputs)
+        except (CodecError, SpecError) as error:
+            raise ServiceError("bad_request", str(error)) from error
+
+    async def _json_row(self, body: JsonBody) -> Leaves:
+        """Return the leaves of the row that a call in JSON holds; errors as in `_row`."""
+        try:
+            inputs = await codec.decode_async(body, max_bytes=len(body))
+            tree = self._model.signature.input_tree
+            return tree.row(json_fit.fit(inputs, tree.spec, tree.name))
         except (CodecError, SpecError) as error:
             raise ServiceError("bad_request", str(error)) from error
 

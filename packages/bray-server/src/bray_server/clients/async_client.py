@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bray_core.errors import ConfigError, DeadlineError, ServiceError
+from bray_core.json_body import JsonBody
 from bray_core.settings.ranges import PositiveFloat, check_value
 from bray_server.clients.delta_sessions import DeltaSessions
 from bray_server.wire.address import Address
 from bray_server.wire.frame_transport import FrameTransport
+from bray_server.wire.frames import JSON
 from bray_server.wire.requests import (
+    JSON_TYPE,
     KINDS,
     MAKES_WAY,
     RETRY_AFTER_S,
     Reply,
     Request,
     http_error,
+    http_reply,
     not_ready,
     reply_of,
     unreachable,
@@ -170,6 +174,8 @@ class _Tcp:
     async def _send(self, frames: FrameTransport, request: Request) -> Reply:
         kind, session, body = request
         encoded, flags = self._delta.encode(kind, session, body)
+        if type(body) is JsonBody:
+            flags |= JSON
         frame = await frames.send_frame(KINDS[kind], session.encode(), encoded, flags)
         self._delta.note_reply(frame)
         return reply_of(frame)
@@ -198,11 +204,15 @@ class _Http:
         headers = {}
         if request.kind != "call":
             headers = {"session": request.session, "step_kind": request.kind}
+        if type(request.body) is JsonBody:
+            headers["Content-Type"] = JSON_TYPE
         url = f"{self._address}/step"
         try:
             async with self._session.post(url, data=request.body, headers=headers) as response:
                 body: bytes = await response.read()
-                return body if response.status == 200 else http_error(response.status, body)
+                if response.status != 200:
+                    return http_error(response.status, body)
+                return http_reply(body, response.headers.get("Content-Type"))
         except aiohttp.ClientConnectorError as error:
             raise unreachable(self._address, error) from error
         except aiohttp.ClientError as error:

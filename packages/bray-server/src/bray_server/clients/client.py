@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Protocol
 
 from bray_core.errors import ConfigError, DeadlineError, ServiceError
+from bray_core.json_body import JsonBody
 from bray_core.settings.ranges import PositiveFloat, check_value
 from bray_server.clients.delta_sessions import DeltaSessions
 from bray_server.wire.address import Address
-from bray_server.wire.frames import Frame, FrameParser, Kind, pack
+from bray_server.wire.frames import JSON, Frame, FrameParser, Kind, pack
 from bray_server.wire.requests import (
+    JSON_TYPE,
     KINDS,
     MAKES_WAY,
     MAX_REPLY_BYTES,
@@ -24,6 +26,7 @@ from bray_server.wire.requests import (
     Reply,
     Request,
     http_error,
+    http_reply,
     not_ready,
     reply_of,
     unreachable,
@@ -219,6 +222,8 @@ class _Tcp:
         frames = []
         for request_id, (kind, session, body) in zip(ids, requests, strict=True):
             encoded, flags = self._delta.encode(kind, session, body)
+            if type(body) is JsonBody:
+                flags |= JSON
             frames.append(pack(KINDS[kind], request_id, session, encoded, flags))
         return self._await(frames, ids, timeout_s)
 
@@ -311,6 +316,8 @@ class _Http:
             self._connection.close()
             self._connection = self._connect()
         try:
+            if type(request.body) is JsonBody:
+                headers["Content-Type"] = JSON_TYPE
             self._connection.sock.settimeout(max(deadline - time.monotonic(), 1e-6))
             self._connection.request("POST", "/step", request.body, headers)
             response = self._connection.getresponse()
@@ -321,7 +328,9 @@ class _Http:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise ServiceError("connection_lost", f"{self._address}: {error}") from error
-        return body if response.status == 200 else http_error(response.status, body)
+        if response.status != 200:
+            return http_error(response.status, body)
+        return http_reply(body, response.getheader("Content-Type"))
 
     def _is_closed(self) -> bool:
         """Return whether the server has closed the connection since the last request."""

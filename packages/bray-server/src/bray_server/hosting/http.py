@@ -8,6 +8,7 @@ import secrets
 import time
 
 from bray_core.errors import ServiceError
+from bray_core.json_body import JsonBody
 from bray_server.hosting.access_log import log_request
 from bray_server.hosting.http_reader import CONTINUE, MAX_PIPELINED, SERVER_PAGES, HttpReader
 from bray_server.hosting.http_replies import error_headers, reply_head
@@ -25,6 +26,7 @@ _KINDS = {
     b"stop": int(Kind.END),
 }
 _CALL = int(Kind.CALL)
+_JSON = b"application/json"
 _LARGE_BYTES = 16 * 1024
 
 
@@ -89,6 +91,8 @@ class HttpConnection(HttpReader):
                 raise ServiceError("bad_session", missing)
         self.num_under_way = 1
         body = request.take_body()
+        if b"content-type" in headers and _is_json(headers[b"content-type"]):
+            body = JsonBody(body)
         self.host.dispatcher.put((self, kind, session, body, request, request.received_s))
 
     def _put_page(self, request: HttpRequest, path: bytes) -> None:
@@ -129,7 +133,8 @@ class HttpConnection(HttpReader):
         elif isinstance(reply, PageReply):
             self._reply_page(request, reply)
         else:
-            self._reply(request, 200, b"application/octet-stream", reply)
+            content_type = _JSON if type(reply) is JsonBody else b"application/octet-stream"
+            self._reply(request, 200, content_type, reply)
         if self.host.access_log:
             log_request(
                 peer=self.peer,
@@ -158,7 +163,7 @@ class HttpConnection(HttpReader):
             assert self.host.pages is not None
             self._reply_page(request, self.host.pages.error(error, status), extra)
         else:
-            self._reply(request, status, b"application/json", body, extra)
+            self._reply(request, status, _JSON, body, extra)
 
     def _is_page(self, request: HttpRequest) -> bool:
         """Whether a request is for a page of the service, even if it could not be read whole."""
@@ -194,6 +199,10 @@ class HttpConnection(HttpReader):
             self.linger()
         elif not request.keep_alive or (self._is_half_closed and self._is_done):
             self.close()
+
+
+def _is_json(content_type: bytes) -> bool:
+    return content_type.partition(b";")[0].strip().lower() == _JSON
 
 
 def _text(value: bytes) -> str:

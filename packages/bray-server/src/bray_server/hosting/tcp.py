@@ -9,6 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from bray_core.errors import CodecError, ServiceError
+from bray_core.json_body import JsonBody
 from bray_server.hosting.access_log import log_request
 from bray_server.hosting.connection import Connection, ServerContext
 from bray_server.hosting.group import METRICS_KEY
@@ -17,6 +18,7 @@ from bray_server.sessions.dispatcher import PendingRequest
 from bray_server.wire.frames import (
     DELTA,
     HEADER,
+    JSON,
     MAGIC,
     Frame,
     FrameParser,
@@ -136,7 +138,7 @@ class TcpConnection(Connection):
         if frame[0] > _CALL:
             self._control(frame)
         else:
-            self._put_counted(frame, now, has_room=bool(reserved) and not frame[1])
+            self._put_counted(frame, now, has_room=bool(reserved) and not frame[1] & DELTA)
         self._give(reserved)
 
     def _go_on(self) -> None:
@@ -198,6 +200,8 @@ class TcpConnection(Connection):
                 self._forget(session)
             self.write(pack_error(request_id, session, reply.code, reply.message))
         else:
+            if type(reply) is JsonBody:
+                flags |= JSON
             head = HEADER.pack(MAGIC, _REPLY, flags, len(session), request_id, len(reply))
             if len(reply) < _LARGE_BYTES:
                 self.write(head + session + reply)
@@ -220,7 +224,7 @@ class TcpConnection(Connection):
             )
 
     def _put_counted(self, frame: Frame, now: float, has_room: bool = False) -> int:
-        """Start a request that is large or delta-encoded; return the size of its body."""
+        """Start a request that is large or has flags; return the size of its body."""
         kind, flags, request_id, session, body = frame
         try:
             if not has_room:
@@ -232,6 +236,8 @@ class TcpConnection(Connection):
         except ServiceError as error:
             self._answer_error(request_id, session, error.code, error.message)
             return 0
+        if flags & JSON:
+            body = JsonBody(body)
         if len(body) > UNCOUNTED_BYTES:
             self._count(len(body))
         self.num_under_way += 1

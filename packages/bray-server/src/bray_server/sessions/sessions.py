@@ -11,9 +11,11 @@ from functools import partial
 from typing import Any
 
 from bray_core.errors import BrayError, ServiceError
+from bray_core.json_body import JsonBody
 from bray_server.limits.bounded_log import BoundedLog
 from bray_server.limits.limits import Limits
 from bray_server.sessions.deadlines import resume_with_deadline, with_deadline
+from bray_server.sessions.json_replies import answer_in_json, in_form_of
 from bray_server.sessions.pages import PAGE, PageReply, PageRequest, Pages, public_paths
 from bray_server.sessions.server_metrics import BUCKETS_S, ServerMetrics
 from bray_server.sessions.services import Service, not_bytes, sort_service
@@ -120,6 +122,8 @@ class Sessions:
                 entry.busy = True
                 try:
                     work = entry.actor.tick(body)
+                    if type(body) is JsonBody:
+                        work = in_form_of(body, work)
                     try:  # `with_deadline`, written out: this is the path that every tick takes
                         wanted = work.send(None)
                     except StopIteration as done:
@@ -135,7 +139,7 @@ class Sessions:
                     entry.last_used = time.monotonic()
             else:
                 reply = await self._other(kind, session, body, entry, owner, waits)
-            if type(reply) is not bytes and not isinstance(reply, PageReply):
+            if type(reply) is not bytes and not isinstance(reply, PageReply | JsonBody):
                 raise not_bytes(reply)
             metrics.bytes_out += len(reply)
             return reply
@@ -177,7 +181,7 @@ class Sessions:
             raise ServiceError("busy", f"session {_text(session)!r} has a request under way")
         entry.busy = True
         try:
-            return await self._with_deadline(entry.actor.end(body), waits)
+            return await self._with_deadline(in_form_of(body, entry.actor.end(body)), waits)
         finally:
             self._remove(session, entry)
 
@@ -188,7 +192,7 @@ class Sessions:
             )
         if self.ends_calls:
             raise ServiceError("draining", "the server is shutting down")
-        return await self._with_deadline(self._stateless.tick(body), waits)
+        return await self._with_deadline(in_form_of(body, self._stateless.tick(body)), waits)
 
     async def answer_calls(
         self, bodies: Sequence[bytes], received_s: float
@@ -211,7 +215,7 @@ class Sessions:
                 full = ServiceError("overloaded", f"{self._running - count} requests are under way")
                 replies = [*replies, *[full] * (count - room)]
             for reply in replies:
-                if type(reply) is bytes:
+                if isinstance(reply, bytes):
                     metrics.bytes_out += len(reply)
                 else:
                     assert isinstance(reply, ServiceError)
@@ -235,9 +239,26 @@ class Sessions:
             replies = list(await with_deadline(self._ticks(bodies), self._limits.tick_timeout_s))
             if len(replies) != len(bodies):
                 raise ValueError(f"expected {len(bodies)} replies, got {len(replies)}")
-            return [r if isinstance(r, bytes | ServiceError) else not_bytes(r) for r in replies]
+            replies = [r if isinstance(r, bytes | ServiceError) else not_bytes(r) for r in replies]
+            if JsonBody in map(type, bodies):
+                replies = await self._in_form_of(bodies, replies)
+            return replies
         except Exception as error:  # noqa: BLE001  the requests' edge: it becomes their reply
             return [self._failed(error, b"")] * len(bodies)
+
+    async def _in_form_of(
+        self, bodies: Sequence[bytes], replies: Sequence[bytes | ServiceError]
+    ) -> list[bytes | ServiceError]:
+        """Return the replies to stateless calls, in JSON where the call was."""
+        converted: list[bytes | ServiceError] = []
+        for body, reply in zip(bodies, replies, strict=True):
+            try:
+                if isinstance(body, JsonBody) and isinstance(reply, bytes):
+                    reply = await answer_in_json(body, reply)
+                converted.append(reply)
+            except ServiceError as error:
+                converted.append(self._failed(error, b""))
+        return converted
 
     async def _page(
         self, request: PageRequest, owner: SessionOwner | None, waits: OnWait | None
@@ -262,8 +283,8 @@ class Sessions:
         assert self._factory is not None
         entry = self._table.open(session, partial(self._factory, name), owner)
         try:
-            reply = await self._with_deadline(entry.actor.start(body), waits)
-            if type(reply) is not bytes:
+            reply = await self._with_deadline(in_form_of(body, entry.actor.start(body)), waits)
+            if not isinstance(reply, bytes):
                 raise not_bytes(reply)
         except BaseException:
             self._remove(session, entry)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import cast
 
 from bray_core.errors import ServiceError
+from bray_core.json_body import JsonBody
 from bray_server.wire.address import Address
-from bray_server.wire.frames import Frame, FrameParser, Kind, pack
+from bray_server.wire.frames import JSON, Frame, FrameParser, Kind, pack
 from bray_server.wire.requests import (
     MAX_REPLY_BYTES,
     MAX_SESSION_BYTES,
@@ -100,7 +101,8 @@ class FrameTransport(asyncio.Protocol):
         Raises:
             ServiceError: `connection_lost`.
         """
-        return reply_of(await self.send_frame(kind, session, body))
+        flags = JSON if type(body) is JsonBody else 0
+        return reply_of(await self.send_frame(kind, session, body, flags))
 
     async def send_frame(self, kind: int, session: bytes, body: bytes, flags: int = 0) -> Frame:
         """Send one request and return the reply's frame; errors as in `send`."""

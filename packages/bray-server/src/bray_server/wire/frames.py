@@ -21,6 +21,8 @@ HEADER = struct.Struct("<4sBBHII")
 DELTA = 0x01
 """Flag: in `start` the client asks for delta encoding, in its reply the server grants it, in
 `tick` the body is encoded so (`bray_server.wire.delta`)."""
+JSON = 0x02
+"""Flag: the body is JSON (under the delta encoding, if it has both flags)."""
 
 
 class Kind(IntEnum):
@@ -38,7 +40,11 @@ class Kind(IntEnum):
 
 
 _MIN_KIND, _MAX_KIND = int(min(Kind)), int(max(Kind))
-_MAY_HAVE_FLAG = frozenset({int(Kind.START), int(Kind.TICK), int(Kind.REPLY)})
+_FLAGS = (
+    {int(kind): DELTA | JSON for kind in (Kind.START, Kind.TICK, Kind.REPLY)}
+    | {int(kind): JSON for kind in (Kind.END, Kind.CALL)}
+)  # fmt: skip
+"""Flags that a frame may have, by its kind; others have none."""
 
 _DELTA_HEADER = struct.Struct("<BII")
 _DELTA_HEADER_BYTES = _DELTA_HEADER.size
@@ -133,8 +139,8 @@ class FrameParser:
             if (
                 magic != MAGIC
                 or not _MIN_KIND <= kind <= _MAX_KIND
-                or (flags and (flags != DELTA or kind not in _MAY_HAVE_FLAG))
-                or size > self.max_body_bytes + (_DELTA_HEADER_BYTES if flags else 0)
+                or (flags and flags & ~_FLAGS.get(kind, 0))
+                or size > self.max_body_bytes + (_DELTA_HEADER_BYTES if flags & DELTA else 0)
                 or name_size > self._max_session
             ):
                 self.error = self._explain(magic, kind, flags, size, name_size, request_id)
@@ -158,8 +164,9 @@ class FrameParser:
             return FrameError("bad_frame", f"expected a frame of magic {MAGIC!r}, got {magic!r}")
         if not _MIN_KIND <= kind <= _MAX_KIND:
             return FrameError("bad_frame", f"expected a kind of 1 to 9, got {kind}", request_id)
-        if flags and (flags != DELTA or kind not in _MAY_HAVE_FLAG):
-            message = f"expected flags 0, or 1 in start and tick, got {flags} in kind {kind}"
+        if flags & ~_FLAGS.get(kind, 0):
+            known = "1 (delta, in start and tick) and 2 (JSON, in requests)"
+            message = f"expected no flags but {known}, got {flags} in kind {kind}"
             return FrameError("bad_frame", message, request_id)
         if size > self.max_body_bytes:
             message = f"a body of {size} bytes exceeds the limit of {self.max_body_bytes}"

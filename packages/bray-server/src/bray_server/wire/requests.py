@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from bray_core.errors import ServiceError
-from bray_server.wire.frames import Frame, Kind, unpack_error
+from bray_core.json_body import JsonBody
+from bray_server.wire.frames import JSON, Frame, Kind, unpack_error
 
 RequestKind = Literal["start", "tick", "end", "call"]
 
@@ -17,6 +18,7 @@ KINDS = {
     "end": Kind.END,
     "call": Kind.CALL,
 }
+JSON_TYPE = "application/json"
 MAX_REPLY_BYTES = 1 << 30
 MAX_SESSION_BYTES = 65535
 
@@ -27,6 +29,7 @@ class Request(NamedTuple):
     kind: RequestKind
     session: str
     body: bytes
+    """Body in the codec or a form of the service's own; a `JsonBody` is sent as JSON."""
 
 
 Reply = bytes | ServiceError
@@ -37,7 +40,12 @@ def reply_of(frame: Frame) -> Reply:
     """Return the body of a reply frame, or the error of an error frame."""
     if frame[0] == Kind.ERROR:
         return ServiceError(*unpack_error(frame[4]))
-    return frame[4]
+    return JsonBody(frame[4]) if frame[1] & JSON else frame[4]
+
+
+def http_reply(body: bytes, content_type: str | None) -> bytes:
+    """Return the body of a reply that is 200: a `JsonBody` where it is JSON."""
+    return JsonBody(body) if content_type == JSON_TYPE else body
 
 
 def http_error(status: int, body: bytes) -> ServiceError:
