@@ -470,7 +470,7 @@ def test_a_fleet_waits_for_actors_that_are_being_replaced(monkeypatch: Any) -> N
     assert fleet.pids != before
     fleet.wait()
     lost = True
-    monkeypatch.setattr("bray_actor.gamecores.fleet._ADDRESS_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("bray_actor.gamecores.process_fleet._ADDRESS_TIMEOUT_S", 0.0)
     with pytest.raises(WorkerLostError, match="is restarting"):  # noqa: PT012
         fleet.check()
         fleet.check()

@@ -6,11 +6,13 @@
 //     client.end("game-1", "");
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -36,7 +38,8 @@ class Client {
   ///
   /// Throws ConnectionError (`unreachable`), ServiceError (`unauthorized`), TimeoutError.
   Client(std::string host, std::uint16_t port, Options options = {})
-      : engine_(std::make_unique<detail::Engine>(std::move(host), port, std::move(options),
+      : timeout_(options.timeout),
+        engine_(std::make_unique<detail::Engine>(std::move(host), port, std::move(options),
                                                  detail::OnTimeout::close)) {
     ping();
   }
@@ -78,7 +81,46 @@ class Client {
   /// Send many requests at once and gather their replies, in the order of the requests. They are
   /// executed side by side, so that each should be of another session. Throws none of their
   /// errors: each is in its reply.
+  ///
+  /// A `start` that is answered `not_ready` is sent again until it is taken, or the time-out is
+  /// over: nothing was executed, the policy is still being made.
   std::vector<Reply> exchange(std::vector<Request> requests) {
+    const auto deadline = detail::Clock::now() + timeout_;
+    std::vector<Request> starts(requests.size());
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      if (requests[i].kind == Kind::start) starts[i] = requests[i];
+    }
+    std::vector<Reply> replies = exchange_once(std::move(requests));
+    for (;;) {
+      std::vector<std::size_t> waiting;
+      std::vector<Request> again;
+      for (std::size_t i = 0; i < replies.size(); ++i) {
+        if (starts[i].kind != Kind::start || replies[i].code() != "not_ready") continue;
+        waiting.push_back(i);
+        again.push_back(starts[i]);
+      }
+      if (waiting.empty() || detail::Clock::now() + kRetryAfter >= deadline) return replies;
+      std::this_thread::sleep_for(kRetryAfter);
+      std::vector<Reply> later = exchange_once(std::move(again));
+      for (std::size_t k = 0; k < waiting.size(); ++k) {
+        // The one that was not ready makes way for the one that is: it may be gone for a moment.
+        if (later[k].outcome() == Outcome::connection_error) continue;
+        replies[waiting[k]] = std::move(later[k]);
+      }
+    }
+  }
+
+  /// Close the connection, so that the server aborts the sessions started on it. The next request
+  /// connects again.
+  void close() { engine_->forget_all(); }
+
+  /// Connections made so far; when it grows, the sessions started before are gone.
+  std::uint64_t num_connections() const noexcept { return engine_->num_connections; }
+
+ private:
+  static constexpr std::chrono::milliseconds kRetryAfter{500};
+
+  std::vector<Reply> exchange_once(std::vector<Request> requests) {
     std::vector<Reply> replies(requests.size());
     std::size_t num_missing = requests.size();
     run(num_missing, [&] {
@@ -93,14 +135,6 @@ class Client {
     return replies;
   }
 
-  /// Close the connection, so that the server aborts the sessions started on it. The next request
-  /// connects again.
-  void close() { engine_->forget_all(); }
-
-  /// Connections made so far; when it grows, the sessions started before are gone.
-  std::uint64_t num_connections() const noexcept { return engine_->num_connections; }
-
- private:
   std::string request(Kind kind, std::string_view session, std::string_view body) {
     std::vector<Request> requests;
     requests.push_back({kind, std::string(session), std::string(body)});
@@ -118,6 +152,7 @@ class Client {
     }
   }
 
+  std::chrono::milliseconds timeout_;
   std::unique_ptr<detail::Engine> engine_;
 };
 

@@ -73,6 +73,13 @@ class Message {
     return *this;
   }
 
+  /// Add a text, such as a tag; UTF-8.
+  Message& text(std::string_view name, std::string_view value) {
+    key(name);
+    string(value);
+    return *this;
+  }
+
   /// Add a map in the map: an observation of several arrays.
   Message& map(std::string_view name, const Message& inner) {
     key(name);
@@ -89,10 +96,14 @@ class Message {
 
  private:
   void key(std::string_view name) {
-    body_.push_back('\xdb');
-    detail::put_big(body_, name.size(), 4);
-    body_.append(name);
+    string(name);
     ++size_;
+  }
+
+  void string(std::string_view value) {
+    body_.push_back('\xdb');
+    detail::put_big(body_, value.size(), 4);
+    body_.append(value);
   }
 
   std::string body_;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from bray.replay_content import ReplayContent
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from bray_actor import GamecoreFleet, Rollouts
+    from bray_actor.gamecores.simulators import SimulatorFleet, SimulatorPhase
     from bray_actor.remote import RemoteActor, RemoteRollouts
     from bray_actor.runners.rollouts import AnyRunner
     from bray_buffer import Buffer, BufferConfig, ReplayBuffer, ReplayConfig
@@ -202,15 +204,24 @@ class Components:
         return made
 
     def actor(
-        self, name: str, maker: Callable[[], ActorFactory], *, num_workers: int = 1, port: int = 0
+        self,
+        name: str,
+        maker: Callable[[], ActorFactory],
+        *,
+        num_workers: int = 1,
+        port: int = 0,
+        http_port: int | None = None,
     ) -> ServerThread | RemoteActor:
-        """Host actors over TCP: gamecores find them at the `addresses` of what this returns.
+        """Host actors over TCP, and over HTTP if asked for.
+
+        Gamecores find them at the `addresses` of what this returns.
 
         Args:
             name: name of the pool of workers.
             maker: makes a worker's factory of actors, in the worker's process.
             num_workers: number of processes on Ray; a local run has one thread.
-            port: 0 takes any free one.
+            port: TCP port; 0 takes any free one.
+            http_port: port for HTTP; 0 takes any free one, None opens none.
         """
         from bray_server import Limits, ServerThread
 
@@ -221,10 +232,13 @@ class Components:
             max_bytes_in_flight=_MAX_BYTES_IN_FLIGHT,
         )
         if self.is_local:
-            return self.close_with(ServerThread(maker(), tcp_port=port, limits=limits))
+            server = ServerThread(maker(), tcp_port=port, http_port=http_port, limits=limits)
+            return self.close_with(server)
         from bray_actor.remote import RemoteActor
 
-        pool = RemoteActor(name, maker, num_workers=num_workers, port=port, limits=limits)
+        pool = RemoteActor(
+            name, maker, num_workers=num_workers, port=port, http_port=http_port, limits=limits
+        )
         return self.close_with(pool)
 
     def rollouts(
@@ -289,6 +303,35 @@ class Components:
             envs_per_process=envs_per_process,
             seed=seed,
             log=self.experiment.path / "gamecores.log",
+        )
+        self._open.callback(fleet.stop)
+        return fleet
+
+    def simulators(
+        self,
+        command: str,
+        addresses: Callable[[], Sequence[str]],
+        *,
+        num_processes: int = 1,
+        lanes: int = 1,
+        seed: int = 0,
+        phase: SimulatorPhase = "training",
+        http_port: int | None = None,
+        logs: Path | None = None,
+    ) -> SimulatorFleet:
+        """Make processes of a simulator of one's own here; `start` starts them, `check` replaces
+        dead ones. The arguments are those of `SimulatorFleet`."""
+        from bray_actor.gamecores.simulators import SimulatorFleet
+
+        fleet = SimulatorFleet(
+            command,
+            addresses,
+            num_processes=num_processes,
+            lanes=lanes,
+            seed=seed,
+            phase=phase,
+            http_port=http_port,
+            logs=logs,
         )
         self._open.callback(fleet.stop)
         return fleet

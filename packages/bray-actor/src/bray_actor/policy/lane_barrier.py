@@ -20,6 +20,8 @@ from bray_core.protocols import Answer, ModelProtocol
 
 logger = logging.getLogger(__name__)
 
+_LEND_AFTER_S = 0.1
+"""How long a tick that waits for the budget may keep a simulator from its other sessions."""
 _ANOTHER_RUN = "from here on this is another run than the one that its seed repeats"
 
 
@@ -48,6 +50,11 @@ class LaneBarrier:
         budget: Budget of the steps that may be answered; None sets no bound.
         plays_on: Whether a lane begins another episode after each. If so, it is waited for
             between its episodes and from the beginning; if not, only while a session is open.
+        waits: Whether a batch waits for all lanes. If not, those that have come are answered
+            together, nothing is promised about repeating, and a tick that waits for the budget
+            does not keep a simulator from its other sessions for good.
+        gives_up: Whether the first lane that is late ends the waiting for all, for good: a
+            simulator may tick its sessions one after the other.
         late_s: Seconds that a batch waits for a lane that has played before.
         first_s: Seconds that it waits for a lane that has never sent anything.
 
@@ -62,6 +69,8 @@ class LaneBarrier:
         *,
         budget: Budget | None = None,
         plays_on: bool = True,
+        waits: bool = True,
+        gives_up: bool = False,
         late_s: float = 10.0,
         first_s: float = 60.0,
     ) -> None:
@@ -72,6 +81,8 @@ class LaneBarrier:
         self._lanes = {name: _Lane(name, row) for row, name in enumerate(names)}
         self._budget = budget
         self._plays_on = plays_on
+        self._waits = waits
+        self._gives_up = gives_up
         self._late_s = late_s
         self._first_s = first_s
         self._block = RowBlock(len(names))
@@ -82,6 +93,9 @@ class LaneBarrier:
         self._round: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._loan: asyncio.TimerHandle | None = None
+        self._is_due = False
+        """Whether a round begins with the loop's next turn."""
         self._since = 0.0
         """When this round began to wait for lanes."""
         self._lost: list[str] = []
@@ -110,6 +124,26 @@ class LaneBarrier:
             self._out.add(lane)
         lane.seat = Seat(self, lane, on_held)
         return lane.seat
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the lanes, in the order of their rows."""
+        return list(self._lanes)
+
+    def free_lane(self) -> str | None:
+        """Return the first lane that has no session; None if all have one."""
+        return next((name for name, lane in self._lanes.items() if lane.seat is None), None)
+
+    def stop_waiting(self, reason: str) -> None:
+        """Wait for no lane any more, as if made with `waits=False`.
+
+        Args:
+            reason: Why, for the log.
+        """
+        if self._waits:
+            self._waits = False
+            logger.warning("%s: each tick is answered when it comes; %s", reason, _ANOTHER_RUN)
+            self._stop_timer()
 
     def refund(self, steps: int) -> None:
         """Give back steps that were answered but will not be recorded."""
@@ -152,6 +186,8 @@ class LaneBarrier:
         if self._is_spent:
             self._stop_timer()
             self._hold()
+        elif not self._waits:
+            self._begin_soon()
         elif self._out:
             self._wait_for_lanes()
         else:
@@ -170,6 +206,29 @@ class LaneBarrier:
                 self._out.add(turn.lane)
         if self._waiting and self._watcher is None and self._budget is not None:
             self._watcher = asyncio.create_task(self._watch(self._budget))
+        if not self._waits and self._loan is None:
+            self._loan = asyncio.get_running_loop().call_later(_LEND_AFTER_S, self._borrow)
+
+    def _borrow(self) -> None:
+        """Take a step of the next ones, if those of now cannot end without it."""
+        self._loan = None
+        if self._round is None and self._waiting and self._is_spent:
+            assert self._budget is not None
+            if self._budget.lend():
+                self._look()
+
+    def _begin_soon(self) -> None:
+        """Begin a round when all that came together has been taken."""
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._begin_due)
+
+    def _begin_due(self) -> None:
+        self._is_due = False
+        if self._round is None and self._waiting and not self._is_spent:
+            self._begin()
+        else:
+            self._look()
 
     async def _watch(self, budget: Budget) -> None:
         try:
@@ -203,7 +262,9 @@ class LaneBarrier:
                 waited_s,
                 _ANOTHER_RUN,
             )
-        if self._out and self._waiting:  # of these some have never come
+            if self._gives_up:
+                self.stop_waiting(f"lanes {names} are late")
+        if self._waits and self._out and self._waiting:  # of these some have never come
             loop = asyncio.get_running_loop()
             due = self._since + max(self._first_s, waited_s)
             self._timer = loop.call_at(due, self._go_without, self._first_s)

@@ -154,6 +154,11 @@ class PolicyActor(Actor):
         """
         return cls.factory(model, from_mapping(config, PolicyConfig, "manifest: actor.config"))
 
+    @property
+    def episode_return(self) -> float:
+        """Sum of the episode's rewards so far, as the simulator gave them."""
+        return self._return
+
     async def start(self, body: bytes) -> bytes:
         """Begin an episode."""
         if body or type(body) is JsonBody:

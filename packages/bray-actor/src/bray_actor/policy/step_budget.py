@@ -29,6 +29,10 @@ class Budget(Protocol):
         """Give back steps that were taken but will not be recorded."""
         ...
 
+    def lend(self) -> bool:
+        """Let one step more be taken, of those that come next; return whether that was done."""
+        ...
+
     async def wait(self) -> None:
         """Wait until `left` may be more than 0."""
         ...
@@ -54,6 +58,7 @@ class StepBudget:
         self._timeout_s = timeout_s
         self._version = model.version
         self._left = steps
+        self._lent = 0
         self._changed: asyncio.Event | None = None
         self._watcher: asyncio.Task[None] | None = None
 
@@ -63,12 +68,21 @@ class StepBudget:
         version = self._model.version
         if version > self._version:
             self._version = version
-            self._left = self._steps
+            self._left = self._steps - self._lent
+            self._lent = 0
         return self._left
 
     def take(self, steps: int) -> None:
         """Take steps of the current version's budget, `left` at most."""
         self._left -= steps
+
+    def lend(self) -> bool:
+        """Let one step more be taken, of the next version's; return False if it has none left."""
+        if self._lent >= self._steps - 1:
+            return False
+        self._left += 1
+        self._lent += 1
+        return True
 
     def try_acquire(self) -> bool:
         """Take one step of the current version's budget; False if it is used up."""

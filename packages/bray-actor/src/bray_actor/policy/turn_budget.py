@@ -42,6 +42,8 @@ class TurnBudget:
         self._left = 0
         self._open = 0
         """Steps that were taken, but are in no segment yet."""
+        self._lent = 0
+        """Steps that were taken beyond those of the turn; the next one has so many fewer."""
         self._segments: list[Packed] = []
         self._wakers: list[Callable[[], None]] = []
         """What wakes those of the event loop who wait for steps."""
@@ -49,9 +51,11 @@ class TurnBudget:
     # What the thread that trains calls.
 
     def grant(self, steps: int) -> None:
-        """Let so many more steps be taken."""
+        """Let so many more steps be taken, those included that were lent."""
         with self._changed:
-            self._left += steps
+            paid = min(steps, self._lent)
+            self._lent -= paid
+            self._left += steps - paid
             self._wake()
 
     def wait_played(self, timeout_s: float) -> bool:
@@ -61,7 +65,7 @@ class TurnBudget:
 
     @property
     def _is_over(self) -> bool:
-        return not (self._left or self._open)
+        return not self._left and self._open <= self._lent
 
     def segments(self) -> list[Packed]:
         """Return the segments that were pushed since the last call, as they came."""
@@ -88,6 +92,19 @@ class TurnBudget:
             self._left += steps
             self._open -= steps
             self._wake()
+
+    def lend(self) -> bool:
+        """Let one step more be taken, if the turn is not over; return whether.
+
+        For sessions whose simulator ticks them one after the other: one that waits for the next
+        turn would keep it from ticking another, whose segment this turn still waits for.
+        """
+        with self._changed:
+            if self._is_over:
+                return False
+            self._left += 1
+            self._lent += 1
+            return True
 
     async def wait(self) -> None:
         """Wait until there are steps left."""

@@ -148,6 +148,8 @@ class _Builder:
             )
         if origin is tuple:
             return self._tuple(value, typing.get_args(hint), path)
+        if origin is Mapping:
+            return self._free(value, path)
         return self._scalar(value, hint, path)
 
     def _choice(self, value: Value, choices: Sequence[Any], path: str) -> Any:
@@ -167,6 +169,14 @@ class _Builder:
         pairs = enumerate(zip(value.value, items, strict=True))
         made = tuple(self._convert(v, item, f"{path}[{i}]") for i, (v, item) in pairs)
         return _REFUSED if any(one is _REFUSED for one in made) else made
+
+    def _free(self, value: Value, path: str) -> Any:
+        """Return settings of any names as plain values; nothing below the key counts as none."""
+        if value.value is None:
+            return {}
+        if not isinstance(value.value, dict):
+            return self._wrong(value, path, "settings, such as {name: value}")
+        return unwrap(value)
 
     def _scalar(self, value: Value, hint: Any, path: str) -> Any:
         got = value.value

@@ -18,10 +18,13 @@ from bray_server.wire.frames import JSON
 from bray_server.wire.requests import (
     JSON_TYPE,
     KINDS,
+    MAKES_WAY,
+    RETRY_AFTER_S,
     Reply,
     Request,
     http_error,
     http_reply,
+    not_ready,
     reply_of,
     unreachable,
 )
@@ -96,6 +99,8 @@ class AsyncClient:
         try:
             async with asyncio.timeout(self._timeout_s):
                 reply = await self._transport.request(request)
+                if isinstance(reply, ServiceError):
+                    reply = await self._once_ready(request, reply)
         except TimeoutError:
             raise self._late() from None
         if isinstance(reply, ServiceError):
@@ -109,9 +114,24 @@ class AsyncClient:
         """Send many requests at once and gather their replies, in the order of the requests."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await asyncio.gather(*map(self._transport.request, requests))
+                replies = await asyncio.gather(*map(self._transport.request, requests))
+                if not_ready(replies):
+                    pairs = zip(requests, replies, strict=True)
+                    replies = await asyncio.gather(*(self._once_ready(*pair) for pair in pairs))
+                return replies
         except TimeoutError:
             raise self._late() from None
+
+    async def _once_ready(self, request: Request, reply: Reply) -> Reply:
+        """Return a reply; while it is `not_ready` the request is sent again."""
+        while not_ready([reply]):
+            await asyncio.sleep(RETRY_AFTER_S)
+            try:
+                reply = await self._transport.request(request)
+            except ServiceError as error:
+                if error.code not in MAKES_WAY:
+                    raise
+        return reply
 
     async def close(self) -> None:
         """Close the connection."""

@@ -19,12 +19,15 @@ from bray_server.wire.frames import JSON, Frame, FrameParser, Kind, pack
 from bray_server.wire.requests import (
     JSON_TYPE,
     KINDS,
+    MAKES_WAY,
     MAX_REPLY_BYTES,
     MAX_SESSION_BYTES,
+    RETRY_AFTER_S,
     Reply,
     Request,
     http_error,
     http_reply,
+    not_ready,
     reply_of,
     unreachable,
 )
@@ -112,13 +115,29 @@ class Client:
     def exchange(self, requests: Sequence[Request]) -> list[Reply]:
         """Send many requests at once and gather their replies, in the order of the requests.
 
-        Over TCP they are answered side by side, over HTTP one after the other.
+        Over TCP they are answered side by side, over HTTP one after the other. Those that are
+        answered `not_ready` are sent again, until they are taken or the time is over.
 
         Raises:
             ServiceError: `connection_lost`; errors of single requests are in the list instead.
             DeadlineError: Not all replies came in time; the connection is then closed.
         """
-        return self._transport.exchange(requests, self._timeout_s)
+        deadline = time.monotonic() + self._timeout_s
+        replies = self._transport.exchange(requests, self._timeout_s)
+        while waiting := not_ready(replies):
+            left_s = deadline - time.monotonic() - RETRY_AFTER_S
+            if left_s <= 0:
+                break
+            time.sleep(RETRY_AFTER_S)
+            try:
+                later = self._transport.exchange([requests[i] for i in waiting], left_s)
+            except ServiceError as error:
+                if error.code not in MAKES_WAY:
+                    raise
+                continue
+            for index, reply in zip(waiting, later, strict=True):
+                replies[index] = reply
+        return replies
 
     def close(self) -> None:
         """Close the connection; the server aborts the sessions started on it over TCP."""

@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 from bray_core.errors import ServiceError
 
-_RETRY_LATER = ("too_many_sessions", "overloaded", "draining")
+_RETRY_LATER = ("too_many_sessions", "overloaded", "draining", "not_ready")
 _second = 0
 _heads: dict[tuple[int, bytes], bytes] = {}
 

@@ -7,6 +7,7 @@ STATUS = {
     "bad_frame": 400,
     "bad_session": 400,
     "bad_delta": 400,
+    "bad_spaces": 400,
     "unauthorized": 401,
     "forbidden": 403,
     "unknown_session": 404,
@@ -23,5 +24,6 @@ STATUS = {
     "headers_too_large": 431,
     "service_error": 500,
     "draining": 503,
+    "not_ready": 503,
 }
 """HTTP status of each error code."""

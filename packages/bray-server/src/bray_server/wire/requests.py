@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from bray_core.errors import ServiceError
@@ -59,3 +60,19 @@ def http_error(status: int, body: bytes) -> ServiceError:
 def unreachable(address: object, error: OSError) -> ServiceError:
     """Return the error for a connection that could not be made."""
     return ServiceError("unreachable", f"nothing answers at {address}: {error.strerror or error}")
+
+
+RETRY_AFTER_S = 0.5
+"""Pause before a request that was answered `not_ready` is sent again."""
+MAKES_WAY = ("connection_lost", "unreachable")
+"""Errors of a server that was not ready, and now makes way for the one that will be."""
+
+
+def not_ready(replies: Sequence[Reply]) -> list[int]:
+    """Return which requests are to be sent again: the policy that they ask for is being made, and
+    nothing was executed."""
+    return [
+        index
+        for index, reply in enumerate(replies)
+        if isinstance(reply, ServiceError) and reply.code == "not_ready"
+    ]

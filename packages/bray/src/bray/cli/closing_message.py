@@ -52,7 +52,8 @@ def closing_message(template: Template, trial: Path, outcome: Outcome, *, is_exp
     shown = [(f"bray view {trial}", "how the run went")]
     if is_exported:
         shown.append((f"bray serve {trial}", "answer from the export, without torch or Ray"))
-    if is_exported and type(template.make()).serves == "actor":
+    has_own = getattr(template.parts.source, "is_simulator", False)  # `bray play` has no such
+    if is_exported and type(template.make()).serves == "actor" and not has_own:
         play = f"bray play {template.environment} --address tcp://127.0.0.1:7300"
         shown.append((play, "play against that server"))
     shown.append((f"tensorboard --logdir {trial}", "the curves"))

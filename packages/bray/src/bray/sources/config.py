@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
+from bray_actor.gamecores.simulators import command_words
+from bray_core.errors import ConfigError
 from bray_core.settings.ranges import NonNegativeInt, Port, PositiveInt, check_fields
+from bray_core.spaces import Spaces
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,11 +31,88 @@ class EnvironmentSourceConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GamecoreSourceConfig(EnvironmentSourceConfig):
-    """Environments stepped in the workers that answer, or in gamecore processes over the wire."""
+    """Environments stepped in the workers that answer, or in gamecore processes over the wire; or
+    simulators of your own, which call over the wire."""
 
+    environment: str = ""
+    """What is played: a Gymnasium id, or a task or game that the algorithm knows. A simulator of
+    your own has a `command` instead, or is `external`."""
     num_processes: NonNegativeInt = 0
-    """Gamecore processes that play over the wire; 0: the environments are stepped by the workers
-    themselves."""
+    """Gamecore processes that play the environment over the wire; 0: the environments are stepped
+    by the workers themselves. Of a simulator of your own this is `count`."""
+    command: str | None = None
+    """What starts a simulator of your own, such as `./game --port {port} --seed {seed}`; names in
+    braces: address, host, port, http_port, seed, phase, lanes, first_lane, index."""
+    external: bool = False
+    """Whether simulators of your own, started by you, call the run's port."""
+    count: PositiveInt = 1
+    """Processes of the command."""
+    lanes: PositiveInt = 1
+    """Sessions that one process of the simulator plays side by side, of external ones all
+    together. More of them make larger batches, as of `num_envs`."""
+    spaces: Mapping[str, Any] | None = None
+    """What a simulator of your own shows and takes: `{observation: {shape: [3]}, action:
+    {discrete: 3}}`. None: the first `start` tells."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        self._check_one_kind()
+        if self.command is not None:
+            command_words(self.command)
+        if self.spaces is not None:
+            Spaces.parse("spaces", self.spaces)
+        if self.is_simulator:  # then these say the same
+            object.__setattr__(self, "num_processes", self.count)
+            object.__setattr__(self, "num_envs", self.lanes)
+
+    @property
+    def is_simulator(self) -> bool:
+        """Whether simulators of one's own play."""
+        return self.external or self.command is not None
+
+    @property
+    def title(self) -> str:
+        """What is played, in words."""
+        if self.command is not None:
+            words = [*itertools.takewhile(_names_a_program, command_words(self.command))]
+            return " ".join(Path(word).name for word in words) or self.command
+        return "external simulators" if self.external else self.environment
+
+    def _check_one_kind(self) -> None:
+        """Refuse none or several of environment, command and external, and what only some have."""
+        kinds = {"environment": self.environment, "command": self.command is not None}
+        given = [
+            name for name, is_given in (kinds | {"external": self.external}).items() if is_given
+        ]
+        if not given:
+            raise ConfigError(
+                "environment: missing: expected a Gymnasium id, or the `command` of a simulator of "
+                "your own, or `external: true`"
+            )
+        if len(given) > 1:
+            raise ConfigError(
+                f"{given[1]}: expected one of environment, command and external, got "
+                f"{' and '.join(given)}"
+            )
+        if not self.environment:
+            return
+        for name, is_usual in (
+            ("spaces", self.spaces is None),
+            ("count", self.count == 1),
+            ("lanes", self.lanes == 1),
+        ):
+            if not is_usual:
+                other = {"count": "num_processes", "lanes": "num_envs"}.get(name)
+                cure = f"write `{other}`" if other else "those of an environment are its own"
+                raise ConfigError(
+                    f"{name}: expected with `command` or `external` alone, got it with the "
+                    f"environment {self.environment!r}: {cure}"
+                )
+
+
+def _names_a_program(word: str) -> bool:
+    """Return whether a word of a command may be the program, or what an interpreter runs."""
+    return not word.startswith("-") and "{" not in word
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +140,10 @@ class ServingActorConfig(ActorConfig):
     """The workers that play, or that answer gamecores over the wire."""
 
     port: Port = 0
-    """TCP port of all workers together; 0 takes any free one."""
+    """TCP port of all workers together; 0 takes any free one, for external simulators 7300."""
+    http_port: Port | None = None
+    """Port of the same workers for HTTP. None: the one after `port` for external simulators, any
+    free one for a command that has `{http_port}`, else none."""
     record_every: NonNegativeInt = 0
     """One in so many episodes over the wire is written to the trial's `episodes/`, by each worker;
     0 writes none."""

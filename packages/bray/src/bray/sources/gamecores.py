@@ -11,12 +11,15 @@ same seed is the same run on one kind of CPU, although the gamecores are process
 
 On Ray a new policy version is the sign to go on for what is trained in lockstep; others are held
 back by the buffer alone.
+
+Simulators of one's own play likewise: processes of a command (`bray_actor.gamecores.simulators`),
+or external ones, whose sessions say in `start` what they are.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,16 +29,27 @@ import numpy as np
 
 from bray.run import Run
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
-from bray.sources.source import ExperienceSource, Played
+from bray.sources.evaluation_desk import EvaluationDesk
+from bray.sources.simulator_evaluation import (
+    LOGS,
+    evaluate_by_command,
+    evaluate_by_tagged,
+    evaluates_by_command,
+    evaluation_in_words,
+)
+from bray.sources.simulator_ports import SimulatorPorts, how_to_connect, http_port_of
+from bray.sources.source import Played
 from bray_actor import PolicyActor, PolicyConfig, Recorder
 from bray_actor.gamecores.fleet import lanes_at
 from bray_actor.policy.lane_barrier import LaneBarrier
-from bray_actor.policy.step_budget import StepBudget
+from bray_actor.policy.session_router import MakeActor, SessionRouter
+from bray_actor.policy.step_budget import Budget, StepBudget
 from bray_actor.policy.turn_budget import TurnBudget
 from bray_core.cli import check_interrupted
 from bray_core.errors import BrayError, ConfigError
 from bray_core.layout import Layout, Packed
 from bray_core.protocols import ActorProtocol, BufferProtocol, ModelProtocol
+from bray_core.spaces import Spaces
 
 _LOOK_S = 0.25
 """How often gamecores are looked after while a turn is played."""
@@ -59,6 +73,8 @@ class GamecorePlay:
     """On Ray, steps of all environments that each policy version answers; None sets no bound."""
     seed: int = 0
     """Seed of the environments."""
+    spaces: Spaces | None = None
+    """What simulators of one's own show and take; None: gamecores of a Gymnasium id play."""
 
     @property
     def num_lanes(self) -> int:
@@ -67,12 +83,16 @@ class GamecorePlay:
 
     def lanes(self, worker: int = 0) -> list[str]:
         """Return the lanes that a worker answers, in the order of their rows."""
+        if self.source.external:  # of which nobody knows who calls which worker
+            return [str(lane) for lane in range(self.num_lanes)]
         return lanes_at(
             worker, self.actor.num_workers, self.source.num_processes, self.source.num_envs
         )
 
 
-def gamecores(run: Run, play: GamecorePlay, model: Any, buffer: Any) -> ExperienceSource:
+def gamecores(
+    run: Run, play: GamecorePlay, model: Any, buffer: Any
+) -> TurnGamecores | RemoteGamecores:
     """Return the source of a run's gamecores; they start with its first `poll`.
 
     Args:
@@ -88,15 +108,19 @@ class TurnGamecores:
     """Gamecores of a local run: they play the steps of a turn, then stand still."""
 
     def __init__(self, run: Run, play: GamecorePlay, model: Any, buffer: Any) -> None:
+        self._run = run
         self._play = play
         self._played = CountingBuffer(buffer)
         self._turn = TurnBudget(buffer.layout)
-        lanes = LaneBarrier(model, play.lanes(), budget=self._turn)
+        lanes = _barrier(model, play, 0, self._turn)
         recorder: Any = self._turn
-        make = PolicyActor.factory(model, play.policy, buffer=recorder, lanes=lanes)
+        make: MakeActor = PolicyActor.factory(model, play.policy, buffer=recorder, lanes=lanes)
+        self._desk = EvaluationDesk(model, play.policy)
+        if play.spaces is not None:
+            make = SessionRouter(play.spaces, make, lanes, self._desk)
         recorded = _recorded(make, play, _episodes(run), _most_episodes(run))
-        self._actors = run.actor("actor", lambda: recorded, port=play.actor.port)
-        self._fleet = _fleet(run, play, lambda: self._actors.worker_addresses)
+        self._actors = run.actor("actor", lambda: recorded, **_ports(play))
+        self._fleet = _fleet(run, play, self._actors)
 
     def collect(self, steps: int) -> None:
         """Play so many steps of each environment in the mean; return when they are pushed.
@@ -109,6 +133,8 @@ class TurnGamecores:
             check_interrupted()
             self._fleet.check()
         segments = self._turn.segments()
+        if not segments:  # all of the turn was lent before
+            return
         rows = _in_order(Packed(self._turn.layout, np.stack([s.block for s in segments])))
         if (taken := self._played.push(rows)) < len(segments):
             raise BrayError(
@@ -120,6 +146,24 @@ class TurnGamecores:
         """Return what was played since the last call; the first one starts the gamecores."""
         _start_once(self._fleet)
         return self._played.poll()
+
+    def lines(self) -> list[str]:
+        """Return how the simulators find this run, and how it is evaluated, in words."""
+        return _lines(self._play, self._actors, takes_tagged=True)
+
+    def evaluate(self, policy: ModelProtocol, episodes: int, seed: int) -> Sequence[float] | None:
+        """Let simulators play episodes with a policy; return the episodes' returns.
+
+        None: these simulators have no way of their own to be evaluated.
+
+        Args:
+            policy: its weights do not change meanwhile.
+            episodes: number of episodes.
+            seed: seed of the evaluation.
+        """
+        if evaluates_by_command(self._play.source):
+            return evaluate_by_command(self._run, self._play, policy, episodes, seed)
+        return evaluate_by_tagged(self._desk, policy, episodes) if self._desk.was_called else None
 
     def close(self) -> None:
         """End gamecores and actors."""
@@ -134,13 +178,12 @@ class RemoteGamecores:
         from bray_core.remote.workers import with_worker_index
 
         make = partial(WorkerActors, play, model, buffer, _episodes(run), _most_episodes(run))
+        self._run = run
+        self._play = play
         self._actors: Any = run.actor(
-            "actor",
-            with_worker_index(make),
-            num_workers=play.actor.num_workers,
-            port=play.actor.port,
+            "actor", with_worker_index(make), num_workers=play.actor.num_workers, **_ports(play)
         )
-        self._fleet = _fleet(run, play, lambda: self._actors.worker_addresses)
+        self._fleet = _fleet(run, play, self._actors)
 
     def collect(self, steps: int) -> None:
         """Do nothing: they play by themselves."""
@@ -158,6 +201,16 @@ class RemoteGamecores:
         self._fleet.check()
         played: Played = self._actors.poll()
         return played
+
+    def lines(self) -> list[str]:
+        """Return how the simulators find this run, and how it is evaluated, in words."""
+        return _lines(self._play, self._actors, takes_tagged=False)
+
+    def evaluate(self, policy: ModelProtocol, episodes: int, seed: int) -> Sequence[float] | None:
+        """Let simulators play episodes with a policy; as in `TurnGamecores.evaluate`."""
+        if evaluates_by_command(self._play.source):
+            return evaluate_by_command(self._run, self._play, policy, episodes, seed)
+        return None  # tagged sessions come to workers, where this policy is not
 
     def close(self) -> None:
         """End gamecores and actors."""
@@ -191,10 +244,12 @@ class WorkerActors:
         lanes = None
         if play.steps_per_version is not None:
             budget = StepBudget(play.steps_per_version // play.actor.num_workers, model)
-            lanes = LaneBarrier(model, play.lanes(worker), budget=budget)
-        make = PolicyActor.factory(
+            lanes = _barrier(model, play, worker, budget)
+        make: MakeActor = PolicyActor.factory(
             model, play.policy, buffer=recorder, lanes=lanes, push_timeout_s=_PUSH_TIMEOUT_S
         )
+        if play.spaces is not None:
+            make = SessionRouter(play.spaces, make, lanes, EvaluationDesk(model, play.policy))
         self._make = _recorded(make, play, episodes, most_episodes)
 
     def __call__(self, session: str) -> ActorProtocol:
@@ -274,7 +329,50 @@ def _most_episodes(run: Run) -> int:
     return _KEPT_EPISODES if run.retention is None else run.retention.episodes
 
 
-def _fleet(run: Run, play: GamecorePlay, addresses: Callable[[], list[str]]) -> Any:
+def _barrier(model: ModelProtocol, play: GamecorePlay, worker: int, budget: Budget) -> LaneBarrier:
+    """Return what answers the lanes of a worker together; of simulators of one's own only those
+    that bray starts are waited for, and only while none is late."""
+    return LaneBarrier(
+        model,
+        play.lanes(worker),
+        budget=budget,
+        waits=not play.source.external,
+        gives_up=play.source.is_simulator,
+    )
+
+
+def _ports(play: GamecorePlay) -> dict[str, Any]:
+    if play.spaces is None:
+        return {"port": play.actor.port}
+    ports = SimulatorPorts.of(play.source, play.actor)
+    return {"port": ports.tcp, "http_port": ports.http}
+
+
+def _lines(play: GamecorePlay, actors: Any, *, takes_tagged: bool) -> list[str]:
+    if play.spaces is None:
+        return []
+    source = play.source
+    lines = [] if source.command is not None else [how_to_connect(actors.addresses)]
+    return [*lines, f"evaluation: {evaluation_in_words(source, takes_tagged=takes_tagged)}"]
+
+
+def _fleet(run: Run, play: GamecorePlay, actors: Any) -> Any:
+    def addresses() -> list[str]:
+        found: list[str] = actors.worker_addresses
+        return found
+
+    if play.source.external:
+        return ExternalSimulators()
+    if play.source.command is not None:
+        return run.simulators(
+            play.source.command,
+            addresses,
+            num_processes=play.source.num_processes,
+            lanes=play.source.num_envs,
+            seed=play.seed,
+            http_port=http_port_of(actors.addresses),
+            logs=run.experiment.path / LOGS,
+        )
     return run.gamecores(
         play.source.environment,
         addresses,
@@ -282,6 +380,21 @@ def _fleet(run: Run, play: GamecorePlay, addresses: Callable[[], list[str]]) -> 
         envs_per_process=play.source.num_envs,
         seed=play.seed,
     )
+
+
+class ExternalSimulators:
+    """The fleet of a run whose simulators somebody else starts: there is nothing to do."""
+
+    pids: Sequence[int] = ()
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def check(self) -> None:
+        """Do nothing."""
+
+    def stop(self) -> None:
+        """Do nothing."""
 
 
 def _start_once(fleet: Any) -> None:

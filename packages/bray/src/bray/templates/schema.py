@@ -82,7 +82,10 @@ def schema(name: str, task: str = "") -> type[Any]:
         values = {n.partition(".")[2]: v for n, v in defaults.items() if n.startswith(f"{part}.")}
         config = _with_defaults(algorithm.config_of(part), values)
         config.__doc__ = words
-        is_needed = any(f.default is f.default_factory for f in fields(config))  # both MISSING
+        is_needed = part == "source" or any(
+            f.default is f.default_factory
+            for f in fields(config)  # both MISSING
+        )
         made.append((part, config, field() if is_needed else field(default_factory=config)))
     for part, whole in (("render", RenderPart), ("goal", Goal), ("keep", RetentionPolicy)):
         made.append((part, whole, field(default_factory=whole)))
@@ -145,6 +148,8 @@ def explained(name: str, task: str = "") -> str:
 def _shown_default(one: Field[Any]) -> str:
     if one.default is not MISSING:
         return str(list(one.default) if isinstance(one.default, tuple) else one.default)
+    if one.default_factory is not MISSING:
+        return str(one.default_factory())
     return "required"
 
 

@@ -55,7 +55,8 @@ class Template:
     @property
     def environment(self) -> str:
         """What is played."""
-        environment: str = self.parts.source.environment
+        source = self.parts.source
+        environment: str = getattr(source, "title", source.environment)
         return environment
 
     def make(self) -> Algorithm[Any]:

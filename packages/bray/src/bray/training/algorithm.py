@@ -18,6 +18,7 @@ from bray.goal import Goal, Outcome
 from bray.policies.config import LayersConfig
 from bray.run import Run
 from bray.sources.config import ActorConfig, EnvironmentSourceConfig
+from bray.sources.simulator_ports import SimulatorPorts
 from bray_actor.spaces import resolve
 from bray_core.errors import BrayError, ConfigError
 from bray_core.settings.choice import closest
@@ -200,10 +201,16 @@ def check_processes(parts: Parts) -> None:
         ConfigError: names the setting.
     """
     processes, workers = parts.source.num_processes, parts.actor.num_workers
-    if processes % workers:
+    ports = SimulatorPorts.of(parts.source, parts.actor)
+    if workers > 1 and (parts.source.external or ports.http is not None):
         raise ConfigError(
-            f"actor.num_workers: expected a divisor of source.num_processes={processes}, "
-            f"got {workers}"
+            f"actor.num_workers: expected 1 for external simulators and for HTTP, whose sessions "
+            f"come to any worker, got {workers}"
+        )
+    if processes % workers:
+        name = "count" if parts.source.is_simulator else "num_processes"
+        raise ConfigError(
+            f"actor.num_workers: expected a divisor of source.{name}={processes}, got {workers}"
         )
 
 

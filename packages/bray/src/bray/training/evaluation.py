@@ -10,6 +10,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,6 +50,28 @@ def snapshot(model: Any, module: Any, example: Any) -> LocalModel:
     version, weights = model.weights()
     made.adopt(weights, version)  # also one that was never published
     return made
+
+
+def evaluate_simulators(
+    source: Any, model: Any, module: Any, example: Any, goal: Goal, *, seed: int
+) -> Sequence[float] | None:
+    """Let a run's simulators play episodes with a `snapshot` of its model; return their returns.
+
+    None: they have no way of their own to be evaluated.
+
+    Args:
+        source: what `bray.sources.gamecores.gamecores` returns.
+        model: model that is trained; has `weights()`.
+        module: module of the same kind, on the CPU.
+        example: inputs of the module, with a batch dimension.
+        goal: says how many episodes.
+        seed: seed of the run.
+    """
+    with snapshot(model, module, example) as policy:
+        returns: Sequence[float] | None = source.evaluate(
+            policy, goal.evaluation_episodes, seed + EVALUATION_SEED
+        )
+    return returns
 
 
 def evaluate_latest(

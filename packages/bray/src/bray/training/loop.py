@@ -10,6 +10,7 @@ held back by the buffer between them or by the policy's version.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,8 @@ class Loop:
         model: what the trainer publishes to.
         turn: order of playing and training in a local run.
         goal: when to evaluate and when to end.
-        evaluate: plays episodes with the model's current version and returns their returns.
+        evaluate: plays episodes with the model's current version and returns their returns; None
+            where nothing can: then those of training decide.
         evaluate_every: frames between two evaluations, whatever the training returns are. None:
             the training returns call for them, and without a return to reach there is one in the
             end.
@@ -84,7 +86,7 @@ class Loop:
         model: Any,
         turn: Turn,
         goal: Goal,
-        evaluate: Callable[[], Sequence[float]],
+        evaluate: Callable[[], Sequence[float] | None],
         evaluate_every: int | None = None,
         unit: str = "frames",
     ) -> None:
@@ -220,15 +222,23 @@ class Loop:
             and self._goal.is_promising(float(np.mean(returns)))
         )
 
+    def _evaluation_returns(self) -> tuple[list[float], str]:
+        """Return the returns that decide, and whose they are in words, if not an evaluation's."""
+        if (returns := self._evaluate()) is not None:
+            return [float(value) for value in returns], ""
+        newest = list(self._state.returns)[-self._goal.evaluation_episodes :]
+        return newest, f" over the last {len(newest)} episodes of training"
+
     def _evaluated(self) -> Outcome:
         self._state.evaluated_at = frames = self._state.frames
         self._show()
         version = saved_version(self._model)
         self._view.say(f"evaluating version {version} after {frames:,} {self._unit}")
-        returns = [float(value) for value in self._evaluate()]
-        mean = float(np.mean(returns))
-        offer_best(self._run, self._model, version, mean, frames)
-        self._view.say(f"evaluation at {frames:,} {self._unit}: mean return {mean:.2f}")
+        returns, whose = self._evaluation_returns()
+        mean = float(np.mean(returns)) if returns else -math.inf
+        if returns:
+            offer_best(self._run, self._model, version, mean, frames)
+        self._view.say(f"evaluation at {frames:,} {self._unit}: mean return {mean:.2f}{whose}")
         self._run.report({**self._figures(), "evaluation_return": mean}, self._save)
         is_planned = self._goal.episode_return is not None or self._is_budget_spent
         return Outcome(

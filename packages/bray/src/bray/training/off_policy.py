@@ -7,7 +7,7 @@ networks.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -20,10 +20,12 @@ from bray.run import Run
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
 from bray.sources.environments import make_environments, read_spaces
 from bray.sources.gamecores import GamecorePlay, gamecores
+from bray.sources.simulator_spaces import simulator_spaces
+from bray.sources.source import ExperienceSource
 from bray.training.algorithm import Algorithm, Takes, check_processes
 from bray.training.combination import check_combination
 from bray.training.deploy import keep_spaces
-from bray.training.evaluation import evaluate_latest
+from bray.training.evaluation import evaluate_latest, evaluate_simulators
 from bray.training.loop import Loop, Turn
 from bray.training.policy_model import policy_model
 from bray_actor import PolicyConfig, Runner, segment_spec
@@ -167,13 +169,15 @@ class OffPolicy(Algorithm[C]):
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Play into the replay and train out of it; see `Algorithm`."""
         n, environment = self.parts.source.num_envs, self.parts.source.environment
-        spaces = read_spaces(environment)
+        told = simulator_spaces(run, self.parts.source, self.parts.actor)
+        spaces = read_spaces(environment) if told is None else told
         check_combination(self, spaces)
         keep_spaces(run, spaces)
         policy, parts = self.policy(spaces, seed), self.parts
         batching, play, title = ModelConfig(max_batch_size=n, pad_to=(n,)), None, ""
         if parts.source.num_processes:
             play = self._gamecore_play(spaces, is_local=run.is_local, seed=seed)
+            play = replace(play, spaces=told)
             batching = ModelConfig(max_batch_size=play.num_lanes)
             title = ", gamecores over the wire"
         model = policy_model(run, policy, spaces.example, batching, parts.actor)
@@ -185,8 +189,17 @@ class OffPolicy(Algorithm[C]):
             environments = make_environments(environment, n)
             return Runner(environments, model, buffer, seed=seed + 1000 * worker)
 
+        evaluate: Callable[[], Sequence[float] | None] = partial(
+            evaluate_latest, model, policy, spaces.example, environment, goal, seed=seed
+        )
+        source: ExperienceSource
         if play is not None:
-            source = gamecores(run, play, model, buffer)
+            source = simulators = gamecores(run, play, model, buffer)
+            title = "\n".join([title, *simulators.lines()])
+            if told is not None:
+                evaluate = partial(
+                    evaluate_simulators, source, model, policy, spaces.example, goal, seed=seed
+                )
         else:
             source = run.rollouts(
                 "rollouts",
@@ -196,11 +209,11 @@ class OffPolicy(Algorithm[C]):
             )
         return Loop(
             run,
-            f"{self.title} on {environment}{title}",
+            f"{self.title} on {parts.source.title}{title}",
             model=model,
             trainer=run.trainer("trainer", make),
             source=source,
             turn=self.turn(buffer),
             goal=goal,
-            evaluate=partial(evaluate_latest, model, policy, spaces, environment, goal, seed=seed),
+            evaluate=evaluate,
         ).until_goal()

@@ -6,7 +6,7 @@ steps a replay has and how far play may be ahead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -22,11 +22,13 @@ from bray.sources.config import FrameSourceConfig, ServingActorConfig
 from bray.sources.environment_runners import EnvironmentRunners
 from bray.sources.environments import read_spaces
 from bray.sources.gamecores import GamecorePlay, gamecores, steps_per_turn
+from bray.sources.simulator_spaces import simulator_spaces
+from bray.sources.source import ExperienceSource
 from bray.training.algorithm import Algorithm, Takes, check_processes
 from bray.training.combination import check_combination
 from bray.training.compute import decided, described
 from bray.training.deploy import keep_spaces
-from bray.training.evaluation import evaluate_latest
+from bray.training.evaluation import evaluate_latest, evaluate_simulators
 from bray.training.loop import Loop, Turn
 from bray.training.policy_model import policy_model
 from bray_actor import PolicyConfig, segment_spec
@@ -128,8 +130,9 @@ class OnPolicy(Algorithm[C]):
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Play, queue the segments, train on them until the goal is reached; see `Algorithm`."""
         environment = self.parts.source.environment
-        title = f"{self.title} on {environment}"
-        spaces = read_spaces(environment)
+        title = f"{self.title} on {self.parts.source.title}"
+        told = simulator_spaces(run, self.parts.source, self.parts.actor)
+        spaces = read_spaces(environment) if told is None else told
         check_combination(self, spaces)
         keep_spaces(run, spaces)
         num_ranks = 1 if run.is_local else self.num_ranks
@@ -147,7 +150,7 @@ class OnPolicy(Algorithm[C]):
         batching, play = runners.model_config(), None
         if parts.source.num_processes:
             title = f"{title}, gamecores over the wire"
-            play = this._gamecore_play(spaces, module.state_size, seed)
+            play = replace(this._gamecore_play(spaces, module.state_size, seed), spaces=told)
             batching = replace(batching, max_batch_size=len(play.lanes()), pad_to=())
         model = policy_model(run, module, example, batching, parts.actor)
         is_lockstep = self.max_policy_lag is None
@@ -159,9 +162,18 @@ class OnPolicy(Algorithm[C]):
             this._queue(must_hold_all=run.is_local or is_lockstep),
             num_workers=num_ranks,
         )
+        evaluate: Callable[[], Sequence[float] | None] = partial(
+            evaluate_latest, model, module, spaces, environment, goal, seed=seed
+        )
+        source: ExperienceSource
         if play is not None:
             steps = steps_per_turn(this.batch_steps, play.num_lanes)
-            source = gamecores(run, play, model, buffer)
+            source = simulators = gamecores(run, play, model, buffer)
+            title = "\n".join([title, *simulators.lines()])
+            if told is not None:
+                evaluate = partial(
+                    evaluate_simulators, source, model, module, example, goal, seed=seed
+                )
         else:
             steps = steps_per_collect(
                 this.batch_steps, parts.source.num_envs, num_workers if is_lockstep else 1
@@ -191,7 +203,7 @@ class OnPolicy(Algorithm[C]):
                 steps=steps, collects=self.replays_per_collect, replays=self.replays_per_collect
             ),
             goal=goal,
-            evaluate=partial(evaluate_latest, model, module, spaces, environment, goal, seed=seed),
+            evaluate=evaluate,
         ).until_goal()
 
     def _gamecore_play(self, spaces: Spaces, state_size: int, seed: int) -> GamecorePlay:

@@ -1,0 +1,127 @@
+"""Evaluation by simulators of one's own: a second fleet, or sessions that say what they are."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from bray.run import Run
+from bray.sources.config import GamecoreSourceConfig
+from bray.sources.evaluation_desk import EvaluationDesk
+from bray.sources.simulator_ports import http_port_of
+from bray_actor.gamecores.simulators import placeholders
+from bray_actor.policy.session_router import SessionRouter
+from bray_core.cli import check_interrupted
+from bray_core.errors import DeadlineError
+from bray_core.protocols import ModelProtocol
+from bray_server import ServerThread
+
+LOGS = "simulators"
+"""Folder of a trial that takes what simulators write."""
+_TIMEOUT_S = 600.0
+_LOOK_S = 0.25
+_SILENT_S = 30.0
+"""After which simulators that start no more evaluation sessions are not waited for."""
+
+logger = logging.getLogger(__name__)
+
+
+def evaluates_by_command(source: GamecoreSourceConfig) -> bool:
+    """Return whether the command can be started for an evaluation."""
+    return source.command is not None and "phase" in placeholders(source.command)
+
+
+def evaluation_in_words(source: GamecoreSourceConfig, *, takes_tagged: bool) -> str:
+    """Return how a run of these simulators is evaluated.
+
+    Args:
+        source: settings of the simulators.
+        takes_tagged: whether sessions that are tagged as evaluation count.
+    """
+    if evaluates_by_command(source):
+        return "the command is started once more with {phase} = evaluation"
+    why = " (the command has no {phase})" if source.command is not None else ""
+    if takes_tagged:
+        return (
+            "by sessions whose start says tags: {phase: evaluation}, if there are any; else the "
+            f"returns of training decide{why}"
+        )
+    return f"the returns of training decide{why}"
+
+
+def evaluate_by_command(
+    run: Run, play: Any, policy: ModelProtocol, episodes: int, seed: int
+) -> Sequence[float]:
+    """Start the command for an evaluation, and return its episodes' returns.
+
+    Args:
+        run: makes the processes, and closes them.
+        play: a `bray.sources.gamecores.GamecorePlay`.
+        policy: its weights do not change meanwhile.
+        episodes: number of episodes.
+        seed: seed of the evaluation.
+
+    Raises:
+        BrayError: a process ends again and again; quotes its last words.
+        DeadlineError: it took longer than ten minutes.
+    """
+    desk = EvaluationDesk(policy, play.policy)
+    desk.open(policy, episodes)
+    source = play.source
+    router = SessionRouter(play.spaces, desk, evaluate=desk)
+    needs_http = "http_port" in placeholders(source.command)
+    with ExitStack() as stack:
+        server = ServerThread(router, tcp_port=0, http_port=0 if needs_http else None)
+        stack.callback(server.close, drain_s=0.0)
+        fleet = run.simulators(
+            source.command,
+            lambda: server.worker_addresses,
+            num_processes=source.num_processes,
+            lanes=source.num_envs,
+            seed=seed,
+            phase="evaluation",
+            http_port=http_port_of(server.addresses),
+            logs=run.experiment.path / LOGS,
+        )
+        stack.callback(fleet.stop)
+        fleet.start()
+        deadline = time.monotonic() + _TIMEOUT_S
+        while (returns := desk.wait(_LOOK_S)) is None:
+            check_interrupted()
+            fleet.check()
+            if time.monotonic() > deadline:
+                raise DeadlineError(
+                    f"evaluation: expected {episodes} episodes within {_TIMEOUT_S:.0f} s: ask for "
+                    f"fewer (goal.evaluation_episodes); the simulator says: {fleet.last_words(0)}"
+                )
+        desk.close()
+    return returns
+
+
+def evaluate_by_tagged(
+    desk: EvaluationDesk, policy: ModelProtocol, episodes: int
+) -> Sequence[float] | None:
+    """Let the sessions that are tagged as evaluation play with a policy; return their returns.
+
+    None: they have stopped coming, or took longer than ten minutes.
+
+    Args:
+        desk: answers them.
+        policy: its weights do not change meanwhile.
+        episodes: number of episodes.
+    """
+    desk.open(policy, episodes)
+    deadline = time.monotonic() + _TIMEOUT_S
+    try:
+        while (returns := desk.wait(_LOOK_S)) is None:
+            check_interrupted()
+            now = time.monotonic()
+            if now > min(deadline, desk.last_call_s + _SILENT_S):
+                logger.warning("evaluation: its sessions do not end: training returns decide")
+                return None
+        return returns
+    finally:
+        desk.close()
