@@ -136,7 +136,7 @@ def learning(environment: str, settings: Parts, seconds: float) -> float:
     )
     runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=True)
     with pinned(1), policy(spaces, settings, runners) as model:
-        layout = segment_layout(spaces, settings.agent.segment_length, 0)
+        layout = segment_layout(spaces, settings.agent.segment_length, 0, stack=True)
         queue = BufferConfig(
             batch_size=settings.source.num_envs, capacity=4 * settings.source.num_envs
         )
@@ -175,7 +175,7 @@ def sampling(
     torch.set_num_threads(1 if halves else cores)
     runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=not halves)
     with pinned(cores), policy(spaces, settings, runners) as model:
-        layout = segment_layout(spaces, settings.agent.segment_length, 0)
+        layout = segment_layout(spaces, settings.agent.segment_length, 0, stack=True)
         queue = BufferConfig(
             batch_size=settings.source.num_envs, capacity=2 * settings.source.num_envs
         )

@@ -73,7 +73,7 @@ class Play:
         size = self.module.state_size
         config = runners.model_config()
         self.model = Model(self.module, example_inputs(spaces, size), config=config)
-        layout, total = segment_layout(spaces, LENGTH, size), NUM_ENVS * STEPS
+        layout, total = segment_layout(spaces, LENGTH, size, stack=True), NUM_ENVS * STEPS
         self.buffer = Buffer(layout, BufferConfig(batch_steps=total, capacity=total))
         rollouts = Rollouts(runners.runner(self.model, self.buffer, seed=1))
         rollouts.collect(STEPS)
@@ -93,7 +93,7 @@ def test_a_policy_replayed_says_what_it_said_when_it_acted(
     plays: dict[int, Play], memory_size: int
 ) -> None:
     play = plays[memory_size]
-    part = impala.IMPALA.of("CartPole-v1", hidden=(16,), memory_size=memory_size).config
+    part = impala.IMPALA.of(PONG, hidden=(16,), memory_size=memory_size).config
     trainer = ActorCriticTrainer(play.module, play.buffer, model=play.model, part=part, seed=1)
     (segments,) = trainer.handle(play.replay)
     valid = valid_steps(segments)
@@ -200,18 +200,18 @@ def test_what_is_padding_or_after_a_termination_counts_nothing(
 def test_halves_of_an_even_number_and_their_model() -> None:
     spaces = read_spaces(PONG)
     for num_envs, kind, batch in ((4, AlternatingRunners, 2), (3, Runner, 3), (1, Runner, 1)):
-        settings = impala.IMPALA.of("CartPole-v1", num_envs=num_envs, hidden=(16,)).parts
+        settings = impala.IMPALA.of(PONG, num_envs=num_envs, hidden=(16,)).parts
         runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=False)
         config = runners.model_config()
         assert (config.max_batch_size, config.pad_to) == (batch, (batch,))
         module = make_policy(spaces, NetworkConfig(hidden=(16,)), seed=1)
-        layout = segment_layout(spaces, 4, 0)
+        layout = segment_layout(spaces, 4, 0, stack=True)
         with Model(module, spaces.example, config=config) as model:
             made = runners.runner(model, Buffer(layout, BufferConfig(batch_size=1)), seed=1)
             assert isinstance(made, kind)
             assert made.num_envs == num_envs
             made.close()
-    settings = impala.IMPALA.of("CartPole-v1", num_envs=4).parts
+    settings = impala.IMPALA.of(PONG, num_envs=4).parts
     runners = EnvironmentRunners(
         read_spaces("CartPole-v1"), settings.source, settings.trainer, is_local=False
     )
@@ -474,7 +474,7 @@ def test_over_the_wire_training_sees_clipped_rewards(plays: dict[int, Play]) -> 
     algorithm = ppo.PPO.of(PONG, num_processes=1, num_envs=1, num_workers=1)
     config = algorithm._gamecore_play(spaces, 0, 1).policy
     assert config.clip_reward
-    layout = segment_layout(spaces, 4, 0)
+    layout = segment_layout(spaces, 4, 0, stack=True)
     with (
         Model(plays[0].module, spaces.example) as model,
         closing(Buffer(layout, BufferConfig(batch_size=1))) as buffer,

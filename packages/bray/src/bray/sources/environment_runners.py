@@ -44,8 +44,8 @@ class EnvironmentRunners:
     def __init__(
         self, spaces: Spaces, source: FrameSourceConfig, compute: Compute, *, is_local: bool
     ) -> None:
-        self._environment = spaces.origin
-        self._is_atari = is_atari(spaces.origin)
+        self._environment = source.environment
+        self._is_atari = is_atari(source.environment)
         self._device: Device = compute.device if is_local else "cpu"
         has_all_cores = is_local and self._device == "cpu"
         has_halves = self._is_atari and not has_all_cores and source.num_envs % 2 == 0

@@ -190,7 +190,7 @@ class OffPolicy(Algorithm[C]):
             return Runner(environments, model, buffer, seed=seed + 1000 * worker)
 
         evaluate: Callable[[], Sequence[float] | None] = partial(
-            evaluate_latest, model, policy, spaces.example, environment, goal, seed=seed
+            evaluate_latest, model, policy, spaces, environment, goal, seed=seed
         )
         source: ExperienceSource
         if play is not None:

@@ -158,7 +158,7 @@ class OnPolicy(Algorithm[C]):
         length = parts.agent.segment_length
         buffer = run.buffer(
             "experience",
-            segment_layout(spaces, length, module.state_size),
+            segment_layout(spaces, length, module.state_size, stack=is_atari(environment)),
             this._queue(must_hold_all=run.is_local or is_lockstep),
             num_workers=num_ranks,
         )
@@ -258,14 +258,13 @@ def steps_per_collect(batch_steps: int, num_envs: int, num_workers: int) -> int:
     return batch_steps // share
 
 
-def segment_layout(spaces: Spaces, length: int, state_size: int) -> Layout:
-    """Return the layout of a policy's segments of T steps; of stacked frames each is stored once.
+def segment_layout(spaces: Spaces, length: int, state_size: int, *, stack: bool = False) -> Layout:
+    """Return the layout of a policy's segments of T steps.
 
     Args:
         spaces: what the environment shows and takes.
         length: steps T of a segment.
         state_size: numbers S of a recurrent policy's state; 0 is no memory.
+        stack: whether an observation is a stack of frames, of which each is then stored once.
     """
-    is_stacked = is_atari(spaces.origin)
-    spec = segment_spec(*step_specs(spaces), length, state_size=state_size, stack=is_stacked)
-    return Layout(spec)
+    return Layout(segment_spec(*step_specs(spaces), length, state_size=state_size, stack=stack))
