@@ -61,11 +61,11 @@ class LeafSpace:
     shape: tuple[int, ...]
     """Shape of one value; of a set `(most members, features + 1)`."""
     sizes: tuple[int, ...] = ()
-    """Of a category: the number of values of each element, in the array's order."""
+    """The number of values of each element of a category, in the array's order."""
     low: Bound = None
     high: Bound = None
     start: int | tuple[int, ...] = 0
-    """Of a category: the first value as the environment counts; elsewhere numbers begin at 0."""
+    """The first value of a category as the environment counts; elsewhere numbers begin at 0."""
 
     @property
     def spec(self) -> ArraySpec:
