@@ -59,7 +59,7 @@ class Play:
 
     def __init__(self, environment: str, memory_size: int, precision: str = "fp32") -> None:
         settings: Any = impala.IMPALA.of(
-            "CartPole-v1",
+            environment,
             hidden=(16,),
             num_envs=NUM_ENVS,
             segment_length=LENGTH,
@@ -212,9 +212,8 @@ def test_halves_of_an_even_number_and_their_model() -> None:
             assert made.num_envs == num_envs
             made.close()
     settings = impala.IMPALA.of(PONG, num_envs=4).parts
-    runners = EnvironmentRunners(
-        read_spaces("CartPole-v1"), settings.source, settings.trainer, is_local=False
-    )
+    pole = impala.IMPALA.of("CartPole-v1", num_envs=4).parts
+    runners = EnvironmentRunners(spaces, pole.source, pole.trainer, is_local=False)
     assert runners.model_config().max_batch_size == 4, "no threads: no halves"
     runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=True)
     assert runners.model_config().max_batch_size == 4, "the model has all cores"

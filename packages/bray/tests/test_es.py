@@ -53,6 +53,19 @@ def test_a_batch_of_candidates_plays_as_each_alone() -> None:
     player.close()
 
 
+def test_candidates_play_under_a_mask_of_their_actions() -> None:
+    task = "bray.sources.tasks:TwoHeads-v0"
+    spaces = read_spaces(task)
+    assert "action_mask" in spaces.observation
+    module = es.policy(spaces, TrunkConfig(hidden=(4,)), 7)
+    theta = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
+    player = es.CandidatePlayer(task, module, 4, 0.1)
+    returns, frames = player.play(theta.numpy(), (7, 3), 4)
+    assert len(returns) == 4
+    assert frames >= 4
+    player.close()
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

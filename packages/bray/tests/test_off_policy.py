@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from bray.algorithms.sac import SAC
 from bray.algorithms.td3 import TD3
 from bray.policies.config import TrunkConfig
 from bray.policies.continuous import ActionBounds, Critics
+from bray.sources.environments import read_spaces
 from bray_core.errors import ConfigError
 from bray_core.spaces import LeafSpace, Spaces
 
@@ -71,10 +73,14 @@ def test_actions_are_scaled_both_ways() -> None:
     assert bounds.unit(torch.tensor([9.0, -9.0])).tolist() == [1.0, -1.0]
 
 
-def test_actions_without_bounds_are_refused() -> None:
-    one = (
-        r"Pendulum-v1: expected actions that are one choice \(Discrete\), got 0 choices and 1 real"
-    )
+def test_actions_that_an_algorithm_cannot_take_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"CartPole-v1: expected actions that are reals alone"):
+        ActionBounds.of(read_spaces("CartPole-v1"))
+    spaces = read_spaces("Pendulum-v1")
+    endless = Spaces("Endless", spaces.observation, replace(spaces.action, low=None, high=None))
+    with pytest.raises(ConfigError, match="Endless: expected bounded actions, got some without"):
+        ActionBounds.of(endless)
+    one = r"Pendulum-v1: expected actions that are one choice .*, got 0 choices and 1 reals"
     with pytest.raises(ConfigError, match=one):
         DQN.of("CartPole-v1").policy(spaces, 0)
 

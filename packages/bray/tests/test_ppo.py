@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -139,19 +141,22 @@ def test_the_same_seed_makes_the_same_network() -> None:
         assert a.ndim == 1 or not torch.equal(a, c)
 
 
-def test_an_environment_that_does_not_fit_is_refused() -> None:
-    config = NetworkConfig(hidden=(8,))
-    masked = {"action_mask": {"multi_binary": 3}, "observation": {"shape": [4]}}
-    with pytest.raises(ConfigError, match=r"Odd: expected action_mask .*, 2 in all, got 3"):
-        spaces = Spaces.parse("Odd", {"observation": masked, "action": {"discrete": 2}})
-        make_policy(spaces, config, seed=0)
-    with pytest.raises(ConfigError, match=r"Odd: an observation of action_mask alone"):
-        alone = {"action_mask": {"multi_binary": 2}}
-        make_policy(
-            Spaces.parse("Odd", {"observation": alone, "action": {"discrete": 2}}), config, seed=0
-        )
-    with pytest.raises(ConfigError, match=r"Odd: action units: a set of .* cannot be chosen"):
-        action = {"units": {"most": 3, "features": 2}}
-        make_policy(
-            Spaces.parse("Odd", {"observation": {"shape": [4]}, "action": action}), config, seed=0
-        )
+SEEN, FLAGS = {"shape": [4]}, {"multi_binary": 3}
+MISFITS: list[tuple[Any, Any, str]] = [
+    (
+        {"action_mask": FLAGS, "observation": SEEN},
+        {"discrete": 2},
+        r"Odd: expected action_mask with .*, 2 in all, got 3",
+    ),
+    ({"action_mask": FLAGS}, {"discrete": 3}, r"Odd: an observation of action_mask alone"),
+    (SEEN, {"units": {"most": 3, "features": 2}}, r"Odd: action units: a set of .* cannot be cho"),
+]
+
+
+@pytest.mark.parametrize(("observation", "action", "message"), MISFITS)
+def test_an_environment_that_does_not_fit_is_refused(
+    observation: Any, action: Any, message: str
+) -> None:
+    spaces = Spaces.parse("Odd", {"observation": observation, "action": action})
+    with pytest.raises(ConfigError, match=message):
+        make_policy(spaces, NetworkConfig(hidden=(8,)), seed=0)
