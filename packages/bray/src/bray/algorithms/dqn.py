@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from bray.policies.config import TrunkConfig
 from bray.policies.flattening import split_mask
+from bray.policies.normalisation import ObservationNorm
 from bray.policies.trunks import make_network
 from bray.training.algorithm import Parts
 from bray.training.off_policy import NStepConfig, OffPolicy, OffPolicyConfig, ReplaySettings
@@ -79,6 +80,7 @@ class DQNPolicy(nn.Module):
     def __init__(self, spaces: Spaces, config: TrunkConfig) -> None:
         super().__init__()
         self._space = spaces.observation
+        self.normalize = ObservationNorm(spaces, config)
         num_actions = num_choices(spaces)
         # Values begin near 0: a bootstrap from large random ones does not recover (CartPole).
         self.q = make_network(spaces, config, num_actions, nn.ReLU, output_gain=0.01)
@@ -90,7 +92,7 @@ class DQNPolicy(nn.Module):
 
     def _values(self, observation: Nested) -> tuple[Tensor, Tensor | None]:
         """Return the action values, and which actions are allowed if there is a mask."""
-        seen, mask = split_mask(observation, self._space)
+        seen, mask = split_mask(self.normalize(observation), self._space)
         values: Tensor = self.q(seen)
         if mask is None:
             return values, None
@@ -147,6 +149,7 @@ class DQNTrainer(KeepsTarget, Trainer):
         self.replay = buffer
         module = make_policy(spaces, parts.model, seed)
         self.target = copy.deepcopy(module).requires_grad_(False)
+        self.target.normalize = module.normalize  # both read the same numbers
         trainer = TrainerConfig(
             learning_rate=config.learning_rate,
             max_grad_norm=10.0,

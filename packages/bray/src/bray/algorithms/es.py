@@ -20,6 +20,7 @@ from bray.goal import Goal, Outcome
 from bray.policies.config import TrunkConfig
 from bray.policies.flattening import split_mask
 from bray.policies.heads import ActionHead
+from bray.policies.normalisation import ObservationNorm
 from bray.policies.trunks import make_network
 from bray.run import Run
 from bray.sources.environments import make_environments, read_spaces
@@ -77,6 +78,7 @@ class ESPolicy(nn.Module):
     def __init__(self, spaces: Spaces, config: TrunkConfig) -> None:
         super().__init__()
         self._space = spaces.observation
+        self.normalize = ObservationNorm(spaces, config)
         self.actions = ActionHead(spaces)
         if self.actions.num_reals:  # not searched: candidates take the mean
             log_std = self.actions.log_std.detach()
@@ -87,7 +89,7 @@ class ESPolicy(nn.Module):
 
     def forward(self, observation: Nested) -> dict[str, Any]:
         """Map observations, leaves `[B, *shape]`, to the action's outputs."""
-        seen, mask = split_mask(observation, self._space)
+        seen, mask = split_mask(self.normalize(observation), self._space)
         outputs: dict[str, Any] = self.actions(self.body(seen), mask)
         return outputs
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from bray.policies.config import TrunkConfig
 from bray.policies.continuous import ActionBounds
 from bray.policies.flattening import split_mask
+from bray.policies.normalisation import ObservationNorm
 from bray.policies.trunks import make_network
 from bray.training.algorithm import Parts
 from bray.training.policy_and_critics import (
@@ -54,12 +55,13 @@ class SACPolicy(nn.Module):
     def __init__(self, spaces: Spaces, bounds: ActionBounds, config: TrunkConfig) -> None:
         super().__init__()
         self._space = spaces.observation
+        self.normalize = ObservationNorm(spaces, config)
         self.bounds = bounds
         self.body = make_network(spaces, config, 2 * bounds.size, nn.ReLU, output_gain=0.01)
 
     def seen(self, observation: Nested) -> Nested:
-        """Return what the networks read of observations."""
-        return split_mask(observation, self._space)[0]
+        """Return what policy and critics read of observations: without mask, normalised."""
+        return split_mask(self.normalize(observation), self._space)[0]
 
     def parameters_of(self, seen: Nested) -> tuple[Tensor, Tensor]:
         """Return mean and log standard deviation `[B, D]`, before the squashing."""

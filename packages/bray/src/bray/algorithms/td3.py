@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from bray.policies.config import TrunkConfig
 from bray.policies.continuous import ActionBounds
 from bray.policies.flattening import split_mask
+from bray.policies.normalisation import ObservationNorm
 from bray.policies.trunks import make_network
 from bray.training.algorithm import Parts
 from bray.training.off_policy import NStepConfig
@@ -67,13 +68,14 @@ class TD3Policy(nn.Module):
     ) -> None:
         super().__init__()
         self._space = spaces.observation
+        self.normalize = ObservationNorm(spaces, config)
         self.bounds = bounds
         self.body = make_network(spaces, config, bounds.size, nn.ReLU, output_gain=0.01)
         self.register_buffer("noise", torch.tensor(noise))
 
     def seen(self, observation: Nested) -> Nested:
-        """Return what the networks read of observations."""
-        return split_mask(observation, self._space)[0]
+        """Return what policy and critics read of observations: without mask, normalised."""
+        return split_mask(self.normalize(observation), self._space)[0]
 
     def unit(self, seen: Nested) -> Tensor:
         """Return the actions `[B, D]` of what is seen, scaled to (−1, 1)."""
