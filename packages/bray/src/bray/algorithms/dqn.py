@@ -20,6 +20,7 @@ from bray.policies.flattening import split_mask
 from bray.policies.normalisation import ObservationNorm
 from bray.policies.trunks import make_network
 from bray.training.algorithm import Parts
+from bray.training.normalisation import NormalisingTrainer
 from bray.training.off_policy import NStepConfig, OffPolicy, OffPolicyConfig, ReplaySettings
 from bray.training.target import KeepsTarget
 from bray_algo import schedules
@@ -33,7 +34,7 @@ from bray_core.nested import Nested
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import Fraction, PositiveFloat, PositiveInt
 from bray_core.spaces import Spaces
-from bray_trainer import Trainer, TrainerConfig, to_torch
+from bray_trainer import TrainerConfig, to_torch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,7 +133,7 @@ def make_policy(spaces: Spaces, config: TrunkConfig, seed: int) -> DQNPolicy:
         return DQNPolicy(spaces, config)
 
 
-class DQNTrainer(KeepsTarget, Trainer):
+class DQNTrainer(KeepsTarget, NormalisingTrainer):
     """One replay is one batch of transitions is one step."""
 
     def __init__(
@@ -147,6 +148,7 @@ class DQNTrainer(KeepsTarget, Trainer):
         config: DQNConfig = parts.trainer
         self.settings, self.parts = config, parts
         self.replay = buffer
+        self.normalize_reward(config.normalize_reward)
         module = make_policy(spaces, parts.model, seed)
         self.target = copy.deepcopy(module).requires_grad_(False)
         self.target.normalize = module.normalize  # both read the same numbers
@@ -172,7 +174,10 @@ class DQNTrainer(KeepsTarget, Trainer):
                 num_steps=self.parts.agent.epsilon_steps,
             )
         )
-        yield to_torch(replay, self.device)
+        batch = to_torch(replay, self.device)
+        self.see(batch["observation"])
+        self.scale_reward(batch)
+        yield batch
 
     def loss(self, batch: dict[str, Tensor], step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the Huber loss towards double Q-learning's target."""

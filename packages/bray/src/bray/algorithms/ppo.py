@@ -20,6 +20,7 @@ from bray.sources import atari
 from bray.training.compute import ComputeConfig
 from bray.training.generator import KeepsGenerator
 from bray.training.minibatches import minibatches
+from bray.training.normalisation import NormalisingTrainer
 from bray.training.on_policy import OnPolicy
 from bray.training.play_gap import PlayGap
 from bray_actor.spaces import ATARI
@@ -87,6 +88,15 @@ class PPOConfig(ComputeConfig):
     max_grad_norm: PositiveFloat = 0.5
     """Gradient norm above which gradients are scaled down, so that one strange batch cannot undo
     much. 0.5 to 40."""
+    normalize_reward: bool = False
+    """Whether rewards are divided by the running deviation of their discounted sum, so that returns
+    are of the order of 1: for tasks whose rewards are very large, very small or of unknown size.
+    What is reported stays the simulator's return. Off where rewards are near 1 already: what the
+    values mean moves while the deviation settles."""
+    target_kl: PositiveFloat | None = None
+    """KL divergence from the policy that acted, of which 1.5 times ends the passes over a replay:
+    it keeps a large learning rate from leaving that policy far behind. Small ones waste what was
+    played, large ones never bind. 0.01 to 0.05; None passes over all."""
     anneal_frames: NonNegativeInt = 0
     """Frames over which the learning rate falls linearly to a tenth, which steadies the end of a
     run; 0 keeps it constant."""
@@ -97,7 +107,7 @@ class PPOConfig(ComputeConfig):
         check_fields(self)
 
 
-class PPOTrainer(KeepsGenerator, Trainer):
+class PPOTrainer(KeepsGenerator, NormalisingTrainer):
     """Trains a policy of `bray.policies.networks` in several passes over each replay."""
 
     def __init__(
@@ -112,6 +122,8 @@ class PPOTrainer(KeepsGenerator, Trainer):
     ) -> None:
         self.part = part
         self.gap = PlayGap()
+        self.normalize_reward(part.normalize_reward)
+        self._approx_kl: Tensor | float = 0.0
         self.generator = torch.Generator().manual_seed(seed)
         config = TrainerConfig(
             learning_rate=part.learning_rate,
@@ -127,7 +139,8 @@ class PPOTrainer(KeepsGenerator, Trainer):
     def handle(self, replay: Packed) -> Iterator[Batch]:
         """Yield shuffled minibatches of one replay, its advantages computed once.
 
-        They are of steps; with memory, of whole segments. Each is in one minibatch of an epoch.
+        They are of steps; with memory, of whole segments. Each is in one minibatch of an epoch. The
+        first whose policy is too far from the one that acted is the last.
         """
         segments = self._with_advantages(in_order(replay))
         has_memory = "initial_state" in segments
@@ -140,11 +153,19 @@ class PPOTrainer(KeepsGenerator, Trainer):
             order = torch.randperm(len(steps), generator=self.generator)
             for index in minibatches(order, steps, self.part.minibatch_size):
                 yield select(rows, index)
+                if self._is_too_far():
+                    return
+
+    def _is_too_far(self) -> bool:
+        target = self.part.target_kl
+        return target is not None and float(self._approx_kl) > 1.5 * target
 
     def _with_advantages(self, replay: Packed) -> Batch:
         """Return a replay's segments, time-major, with `advantage` and `return`."""
         segments = time_major(replay, self.device)
         self.gap.begin(segments, self.policy_version)
+        self.see(segments["observation"], valid_steps(segments))
+        self.scale_reward(segments)
         with torch.no_grad():
             final = final_value(self.module, segments)
         segments["advantage"] = gae(
@@ -168,7 +189,7 @@ class PPOTrainer(KeepsGenerator, Trainer):
         else:
             outputs = self.module(as_tensors(batch["observation"]))
         log_prob, entropy = distribution.log_prob_and_entropy(outputs, batch["action"])
-        return ppo.loss(
+        loss, terms = ppo.loss(
             self.gap.see(log_prob, batch),
             entropy,
             outputs["value"],
@@ -179,6 +200,8 @@ class PPOTrainer(KeepsGenerator, Trainer):
             value_coefficient=self.part.value_coefficient,
             entropy_coefficient=self.part.entropy_coefficient,
         )
+        self._approx_kl = terms["approx_kl"]
+        return loss, terms
 
     def make_scheduler(self) -> LRScheduler | None:
         """Return the fall of the learning rate to a tenth, if it is wanted."""

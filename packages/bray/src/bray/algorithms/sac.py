@@ -31,7 +31,6 @@ from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.settings.ranges import PositiveFloat
 from bray_core.spaces import Spaces
-from bray_trainer import to_torch
 
 _LOG_STD = (-10.0, 2.0)
 """Bounds of the policy's log standard deviation, before the squashing."""
@@ -108,7 +107,7 @@ class SACTrainer(PolicyAndCriticsTrainer):
 
     def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
         """Yield the batch; after its step the target critics follow."""
-        yield to_torch(replay, self.device)
+        yield self.batch(replay)
         polyak_(self.target, self.module["critics"], self.settings.tau)
 
     def loss(

@@ -30,7 +30,6 @@ from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.settings.ranges import PositiveFloat, PositiveInt
 from bray_core.spaces import Spaces
-from bray_trainer import to_torch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,7 +108,7 @@ class TD3Trainer(PolicyAndCriticsTrainer):
         """Yield the batch; after a step of the policy the targets follow."""
         self.module["policy"].noise.fill_(self.noise)
         is_delayed_step = td3.is_actor_step(self.steps, self.settings.delay)
-        yield to_torch(replay, self.device)
+        yield self.batch(replay)
         if is_delayed_step:
             polyak_(self.target, self.module, self.settings.tau)
 

@@ -84,6 +84,11 @@ class OffPolicyConfig:
     """Transitions of one step of the optimiser. 32 to 1,024."""
     steps_per_collect: PositiveInt = 16
     """Steps of each environment between two trainings: also the length of a segment."""
+    normalize_reward: bool = False
+    """Whether rewards are divided by the running deviation of their discounted sum, so that returns
+    are of the order of 1: for tasks whose rewards are very large, very small or of unknown size.
+    What is reported stays the simulator's return. Off where rewards are near 1 already: what the
+    values mean moves while the deviation settles."""
     replays_per_collect: PositiveInt = 32
     """Optimiser steps after these. More an environment step learn more from it, until the values
     fit the replay and not the task: 0.25 to 1 an environment step, up to 20 with care."""
