@@ -164,7 +164,7 @@ class OffPolicy(Algorithm[C]):
         return GamecorePlay(
             source=self.parts.source,
             actor=replace(actor, num_workers=1) if is_local else actor,
-            policy=PolicyConfig(seed=seed, spaces=spaces.described()),
+            policy=PolicyConfig(seed=seed, spaces=spaces.described(), gamma=self.config.gamma),
             seed=seed,
         )
 
@@ -181,13 +181,22 @@ class OffPolicy(Algorithm[C]):
             title = ", gamecores over the wire"
         model = policy_model(run, policy, spaces.example, batching, parts.actor)
         action = ActionVector(spaces.action, spaces.origin).spec
-        layout = Layout(segment_spec(spaces.recorded, action, self.config.steps_per_collect))
+        layout = Layout(
+            segment_spec(
+                spaces.recorded,
+                action,
+                self.config.steps_per_collect,
+                discounted=self.config.normalize_reward,
+            )
+        )
         buffer = run.buffer("replay", layout, self.replay(is_local=run.is_local))
         make = partial(self.trainer, spaces, parts, seed, model, buffer, run.experiment.checkpoints)
 
         def runner(worker: int) -> Runner:
             environments = make_environments(environment, n)
-            return Runner(environments, model, buffer, seed=seed + 1000 * worker)
+            return Runner(
+                environments, model, buffer, seed=seed + 1000 * worker, gamma=parts.trainer.gamma
+            )
 
         if play is not None:
             source = gamecores(run, play, model, buffer)

@@ -141,7 +141,13 @@ class OnPolicy(Algorithm[C]):
         this = type(self)(parts)
         module = this.first_policy(spaces, seed)
         example = example_inputs(spaces, module.state_size)
-        runners = EnvironmentRunners(spaces, parts.source, parts.trainer, is_local=run.is_local)
+        runners = EnvironmentRunners(
+            spaces,
+            parts.source,
+            parts.trainer,
+            is_local=run.is_local,
+            gamma=parts.trainer.gamma,
+        )
         batching, play = runners.model_config(), None
         if parts.source.num_processes:
             title = f"{title}, gamecores over the wire"
@@ -153,7 +159,9 @@ class OnPolicy(Algorithm[C]):
         length = parts.agent.segment_length
         buffer = run.buffer(
             "experience",
-            segment_layout(spaces, length, module.state_size),
+            segment_layout(
+                spaces, length, module.state_size, discounted=parts.trainer.normalize_reward
+            ),
             this._queue(must_hold_all=run.is_local or is_lockstep),
             num_workers=num_ranks,
         )
@@ -203,6 +211,7 @@ class OnPolicy(Algorithm[C]):
                 state_size=state_size,
                 clip_reward=is_atari(source.environment),
                 spaces=spaces.described(),
+                gamma=self.parts.trainer.gamma,
             ),
             steps_per_version=self.batch_steps if self.max_policy_lag is None else None,
             seed=seed,
@@ -244,15 +253,25 @@ def steps_per_collect(batch_steps: int, num_envs: int, num_workers: int) -> int:
     return batch_steps // share
 
 
-def segment_layout(spaces: Spaces, length: int, state_size: int) -> Layout:
+def segment_layout(
+    spaces: Spaces, length: int, state_size: int, *, discounted: bool = False
+) -> Layout:
     """Return the layout of a policy's segments of T steps; of stacked frames each is stored once.
 
     Args:
         spaces: what the environment shows and takes.
         length: steps T of a segment.
         state_size: numbers S of a recurrent policy's state; 0 is no memory.
+        discounted: whether each step has the discounted sum of the rewards up to it.
     """
     action = ActionVector(spaces.action, spaces.origin).spec
     is_stacked = is_atari(spaces.origin)
-    spec = segment_spec(spaces.recorded, action, length, state_size=state_size, stack=is_stacked)
+    spec = segment_spec(
+        spaces.recorded,
+        action,
+        length,
+        state_size=state_size,
+        stack=is_stacked,
+        discounted=discounted,
+    )
     return Layout(spec)
