@@ -89,7 +89,6 @@ class CloningTrainer(NormalisingTrainer):
         directory: Path | None = None,
     ) -> None:
         self.settings = config
-        self.normalize_reward(False)
         source = demonstrations.source(
             folder,
             spaces,

@@ -148,7 +148,6 @@ class DQNTrainer(KeepsTarget, NormalisingTrainer):
         config: DQNConfig = parts.trainer
         self.settings, self.parts = config, parts
         self.replay = buffer
-        self.normalize_reward(config.normalize_reward)
         module = make_policy(spaces, parts.model, seed)
         self.target = copy.deepcopy(module).requires_grad_(False)
         self.target.normalize = module.normalize  # both read the same numbers
@@ -160,7 +159,14 @@ class DQNTrainer(KeepsTarget, NormalisingTrainer):
             checkpoint_every=10_000,
             seed=seed,
         )
-        super().__init__(module, buffer, model=model, config=trainer, directory=directory)
+        super().__init__(
+            module,
+            buffer,
+            model=model,
+            config=trainer,
+            directory=directory,
+            normalize_reward=config.normalize_reward,
+        )
 
     def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
         """Yield the batch; before it, what depends on the number of steps."""

@@ -122,7 +122,6 @@ class PPOTrainer(KeepsGenerator, NormalisingTrainer):
     ) -> None:
         self.part = part
         self.gap = PlayGap()
-        self.normalize_reward(part.normalize_reward)
         self._approx_kl: Tensor | float = 0.0
         self.generator = torch.Generator().manual_seed(seed)
         config = TrainerConfig(
@@ -134,7 +133,14 @@ class PPOTrainer(KeepsGenerator, NormalisingTrainer):
             threads=part.trainer_threads,
             seed=seed,
         )
-        super().__init__(module, buffer, model=model, config=config, directory=directory)
+        super().__init__(
+            module,
+            buffer,
+            model=model,
+            config=config,
+            directory=directory,
+            normalize_reward=part.normalize_reward,
+        )
 
     def handle(self, replay: Packed) -> Iterator[Batch]:
         """Yield shuffled minibatches of one replay, its advantages computed once.

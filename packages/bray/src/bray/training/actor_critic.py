@@ -81,7 +81,6 @@ class ActorCriticTrainer(NormalisingTrainer):
     ) -> None:
         self.part = part
         self.gap = PlayGap()
-        self.normalize_reward(part.normalize_reward)
         config = TrainerConfig(
             learning_rate=part.learning_rate,
             max_grad_norm=part.max_grad_norm,
@@ -91,7 +90,14 @@ class ActorCriticTrainer(NormalisingTrainer):
             threads=part.trainer_threads,
             seed=seed,
         )
-        super().__init__(module, buffer, model=model, config=config, directory=directory)
+        super().__init__(
+            module,
+            buffer,
+            model=model,
+            config=config,
+            directory=directory,
+            normalize_reward=part.normalize_reward,
+        )
 
     def handle(self, replay: Packed) -> Iterator[Batch]:
         """Yield the segments, time-major."""

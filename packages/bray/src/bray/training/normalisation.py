@@ -24,15 +24,17 @@ _MOST = 10.0
 
 
 class NormalisingTrainer(Trainer):
-    """A trainer that keeps the statistics of observations and rewards, where settings want them."""
+    """A trainer that keeps the statistics of observations and rewards, where settings want them.
 
-    reward_scale: RunningNorm | None = None
-    """Statistics of the rewards' discounted sums; None leaves rewards as they are."""
+    Args:
+        normalize_reward: whether `scale_reward` divides rewards; else it leaves them as they are.
+    """
 
-    def normalize_reward(self, is_wanted: bool) -> None:
-        """Say whether rewards are divided; a constructor calls it before that of its base."""
-        self.reward_scale = RunningNorm(()) if is_wanted else None
+    def __init__(self, *args: Any, normalize_reward: bool = False, **kwargs: Any) -> None:
+        self.reward_scale = RunningNorm(()) if normalize_reward else None
+        """Statistics of the rewards' discounted sums."""
         self._seen: list[list[Moments]] = []
+        super().__init__(*args, **kwargs)
 
     @cached_property
     def observation_norm(self) -> ObservationNorm | None:

@@ -57,7 +57,6 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
         directory: Path | None = None,
     ) -> None:
         self.settings: Any = parts.trainer
-        self.normalize_reward(self.settings.normalize_reward)
         modules = self.networks(spaces, parts, seed)
         self.target = copy.deepcopy(self.followed(modules)).requires_grad_(False)
         config = TrainerConfig(
@@ -67,7 +66,12 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
             seed=seed,
         )
         super().__init__(
-            modules, buffer, model={"policy": model}, config=config, directory=directory
+            modules,
+            buffer,
+            model={"policy": model},
+            config=config,
+            directory=directory,
+            normalize_reward=self.settings.normalize_reward,
         )
 
     def batch(self, replay: Packed) -> Batch:
