@@ -9,7 +9,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from safetensors.numpy import load_file
@@ -352,19 +351,12 @@ def test_an_export_normalises_as_torch_does(tmp_path: Path, memory_size: int) ->
     norm.update_with(norm.moments_of((5 + torch.randn(200, 4)) * scale))
     state = (np.zeros((1, policy.state_size), np.float32),) if memory_size else ()
     example = np.zeros((1, 4), np.float32)
-    model = Model(policy, (example, *state) if state else example)
-    try:
-        report = model.export(tmp_path / "export")  # compares it with torch
-    finally:
-        model.close()
-    assert report is not None
-    session = onnxruntime.InferenceSession(next((tmp_path / "export").rglob("*.onnx")))
+    with Model(policy, (example, *state) if state else example) as model:
+        model.export(tmp_path / "export")  # compares it with torch
     rows = ((5 + torch.randn(7, 4)) * scale).numpy()
     states = [np.zeros((7, policy.state_size), np.float32)] if memory_size else []
-    names = [one.name for one in session.get_inputs()]
-    found = session.run(None, dict(zip(names, [rows, *states], strict=True)))
-    outputs = dict(zip([one.name for one in session.get_outputs()], found, strict=True))
-    (logits,) = (leaf for name, leaf in outputs.items() if "logits" in name)
+    with Model(tmp_path / "export") as served:
+        logits = served(rows, *states, batch=True)["logits"]
     with torch.no_grad():
         wanted = policy(torch.from_numpy(rows), *map(torch.from_numpy, states))["logits"]
         flat = policy(torch.from_numpy(rows[::-1].copy()), *map(torch.from_numpy, states))
@@ -415,10 +407,11 @@ def test_the_unit_of_rewards_does_not_matter() -> None:
     batches = []
     for unit in (1.0, 1e4):
         made = trainer(normalize_reward=True, gamma=GAMMA)
-        batches.append(next(made.handle(segments([8, 8, 8], 1, reward=unit, sums=True))))
+        parts = list(made.handle(segments([8, 8, 8], 1, reward=unit, sums=True)))
+        batches.append(torch.cat([part["advantage"] for part in parts]).sort().values)
         sums = valid(segments([8, 8, 8], 1, sums=True), name="discounted_return")
         assert float(made.reward_scale.variance.sqrt()) == pytest.approx(unit * sums.std())
-    np.testing.assert_allclose(batches[0]["advantage"], batches[1]["advantage"], rtol=1e-4)
+    np.testing.assert_allclose(batches[0], batches[1], rtol=1e-4, atol=1e-5)
 
 
 def test_passes_end_where_the_policy_is_too_far(tmp_path: Path) -> None:
