@@ -14,6 +14,8 @@ from bray_core.errors import ConfigError, SpecError
 from bray_core.layout import Layout, Packed
 from bray_core.nested import ArraySpec, Nested
 
+DISCOUNTED_RETURN = "discounted_return"
+"""Leaf of the discounted sum of an episode's rewards up to each step."""
 _STEP_LEAVES = {
     "reward": "float32",
     "terminated": "bool",
@@ -28,6 +30,7 @@ _NAMES = {
     "action",
     "final_observation",
     "frames",
+    DISCOUNTED_RETURN,
     "initial_state",
     *_STEP_LEAVES,
     *_SEGMENT_LEAVES,
@@ -42,6 +45,7 @@ def segment_spec(
     *,
     state_size: int = 0,
     stack: bool = False,
+    discounted: bool = False,
 ) -> Nested:
     """Return the spec of a segment of at most `length` steps.
 
@@ -62,6 +66,8 @@ def segment_spec(
             then stored once: `frames [T + C, …]` instead of observation and final_observation.
             Step t saw the C frames from t on; those from `length` on followed the last step.
             `bray_actor.segment.unstacked` gives both back.
+        discounted: Whether there is a leaf `discounted_return [T]` besides: the sum R = γ R + r of
+            the episode's rewards up to each step, also those of earlier segments.
     """
     if length < 1:
         raise ConfigError(f"length: expected 1 or more, got {length}")
@@ -79,6 +85,7 @@ def segment_spec(
     def per_step(leaf: ArraySpec) -> ArraySpec:
         return ArraySpec(leaf.dtype, (length, *leaf.shape))
 
+    kinds = {**_STEP_LEAVES, **({DISCOUNTED_RETURN: "float32"} if discounted else {})}
     seen: dict[str, Nested] = {
         "observation": nested.map(per_step, observation),
         "final_observation": observation,
@@ -90,7 +97,7 @@ def segment_spec(
         **seen,
         "action": nested.map(per_step, action),
         **state,
-        **{name: ArraySpec(np.dtype(kind), (length,)) for name, kind in _STEP_LEAVES.items()},
+        **{name: ArraySpec(np.dtype(kind), (length,)) for name, kind in kinds.items()},
         **{name: ArraySpec(np.dtype(kind), ()) for name, kind in _SEGMENT_LEAVES.items()},
         **{name: nested.map(per_step, leaf) for name, leaf in (extra or {}).items()},
     }
@@ -159,6 +166,7 @@ class SegmentWriter:
 
     Args:
         layout: Packed layout of a `segment_spec`.
+        gamma: Discount of the leaf `discounted_return`, if the layout has it.
 
     Examples:
         >>> number = ArraySpec(np.dtype("float32"), ())
@@ -170,7 +178,7 @@ class SegmentWriter:
         (1, 2.0)
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, gamma: float = 0.99) -> None:
         self._layout = layout
         self._capacity: int = layout.spec["reward"].shape[0]
         self._has_state = state_size_of(layout) > 0
@@ -178,6 +186,8 @@ class SegmentWriter:
         self.extra: tuple[str, ...] = extra_names(layout)
         """Names that `begin_step` needs beside those of every segment."""
         self._has_open_step = False
+        self._gamma = gamma
+        self._discounted_return = 0.0
         self._begin()
 
     def _begin(self) -> None:
@@ -256,6 +266,11 @@ class SegmentWriter:
         self._views["reward"][at] = reward
         self._views["terminated"][at] = terminated
         self._views["truncated"][at] = truncated
+        if DISCOUNTED_RETURN in self._views:
+            self._discounted_return = self._gamma * self._discounted_return + reward
+            self._views[DISCOUNTED_RETURN][at] = self._discounted_return
+            if terminated or truncated:
+                self._discounted_return = 0.0
         self._count += 1
         self._has_open_step = False
 

@@ -82,6 +82,13 @@ class TrainerHooks:
             set_training(self.module, was_training)
         return {name: float(value) for name, value in {**losses_by_metric(loss), **terms}.items()}
 
+    def finish_replay(self) -> None:
+        """Do what follows the last step on a replay, before its weights are published.
+
+        Such as taking what was trained on into running statistics. All ranks call it equally often,
+        so it may exchange something by `ranks`. By default it does nothing.
+        """
+
     def should_pause(self) -> bool:
         """Return whether to pause, asked after each replay; by default never.
 

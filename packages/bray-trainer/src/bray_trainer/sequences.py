@@ -17,7 +17,7 @@ from bray_trainer.transfer import to_torch
 
 Batch = dict[str, Any]
 
-STEPS = ("observation", "action", "reward", "value", "log_prob", "terminated")
+STEPS = ("observation", "action", "reward", "value", "log_prob", "terminated", "discounted_return")
 """Leaves of each step that trainers read."""
 _ROWS = 16
 """The rows of a forward are padded to a multiple of this: oneDNN prepares a convolution for each

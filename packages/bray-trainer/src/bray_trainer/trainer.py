@@ -285,6 +285,7 @@ class Trainer(TrainerHooks):
         self.replays += 1
         terms.add_ranks(self.ranks)
         means = terms.means(self.replays)  # raises before what is not finite is published
+        self.finish_replay()
         metrics.record("trainer/train_s", time.perf_counter() - started)
         metrics.record("trainer/steps", self.steps, kind="last")
         self._metrics.add_replay(replay, means, taken)

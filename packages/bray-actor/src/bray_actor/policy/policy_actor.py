@@ -30,7 +30,7 @@ from bray_core.json_body import JsonBody
 from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.protocols import Answer, BufferProtocol, ModelProtocol
-from bray_core.settings.ranges import NonNegativeInt, PositiveInt, check_fields
+from bray_core.settings.ranges import Fraction, NonNegativeInt, PositiveInt, check_fields
 from bray_core.spaces import Spaces
 
 
@@ -50,6 +50,8 @@ class PolicyConfig:
     clip_reward: bool = False
     """Whether training sees rewards of -1, 0 and 1 alone; returns are the simulator's all the same.
     (Mnih et al. 2015, "Human-level control through deep reinforcement learning", Methods.)"""
+    gamma: Fraction = 0.99
+    """Discount of the segments' leaf `discounted_return`, where their layout has it."""
     spaces: Mapping[str, Any] | None = None
     """What the policy sees and may do, `{observation: …, action: …}` in the words of
     `bray_core.spaces`: then an action is answered as the simulator takes it, nested and shaped.
@@ -118,7 +120,7 @@ class PolicyActor(Actor):
         self._budget = lanes if budget is None else budget
         self._pace = budget
         self._seat = None if lanes is None else lanes.join(session, self._cut)
-        self._writer = SegmentWriter(buffer.layout) if buffer is not None else None
+        self._writer = SegmentWriter(buffer.layout, config.gamma) if buffer is not None else None
         self._state = np.zeros(config.state_size, np.float32)
         self._random = random.Random(f"{config.seed}/{session}")
         self._decoder: Decoder | None = None

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bray_actor.runners.segment_columns import StackedFrames, WholeObservations
-from bray_actor.segment import extra_names, stack_of, state_size_of
+from bray_actor.segment import DISCOUNTED_RETURN, extra_names, stack_of, state_size_of
 from bray_core import metrics, nested
 from bray_core.errors import SpecError
 from bray_core.layout import Layout, Packed
@@ -32,9 +32,10 @@ class OpenSegments:
     Args:
         buffer: Buffer that complete segments are pushed to; its layout has T and the extra leaves.
         num_envs: Number of environments, N.
+        gamma: Discount of the leaf `discounted_return`, if the layout has it.
     """
 
-    def __init__(self, buffer: BufferProtocol, num_envs: int) -> None:
+    def __init__(self, buffer: BufferProtocol, num_envs: int, gamma: float = 0.99) -> None:
         self._buffer = buffer
         self._layout: Layout = buffer.layout
         self._length: int = self._layout.spec["reward"].shape[0]
@@ -52,6 +53,8 @@ class OpenSegments:
         self.steps: Rows = np.zeros(num_envs, np.int64)
         """Steps of each open segment, `[N]`."""
         self._returns = np.zeros(num_envs)
+        self._gamma = gamma
+        self._discounted = np.zeros(num_envs)
         self._episode_lengths = np.zeros(num_envs, np.int64)
         self._ended: deque[float] = deque(maxlen=_KEPT_RETURNS)
 
@@ -122,6 +125,10 @@ class OpenSegments:
         self._views["reward"][where] = reward[acting]
         self._views["terminated"][where] = terminated[acting]
         self._views["truncated"][where] = truncated[acting]
+        if DISCOUNTED_RETURN in self._views:
+            sums = self._gamma * self._discounted[acting] + reward[acting]
+            self._views[DISCOUNTED_RETURN][where] = sums
+            self._discounted[acting] = np.where((terminated | truncated)[acting], 0.0, sums)
         self.steps[acting] += 1
         self._episode_lengths[acting] += 1
 

@@ -49,6 +49,7 @@ class Runner:
         seed: Seed of the environments and the draws.
         reward_transform: Changes the rewards and ends that training sees, such as an
             `AtariRewardTransform`. Returns of episodes are the environment's.
+        gamma: Discount of the leaf `discounted_return`, if the layout has it.
 
     Raises:
         ConfigError: a space has no fixed arrays or no decoder, or the layout does not fit it; the
@@ -63,6 +64,7 @@ class Runner:
         *,
         seed: int = 0,
         reward_transform: RewardTransform | None = None,
+        gamma: float = 0.99,
     ) -> None:
         self._env = environment
         self._model = model
@@ -90,7 +92,7 @@ class Runner:
         self._quota = StepQuota(n)
         self._shapes = {path: leaf.shape for path, leaf in nested.items(self._expected(n))}
         self._check_observation(self._observation)
-        self._segments = OpenSegments(buffer, n)
+        self._segments = OpenSegments(buffer, n, gamma)
         self._version = model.version
         self._stepping_s = 0.0
         self._is_stepping = False

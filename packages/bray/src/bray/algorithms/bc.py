@@ -7,6 +7,7 @@ evaluations. Where demonstrations come from: `bray.sources.demonstrations`, and
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,9 +27,11 @@ from bray.training.combination import check_combination
 from bray.training.deploy import keep_spaces
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
+from bray.training.normalisation import NormalisingTrainer
 from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import cloning, ppo
 from bray_core.errors import ConfigError
+from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol, TrainerProtocol
 from bray_core.settings.ranges import (
     Fraction,
@@ -38,7 +41,7 @@ from bray_core.settings.ranges import (
     check_fields,
 )
 from bray_core.spaces import Spaces
-from bray_trainer import Trainer, TrainerConfig
+from bray_trainer import TrainerConfig, to_torch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +76,7 @@ class BCConfig:
         check_fields(self)
 
 
-class CloningTrainer(Trainer):
+class CloningTrainer(NormalisingTrainer):
     """One batch of demonstrated steps is one step; it pauses before each evaluation."""
 
     def __init__(
@@ -101,6 +104,12 @@ class CloningTrainer(Trainer):
             seed=seed,
         )
         super().__init__(module, source, model=model, config=trainer, directory=directory)
+
+    def handle(self, replay: Packed) -> Iterator[dict[str, Any]]:
+        """Yield the batch."""
+        batch = to_torch(replay, self.device)
+        self.see(batch["observation"])
+        yield batch
 
     def loss(self, batch: dict[str, Any], step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return −log π of what was done, with the error of the value where it is known."""

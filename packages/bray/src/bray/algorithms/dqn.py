@@ -17,8 +17,10 @@ from torch import Tensor, nn
 
 from bray.policies.config import TrunkConfig
 from bray.policies.flattening import split_mask
+from bray.policies.normalisation import ObservationNorm
 from bray.policies.trunks import make_network
 from bray.training.algorithm import Parts
+from bray.training.normalisation import NormalisingTrainer
 from bray.training.off_policy import NStepConfig, OffPolicy, OffPolicyConfig, ReplaySettings
 from bray.training.target import KeepsTarget
 from bray_algo import schedules
@@ -32,7 +34,7 @@ from bray_core.nested import Nested
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import Fraction, PositiveFloat, PositiveInt
 from bray_core.spaces import Spaces
-from bray_trainer import Trainer, TrainerConfig, to_torch
+from bray_trainer import TrainerConfig, to_torch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +81,7 @@ class DQNPolicy(nn.Module):
     def __init__(self, spaces: Spaces, config: TrunkConfig) -> None:
         super().__init__()
         self._space = spaces.observation
+        self.normalize = ObservationNorm(spaces, config)
         num_actions = num_choices(spaces)
         # Values begin near 0: a bootstrap from large random ones does not recover (CartPole).
         self.q = make_network(spaces, config, num_actions, nn.ReLU, output_gain=0.01)
@@ -90,7 +93,7 @@ class DQNPolicy(nn.Module):
 
     def _values(self, observation: Nested) -> tuple[Tensor, Tensor | None]:
         """Return the action values, and which actions are allowed if there is a mask."""
-        seen, mask = split_mask(observation, self._space)
+        seen, mask = split_mask(self.normalize(observation), self._space)
         values: Tensor = self.q(seen)
         if mask is None:
             return values, None
@@ -130,7 +133,7 @@ def make_policy(spaces: Spaces, config: TrunkConfig, seed: int) -> DQNPolicy:
         return DQNPolicy(spaces, config)
 
 
-class DQNTrainer(KeepsTarget, Trainer):
+class DQNTrainer(KeepsTarget, NormalisingTrainer):
     """One replay is one batch of transitions is one step."""
 
     def __init__(
@@ -147,6 +150,7 @@ class DQNTrainer(KeepsTarget, Trainer):
         self.replay = buffer
         module = make_policy(spaces, parts.model, seed)
         self.target = copy.deepcopy(module).requires_grad_(False)
+        self.target.normalize = module.normalize  # both read the same numbers
         trainer = TrainerConfig(
             learning_rate=config.learning_rate,
             max_grad_norm=10.0,
@@ -155,7 +159,14 @@ class DQNTrainer(KeepsTarget, Trainer):
             checkpoint_every=10_000,
             seed=seed,
         )
-        super().__init__(module, buffer, model=model, config=trainer, directory=directory)
+        super().__init__(
+            module,
+            buffer,
+            model=model,
+            config=trainer,
+            directory=directory,
+            normalize_reward=config.normalize_reward,
+        )
 
     def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
         """Yield the batch; before it, what depends on the number of steps."""
@@ -169,7 +180,10 @@ class DQNTrainer(KeepsTarget, Trainer):
                 num_steps=self.parts.agent.epsilon_steps,
             )
         )
-        yield to_torch(replay, self.device)
+        batch = to_torch(replay, self.device)
+        self.see(batch["observation"])
+        self.scale_reward(batch)
+        yield batch
 
     def loss(self, batch: dict[str, Tensor], step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the Huber loss towards double Q-learning's target."""

@@ -20,6 +20,7 @@ from bray.goal import Goal, Outcome
 from bray.policies.config import TrunkConfig
 from bray.policies.flattening import split_mask
 from bray.policies.heads import ActionHead
+from bray.policies.normalisation import ObservationNorm, find_norm
 from bray.policies.trunks import make_network
 from bray.run import Run
 from bray.sources.environments import make_environments, read_spaces
@@ -32,6 +33,7 @@ from bray_actor import Played
 from bray_actor.spaces import to_arrays
 from bray_algo.distributions import outputs as distribution
 from bray_algo.evolution import EvolutionStrategy, Key, candidate, pair_seed
+from bray_algo.networks.normalisation import Moments, merge
 from bray_algo.validation.switch import validating
 from bray_core import nested
 from bray_core.action_vector import ActionVector
@@ -48,7 +50,11 @@ _FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ESConfig:
-    """The hyperparameters of evolution strategies."""
+    """The hyperparameters of evolution strategies.
+
+    Candidates are compared by rank, so the scale of rewards does not matter. Where observations are
+    normalised, all candidates of a generation share the statistics of the generations before.
+    """
 
     population: Annotated[int, Range(minimum=2, multiple_of=2)] = 64
     """Candidates of a generation, of which each plays one episode. More of them make a steadier
@@ -79,6 +85,7 @@ class ESPolicy(nn.Module):
     def __init__(self, spaces: Spaces, config: TrunkConfig) -> None:
         super().__init__()
         self._space = spaces.observation
+        self.normalize = ObservationNorm(spaces, config)
         self.actions = ActionHead(spaces)
         if self.actions.num_reals:  # not searched: candidates take the mean
             log_std = self.actions.log_std.detach()
@@ -89,7 +96,7 @@ class ESPolicy(nn.Module):
 
     def forward(self, observation: Nested) -> dict[str, Any]:
         """Map observations, leaves `[B, *shape]`, to the action's outputs."""
-        seen, mask = split_mask(observation, self._space)
+        seen, mask = split_mask(self.normalize(observation), self._space)
         outputs: dict[str, Any] = self.actions(self.body(seen), mask)
         return outputs
 
@@ -115,21 +122,30 @@ class CandidatePlayer:
         self._envs = make_environments(environment, count)
         self._shapes = {name: leaf.shape for name, leaf in module.named_parameters()}
         self._sigma = sigma
+        self._norm = module.normalize
         self._space = self._envs.single_observation_space
         self._actions = ActionVector(read_spaces(environment).action)
         self._forward = vmap(lambda p, x: distribution.mode(functional_call(module, p, (x,))))
 
-    def play(self, parameters: Any, key: Key, first: int) -> tuple[list[float], int]:
+    def play(
+        self, parameters: Any, key: Key, first: int, norm: Mapping[str, Tensor] | None = None
+    ) -> tuple[list[float], int, list[Moments]]:
         """Play an episode with each candidate from number `first` on; those of a pair begin alike.
 
         Args:
             parameters: θ, `[D]`.
             key: key of the generation's noise.
             first: number of the first candidate, even.
+            norm: state of the observations' statistics, which all candidates share; None leaves
+                them as they are.
 
         Returns:
-            The returns, and the steps of all episodes together.
+            The returns, the steps of all episodes together, and the statistics of what was seen in
+            them, of each leaf that is normalised.
         """
+        if norm is not None:
+            self._norm.load_state_dict(norm)
+        found: list[Moments] = []
         numbers = range(first, first + self._envs.num_envs)
         theta = torch.from_numpy(parameters)
         rows = [candidate(theta, key, number, sigma=self._sigma) for number in numbers]
@@ -141,6 +157,8 @@ class CandidatePlayer:
         while is_going.any():
             with torch.no_grad():
                 seen = nested.map(torch.from_numpy, to_arrays(self._space, observation))
+                more = self._norm.moments_of(seen, torch.from_numpy(is_going))
+                found = [*map(merge, found, more)] if found else more
                 with validating(False):  # under vmap no value can be read
                     drawn = self._forward(weights, seen).numpy()
             action = self._actions.assemble(drawn, from_start=True)
@@ -148,7 +166,7 @@ class CandidatePlayer:
             returns += is_going * reward
             lengths += is_going
             is_going &= ~(terminated | truncated)
-        return returns.tolist(), int(lengths.sum())
+        return returns.tolist(), int(lengths.sum()), found
 
     def _unflatten(self, rows: Tensor) -> dict[str, Tensor]:
         """Return the leaves `[P, …]` of parameters `[P, D]`."""
@@ -191,9 +209,11 @@ class Evolution:
         if self._file.exists():
             state = torch.load(self._file, weights_only=True)
             check_format(self._file, state, _FORMAT)
+            self._module.normalize.load_state_dict(state.pop("normalize", {}))
             self._strategy.load_state_dict(state)
             self._publish()
         self._fitness: list[float] = []
+        self._seen: list[list[Moments]] = []
         self._played = Played(0, [])
         self._figures: dict[str, float] = {}
 
@@ -202,18 +222,25 @@ class Evolution:
         parameters, key = self._strategy.parameters.numpy(), self._strategy.key
         share = self._strategy.population // self._workers.size
         firsts = range(0, self._strategy.population, share)
-        parts = self._workers.map("play", [(parameters, key, first) for first in firsts])
-        self._fitness = [value for returns, _ in parts for value in returns]
-        frames = sum(frames for _, frames in parts)
+        norm = {name: leaf.clone() for name, leaf in self._module.normalize.state_dict().items()}
+        parts = self._workers.map("play", [(parameters, key, first, norm) for first in firsts])
+        self._fitness = [value for returns, _, _ in parts for value in returns]
+        self._seen = [seen for _, _, seen in parts]
+        frames = sum(frames for _, frames, _ in parts)
         self._played = Played(self._played.frames + frames, self._played.returns + self._fitness)
 
     def run(self, replays: int, checkpoint: bool = True) -> None:
         """Take the step that its returns call for, publish, and write a checkpoint: it is small."""
         if replays:
             self._figures = self._strategy.tell(torch.tensor(self._fitness))
+            for seen in self._seen:  # in the order of the candidates, not of the workers' answers
+                self._module.normalize.train().update_with(seen)
             self._publish()
         content = io.BytesIO()
-        torch.save({"format": _FORMAT, **self._strategy.state_dict()}, content)
+        state = {"format": _FORMAT, **self._strategy.state_dict()}
+        if find_norm(self._module) is not None:
+            state["normalize"] = self._module.normalize.state_dict()
+        torch.save(state, content)
         write_atomic(self._file, content.getvalue())
 
     def _publish(self) -> None:

@@ -84,6 +84,15 @@ class PPOConfig(ComputeConfig):
     max_grad_norm: PositiveFloat = 0.5
     """Gradient norm above which gradients are scaled down, so that one strange batch cannot undo
     much. 0.5 to 40."""
+    normalize_reward: bool = False
+    """Whether rewards are divided by the running deviation of their discounted sum, so that returns
+    are of the order of 1: for tasks whose rewards are very large, very small or of unknown size.
+    What is reported stays the simulator's return. Off where rewards are near 1 already: what the
+    values mean moves while the deviation settles."""
+    target_kl: PositiveFloat | None = None
+    """KL divergence from the policy that acted, of which 1.5 times ends the passes over a replay:
+    it keeps a large learning rate from leaving that policy far behind. Small ones waste what was
+    played, large ones never bind. 0.01 to 0.05; None passes over all."""
     anneal_frames: NonNegativeInt = 0
     """Frames over which the learning rate falls linearly to a tenth, which steadies the end of a
     run; 0 keeps it constant."""
@@ -100,13 +109,15 @@ class PPOTrainer(KeepsGenerator, ActorCriticTrainer):
     part: PPOConfig
 
     def __init__(self, *args: Any, seed: int, **kwargs: Any) -> None:
+        self._approx_kl: Tensor | float = 0.0
         self.generator = torch.Generator().manual_seed(seed)
         super().__init__(*args, seed=seed, **kwargs)
 
     def handle(self, replay: Packed) -> Iterator[Batch]:
         """Yield shuffled minibatches of one replay, its advantages computed once.
 
-        They are of steps; with memory, of whole segments. Each is in one minibatch of an epoch.
+        They are of steps; with memory, of whole segments. Each is in one minibatch of an epoch. The
+        first whose policy is too far from the one that acted is the last.
         """
         segments = self._with_advantages(in_order(replay))
         has_memory = "initial_state" in segments
@@ -119,6 +130,12 @@ class PPOTrainer(KeepsGenerator, ActorCriticTrainer):
             order = torch.randperm(len(steps), generator=self.generator)
             for index in minibatches(order, steps, self.part.minibatch_size):
                 yield select(rows, index)
+                if self._is_too_far():
+                    return
+
+    def _is_too_far(self) -> bool:
+        target = self.part.target_kl
+        return target is not None and float(self._approx_kl) > 1.5 * target
 
     def _with_advantages(self, replay: Packed) -> Batch:
         """Return a replay's segments, time-major, with `advantage` and `return`."""
@@ -146,7 +163,7 @@ class PPOTrainer(KeepsGenerator, ActorCriticTrainer):
         else:
             outputs = self.module(as_tensors(batch["observation"]))
         log_prob, entropy = distribution.log_prob_and_entropy(outputs, batch["action"])
-        return ppo.loss(
+        loss, terms = ppo.loss(
             self.gap.see(log_prob, batch),
             entropy,
             outputs["value"],
@@ -157,6 +174,8 @@ class PPOTrainer(KeepsGenerator, ActorCriticTrainer):
             value_coefficient=self.part.value_coefficient,
             entropy_coefficient=self.part.entropy_coefficient,
         )
+        self._approx_kl = terms["approx_kl"]
+        return loss, terms
 
     def make_scheduler(self) -> LRScheduler | None:
         """Return the fall of the learning rate to a tenth, if it is wanted."""

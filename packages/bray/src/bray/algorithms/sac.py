@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from bray.policies.config import TrunkConfig
 from bray.policies.continuous import ActionBounds
 from bray.policies.flattening import split_mask
+from bray.policies.normalisation import ObservationNorm
 from bray.policies.trunks import make_network
 from bray.training.algorithm import Parts
 from bray.training.policy_and_critics import (
@@ -30,7 +31,6 @@ from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.settings.ranges import PositiveFloat
 from bray_core.spaces import Spaces
-from bray_trainer import to_torch
 
 _LOG_STD = (-10.0, 2.0)
 """Bounds of the policy's log standard deviation, before the squashing."""
@@ -54,12 +54,13 @@ class SACPolicy(nn.Module):
     def __init__(self, spaces: Spaces, bounds: ActionBounds, config: TrunkConfig) -> None:
         super().__init__()
         self._space = spaces.observation
+        self.normalize = ObservationNorm(spaces, config)
         self.bounds = bounds
         self.body = make_network(spaces, config, 2 * bounds.size, nn.ReLU, output_gain=0.01)
 
     def seen(self, observation: Nested) -> Nested:
-        """Return what the networks read of observations."""
-        return split_mask(observation, self._space)[0]
+        """Return what policy and critics read of observations: without mask, normalised."""
+        return split_mask(self.normalize(observation), self._space)[0]
 
     def parameters_of(self, seen: Nested) -> tuple[Tensor, Tensor]:
         """Return mean and log standard deviation `[B, D]`, before the squashing."""
@@ -106,7 +107,7 @@ class SACTrainer(PolicyAndCriticsTrainer):
 
     def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
         """Yield the batch; after its step the target critics follow."""
-        yield to_torch(replay, self.device)
+        yield self.batch(replay)
         polyak_(self.target, self.module["critics"], self.settings.tau)
 
     def loss(

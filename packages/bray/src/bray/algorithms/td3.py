@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from bray.policies.config import TrunkConfig
 from bray.policies.continuous import ActionBounds
 from bray.policies.flattening import split_mask
+from bray.policies.normalisation import ObservationNorm
 from bray.policies.trunks import make_network
 from bray.training.algorithm import Parts
 from bray.training.off_policy import NStepConfig
@@ -29,7 +30,6 @@ from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.settings.ranges import PositiveFloat, PositiveInt
 from bray_core.spaces import Spaces
-from bray_trainer import to_torch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,13 +67,14 @@ class TD3Policy(nn.Module):
     ) -> None:
         super().__init__()
         self._space = spaces.observation
+        self.normalize = ObservationNorm(spaces, config)
         self.bounds = bounds
         self.body = make_network(spaces, config, bounds.size, nn.ReLU, output_gain=0.01)
         self.register_buffer("noise", torch.tensor(noise))
 
     def seen(self, observation: Nested) -> Nested:
-        """Return what the networks read of observations."""
-        return split_mask(observation, self._space)[0]
+        """Return what policy and critics read of observations: without mask, normalised."""
+        return split_mask(self.normalize(observation), self._space)[0]
 
     def unit(self, seen: Nested) -> Tensor:
         """Return the actions `[B, D]` of what is seen, scaled to (−1, 1)."""
@@ -107,7 +108,7 @@ class TD3Trainer(PolicyAndCriticsTrainer):
         """Yield the batch; after a step of the policy the targets follow."""
         self.module["policy"].noise.fill_(self.noise)
         is_delayed_step = td3.is_actor_step(self.steps, self.settings.delay)
-        yield to_torch(replay, self.device)
+        yield self.batch(replay)
         if is_delayed_step:
             polyak_(self.target, self.module, self.settings.tau)
 

@@ -25,6 +25,11 @@ class LayersConfig:
 class TrunkConfig(LayersConfig):
     """A network from observations of any space to what an algorithm wants of it."""
 
+    normalize_observation: bool = False
+    """Whether the real numbers of observations are brought to mean 0 and deviation 1, by running
+    statistics of what was trained on. On where numbers are large or of unlike sizes (positions in
+    metres beside angles); off where they lie near −1 to 1 already: the statistics move while the
+    policy learns. Images, categories and flags stay as they are."""
     network: str = "default"
     """What makes the network: `default` builds one for the spaces; the name of an installed entry
     point of `bray.networks`, `module:Class` or `file.py:Class` calls yours with the spaces and its

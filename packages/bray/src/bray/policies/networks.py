@@ -7,7 +7,7 @@ allowed (those of several one after the other). Outputs have the names that `bra
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from bray.policies.config import NetworkConfig
 from bray.policies.flattening import seen_space, split_mask
 from bray.policies.heads import ActionHead
+from bray.policies.normalisation import NormalisedPolicy, ObservationNorm, normalised
 from bray.policies.own import OwnTrunk, OwnTrunkOverTime, check_policy, is_own, own_network
 from bray.policies.own import check_features as _check_features
 from bray.policies.trunks import is_flat, make_network, make_trunk
@@ -39,6 +40,7 @@ class VectorPolicy(nn.Module):
     def __init__(self, spaces: Spaces, config: NetworkConfig) -> None:
         super().__init__()
         self._space = spaces.observation
+        self.normalize = ObservationNorm(spaces, config)
         self.actions = ActionHead(spaces, config.distribution)
         # A policy that begins nearly uniform explores (Andrychowicz et al. 2021, §3.2).
         self.policy: Any = make_network(spaces, config, self.actions.num_numbers, output_gain=0.01)
@@ -46,7 +48,7 @@ class VectorPolicy(nn.Module):
 
     def forward(self, observation: Nested) -> dict[str, Any]:
         """Map observations, leaves `[…, *shape]`, to the action's outputs and `value […]`."""
-        seen, mask = split_mask(observation, self._space)
+        seen, mask = split_mask(self.normalize(observation), self._space)
         outputs = self.actions(self.policy(seen), mask)
         return {**outputs, "value": self.value(seen).squeeze(-1).float()}
 
@@ -69,6 +71,7 @@ class SharedPolicy(nn.Module):
     def __init__(self, spaces: Spaces, config: NetworkConfig, trunk: Any) -> None:
         super().__init__()
         self._space = spaces.observation
+        self.normalize = ObservationNorm(spaces, config)
         self.actions = ActionHead(spaces, config.distribution)
         self.encoder = trunk
         self.policy = orthogonal_(nn.Linear(trunk.size, self.actions.num_numbers), 0.01)
@@ -76,7 +79,7 @@ class SharedPolicy(nn.Module):
 
     def forward(self, observation: Nested) -> dict[str, Any]:
         """Map observations, leaves `[B, *shape]`, to the action's outputs and `value [B]`."""
-        seen, mask = split_mask(observation, self._space)
+        seen, mask = split_mask(self.normalize(observation), self._space)
         features = self.encoder(seen)
         outputs = self.actions(self.policy(features), mask)
         return {**outputs, "value": self.value(features).squeeze(-1).float()}
@@ -99,6 +102,7 @@ class RecurrentPolicy(nn.Module):
     def __init__(self, spaces: Spaces, config: NetworkConfig, trunk: Any) -> None:
         super().__init__()
         self._space = spaces.observation
+        self.normalize = ObservationNorm(spaces, config)
         self.actions = ActionHead(spaces, config.distribution)
         self.encoder = trunk
         size = config.memory_size
@@ -124,13 +128,13 @@ class RecurrentPolicy(nn.Module):
     def _run(
         self, observation: Nested, state: Tensor, length: Tensor | None
     ) -> tuple[dict[str, Any], Tensor]:
-        seen, mask = split_mask(observation, self._space)
+        seen, mask = split_mask(self.normalize(observation), self._space)
         features, state = self.memory(self.encoder(seen), state, None, length)
         outputs = self.actions(self.policy(features), mask)
         return {**outputs, "value": self.value(features).squeeze(-1).float()}, state.float()
 
 
-AnyPolicy: TypeAlias = VectorPolicy | SharedPolicy | RecurrentPolicy
+AnyPolicy: TypeAlias = VectorPolicy | SharedPolicy | RecurrentPolicy | NormalisedPolicy
 
 
 def make_policy(spaces: Spaces, config: NetworkConfig, seed: int) -> AnyPolicy:
@@ -157,11 +161,14 @@ def make_policy(spaces: Spaces, config: NetworkConfig, seed: int) -> AnyPolicy:
 
 def _of_own(spaces: Spaces, config: NetworkConfig) -> AnyPolicy:
     """Return the policy around a trunk of yours, or your policy as it is."""
-    network = own_network(spaces, config)
+    read = normalised(spaces, config)
+    network = own_network(read, config)
     if not hasattr(network, "feature_size"):
-        policy: AnyPolicy = check_policy(network, spaces, config)
-        return policy
-    trunk, seen = OwnTrunk(network), seen_space(spaces)
+        policy: Any = check_policy(network, read, config)
+        if config.normalize_observation:
+            policy = NormalisedPolicy(spaces, config, policy)
+        return cast(AnyPolicy, policy)
+    trunk, seen = OwnTrunk(network), seen_space(read)
     _check_features("model.network", config.network, trunk, seen)
     if config.memory_size:
         return RecurrentPolicy(spaces, config, OwnTrunkOverTime(trunk, seen))

@@ -18,6 +18,7 @@ from bray.policies.config import TrunkConfig
 from bray.policies.flattening import Flattening, seen_space
 from bray.policies.images import is_stack_of_frames
 from bray.policies.leaf_encoders import leaf_encoder, needs_encoder
+from bray.policies.normalisation import normalised
 from bray.policies.own import is_own, own_trunk
 from bray_algo import mlp
 from bray_algo.networks.convolutional import NatureEncoder
@@ -144,6 +145,7 @@ def make_trunk(spaces: Spaces, config: TrunkConfig, activation: Activation = nn.
     Raises:
         ConfigError: a network or an encoder of yours is none, or a mask does not fit.
     """
+    spaces = normalised(spaces, config)
     if is_own(config):
         return own_trunk(spaces, config)
     seen = seen_space(spaces)
@@ -182,7 +184,7 @@ def make_network(
         ConfigError: a network or an encoder of yours is none, or a mask does not fit.
     """
     if is_flat(spaces, config):
-        seen = seen_space(spaces)
+        seen = seen_space(normalised(spaces, config))
         sizes = [Flattening(seen).size + num_extra, *config.hidden, outputs]
         return FlatNetwork(seen, mlp(sizes, activation, output_gain=output_gain))
     return TrunkNetwork(

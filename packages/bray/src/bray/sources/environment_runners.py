@@ -39,11 +39,19 @@ class EnvironmentRunners:
         source: settings of the environments, all decided.
         compute: what computes the network.
         is_local: whether one process does everything.
+        gamma: discount of the recorded `discounted_return`, where the segments have it.
     """
 
     def __init__(
-        self, spaces: Spaces, source: FrameSourceConfig, compute: Compute, *, is_local: bool
+        self,
+        spaces: Spaces,
+        source: FrameSourceConfig,
+        compute: Compute,
+        *,
+        is_local: bool,
+        gamma: float = 0.99,
     ) -> None:
+        self._gamma = gamma
         self._environment = source.environment
         self._is_atari = is_atari(source.environment)
         self._device: Device = compute.device if is_local else "cpu"
@@ -73,4 +81,11 @@ class EnvironmentRunners:
     def _half(self, model: Any, buffer: Any, seed: int) -> Runner:
         environments = make_environments(self._environment, self._num_envs, self._threads)
         transform = AtariRewardTransform() if self._is_atari else None
-        return Runner(environments, model, buffer, seed=seed, reward_transform=transform)
+        return Runner(
+            environments,
+            model,
+            buffer,
+            seed=seed,
+            reward_transform=transform,
+            gamma=self._gamma,
+        )

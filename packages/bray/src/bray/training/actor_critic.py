@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from bray.training.compute import ComputeConfig
+from bray.training.normalisation import NormalisingTrainer
 from bray.training.play_gap import PlayGap
 from bray_algo.distributions import outputs as distribution
 from bray_core.layout import Packed
@@ -24,8 +25,8 @@ from bray_core.settings.ranges import (
     PositiveInt,
     check_fields,
 )
-from bray_trainer import Trainer, TrainerConfig
-from bray_trainer.sequences import Batch, time_major, unroll
+from bray_trainer import TrainerConfig
+from bray_trainer.sequences import Batch, time_major, unroll, valid_steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +47,11 @@ class ActorCriticConfig(ComputeConfig):
     max_grad_norm: PositiveFloat = 0.5
     """Gradient norm above which gradients are scaled down, so that one strange batch cannot undo
     much. 0.5 to 40."""
+    normalize_reward: bool = False
+    """Whether rewards are divided by the running deviation of their discounted sum, so that returns
+    are of the order of 1: for tasks whose rewards are very large, very small or of unknown size.
+    What is reported stays the simulator's return. Off where rewards are near 1 already: what the
+    values mean moves while the deviation settles."""
     checkpoint_every: PositiveInt = 500
     """Replays between two checkpoints: what a crash costs at most."""
 
@@ -63,7 +69,7 @@ class Columns(NamedTuple):
     """`[B]`, without gradient."""
 
 
-class ActorCriticTrainer(Trainer):
+class ActorCriticTrainer(NormalisingTrainer):
     """One replay of segments is one step, unless an algorithm's `handle` says otherwise."""
 
     def __init__(
@@ -87,7 +93,14 @@ class ActorCriticTrainer(Trainer):
             threads=part.trainer_threads,
             seed=seed,
         )
-        super().__init__(module, buffer, model=model, config=config, directory=directory)
+        super().__init__(
+            module,
+            buffer,
+            model=model,
+            config=config,
+            directory=directory,
+            normalize_reward=part.normalize_reward,
+        )
 
     def handle(self, replay: Packed) -> Iterator[Batch]:
         """Yield the segments, time-major."""
@@ -97,6 +110,8 @@ class ActorCriticTrainer(Trainer):
         """Return a replay's segments, time-major, with what `columns` looks at."""
         segments = time_major(replay, self.device)
         self.gap.begin(segments, self.policy_version)
+        self.see(segments["observation"], valid_steps(segments))
+        self.scale_reward(segments)
         return segments
 
     def columns(self, segments: Batch) -> Columns:

@@ -87,6 +87,11 @@ class OffPolicyConfig:
     """Transitions of one step of the optimiser. 32 to 1,024."""
     steps_per_collect: PositiveInt = 16
     """Steps of each environment between two trainings: also the length of a segment."""
+    normalize_reward: bool = False
+    """Whether rewards are divided by the running deviation of their discounted sum, so that returns
+    are of the order of 1: for tasks whose rewards are very large, very small or of unknown size.
+    What is reported stays the simulator's return. Off where rewards are near 1 already: what the
+    values mean moves while the deviation settles."""
     replays_per_collect: PositiveInt = 32
     """Optimiser steps after these. More an environment step learn more from it, until the values
     fit the replay and not the task: 0.25 to 1 an environment step, up to 20 with care."""
@@ -162,7 +167,7 @@ class OffPolicy(Algorithm[C]):
         return GamecorePlay(
             source=self.parts.source,
             actor=replace(actor, num_workers=1) if is_local else actor,
-            policy=PolicyConfig(seed=seed, spaces=spaces.described()),
+            policy=PolicyConfig(seed=seed, spaces=spaces.described(), gamma=self.config.gamma),
             seed=seed,
         )
 
@@ -181,13 +186,21 @@ class OffPolicy(Algorithm[C]):
             batching = ModelConfig(max_batch_size=play.num_lanes)
             title = ", gamecores over the wire"
         model = policy_model(run, policy, spaces.example, batching, parts.actor)
-        layout = Layout(segment_spec(*step_specs(spaces), self.config.steps_per_collect))
+        layout = Layout(
+            segment_spec(
+                *step_specs(spaces),
+                self.config.steps_per_collect,
+                discounted=self.config.normalize_reward,
+            )
+        )
         buffer = run.buffer("replay", layout, self.replay(is_local=run.is_local))
         make = partial(self.trainer, spaces, parts, seed, model, buffer, run.experiment.checkpoints)
 
         def runner(worker: int) -> Runner:
             environments = make_environments(environment, n)
-            return Runner(environments, model, buffer, seed=seed + 1000 * worker)
+            return Runner(
+                environments, model, buffer, seed=seed + 1000 * worker, gamma=parts.trainer.gamma
+            )
 
         evaluate: Callable[[], Sequence[float] | None] = partial(
             evaluate_latest, model, policy, spaces, environment, goal, seed=seed

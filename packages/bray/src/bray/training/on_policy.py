@@ -146,7 +146,13 @@ class OnPolicy(Algorithm[C]):
         this = type(self)(parts)
         module = this.first_policy(spaces, seed)
         example = example_inputs(spaces, module.state_size)
-        runners = EnvironmentRunners(spaces, parts.source, parts.trainer, is_local=run.is_local)
+        runners = EnvironmentRunners(
+            spaces,
+            parts.source,
+            parts.trainer,
+            is_local=run.is_local,
+            gamma=parts.trainer.gamma,
+        )
         batching, play = runners.model_config(), None
         if parts.source.num_processes:
             title = f"{title}, gamecores over the wire"
@@ -158,7 +164,13 @@ class OnPolicy(Algorithm[C]):
         length = parts.agent.segment_length
         buffer = run.buffer(
             "experience",
-            segment_layout(spaces, length, module.state_size, stack=is_atari(environment)),
+            segment_layout(
+                spaces,
+                length,
+                module.state_size,
+                stack=is_atari(environment),
+                discounted=parts.trainer.normalize_reward,
+            ),
             this._queue(must_hold_all=run.is_local or is_lockstep),
             num_workers=num_ranks,
         )
@@ -217,6 +229,7 @@ class OnPolicy(Algorithm[C]):
                 state_size=state_size,
                 clip_reward=is_atari(source.environment),
                 spaces=spaces.described(),
+                gamma=self.parts.trainer.gamma,
             ),
             steps_per_version=self.batch_steps if self.max_policy_lag is None else None,
             seed=seed,
@@ -258,7 +271,14 @@ def steps_per_collect(batch_steps: int, num_envs: int, num_workers: int) -> int:
     return batch_steps // share
 
 
-def segment_layout(spaces: Spaces, length: int, state_size: int, *, stack: bool = False) -> Layout:
+def segment_layout(
+    spaces: Spaces,
+    length: int,
+    state_size: int,
+    *,
+    stack: bool = False,
+    discounted: bool = False,
+) -> Layout:
     """Return the layout of a policy's segments of T steps.
 
     Args:
@@ -266,5 +286,8 @@ def segment_layout(spaces: Spaces, length: int, state_size: int, *, stack: bool 
         length: steps T of a segment.
         state_size: numbers S of a recurrent policy's state; 0 is no memory.
         stack: whether an observation is a stack of frames, of which each is then stored once.
+        discounted: whether each step has the discounted sum of the rewards up to it.
     """
-    return Layout(segment_spec(*step_specs(spaces), length, state_size=state_size, stack=stack))
+    step = step_specs(spaces)
+    spec = segment_spec(*step, length, state_size=state_size, stack=stack, discounted=discounted)
+    return Layout(spec)

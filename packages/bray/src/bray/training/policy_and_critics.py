@@ -19,12 +19,15 @@ from torch.optim import Adam, Optimizer
 
 from bray.policies.continuous import ActionBounds, Critics
 from bray.training.algorithm import Parts, Takes
+from bray.training.normalisation import NormalisingTrainer
 from bray.training.off_policy import OffPolicy, OffPolicyConfig
 from bray.training.target import KeepsTarget
+from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import PositiveFloat, PositiveInt, Range
 from bray_core.spaces import Spaces
-from bray_trainer import Trainer, TrainerConfig
+from bray_trainer import TrainerConfig, to_torch
+from bray_trainer.sequences import Batch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +44,7 @@ class PolicyAndCriticsConfig(OffPolicyConfig):
     network; too slow and learning waits for it. 0.001 to 0.02."""
 
 
-class PolicyAndCriticsTrainer(KeepsTarget, Trainer):
+class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
     """One replay is one batch of transitions is one step; each network has an Adam of its own."""
 
     def __init__(
@@ -63,8 +66,20 @@ class PolicyAndCriticsTrainer(KeepsTarget, Trainer):
             seed=seed,
         )
         super().__init__(
-            modules, buffer, model={"policy": model}, config=config, directory=directory
+            modules,
+            buffer,
+            model={"policy": model},
+            config=config,
+            directory=directory,
+            normalize_reward=self.settings.normalize_reward,
         )
+
+    def batch(self, replay: Packed) -> Batch:
+        """Return a batch of transitions, noted for the statistics, its rewards scaled."""
+        batch: Batch = to_torch(replay, self.device)
+        self.see(batch["observation"])
+        self.scale_reward(batch)
+        return batch
 
     @classmethod
     def networks(cls, spaces: Spaces, parts: Parts, seed: int) -> dict[str, nn.Module]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from bray_trainer.hooks import TrainerHooks
 
-class KeepsTarget:
+
+class KeepsTarget(TrainerHooks):
     """A trainer whose checkpoints hold `target`, the networks that its constructor copies."""
 
     target: Any
 
     def state_dict(self) -> dict[str, Any]:
         """Return the target networks' weights."""
-        return {"target": self.target.state_dict()}
+        return {**super().state_dict(), "target": self.target.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore them."""
+        super().load_state_dict(state)
         self.target.load_state_dict(state["target"])
