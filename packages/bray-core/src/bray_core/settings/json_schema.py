@@ -73,6 +73,8 @@ def _of_type(hint: Any) -> dict[str, Any]:
         items = [_of_type(argument) for argument in arguments]
         number = len(items)
         return {"type": "array", "prefixItems": items, "minItems": number, "maxItems": number}
+    if origin is Mapping:
+        return {"type": "object"}
     return copy.deepcopy(_PLAIN.get(hint, {}))
 
 

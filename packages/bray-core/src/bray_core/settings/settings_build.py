@@ -11,7 +11,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
@@ -142,6 +142,8 @@ class _Builder:
             return self._convert(value, hint, path)
         if origin is tuple:
             return self._tuple(value, typing.get_args(hint), path)
+        if origin is Mapping:
+            return self._free(value, path)
         return self._scalar(value, hint, path)
 
     def _choice(self, value: Value, choices: Sequence[Any], path: str) -> Any:
@@ -161,6 +163,14 @@ class _Builder:
         pairs = enumerate(zip(value.value, items, strict=True))
         made = tuple(self._convert(v, item, f"{path}[{i}]") for i, (v, item) in pairs)
         return _REFUSED if any(one is _REFUSED for one in made) else made
+
+    def _free(self, value: Value, path: str) -> Any:
+        """Return settings of any names as plain values; nothing below the key counts as none."""
+        if value.value is None:
+            return {}
+        if not isinstance(value.value, dict):
+            return self._wrong(value, path, "settings, such as {name: value}")
+        return unwrap(value)
 
     def _scalar(self, value: Value, hint: Any, path: str) -> Any:
         got = value.value

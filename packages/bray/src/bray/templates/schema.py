@@ -145,6 +145,8 @@ def explained(name: str, task: str = "") -> str:
 def _shown_default(one: Field[Any]) -> str:
     if one.default is not MISSING:
         return str(list(one.default) if isinstance(one.default, tuple) else one.default)
+    if one.default_factory is not MISSING:
+        return str(one.default_factory())
     return "required"
 
 
