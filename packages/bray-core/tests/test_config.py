@@ -244,7 +244,9 @@ class Free:
 
 
 def test_settings_of_any_names_are_plain_values() -> None:
-    written = from_mapping({"kwargs": {"size": 4, "walls": [[1, 2]], "door": {"open": False}}}, Free)
+    written = from_mapping(
+        {"kwargs": {"size": 4, "walls": [[1, 2]], "door": {"open": False}}}, Free
+    )
     assert written.kwargs == {"size": 4, "walls": [[1, 2]], "door": {"open": False}}
     assert with_overrides(Free(), ["kwargs.size=4", "kwargs.map={a: 1}"]).kwargs == {
         "size": 4,

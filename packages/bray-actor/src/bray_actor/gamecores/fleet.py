@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bray_actor.environments.spec import EnvironmentSpec
 from bray_core import metrics
 from bray_core.errors import BrayError, ConfigError, DeadlineError, WorkerLostError
 from bray_core.remote.restart_limit import RestartLimit
@@ -49,7 +50,7 @@ class GamecoreFleet:
     On Linux the processes end with the thread that called `start` or `check`, however it ends.
 
     Args:
-        environment: A Gymnasium id.
+        environment: A Gymnasium id, or how it is made.
         addresses: Addresses of the actors; a function is asked again before each restart.
         num_processes: Number of processes.
         envs_per_process: Number of environments in each.
@@ -59,7 +60,7 @@ class GamecoreFleet:
 
     def __init__(
         self,
-        environment: str,
+        environment: str | EnvironmentSpec,
         addresses: Sequence[str] | Callable[[], Sequence[str]],
         *,
         num_processes: int = 1,
@@ -73,7 +74,7 @@ class GamecoreFleet:
         ):
             if number < 1:
                 raise ConfigError(f"{name}: expected 1 or more, got {number}")
-        self._environment = environment
+        self._make = EnvironmentSpec.of(environment).to_json()
         self._addresses = addresses
         self._num_processes = num_processes
         self._envs_per_process = envs_per_process
@@ -99,8 +100,8 @@ class GamecoreFleet:
             sys.executable,
             "-m",
             "bray_actor.gamecores.gamecore",
-            "--env",
-            self._environment,
+            "--make",
+            self._make,
         ]
         command += ["--address", addresses[index % len(addresses)]]
         command += ["--num-envs", str(self._envs_per_process), "--seed", str(self._seed)]

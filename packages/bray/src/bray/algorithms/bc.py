@@ -23,6 +23,7 @@ from bray.sources.source import Played
 from bray.training.algorithm import Algorithm, NoSettings, Takes
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
+from bray_actor.environments.spec import EnvironmentSpec
 from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import cloning, ppo
 from bray_core.protocols import ModelProtocol, TrainerProtocol
@@ -37,11 +38,9 @@ from bray_trainer import Trainer, TrainerConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedSourceConfig:
+class RecordedSourceConfig(EnvironmentSpec):
     """Recorded episodes, and where they were played."""
 
-    environment: str
-    """What is played: a Gymnasium id."""
     demonstrations: str = "demonstrations"
     """Folder of recorded episodes."""
 
@@ -128,7 +127,7 @@ class BC(Algorithm[BCConfig]):
 
         The goal's frames count nothing here.
         """
-        config, task = self.config, self.parts.source.environment
+        config, task = self.config, self.parts.source
         folder = self.parts.source.demonstrations
         demonstrated = demonstrations.mean_return(folder)
         spaces = Spaces.of(task)

@@ -23,6 +23,7 @@ from bray.training.algorithm import Algorithm
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
 from bray_actor import Played
+from bray_actor.environments.spec import EnvironmentSpec
 from bray_algo import mlp
 from bray_algo.evolution import EvolutionStrategy, Key, candidate, pair_seed
 from bray_core.errors import ConfigError
@@ -54,11 +55,8 @@ class ESConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CandidateSourceConfig:
+class CandidateSourceConfig(EnvironmentSpec):
     """What the candidates play: each an episode, in an environment of its own."""
-
-    environment: str
-    """What is played: a Gymnasium id."""
 
 
 class ESPolicy(nn.Module):
@@ -85,13 +83,15 @@ class CandidatePlayer:
     """Plays candidates side by side, each in an environment of its own, in batched forwards.
 
     Args:
-        environment: a Gymnasium id.
+        environment: how an environment is made.
         module: the policy; its own parameters do not matter.
         count: candidates that play together.
         sigma: standard deviation of the noise.
     """
 
-    def __init__(self, environment: str, module: ESPolicy, count: int, sigma: float) -> None:
+    def __init__(
+        self, environment: EnvironmentSpec, module: ESPolicy, count: int, sigma: float
+    ) -> None:
         self._envs = make_environments(environment, count)
         self._shapes = {name: leaf.shape for name, leaf in module.named_parameters()}
         self._sigma = sigma
@@ -247,7 +247,7 @@ class ES(Algorithm[ESConfig]):
 
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Play and learn generation by generation; see `Algorithm`."""
-        config, task = self.config, self.parts.source.environment
+        config, task = self.config, self.parts.source.located()
         num_workers = 1 if run.is_local else self.parts.actor.num_workers
         spaces = Spaces.of(task)
         module = policy(spaces, self.parts.model.hidden, seed)

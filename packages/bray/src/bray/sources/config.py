@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from bray_actor.environments.spec import EnvironmentSpec
 from bray_core.settings.ranges import NonNegativeInt, Port, PositiveInt, check_fields
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvironmentSourceConfig:
-    """Environments that are stepped side by side."""
+    """Tasks or games of an algorithm's own, played side by side."""
 
     environment: str
     """What is played: a Gymnasium id, or a task or game that the algorithm knows."""
@@ -24,7 +25,17 @@ class EnvironmentSourceConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GamecoreSourceConfig(EnvironmentSourceConfig):
+class GymnasiumSourceConfig(EnvironmentSpec):
+    """Gymnasium environments that are stepped side by side, and how they are made."""
+
+    num_envs: PositiveInt = 16
+    """Environments side by side, of one worker or of one gamecore process. More of them make
+    larger batches, which cost less a step, and experience that is less alike; with too many a
+    policy version sees only the beginning of episodes. 8 to 64."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GamecoreSourceConfig(GymnasiumSourceConfig):
     """Environments stepped in the workers that answer, or in gamecore processes over the wire."""
 
     num_processes: NonNegativeInt = 0

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bray_actor import PolicyActor, PolicyConfig, Recorder, read_episode
+from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.gamecores.gamecore import play
 from bray_actor.recording import SUFFIX, Episode
 from bray_buffer.sources import SourceBuffer, SourceConfig
@@ -23,7 +24,12 @@ from bray_core.protocols import ModelProtocol
 
 
 def record(
-    folder: str | Path, environment: str, model: ModelProtocol, *, episodes: int, seed: int
+    folder: str | Path,
+    environment: str | EnvironmentSpec,
+    model: ModelProtocol,
+    *,
+    episodes: int,
+    seed: int,
 ) -> list[float]:
     """Let a policy play and record it; return the episodes' returns.
 
@@ -32,7 +38,7 @@ def record(
 
     Args:
         folder: where the files go; made if it is absent.
-        environment: a Gymnasium id.
+        environment: a Gymnasium id, or how it is made.
         model: its outputs are an action's distribution, which is drawn from, and `value`; a
             script can be one.
         episodes: how many.

@@ -276,7 +276,7 @@ def _most_episodes(run: Run) -> int:
 
 def _fleet(run: Run, play: GamecorePlay, addresses: Callable[[], list[str]]) -> Any:
     return run.gamecores(
-        play.source.environment,
+        play.source,
         addresses,
         num_processes=play.source.num_processes,
         envs_per_process=play.source.num_envs,

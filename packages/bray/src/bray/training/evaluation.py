@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from bray.goal import Goal
 from bray_actor import PolicyActor, PolicyConfig
-from bray_actor.atari import is_atari
+from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_core.errors import BrayError, DeadlineError
@@ -52,7 +52,7 @@ def evaluate_latest(
     model: Any,
     module: Any,
     example: Any,
-    environment: str,
+    environment: str | EnvironmentSpec,
     goal: Goal,
     *,
     seed: int,
@@ -64,7 +64,7 @@ def evaluate_latest(
         model: model that is trained; has `weights()`.
         module: module of the same kind, on the CPU.
         example: inputs of the module, with a batch dimension.
-        environment: a Gymnasium id.
+        environment: a Gymnasium id, or how it is made.
         goal: says how many episodes.
         seed: seed of the run.
         state_size: S of a recurrent policy; 0 is none.
@@ -77,7 +77,12 @@ def evaluate_latest(
 
 
 def evaluate(
-    model: ModelProtocol, environment: str, episodes: int, *, seed: int, state_size: int = 0
+    model: ModelProtocol,
+    environment: str | EnvironmentSpec,
+    episodes: int,
+    *,
+    seed: int,
+    state_size: int = 0,
 ) -> list[float]:
     """Play episodes against `model` from a gamecore process; return their returns.
 
@@ -85,7 +90,7 @@ def evaluate(
 
     Args:
         model: policy whose weights do not change meanwhile.
-        environment: a Gymnasium id.
+        environment: a Gymnasium id, or how it is made.
         episodes: number of episodes, shared out to the environments beforehand, so that short
             ones are not preferred.
         seed: seed of the environments.
@@ -96,12 +101,13 @@ def evaluate(
         DeadlineError: it took longer than ten minutes.
     """
     # In many games a life waits for fire: a policy that never prefers it would never end.
+    spec = EnvironmentSpec.of(environment)
     config = PolicyConfig(
-        deterministic=not is_atari(environment), state_size=state_size, phase="evaluation"
+        deterministic=not spec.is_atari, state_size=state_size, phase="evaluation"
     )
     lanes = LaneBarrier(model, map(str, range(min(NUM_ENVS, episodes))), plays_on=False)
     server = ServerThread(PolicyActor.factory(model, config, lanes=lanes))
-    command = [sys.executable, "-m", "bray_actor.gamecores.gamecore", "--env", environment]
+    command = [sys.executable, "-m", "bray_actor.gamecores.gamecore", "--make", spec.to_json()]
     command += ["--address", server.addresses[0], "--episodes", str(episodes), "--json"]
     command += ["--num-envs", str(NUM_ENVS), "--seed", str(seed)]
     try:

@@ -161,7 +161,7 @@ class OffPolicy(Algorithm[C]):
 
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Play into the replay and train out of it; see `Algorithm`."""
-        n, environment = self.parts.source.num_envs, self.parts.source.environment
+        n, environment = self.parts.source.num_envs, self.parts.source.located()
         spaces = Spaces.of(environment)
         policy, parts = self.policy(spaces, seed), self.parts
         batching, play, title = ModelConfig(max_batch_size=n, pad_to=(n,)), None, ""

@@ -126,7 +126,7 @@ class OnPolicy(Algorithm[C]):
 
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Play, queue the segments, train on them until the goal is reached; see `Algorithm`."""
-        environment = self.parts.source.environment
+        environment = self.parts.source
         title = f"{self.title} on {environment}"
         spaces = Spaces.of(environment)
         num_ranks = 1 if run.is_local else self.num_ranks
