@@ -154,13 +154,13 @@ class Zero:
 
 
 def test_masks_of_the_info_become_a_part_of_the_observation(games: str) -> None:
-    env = EnvironmentSpec(environment="Taxi-v3").make()
+    env = EnvironmentSpec(environment="Taxi-v4").make()
     assert set(env.observation_space) == {"observation", "action_mask"}
     observation, info = env.reset(seed=3)
     np.testing.assert_array_equal(observation["action_mask"], info["action_mask"])
     observation, *_, info = env.step(int(np.argmax(info["action_mask"])))
     np.testing.assert_array_equal(observation["action_mask"], info["action_mask"])
-    plain = EnvironmentSpec(environment="Taxi-v3", action_mask=False).make()
+    plain = EnvironmentSpec(environment="Taxi-v4", action_mask=False).make()
     assert isinstance(plain.observation_space, spaces.Discrete)
     cartpole = EnvironmentSpec(environment="CartPole-v1").make()
     assert isinstance(cartpole.observation_space, spaces.Box)
@@ -203,8 +203,7 @@ def test_a_resized_pixel_is_the_mean_of_its_area() -> None:
     np.testing.assert_allclose(_area_weights(3, 2), [[2 / 3, 1 / 3, 0], [0, 1 / 3, 2 / 3]])
 
 
-@pytest.mark.filterwarnings("ignore:.*Worker-:UserWarning")  # Gymnasium's, of an error's end
-@pytest.mark.filterwarnings("ignore:.*Raising the last exception:UserWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Gymnasium's, where a process ends by an error
 @pytest.mark.parametrize("stepping", ["worker", "processes"])
 def test_an_environment_that_raises_is_made_anew(games: str, stepping: Any) -> None:
     errors()
