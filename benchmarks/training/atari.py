@@ -110,7 +110,7 @@ def algorithm_of(name: str, environment: str, overrides: list[str]) -> Algorithm
 def inferring(environment: str, settings: Parts, seconds: float) -> float:
     """Return frames/s of the policy's forward on one core, in the batches of half a worker."""
     spaces = read_spaces(environment)
-    runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=False)
+    runners = EnvironmentRunners(settings.source, settings.trainer, is_local=False)
     with pinned(1), policy(spaces, settings, runners) as model:
         n = runners.model_config().max_batch_size
         observation = np.random.default_rng(0).integers(0, 255, (n, 4, 84, 84), np.uint8)
@@ -134,7 +134,7 @@ def learning(environment: str, settings: Parts, seconds: float) -> float:
         source=replace(settings.source, env_threads=1),
         trainer=replace(settings.trainer, trainer_threads=1, epochs=1),
     )
-    runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=True)
+    runners = EnvironmentRunners(settings.source, settings.trainer, is_local=True)
     with pinned(1), policy(spaces, settings, runners) as model:
         layout = segment_layout(spaces, settings.agent.segment_length, 0, stack=True)
         queue = BufferConfig(
@@ -173,7 +173,7 @@ def sampling(
     spaces = read_spaces(environment)
     settings = replace(settings, source=replace(settings.source, env_threads=cores))
     torch.set_num_threads(1 if halves else cores)
-    runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=not halves)
+    runners = EnvironmentRunners(settings.source, settings.trainer, is_local=not halves)
     with pinned(cores), policy(spaces, settings, runners) as model:
         layout = segment_layout(spaces, settings.agent.segment_length, 0, stack=True)
         queue = BufferConfig(

@@ -23,6 +23,7 @@ OBSERVATIONS: dict[str, spaces.Space[Any]] = {
     "grid": spaces.Box(0, 10, (7, 7, 3), np.uint8),
     "integers": spaces.Box(-5, 5, (2, 2), np.int16),
     "scalar": spaces.Box(-1, 1, (), np.float32),
+    "set": spaces.Sequence(spaces.Box(-1, 1, (3,), np.float32), seed=1),
     "nested": spaces.Dict(
         {
             "camera": spaces.Box(0, 255, (16, 16), np.uint8),

@@ -249,6 +249,26 @@ def test_a_dataclass_with_overrides() -> None:
         with_overrides(before, ["part"])
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Free:
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def test_settings_of_any_names_are_plain_values() -> None:
+    written = from_mapping(
+        {"kwargs": {"size": 4, "walls": [[1, 2]], "door": {"open": False}}}, Free
+    )
+    assert written.kwargs == {"size": 4, "walls": [[1, 2]], "door": {"open": False}}
+    assert with_overrides(Free(), ["kwargs.size=4", "kwargs.map={a: 1}"]).kwargs == {
+        "size": 4,
+        "map": {"a": 1},
+    }
+    assert load_text("kwargs:", "here", Free).kwargs == {}
+    assert to_mapping(written) == {"kwargs": written.kwargs}
+    with pytest.raises(ConfigError, match=r"kwargs: expected settings, such as {name: value}, got"):
+        with_overrides(Free(), ["kwargs=[4]"])
+
+
 def test_a_missing_file_and_a_missing_key(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         load_yaml(tmp_path / "absent.yaml", Whole)

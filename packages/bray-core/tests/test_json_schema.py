@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -40,6 +41,7 @@ class Whole:
     needed: int
     part: Part = field(default_factory=Part)
     flag: bool = False
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
     path: Path = field(default=Path("here"), metadata={"description": "Where."})
 
 
@@ -51,6 +53,7 @@ SCHEMA = json_schema(Whole)
     [
         {"needed": 1},
         {"needed": 1, "part": None},
+        {"needed": 1, "kwargs": {"size": 4, "walls": [[1]]}},
         {"needed": 1, "flag": True, "path": "there", "part": {"rate": 2, "sizes": [], "name": "x"}},
         {"needed": 1, "part": {"rate": "1e-3", "kind": "replay", "span": [1, 2.5], "name": None}},
     ],
@@ -65,6 +68,7 @@ def test_what_the_loader_takes_is_valid(settings: dict[str, Any]) -> None:
         {},
         {"needed": 1.5},
         {"needed": 1, "flag": 1},
+        {"needed": 1, "kwargs": [4]},
         {"needed": 1, "other": 1},
         {"needed": 1, "part": {"kind": "quene"}},
         {"needed": 1, "part": {"sizes": ["x"]}},

@@ -66,7 +66,7 @@ class Play:
             precision=precision,
         ).parts
         spaces = read_spaces(environment)
-        runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=False)
+        runners = EnvironmentRunners(settings.source, settings.trainer, is_local=False)
         self.module = make_policy(
             spaces, NetworkConfig(hidden=(16,), memory_size=memory_size), seed=1
         )
@@ -201,7 +201,7 @@ def test_halves_of_an_even_number_and_their_model() -> None:
     spaces = read_spaces(PONG)
     for num_envs, kind, batch in ((4, AlternatingRunners, 2), (3, Runner, 3), (1, Runner, 1)):
         settings = impala.IMPALA.of(PONG, num_envs=num_envs, hidden=(16,)).parts
-        runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=False)
+        runners = EnvironmentRunners(settings.source, settings.trainer, is_local=False)
         config = runners.model_config()
         assert (config.max_batch_size, config.pad_to) == (batch, (batch,))
         module = make_policy(spaces, NetworkConfig(hidden=(16,)), seed=1)
@@ -213,12 +213,12 @@ def test_halves_of_an_even_number_and_their_model() -> None:
             made.close()
     settings = impala.IMPALA.of(PONG, num_envs=4).parts
     pole = impala.IMPALA.of("CartPole-v1", num_envs=4).parts
-    runners = EnvironmentRunners(spaces, pole.source, pole.trainer, is_local=False)
+    runners = EnvironmentRunners(pole.source, pole.trainer, is_local=False)
     assert runners.model_config().max_batch_size == 4, "no threads: no halves"
-    runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=True)
+    runners = EnvironmentRunners(settings.source, settings.trainer, is_local=True)
     assert runners.model_config().max_batch_size == 4, "the model has all cores"
     on_gpu = replace(settings.trainer, device="cuda")
-    runners = EnvironmentRunners(spaces, settings.source, on_gpu, is_local=True)
+    runners = EnvironmentRunners(settings.source, on_gpu, is_local=True)
     assert runners.model_config().max_batch_size == 2, "the model has a GPU"
 
 

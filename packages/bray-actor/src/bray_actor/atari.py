@@ -14,7 +14,12 @@ from bray_core.errors import ConfigError
 
 def is_atari(environment: str) -> bool:
     """Return whether an id, or a short name such as `Pong`, is that of an Atari game."""
-    return bool(environment) and resolve(environment).startswith(ATARI)
+    if not environment:
+        return False
+    try:
+        return resolve(environment).startswith(ATARI)
+    except ConfigError:  # told where it is made
+        return False
 
 
 def make_atari(environment: str, num_envs: int, *, num_threads: int = 1) -> Any:

@@ -13,6 +13,12 @@ DEFAULT_ADDRESS = "tcp://127.0.0.1:7300"
 
 def _add_play(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("environment", help="a Gymnasium id, or a short name such as cartpole")
+    parser.add_argument(
+        "settings",
+        nargs="*",
+        metavar="key=value",
+        help="how it is made, such as kwargs.is_slippery=false or wrappers=[my:Wrapper]",
+    )
     parser.add_argument("--address", default=DEFAULT_ADDRESS, help="tcp://… or http://… of actors")
     parser.add_argument("--episodes", type=int, default=100, help="episodes to play")
     parser.add_argument("--num-envs", type=int, default=8, help="environments side by side")
@@ -25,12 +31,15 @@ def _add_play(parser: argparse.ArgumentParser) -> None:
 
 
 def _play(options: argparse.Namespace) -> int:
+    from bray_actor.environments.spec import EnvironmentSpec
     from bray_actor.gamecores.gamecore import play
+    from bray_core.config import with_overrides
     from bray_core.errors import BrayError, ServiceError
 
+    spec = with_overrides(EnvironmentSpec(environment=options.environment), options.settings)
     try:
         returns = play(
-            options.environment,
+            spec,
             options.address,
             episodes=options.episodes,
             num_envs=options.num_envs,

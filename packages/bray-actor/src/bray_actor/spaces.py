@@ -12,7 +12,7 @@ import numpy as np
 
 from bray_core.errors import ConfigError, MissingExtraError, SpecError
 from bray_core.nested import ArraySpec, Nested
-from bray_core.process.user_modules import import_user_module
+from bray_core.process.user_modules import import_user_code
 from bray_core.settings.choice import closest
 from bray_core.spaces import Bound, LeafSpace, Spaces, kind_of
 
@@ -63,6 +63,7 @@ def resolve(environment: str) -> str:
 
     An Atari game may be named alone: `Pong` is `ALE/Pong-v5`. As in Gymnasium, `module:Id-v0`
     imports the module first, which registers the id; a module of the working directory is found.
+    A class or function that is not registered (`module:Class`, `file.py:Class`) stays as it is.
 
     Raises:
         ConfigError: the id is unknown (the message names the closest), or the module that registers
@@ -75,14 +76,17 @@ def resolve(environment: str) -> str:
     if resolved in gymnasium.registry:
         return resolved
     if module:
+        kind = "file" if module.endswith(".py") else "module"
         try:
-            imported = import_user_module(module)
-        except ImportError as error:
+            imported = import_user_code(module)
+        except (ImportError, OSError, SyntaxError, ValueError) as error:
             raise ConfigError(
-                f"environment: {environment!r} needs the module {module}, which cannot be "
+                f"environment: {environment!r} needs the {kind} {module}, which cannot be "
                 f"imported: {error}"
             ) from error
         gymnasium.register_envs(imported)
+        if resolved not in gymnasium.registry and callable(getattr(imported, name, None)):
+            return environment
     elif resolved.startswith(ATARI):
         gymnasium.register_envs(import_ale())
     else:
@@ -157,7 +161,7 @@ def _leaves(space: Any, path: str) -> Nested:
         return LeafSpace("binary", np.dtype(space.dtype).name, tuple(space.shape))
     if isinstance(space, spaces.Box):
         shape, dtype = tuple(space.shape), np.dtype(space.dtype).name
-        if type(space).__name__ == "SetBox":  # of `bray_actor.gamecores.sets`
+        if type(space).__name__ == "SetBox":  # of `bray_actor.environments.sets`
             return LeafSpace("set", dtype, shape)
         kind = kind_of(dtype, shape)
         return LeafSpace(kind, dtype, shape, low=_bound(space.low), high=_bound(space.high))
@@ -176,6 +180,16 @@ def _bound(values: Any) -> Bound:
     if (numbers == numbers[0]).all():
         return float(numbers[0])
     return tuple(float(one) if np.isfinite(one) else None for one in numbers)
+
+
+def has_sets(space: Any) -> bool:
+    """Return whether there is a `Sequence` somewhere in a space."""
+    spaces = import_gymnasium().spaces
+    if isinstance(space, spaces.Dict):
+        return any(map(has_sets, space.values()))
+    if isinstance(space, spaces.Tuple):
+        return any(map(has_sets, space))
+    return isinstance(space, spaces.Sequence)
 
 
 def check_spaces(observation: Any, action: Any, agent: str = "") -> None:

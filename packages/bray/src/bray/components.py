@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from bray_actor import GamecoreFleet, Rollouts
+    from bray_actor.environments.spec import EnvironmentSpec
     from bray_actor.gamecores.simulators import SimulatorFleet, SimulatorPhase
     from bray_actor.remote import RemoteActor, RemoteRollouts
     from bray_actor.runners.rollouts import AnyRunner
@@ -286,7 +287,7 @@ class Components:
 
     def gamecores(
         self,
-        environment: str,
+        environment: str | EnvironmentSpec,
         addresses: Callable[[], Sequence[str]],
         *,
         num_processes: int,

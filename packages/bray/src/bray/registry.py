@@ -9,16 +9,14 @@ looked up that way, never what comes from a network. Nothing heavy is imported h
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import pkgutil
-import sys
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from bray_core.errors import ConfigError
-from bray_core.process.user_modules import import_user_module
+from bray_core.process.user_modules import find_user_code
 from bray_core.settings.choice import check_choice
 
 _FOLDERS = {"bray.algorithms": "algorithms"}
@@ -95,40 +93,12 @@ def _only_class(word: str, name: str, module: ModuleType, base: type[Any] | None
 
 
 def _of_own_code(word: str, name: str) -> Any:
-    where, _, attribute = name.rpartition(":")
     try:
-        module = (
-            _module_of_file(Path(where)) if where.endswith(".py") else import_user_module(where)
-        )
-        return getattr(module, attribute)
+        return find_user_code(name)
     except (ImportError, AttributeError, OSError, ValueError, SyntaxError) as error:
         raise ConfigError(
             f"{word}: expected module:Class or file.py:Class, got {name!r}: {error}"
         ) from error
-
-
-def _module_of_file(path: Path) -> ModuleType:
-    """Import a file under its own name, as `python -m` beside it would; once."""
-    path = path.resolve()
-    known = sys.modules.get(path.stem)
-    if known is not None:
-        if getattr(known, "__file__", None) == str(path):
-            return known
-        raise ImportError(f"a module named {path.stem} is loaded already: rename the file")
-    folder = str(path.parent)
-    if folder not in sys.path:
-        sys.path.append(folder)  # also where it is unpickled, in a worker of this machine
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise ImportError(f"no file {path}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[path.stem]
-        raise
-    return module
 
 
 def _checked(word: str, name: str, found: Any, base: type[Any] | None) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.spaces import check_spaces, import_gymnasium, to_action, to_arrays
 from bray_core.errors import ConfigError
 from bray_core.nested import Nested
@@ -52,9 +53,9 @@ class Environments(Protocol):
 class SingleEnvironments:
     """One Gymnasium environment for each; environment i is seeded with `seed + i`."""
 
-    def __init__(self, environment: str, num_envs: int, seed: int) -> None:
-        make = import_gymnasium().make
-        self._envs = [make(environment, disable_env_checker=True) for _ in range(num_envs)]
+    def __init__(self, environment: str | EnvironmentSpec, num_envs: int, seed: int) -> None:
+        spec = EnvironmentSpec.of(environment)
+        self._envs = [spec.make() for _ in range(num_envs)]
         self._seed = seed
         self._space = self._envs[0].observation_space
         self._action_space = self._envs[0].action_space

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.gamecores.process_fleet import ProcessFleet
 from bray_core.errors import ConfigError
 
@@ -38,7 +39,7 @@ class GamecoreFleet(ProcessFleet):
     On Linux the processes end with the thread that called `start` or `check`, however it ends.
 
     Args:
-        environment: A Gymnasium id.
+        environment: A Gymnasium id, or how it is made.
         addresses: Addresses of the actors; a function is asked again before each restart.
         num_processes: Number of processes.
         envs_per_process: Number of environments in each.
@@ -48,7 +49,7 @@ class GamecoreFleet(ProcessFleet):
 
     def __init__(
         self,
-        environment: str,
+        environment: str | EnvironmentSpec,
         addresses: Sequence[str] | Callable[[], Sequence[str]],
         *,
         num_processes: int = 1,
@@ -58,7 +59,7 @@ class GamecoreFleet(ProcessFleet):
     ) -> None:
         if envs_per_process < 1:
             raise ConfigError(f"envs_per_process: expected 1 or more, got {envs_per_process}")
-        self._environment = environment
+        self._make = EnvironmentSpec.of(environment).to_json()
         self._envs_per_process = envs_per_process
         self._seed = seed
         super().__init__(
@@ -70,7 +71,7 @@ class GamecoreFleet(ProcessFleet):
 
     def _words(self, index: int, address: str) -> list[str]:
         command = [sys.executable, "-m", "bray_actor.gamecores.gamecore"]
-        command += ["--env", self._environment, "--address", address]
+        command += ["--make", self._make, "--address", address]
         command += ["--num-envs", str(self._envs_per_process), "--seed", str(self._seed)]
         command += ["--lane-offset", str(index * self._envs_per_process)]
         return [*command, "--parent", str(os.getpid())]

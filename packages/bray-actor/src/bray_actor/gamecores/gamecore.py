@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from bray_actor.atari import is_atari, make_atari
+from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.gamecores.actor_client import connect, exchange_bodies
 from bray_actor.gamecores.environments import (
     Environments,
@@ -64,7 +64,8 @@ def play(
 
     Args:
         environment: A Gymnasium id, or a short name such as `cartpole`; Atari games (`ALE/Pong-v5`,
-            or `Pong`) are preprocessed as by `bray_actor.atari.make_atari`. Or a
+            or `Pong`) are preprocessed as by `bray_actor.atari.make_atari`. Or an
+            `EnvironmentSpec`, which has wrappers and more; or a
             `gymnasium.vector.VectorEnv`, whose number of environments counts instead of `num_envs`.
         actors: Their address, `tcp://host:port` or `http://host:port`; or a function that makes a
             session's actor from its id: they then live in this process.
@@ -94,16 +95,19 @@ def play(
         raise ConfigError(f"seed: expected 0 or more, got {seed}")
     first_seed = seed * 1_000_003 + lane_offset
     environments: Environments
-    if isinstance(environment, str):
-        environment = resolve(environment)
+    if isinstance(environment, str | EnvironmentSpec):
+        spec = EnvironmentSpec.of(environment)
         num_envs = num_envs if episodes is None else min(num_envs, episodes)
-        if is_atari(environment):
-            games = make_atari(environment, num_envs)
+        if spec.is_atari:
+            games = spec.make_vector(num_envs)
             environments = VectorEnvironments(games, first_seed % _ATARI_SEEDS)
         elif vector:
-            environments = VectorEnvironments(make_vector(environment, num_envs), first_seed)
+            made = make_vector(resolve(spec.environment), num_envs)
+            environments = VectorEnvironments(made, first_seed)
+        elif spec.stepping == "worker":
+            environments = SingleEnvironments(spec, num_envs, first_seed)
         else:
-            environments = SingleEnvironments(environment, num_envs, first_seed)
+            environments = VectorEnvironments(spec.make_vector(num_envs), first_seed)
     else:
         num_envs = environment.num_envs
         environments = VectorEnvironments(environment, first_seed)
@@ -228,7 +232,9 @@ def _play_on(game: Callable[[], list[float]]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--env", required=True)
+    made = parser.add_mutually_exclusive_group(required=True)
+    made.add_argument("--env", help="a Gymnasium id, or a class of yours: module:Class")
+    made.add_argument("--make", help="how it is made, as JSON: EnvironmentSpec.to_json()")
     parser.add_argument("--address", required=True)
     parser.add_argument("--episodes", type=int, help="default: until the server is gone")
     parser.add_argument("--num-envs", type=int, default=1)
@@ -247,9 +253,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _exit_quietly)
     _die_with_parent(options.parent)
     uplink.join("gamecore", options.lane_offset // max(1, options.num_envs))
+    try:
+        environment = options.env or EnvironmentSpec.from_json(options.make)
+    except ConfigError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
     game = partial(
         play,
-        options.env,
+        environment,
         options.address,
         episodes=options.episodes,
         num_envs=options.num_envs,

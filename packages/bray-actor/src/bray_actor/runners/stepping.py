@@ -117,6 +117,7 @@ def make_stepper(environment: Any) -> SplitStepper:
     for module, name, kind in (
         ("ale_py.vector_env", "AtariVectorEnv", AtariThreadStepper),
         ("gymnasium.vector", "AsyncVectorEnv", AsyncVectorStepper),
+        ("bray_actor.environments.processes", "ProcessEnvironments", AsyncVectorStepper),
     ):
         loaded = sys.modules.get(module)  # else it is not one of these
         if loaded is not None and _steps_like(environment, getattr(loaded, name)):

@@ -1,11 +1,14 @@
-"""Importing a user's modules, which a command line or a template names."""
+"""Importing a user's modules and files, which a command line or a template names."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 
 def import_user_module(name: str) -> ModuleType:
@@ -21,3 +24,54 @@ def import_user_module(name: str) -> ModuleType:
         sys.path.append(os.getcwd())
     importlib.invalidate_caches()  # it may be younger than this process
     return importlib.import_module(name)
+
+
+def import_user_file(path: Path) -> ModuleType:
+    """Import a file under its own name, as `python -m` beside it would; once.
+
+    Raises:
+        ImportError: There is no such file, a module of its name is loaded already, or its own
+            imports fail.
+    """
+    path = path.resolve()
+    known = sys.modules.get(path.stem)
+    if known is not None:
+        if getattr(known, "__file__", None) == str(path):
+            return known
+        raise ImportError(f"a module named {path.stem} is loaded already: rename the file")
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.append(folder)  # also where it is unpickled, in a worker of this machine
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ImportError(f"no file {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[path.stem]
+        raise
+    return module
+
+
+def import_user_code(where: str) -> ModuleType:
+    """Import what stands before the colon of `module:name` or `file.py:name`.
+
+    Raises:
+        ImportError: There is no such module or file, or its own imports fail.
+        ValueError: The name is empty.
+    """
+    return import_user_file(Path(where)) if where.endswith(".py") else import_user_module(where)
+
+
+def find_user_code(name: str) -> Any:
+    """Return what `module:name` or `file.py:name` names; imports it.
+
+    Raises:
+        ImportError: There is no such module or file, or its own imports fail.
+        AttributeError: The module has no such name.
+        ValueError: There is no module before the colon.
+    """
+    where, _, attribute = name.rpartition(":")
+    return getattr(import_user_code(where), attribute)

@@ -28,6 +28,7 @@ from bray.training.deploy import keep_spaces
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
 from bray.training.normalisation import NormalisingTrainer
+from bray_actor.environments.spec import EnvironmentSpec
 from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import cloning, ppo
 from bray_core.errors import ConfigError
@@ -45,11 +46,9 @@ from bray_trainer import TrainerConfig, to_torch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedSourceConfig:
+class RecordedSourceConfig(EnvironmentSpec):
     """Recorded episodes, and where they were played."""
 
-    environment: str
-    """What is played: a Gymnasium id."""
     demonstrations: str = "demonstrations"
     """Folder of recorded episodes."""
 
@@ -147,7 +146,7 @@ class BC(Algorithm[BCConfig]):
 
         The goal's frames count nothing here.
         """
-        config, task = self.config, self.parts.source.environment
+        config, task = self.config, self.parts.source
         folder = self.parts.source.demonstrations
         demonstrated = demonstrations.mean_return(folder)
         spaces = read_spaces(task)

@@ -30,6 +30,7 @@ from bray.training.deploy import keep_spaces
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
 from bray_actor import Played
+from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.spaces import to_arrays
 from bray_algo.distributions import outputs as distribution
 from bray_algo.evolution import EvolutionStrategy, Key, candidate, pair_seed
@@ -72,11 +73,8 @@ class ESConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CandidateSourceConfig:
+class CandidateSourceConfig(EnvironmentSpec):
     """What the candidates play: each an episode, in an environment of its own."""
-
-    environment: str
-    """What is played: a Gymnasium id."""
 
 
 class ESPolicy(nn.Module):
@@ -112,13 +110,15 @@ class CandidatePlayer:
     """Plays candidates side by side, each in an environment of its own, in batched forwards.
 
     Args:
-        environment: a Gymnasium id.
+        environment: how an environment is made.
         module: the policy; its own parameters do not matter.
         count: candidates that play together.
         sigma: standard deviation of the noise.
     """
 
-    def __init__(self, environment: str, module: ESPolicy, count: int, sigma: float) -> None:
+    def __init__(
+        self, environment: EnvironmentSpec, module: ESPolicy, count: int, sigma: float
+    ) -> None:
         self._envs = make_environments(environment, count)
         self._shapes = {name: leaf.shape for name, leaf in module.named_parameters()}
         self._sigma = sigma
@@ -300,7 +300,7 @@ class ES(Algorithm[ESConfig]):
 
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Play and learn generation by generation; see `Algorithm`."""
-        config, task = self.config, self.parts.source.environment
+        config, task = self.config, self.parts.source.located()
         num_workers = 1 if run.is_local else self.parts.actor.num_workers
         spaces = read_spaces(task)
         check_combination(self, spaces)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.gamecores.simulators import command_words
 from bray_core.errors import ConfigError
 from bray_core.settings.ranges import NonNegativeInt, Port, PositiveInt, check_fields
@@ -16,7 +17,7 @@ from bray_core.spaces import Spaces
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvironmentSourceConfig:
-    """Environments that are stepped side by side."""
+    """Tasks or games of an algorithm's own, played side by side."""
 
     environment: str
     """What is played: a Gymnasium id, or a task or game that the algorithm knows."""
@@ -30,13 +31,25 @@ class EnvironmentSourceConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GamecoreSourceConfig(EnvironmentSourceConfig):
+class GymnasiumSourceConfig(EnvironmentSpec):
+    """Gymnasium environments that are stepped side by side, and how they are made."""
+
+    num_envs: PositiveInt = 16
+    """Environments side by side, of one worker or of one gamecore process. More of them make
+    larger batches, which cost less a step, and experience that is less alike; with too many a
+    policy version sees only the beginning of episodes. 8 to 64."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GamecoreSourceConfig(GymnasiumSourceConfig):
     """Environments stepped in the workers that answer, or in gamecore processes over the wire; or
     simulators of your own, which call over the wire."""
 
     environment: str = ""
-    """What is played: a Gymnasium id, or a task or game that the algorithm knows. A simulator of
-    your own has a `command` instead, or is `external`."""
+    """What is played: a Gymnasium id (`FrozenLake-v1`), an id and the module that registers it
+    (`module:Id-v0`), or a class or function of yours that returns an environment (`module:Class`,
+    `file.py:Class`); it need not be registered. A simulator of your own has a `command` instead, or
+    is `external`."""
     num_processes: NonNegativeInt = 0
     """Gamecore processes that play the environment over the wire; 0: the environments are stepped
     by the workers themselves. Of a simulator of your own this is `count`."""
@@ -55,7 +68,7 @@ class GamecoreSourceConfig(EnvironmentSourceConfig):
     {discrete: 3}}`. None: the first `start` tells."""
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        GymnasiumSourceConfig.__post_init__(self)
         self._check_one_kind()
         if self.command is not None:
             command_words(self.command)
@@ -76,7 +89,7 @@ class GamecoreSourceConfig(EnvironmentSourceConfig):
         if self.command is not None:
             words = [*itertools.takewhile(_names_a_program, command_words(self.command))]
             return " ".join(Path(word).name for word in words) or self.command
-        return "external simulators" if self.external else self.environment
+        return "external simulators" if self.external else str(self)
 
     def _check_one_kind(self) -> None:
         """Refuse none or several of environment, command and external, and what only some have."""

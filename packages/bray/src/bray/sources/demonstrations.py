@@ -14,6 +14,7 @@ import numpy as np
 
 from bray.sources.environments import read_spaces
 from bray_actor import PolicyActor, PolicyConfig, Recorder, read_episode
+from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.gamecores.gamecore import play
 from bray_actor.recording import SUFFIX, Episode
 from bray_buffer.sources import SourceBuffer, SourceConfig
@@ -26,7 +27,12 @@ from bray_core.spaces import Spaces
 
 
 def record(
-    folder: str | Path, environment: str, model: ModelProtocol, *, episodes: int, seed: int
+    folder: str | Path,
+    environment: str | EnvironmentSpec,
+    model: ModelProtocol,
+    *,
+    episodes: int,
+    seed: int,
 ) -> list[float]:
     """Let a policy play and record it; return the episodes' returns.
 
@@ -35,7 +41,7 @@ def record(
 
     Args:
         folder: where the files go; made if it is absent.
-        environment: a Gymnasium id.
+        environment: a Gymnasium id, or how it is made.
         model: its outputs are an action's distribution, which is drawn from, and `value`; a
             script can be one.
         episodes: how many.

@@ -7,8 +7,7 @@ from typing import Any, Protocol
 from bray.sources.config import FrameSourceConfig
 from bray.sources.environments import make_environments
 from bray_actor import AlternatingRunners, Runner
-from bray_actor.atari import AtariRewardTransform, is_atari
-from bray_core.spaces import Spaces
+from bray_actor.atari import AtariRewardTransform
 from bray_model import ModelConfig
 from bray_model.config import Device, Precision
 
@@ -30,12 +29,12 @@ class Compute(Protocol):
 class EnvironmentRunners:
     """Makes the runner of each worker, and says which batches its model answers.
 
-    Atari games step in threads of their own: a worker has two halves of them, one of which steps
-    while the model decides for the other. There are no halves of an odd number, nor where the model
-    has all cores to itself while it decides: in a local run without a GPU.
+    Atari games step in threads of their own, and others may step in processes: a worker has two
+    halves of them, one of which steps while the model decides for the other. There are no halves of
+    an odd number, nor where the model has all cores to itself while it decides: in a local run
+    without a GPU.
 
     Args:
-        spaces: what the environment shows and takes.
         source: settings of the environments, all decided.
         compute: what computes the network.
         is_local: whether one process does everything.
@@ -44,7 +43,6 @@ class EnvironmentRunners:
 
     def __init__(
         self,
-        spaces: Spaces,
         source: FrameSourceConfig,
         compute: Compute,
         *,
@@ -52,11 +50,12 @@ class EnvironmentRunners:
         gamma: float = 0.99,
     ) -> None:
         self._gamma = gamma
-        self._environment = source.environment
-        self._is_atari = is_atari(source.environment)
+        self._make = source.located()
+        self._is_atari = source.is_atari
+        steps_beside = self._is_atari or source.stepping != "worker"
         self._device: Device = compute.device if is_local else "cpu"
         has_all_cores = is_local and self._device == "cpu"
-        has_halves = self._is_atari and not has_all_cores and source.num_envs % 2 == 0
+        has_halves = steps_beside and not has_all_cores and source.num_envs % 2 == 0
         self._halves = 2 if has_halves else 1
         self._num_envs = source.num_envs // self._halves
         self._precision: Precision = compute.precision
@@ -79,7 +78,7 @@ class EnvironmentRunners:
         return halves[0] if len(halves) == 1 else AlternatingRunners(halves)
 
     def _half(self, model: Any, buffer: Any, seed: int) -> Runner:
-        environments = make_environments(self._environment, self._num_envs, self._threads)
+        environments = make_environments(self._make, self._num_envs, self._threads)
         transform = AtariRewardTransform() if self._is_atari else None
         return Runner(
             environments,

@@ -374,7 +374,7 @@ def _fleet(run: Run, play: GamecorePlay, actors: Any) -> Any:
             logs=run.experiment.path / LOGS,
         )
     return run.gamecores(
-        play.source.environment,
+        play.source,
         addresses,
         num_processes=play.source.num_processes,
         envs_per_process=play.source.num_envs,

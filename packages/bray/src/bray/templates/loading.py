@@ -72,7 +72,7 @@ def load(name: str, overrides: Sequence[str] = (), environment: str | None = Non
     overrides = _dotted(algorithm, overrides)
     if environment is not None:
         is_id = algorithm is not None and algorithm.serves == "actor"
-        played = resolve(environment) if is_id else environment
+        played = resolve(environment) if is_id and ":" not in environment else environment
         was = load_tree(tree, _OWN, overrides, os.environ, renamed=RENAMED).source.environment
         forgotten = ["goal.episode_return=null", "goal.evaluate_at=null"] if played != was else []
         overrides = [*forgotten, *overrides, f"source.environment={played}"]

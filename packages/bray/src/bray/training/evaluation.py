@@ -20,7 +20,7 @@ import numpy.typing as npt
 from bray.goal import Goal
 from bray.policies.networks import example_inputs
 from bray_actor import PolicyActor, PolicyConfig
-from bray_actor.atari import is_atari
+from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_core.errors import BrayError, DeadlineError
@@ -78,7 +78,7 @@ def evaluate_latest(
     model: Any,
     module: Any,
     spaces: Spaces,
-    environment: str,
+    environment: str | EnvironmentSpec,
     goal: Goal,
     *,
     seed: int,
@@ -89,7 +89,7 @@ def evaluate_latest(
         model: model that is trained; has `weights()`.
         module: module of the same kind, on the CPU; a recurrent one has `state_size`.
         spaces: what the policy sees and may do.
-        environment: a Gymnasium id.
+        environment: a Gymnasium id, or how it is made.
         goal: says how many episodes.
         seed: seed of the run.
     """
@@ -102,7 +102,7 @@ def evaluate_latest(
 
 def evaluate(
     model: ModelProtocol,
-    environment: str,
+    environment: str | EnvironmentSpec,
     episodes: int,
     *,
     seed: int,
@@ -114,7 +114,7 @@ def evaluate(
 
     Args:
         model: policy whose weights do not change meanwhile.
-        environment: a Gymnasium id.
+        environment: a Gymnasium id, or how it is made.
         episodes: number of episodes, shared out to the environments beforehand, so that short
             ones are not preferred.
         seed: seed of the environments.
@@ -125,12 +125,11 @@ def evaluate(
         DeadlineError: it took longer than ten minutes.
     """
     # In many games a life waits for fire: a policy that never prefers it would never end.
-    config = replace(
-        config or PolicyConfig(), deterministic=not is_atari(environment), phase="evaluation"
-    )
+    spec = EnvironmentSpec.of(environment)
+    config = replace(config or PolicyConfig(), deterministic=not spec.is_atari, phase="evaluation")
     lanes = LaneBarrier(model, map(str, range(min(NUM_ENVS, episodes))), plays_on=False)
     server = ServerThread(PolicyActor.factory(model, config, lanes=lanes))
-    command = [sys.executable, "-m", "bray_actor.gamecores.gamecore", "--env", environment]
+    command = [sys.executable, "-m", "bray_actor.gamecores.gamecore", "--make", spec.to_json()]
     command += ["--address", server.addresses[0], "--episodes", str(episodes), "--json"]
     command += ["--num-envs", str(NUM_ENVS), "--seed", str(seed)]
     try:

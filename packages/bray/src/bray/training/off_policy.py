@@ -173,7 +173,7 @@ class OffPolicy(Algorithm[C]):
 
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Play into the replay and train out of it; see `Algorithm`."""
-        n, environment = self.parts.source.num_envs, self.parts.source.environment
+        n, environment = self.parts.source.num_envs, self.parts.source.located()
         told = simulator_spaces(run, self.parts.source, self.parts.actor)
         spaces = read_spaces(environment) if told is None else told
         check_combination(self, spaces)

@@ -32,7 +32,6 @@ from bray.training.evaluation import evaluate_latest, evaluate_simulators
 from bray.training.loop import Loop, Turn
 from bray.training.policy_model import policy_model
 from bray_actor import PolicyConfig, segment_spec
-from bray_actor.atari import is_atari
 from bray_buffer import BufferConfig
 from bray_core.action_vector import step_specs
 from bray_core.errors import ConfigError
@@ -129,7 +128,7 @@ class OnPolicy(Algorithm[C]):
 
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Play, queue the segments, train on them until the goal is reached; see `Algorithm`."""
-        environment = self.parts.source.environment
+        environment = self.parts.source
         title = f"{self.title} on {self.parts.source.title}"
         told = simulator_spaces(run, self.parts.source, self.parts.actor)
         spaces = read_spaces(environment) if told is None else told
@@ -147,7 +146,6 @@ class OnPolicy(Algorithm[C]):
         module = this.first_policy(spaces, seed)
         example = example_inputs(spaces, module.state_size)
         runners = EnvironmentRunners(
-            spaces,
             parts.source,
             parts.trainer,
             is_local=run.is_local,
@@ -168,7 +166,7 @@ class OnPolicy(Algorithm[C]):
                 spaces,
                 length,
                 module.state_size,
-                stack=is_atari(environment),
+                stack=parts.source.is_atari,
                 discounted=parts.trainer.normalize_reward,
             ),
             this._queue(must_hold_all=run.is_local or is_lockstep),
@@ -227,7 +225,7 @@ class OnPolicy(Algorithm[C]):
             policy=PolicyConfig(
                 seed=seed,
                 state_size=state_size,
-                clip_reward=is_atari(source.environment),
+                clip_reward=source.is_atari,
                 spaces=spaces.described(),
                 gamma=self.parts.trainer.gamma,
             ),

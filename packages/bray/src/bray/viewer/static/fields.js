@@ -110,7 +110,8 @@ function typeOf(schema) {
   if (schema.enum) return { choices: schema.enum, read: (text) => text || undefined };
   const inner = schema.anyOf?.find((one) => one.type !== "null") ?? schema;
   if (inner.type === "boolean") return { choices: [true, false], read: (text) => (text ? text === "true" : undefined) };
-  if (inner.type === "array") return { words: "Numbers separated by commas.", read: list };
+  if (inner.type === "array") return { words: `${inner.items?.type === "string" ? "Names" : "Numbers"} separated by commas.`, read: list };
+  if (inner.type === "object") return { words: "Settings as JSON, such as {\"size\": 4}.", read: toSettings };
   if (inner.type === "integer" || inner.type === "number") return { name: "number", words: limits(inner), read: toNumber };
   return { words: schema.anyOf?.some((one) => one.type === "null") ? "Optional." : "", read: (text) => text || undefined };
 }
@@ -127,6 +128,15 @@ function toNumber(text) {
   if (!text) return undefined;
   const value = Number(text);
   return Number.isFinite(value) ? value : text; // the server says what is wrong with it
+}
+
+function toSettings(text) {
+  if (!text) return undefined;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text; // the server says what is wrong with it
+  }
 }
 
 function list(text) {

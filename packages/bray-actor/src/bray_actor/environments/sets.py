@@ -13,9 +13,6 @@ from gymnasium import spaces
 
 from bray_core.errors import ConfigError
 
-MOST_MEMBERS = 32
-"""Members of a set at most, where nobody says otherwise."""
-
 
 class SetBox(spaces.Box):  # type: ignore[misc]
     """Up to N members of F numbers each, float32 `[N, F + 1]`: the last column is 1 for a member.
@@ -39,7 +36,7 @@ class PaddedSets(gymnasium.ObservationWrapper[Any, Any, Any]):  # type: ignore[m
         most: members of a set at most.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], most: int = MOST_MEMBERS) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], most: int) -> None:
         super().__init__(env)
         self._most = most
         self.observation_space = _padded_space(env.observation_space, most)
@@ -51,15 +48,6 @@ class PaddedSets(gymnasium.ObservationWrapper[Any, Any, Any]):  # type: ignore[m
             ConfigError: a set has more members than there is room for; names it and the setting.
         """
         return _padded(self.env.observation_space, observation, self._most, "observation")
-
-
-def has_sets(space: spaces.Space[Any]) -> bool:
-    """Return whether there is a `Sequence` somewhere in a space."""
-    if isinstance(space, spaces.Dict):
-        return any(map(has_sets, space.values()))
-    if isinstance(space, spaces.Tuple):
-        return any(map(has_sets, space))
-    return isinstance(space, spaces.Sequence)
 
 
 def _padded_space(space: spaces.Space[Any], most: int) -> spaces.Space[Any]:

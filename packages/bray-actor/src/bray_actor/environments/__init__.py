@@ -1,0 +1,1 @@
+"""How environments are made: by id, from a class of yours, with wrappers, in processes."""

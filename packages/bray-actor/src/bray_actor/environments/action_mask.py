@@ -1,0 +1,98 @@
+"""Masks of actions that an environment tells in its info, as a part of the observation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from bray_core.errors import BrayError, SpecError
+
+MASK = "action_mask"
+_ATTEMPTS = 3
+_has_mask: dict[str, bool] = {}
+"""Whether environments made in one way tell masks: found out once a process."""
+
+
+def with_action_mask(env: Any, key: str) -> Any:
+    """Return an environment that shows its mask, or itself where it has none to show.
+
+    The first environment of a kind is reset once to see, or a few times where that fails.
+
+    Args:
+        env: A Gymnasium environment.
+        key: What is the same for environments that are made alike.
+
+    Raises:
+        BrayError: the environment cannot be reset; says why.
+    """
+    space = env.observation_space
+    if not isinstance(env.action_space, spaces.Discrete | spaces.MultiDiscrete):
+        return env
+    if isinstance(space, spaces.Dict) and MASK in space.spaces:
+        return env
+    if key not in _has_mask:
+        _has_mask[key] = _tells_mask(env)
+    return ActionMaskObservation(env) if _has_mask[key] else env
+
+
+def _tells_mask(env: Any) -> bool:
+    for attempt in range(_ATTEMPTS):
+        try:
+            return MASK in env.reset(seed=attempt)[1]
+        except Exception as error:  # noqa: BLE001  the boundary to code of others
+            last = error
+    raise BrayError(
+        f"environment: {env}: reset failed {_ATTEMPTS} times, the last time with "
+        f"{type(last).__name__}: {last}: mend the environment"
+    ) from last
+
+
+class ActionMaskObservation(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
+    """Observations `{"observation", "action_mask"}`: 1 for each action that is allowed.
+
+    Masks of MultiDiscrete actions are joined, `[A_1 + A_2 + …]`. Where none is told, or none is
+    allowed, as after an end, all are 1.
+
+    Args:
+        env: An environment of Discrete or MultiDiscrete actions with `info["action_mask"]`.
+    """
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        action = env.action_space
+        is_single = isinstance(action, spaces.Discrete)
+        self._size = int(action.n) if is_single else int(np.sum(action.nvec))
+        self.observation_space = spaces.Dict(
+            {"observation": env.observation_space, MASK: spaces.MultiBinary(self._size)}
+        )
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self._joined(observation, info), info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take an action."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._joined(observation, info), reward, terminated, truncated, info
+
+    def _joined(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
+        return {"observation": observation, MASK: self._mask(info.get(MASK))}
+
+    def _mask(self, told: Any) -> npt.NDArray[np.int8]:
+        if told is None:
+            return np.ones(self._size, np.int8)
+        parts = told if isinstance(told, tuple | list) else [told]
+        mask = np.concatenate([np.reshape(part, -1) for part in parts]).astype(np.int8)
+        if mask.shape != (self._size,):
+            raise SpecError(
+                f"environment: info: action_mask: expected {self._size} flags, one an action, "
+                f"got {mask.shape[0]}"
+            )
+        return mask if mask.any() else np.ones(self._size, np.int8)

@@ -1,0 +1,252 @@
+"""One description of how an environment is made, the same wherever it is played."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from bray_actor.atari import is_atari, make_atari
+from bray_actor.spaces import has_sets, import_gymnasium, resolve
+from bray_core.config import from_mapping
+from bray_core.errors import ConfigError
+from bray_core.process.user_modules import find_user_code
+from bray_core.settings.ranges import PositiveInt, check_fields
+
+_OWN_CODE = (ImportError, AttributeError, OSError, ValueError, SyntaxError)
+"""What goes wrong where code is named that is not there."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnvironmentSpec:
+    """How an environment is made, in training, in evaluation and in gamecores alike.
+
+    It is plain data: it is pickled, and written as JSON for processes. Code of yours is named, and
+    imported where the environment is made.
+    """
+
+    environment: str
+    """What is played: a Gymnasium id (`FrozenLake-v1`), an id and the module that registers it
+    (`module:Id-v0`), or a class or function of yours that returns an environment (`module:Class`,
+    `file.py:Class`); it need not be registered."""
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments that the environment is made with, such as `{is_slippery: false}`."""
+    wrappers: tuple[str, ...] = ()
+    """Wrappers around each environment, the innermost first: `module:Class` or `file.py:Class`,
+    called with the environment, such as `gymnasium.wrappers:FlattenObservation`."""
+    stepping: Literal["worker", "processes", "envpool"] = "worker"
+    """Where environments are stepped: `worker`, one after the other by the worker itself;
+    `processes`, each in a process of its own, which pays where a step takes a millisecond or more;
+    `envpool`, by EnvPool's threads, where it is installed and has the environment."""
+    action_mask: bool = True
+    """Whether an `action_mask` in the info of an environment with Discrete or MultiDiscrete actions
+    becomes a part of the observation, so that the policy does only what is allowed."""
+    resize: PositiveInt | None = None
+    """Height and width that images are resized to, such as 84; None leaves them as they are."""
+    grey: bool = False
+    """Whether images lose their colours: a third of the numbers, where colours say nothing."""
+    frame_stack: PositiveInt = 1
+    """Newest images that one observation holds, so that it shows what moves. 4 is usual."""
+    frame_skip: PositiveInt = 1
+    """Steps that each action is taken for, their rewards summed. 2 to 8 where little happens in one
+    step."""
+
+    most_members: PositiveInt = 32
+    """Members that a set of an observation (`Sequence`) has at most: it becomes an array of so many
+    rows, of which those without a member are marked. Too few and the run ends with an error; many
+    cost time at every step."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for wrapper in self.wrappers:
+            where, _, name = wrapper.rpartition(":")
+            if not where or not name.isidentifier():
+                raise ConfigError(
+                    f"wrappers: expected module:Class or file.py:Class, got {wrapper!r}"
+                )
+
+    @classmethod
+    def of(cls, environment: str | EnvironmentSpec) -> EnvironmentSpec:
+        """Return the description of an id alone; a description as it is."""
+        return cls(environment=environment) if isinstance(environment, str) else environment
+
+    def __str__(self) -> str:
+        where, colon, name = self.environment.rpartition(":")
+        return f"{Path(where).name}{colon}{name}" if where else name
+
+    # As text.
+
+    def to_json(self) -> str:
+        """Return what differs from the defaults as JSON, for a process's command line.
+
+        Raises:
+            ConfigError: the kwargs hold something that JSON cannot.
+        """
+        plain = EnvironmentSpec(environment=self.environment)
+        written = {
+            one.name: getattr(self, one.name)
+            for one in fields(EnvironmentSpec)
+            if one.name == "environment" or getattr(self, one.name) != getattr(plain, one.name)
+        }
+        try:
+            return json.dumps(written)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"kwargs: expected numbers, words, lists and settings, got {self.kwargs!r} "
+                f"({error}): let a function of yours make the environment (module:function)"
+            ) from error
+
+    @classmethod
+    def from_json(cls, text: str) -> EnvironmentSpec:
+        """Return the description that `to_json` wrote.
+
+        Raises:
+            ConfigError: it is no such text.
+        """
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"--make: expected JSON, got {text[:200]!r}: {error}") from error
+        return from_mapping(values, EnvironmentSpec, "--make")
+
+    def located(self) -> EnvironmentSpec:
+        """Return it with absolute paths of files, for processes that run in other folders."""
+        values = {one.name: getattr(self, one.name) for one in fields(EnvironmentSpec)}
+        values["environment"] = _located(self.environment)
+        values["wrappers"] = tuple(map(_located, self.wrappers))
+        return EnvironmentSpec(**values)
+
+    # What it makes.
+
+    @property
+    def is_atari(self) -> bool:
+        """Whether it is an Atari game, which ALE's vector environment plays and preprocesses."""
+        return self.stepping != "envpool" and is_atari(self.environment)
+
+    def make(self, *, reports: bool = True) -> Any:
+        """Make one environment, which is made anew where it raises; see `RecoveringEnvironment`.
+
+        Args:
+            reports: whether its errors are counted and logged here; else only its info tells them.
+
+        Raises:
+            ConfigError: the environment or a wrapper is unknown, or cannot be made.
+            MissingExtraError: what it needs is not installed.
+        """
+        import_gymnasium()
+        from bray_actor.environments.recovering import RecoveringEnvironment
+
+        return RecoveringEnvironment(self._make_bare, self.environment, reports=reports)
+
+    def make_vector(self, num_envs: int, *, num_threads: int = 1) -> Any:
+        """Make a vector environment, whose step that ends an episode begins the next.
+
+        Args:
+            num_envs: number of environments.
+            num_threads: number of threads that step Atari games.
+
+        Raises:
+            ConfigError, MissingExtraError: see `make`.
+        """
+        vector = import_gymnasium().vector
+        if self.stepping == "envpool":
+            from bray_actor.environments.envpool import EnvPoolEnvironments
+
+            self._refuse_around("EnvPool's environments", ("kwargs",))
+            return EnvPoolEnvironments(self.environment, num_envs, self.kwargs)
+        if self.is_atari:
+            self._refuse_around("Atari games", ())
+            return make_atari(self.environment, num_envs, num_threads=num_threads)
+        if self.stepping == "processes":
+            from bray_actor.environments.processes import ProcessEnvironments
+
+            return ProcessEnvironments(self, num_envs)
+        return vector.SyncVectorEnv(
+            [self.make] * num_envs, autoreset_mode=vector.AutoresetMode.SAME_STEP
+        )
+
+    def _refuse_around(self, what: str, taken: tuple[str, ...]) -> None:
+        """Refuse settings that change a single environment, where many step at once in C++."""
+        plain = EnvironmentSpec(environment=self.environment)
+        for one in fields(EnvironmentSpec):
+            is_theirs = one.name in ("environment", "action_mask", *taken)
+            is_theirs |= one.name == "stepping" and self.stepping == "envpool"
+            if not is_theirs and getattr(self, one.name) != getattr(plain, one.name):
+                raise ConfigError(
+                    f"{one.name}: expected {getattr(plain, one.name)!r}, got "
+                    f"{getattr(self, one.name)!r}: {what} step many at once in C++, with a "
+                    "preprocessing of their own"
+                )
+
+    def _make_bare(self) -> Any:
+        """Make an environment with its wrappers, one that raises as it raises."""
+        env = self._of_wrappers(self._of_own_code() or self._of_id())
+        if self.frame_skip > 1:
+            from bray_actor.environments.frame_skip import FrameSkip
+
+            env = FrameSkip(env, self.frame_skip)
+        if self.resize is not None or self.grey or self.frame_stack > 1:
+            from bray_actor.environments.images import ImagePreprocessing
+
+            env = ImagePreprocessing(
+                env, resize=self.resize, grey=self.grey, stack=self.frame_stack
+            )
+        if has_sets(env.observation_space):
+            from bray_actor.environments.sets import PaddedSets
+
+            env = PaddedSets(env, self.most_members)
+        if self.action_mask:
+            from bray_actor.environments.action_mask import with_action_mask
+
+            env = with_action_mask(env, self.to_json())
+        return env
+
+    def _of_id(self) -> Any:
+        gymnasium = import_gymnasium()
+        known = resolve(self.environment)
+        return self._called(partial(gymnasium.make, known, disable_env_checker=True))
+
+    def _of_own_code(self) -> Any:
+        """Return an environment of a class or function that is not registered; None of an id."""
+        gymnasium = import_gymnasium()
+        if resolve(self.environment) in gymnasium.registry:
+            return None
+        made = self._called(find_user_code(self.environment))
+        if isinstance(made, gymnasium.Env):
+            return made
+        raise ConfigError(
+            f"environment: {self.environment}: expected a gymnasium.Env, got "
+            f"{type(made).__name__}: derive the class from gymnasium.Env, or return one"
+        )
+
+    def _called(self, make: Any) -> Any:
+        try:
+            return make(**self.kwargs)
+        except TypeError as error:  # mostly an argument that it does not take
+            if not self.kwargs or "argument" not in str(error):
+                raise
+            raise ConfigError(f"kwargs: {self.environment} does not take them: {error}") from error
+
+    def _of_wrappers(self, env: Any) -> Any:
+        for wrapper in self.wrappers:
+            try:
+                found = find_user_code(wrapper)
+            except _OWN_CODE as error:
+                raise ConfigError(
+                    f"wrappers: expected module:Class or file.py:Class, got {wrapper!r}: {error}"
+                ) from error
+            env = found(env)
+            if not isinstance(env, import_gymnasium().Env):
+                raise ConfigError(
+                    f"wrappers: {wrapper}: expected an environment, got {type(env).__name__}: "
+                    "derive it from gymnasium.Wrapper"
+                )
+        return env
+
+
+def _located(name: str) -> str:
+    where, colon, attribute = name.rpartition(":")
+    return f"{Path(where).resolve()}{colon}{attribute}" if where.endswith(".py") else name

@@ -1,0 +1,262 @@
+"""Environments made from one description: classes of yours, wrappers, masks, images, errors."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from bray_actor.environments.recovering import MAX_ERRORS
+from bray_actor.environments.spec import EnvironmentSpec
+from bray_actor.gamecores.gamecore import play
+from bray_actor.spaces import resolve
+from bray_core import metrics
+from bray_core.errors import BrayError, ConfigError
+
+GAMES = """
+import gymnasium, numpy as np
+from gymnasium import spaces
+
+class Push(gymnasium.Env):
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, length=5, fails_at=(), fails_in_reset=False):
+        self.length, self.fails_at, self.steps = length, fails_at, 0
+        self.fails_in_reset = fails_in_reset
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if self.fails_in_reset:
+            raise RuntimeError("no start")
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps in self.fails_at:
+            raise RuntimeError("boom\\nin the middle")
+        return np.full(2, self.steps / 10, np.float32), 1.0, self.steps >= self.length, False, {}
+
+class Tenfold(gymnasium.RewardWrapper):
+    def reward(self, reward):
+        return 10 * reward
+
+class Picture(gymnasium.Env):
+    observation_space = spaces.Box(0, 255, (10, 12, 3), np.uint8)
+    action_space = spaces.MultiDiscrete([2, 3])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._seen(), {"action_mask": (np.array([1, 0]), np.array([0, 1, 1]))}
+
+    def step(self, action):
+        self.steps += 1
+        return self._seen(), 1.0, self.steps >= 9, False, {}
+
+    def _seen(self):
+        return np.full((10, 12, 3), self.steps * 10, np.uint8)
+
+def make(**kwargs):
+    return Push(**kwargs)
+
+def nothing():
+    return 3
+"""
+
+
+@pytest.fixture
+def games(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a module of environments, in the working directory."""
+    name = f"games_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(GAMES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    yield name
+    sys.modules.pop(name, None)
+
+
+def errors() -> float:
+    """Return how many errors of environments were counted since the last call."""
+    found = [one for one in metrics.drain() if one.name == "actor/environment_errors"]
+    return sum(one.total for one in found)
+
+
+def test_a_class_that_is_not_registered_a_file_and_a_function(games: str) -> None:
+    for name in (f"{games}:Push", f"{games}.py:Push", f"{games}:make"):
+        spec = EnvironmentSpec(environment=name, kwargs={"length": 2})
+        assert resolve(name) == name
+        assert pickle.loads(pickle.dumps(spec)) == spec
+        assert EnvironmentSpec.from_json(spec.to_json()) == spec
+        env = spec.make()
+        env.reset(seed=1)
+        assert not env.step(0)[2]
+        assert env.step(0)[2]
+    assert str(EnvironmentSpec(environment=f"{games}.py:Push").located()) == f"{games}.py:Push"
+    assert EnvironmentSpec.of("CartPole-v1").to_json() == '{"environment": "CartPole-v1"}'
+
+
+def test_what_cannot_be_made_is_told_in_words(games: str) -> None:
+    for settings, words in (
+        ({"environment": f"{games}:nothing"}, r"expected a gymnasium.Env, got int"),
+        ({"environment": f"{games}:Pusch"}, r"environment: unknown"),
+        ({"environment": "absent.py:Push"}, r"needs the file absent.py, which cannot be"),
+        ({"environment": f"{games}:Push", "kwargs": {"size": 1}}, r"kwargs: .* does not take"),
+        ({"environment": "CartPole-v1", "wrappers": (f"{games}:No",)}, r"wrappers: expected"),
+        ({"environment": "CartPole-v1", "wrappers": (f"{games}:len",)}, r"wrappers: expected"),
+        ({"environment": "CartPole-v1", "resize": 84}, r"expected an observation that is one im"),
+        ({"environment": "CartPole-v1", "stepping": "envpool"}, r"envpool is not installed"),
+        ({"environment": "ALE/Pong-v5", "grey": True}, r"grey: .*Atari games step many"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            EnvironmentSpec(**settings).make_vector(1)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="wrappers: expected module:Class"):
+        EnvironmentSpec(environment="CartPole-v1", wrappers=("Tenfold",))
+    with pytest.raises(ConfigError, match="kwargs: expected numbers, words"):
+        EnvironmentSpec(environment="CartPole-v1", kwargs={"at": Path()}).to_json()
+
+
+def test_wrappers_and_arguments_act_in_gamecores(games: str) -> None:
+    spec = EnvironmentSpec(
+        environment=f"{games}:Push", kwargs={"length": 3}, wrappers=(f"{games}:Tenfold",)
+    )
+    assert play(spec, Zero, episodes=3, num_envs=2) == [30.0] * 3
+
+
+class Zero:
+    """Always does the first action."""
+
+    def __init__(self, session: str) -> None: ...
+
+    async def start(self, body: bytes) -> bytes:
+        return b""
+
+    async def tick(self, body: bytes) -> bytes:
+        from bray_core import codec
+
+        return codec.encode({"action": np.int64(0)})
+
+    async def end(self, body: bytes) -> bytes:
+        return b""
+
+    async def lost(self) -> None: ...
+
+
+def test_masks_of_the_info_become_a_part_of_the_observation(games: str) -> None:
+    env = EnvironmentSpec(environment="Taxi-v4").make()
+    assert set(env.observation_space) == {"observation", "action_mask"}
+    observation, info = env.reset(seed=3)
+    np.testing.assert_array_equal(observation["action_mask"], info["action_mask"])
+    observation, *_, info = env.step(int(np.argmax(info["action_mask"])))
+    np.testing.assert_array_equal(observation["action_mask"], info["action_mask"])
+    plain = EnvironmentSpec(environment="Taxi-v4", action_mask=False).make()
+    assert isinstance(plain.observation_space, spaces.Discrete)
+    cartpole = EnvironmentSpec(environment="CartPole-v1").make()
+    assert isinstance(cartpole.observation_space, spaces.Box)
+    several = EnvironmentSpec(environment=f"{games}:Picture").make()
+    observation, _ = several.reset(seed=1)
+    assert observation["action_mask"].tolist() == [1, 0, 0, 1, 1]
+    assert several.step([0, 1])[0]["action_mask"].tolist() == [1] * 5  # none was told
+
+
+def test_images_are_resized_grey_and_stacked(games: str) -> None:
+    spec = EnvironmentSpec(
+        environment=f"{games}:Picture",
+        action_mask=False,
+        resize=4,
+        grey=True,
+        frame_stack=3,
+        frame_skip=2,
+    )
+    env = spec.make()
+    assert env.observation_space == spaces.Box(0, 255, (3, 4, 4), np.uint8)
+    observation, _ = env.reset(seed=1)
+    assert observation.shape == (3, 4, 4)
+    observation, reward, *_ = env.step([0, 0])
+    assert reward == 2.0
+    assert observation[:, 0, 0].tolist() == [0, 0, 20]
+    for _ in range(3):
+        env.step([0, 0])
+    _, reward, terminated, *_ = env.step([0, 0])
+    assert (reward, terminated) == (1.0, True)  # the ninth step is the last
+    coloured = EnvironmentSpec(environment=f"{games}:Picture", action_mask=False, frame_stack=2)
+    assert coloured.make().observation_space.shape == (6, 10, 12)
+
+
+def test_a_resized_pixel_is_the_mean_of_its_area() -> None:
+    from bray_actor.environments.images import _area_weights
+
+    image = np.arange(36, dtype=np.float32).reshape(6, 6)
+    small = _area_weights(6, 3) @ image @ _area_weights(6, 3).T
+    np.testing.assert_allclose(small, image.reshape(3, 2, 3, 2).mean((1, 3)))
+    np.testing.assert_allclose(_area_weights(3, 2), [[2 / 3, 1 / 3, 0], [0, 1 / 3, 2 / 3]])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Gymnasium's, where a process ends by an error
+@pytest.mark.parametrize("stepping", ["worker", "processes"])
+def test_an_environment_that_raises_is_made_anew(games: str, stepping: Any) -> None:
+    errors()
+    spec = EnvironmentSpec(environment=f"{games}:Push", kwargs={"fails_at": [3]}, stepping=stepping)
+    environments = spec.make_vector(2)
+    environments.reset(seed=1)
+    for _ in range(2):
+        environments.step(np.zeros(2, np.int64))
+    observation, reward, terminated, truncated, info = environments.step(np.zeros(2, np.int64))
+    assert truncated.tolist() == [True, True]
+    assert terminated.tolist() == [False, False]
+    assert reward.tolist() == [0.0, 0.0]
+    assert observation.tolist() == [[0.0, 0.0]] * 2  # of the next episode
+    np.testing.assert_allclose(info["final_obs"][1], [0.2, 0.2])  # the last that was seen
+    assert errors() == 2
+    with pytest.raises(BrayError, match=rf"failed {MAX_ERRORS + 1} times .* boom"):
+        step_on(environments)
+    environments.close()
+
+
+def step_on(environments: Any) -> None:
+    for _ in range(100):
+        environments.step(np.zeros(2, np.int64))
+
+
+def test_an_environment_that_never_begins_ends_the_run(games: str) -> None:
+    env = EnvironmentSpec(environment=f"{games}:Push", kwargs={"fails_in_reset": True})
+    with pytest.raises(BrayError, match=r"reset failed 3 times.* no start: mend the env"):
+        env.make_vector(1).reset(seed=1)
+
+
+def test_errors_in_gamecores_truncate_the_episode(games: str) -> None:
+    spec = EnvironmentSpec(environment=f"{games}:Push", kwargs={"fails_at": [3]})
+    assert play(spec, Zero, episodes=2) == [2.0, 2.0]
+
+
+@pytest.mark.timeout(120)
+def test_a_process_that_was_killed_is_started_again(games: str) -> None:
+    errors()
+    environments = EnvironmentSpec(
+        environment=f"{games}:Push", kwargs={"length": 50}, stepping="processes"
+    ).make_vector(2)
+    environments.reset(seed=1)
+    environments.step(np.zeros(2, np.int64))
+    os.kill(environments.processes[0].pid, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while environments.processes[0].is_alive() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    _, _, _, truncated, info = environments.step(np.zeros(2, np.int64))
+    assert truncated.tolist() == [True, True]
+    np.testing.assert_allclose(info["final_obs"][0], [0.1, 0.1])
+    assert errors() == 1
+    observation, reward, *_ = environments.step(np.zeros(2, np.int64))
+    assert reward.tolist() == [1.0, 1.0]
+    np.testing.assert_allclose(observation, np.full((2, 2), 0.1))
+    environments.close()
