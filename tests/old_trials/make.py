@@ -58,6 +58,7 @@ TRIALS = {
     "qmix": ("qmix", "two-step", QMIX),
     "rl_imitation": ("rl_imitation", "CartPole-v1", f"{PPO} cloning_steps=2"),
     "sac": ("sac", "Pendulum-v1", OFF_POLICY),
+    "sac-choice": ("sac", "CartPole-v1", OFF_POLICY),
     "selfplay": ("selfplay", "tic-tac-toe", SELFPLAY),
     "td3": ("td3", "Pendulum-v1", OFF_POLICY),
 }

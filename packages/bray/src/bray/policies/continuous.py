@@ -1,4 +1,4 @@
-"""Continuous actions of SAC and TD3: their scale from −1 to 1, and the critics that judge them."""
+"""Continuous actions: their scale from −1 to 1, and the critics that judge them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class ActionBounds(nn.Module):
         if actions.sizes:
             raise ConfigError(
                 f"environment: {spaces.origin}: expected actions that are reals alone (Box), got "
-                f"{len(actions.sizes)} choices among them: train PPO, or DQN for a single choice"
+                f"{len(actions.sizes)} choices among them: train PPO, or DQN or SAC for a single "
+                "choice"
             )
         if not np.isfinite(actions.high - actions.low).all():
             raise ConfigError(

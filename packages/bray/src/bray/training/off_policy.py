@@ -113,6 +113,10 @@ class OffPolicy(Algorithm[C]):
     def policy(self, spaces: Spaces, seed: int) -> nn.Module:
         """Return the module that acts, the same for the same seed."""
 
+    def trainer_for(self, spaces: Spaces) -> Callable[..., Trainer]:
+        """Return what makes the trainer for what the policy may do."""
+        return type(self).trainer
+
     def replay(self, *, is_local: bool) -> ReplayConfig:
         """Return the replay's settings.
 
@@ -178,7 +182,8 @@ class OffPolicy(Algorithm[C]):
         action = ActionVector(spaces.action, spaces.origin).spec
         layout = Layout(segment_spec(spaces.recorded, action, self.config.steps_per_collect))
         buffer = run.buffer("replay", layout, self.replay(is_local=run.is_local))
-        make = partial(self.trainer, spaces, parts, seed, model, buffer, run.experiment.checkpoints)
+        trainer = self.trainer_for(spaces)
+        make = partial(trainer, spaces, parts, seed, model, buffer, run.experiment.checkpoints)
 
         def runner(worker: int) -> Runner:
             environments = make_environments(environment, n)
