@@ -18,13 +18,14 @@ from bray.policies.choices import ChoiceCritics, ChoicePolicy
 from bray.policies.config import TrunkConfig
 from bray.policies.continuous import ActionBounds
 from bray.policies.flattening import split_mask
-from bray.policies.trunks import make_network
+from bray.policies.trunks import Layers, make_network
 from bray.training.algorithm import Parts, Takes
 from bray.training.policy_and_critics import (
     FollowingTargetsConfig,
     PolicyAndCritics,
     PolicyAndCriticsTrainer,
 )
+from bray_algo import mlp
 from bray_algo.distributions import squashed_gaussian
 from bray_algo.losses import sac, sac_discrete
 from bray_algo.networks.polyak import polyak_
@@ -57,11 +58,15 @@ class SACConfig(FollowingTargetsConfig):
 class SACPolicy(nn.Module):
     """A Gaussian squashed by tanh between the bounds of real actions."""
 
-    def __init__(self, spaces: Spaces, bounds: ActionBounds, config: TrunkConfig) -> None:
+    def __init__(
+        self, spaces: Spaces, bounds: ActionBounds, config: TrunkConfig, layers: Layers = mlp
+    ) -> None:
         super().__init__()
         self._space = spaces.observation
         self.bounds = bounds
-        self.body = make_network(spaces, config, 2 * bounds.size, nn.ReLU, output_gain=0.01)
+        self.body = make_network(
+            spaces, config, 2 * bounds.size, nn.ReLU, output_gain=0.01, layers=layers
+        )
 
     def seen(self, observation: Nested) -> Nested:
         """Return what the networks read of observations."""
