@@ -59,6 +59,8 @@ def target(
     check_shape("reward", reward, (num_rows,))
     check_shape("discount", discount, (num_rows,))
     check_finite(discount != 0, next_log_prob=next_log_prob)
+    # Here, not in `bootstrap`: what is left out would hide an infinite one.
+    check_finite((discount != 0)[:, None], next_quantiles=next_quantiles)
     pooled = wide(next_quantiles).movedim(0, 1).reshape(num_rows, -1)  # [K, N, M] -> [N, K M]
     kept = pooled.sort(-1).values[:, : num_critics * (num_quantiles - int(dropped))]
     # The worth of being random there, which makes the value "soft".
