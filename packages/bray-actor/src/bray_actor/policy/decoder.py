@@ -335,7 +335,8 @@ def held_beta(outputs: Nested) -> list[_Numbers]:
 
 def between(unit: _Numbers, low: _Numbers, high: _Numbers) -> _Numbers:
     """Return low + (high − low) x, float32, never outside the bounds."""
-    return np.clip(low + (high - low) * unit, low, high).astype(np.float32)
+    action: _Numbers = np.clip(low + (high - low) * unit, low, high).astype(np.float32)
+    return action
 
 
 def beta_log_density(
@@ -349,7 +350,8 @@ def beta_log_density(
     unit = np.clip((action - low) / (high - low), inside.tiny, 1.0 - inside.eps)
     normaliser = _log_gamma(alpha) + _log_gamma(beta) - _log_gamma(alpha + beta)
     density = (alpha - 1.0) * np.log(unit) + (beta - 1.0) * np.log1p(-unit) - normaliser
-    return density - np.log(high - low)
+    log_density: _Numbers = density - np.log(high - low)
+    return log_density
 
 
 def beta_mode(alpha: _Numbers, beta: _Numbers) -> _Numbers:
@@ -358,7 +360,8 @@ def beta_mode(alpha: _Numbers, beta: _Numbers) -> _Numbers:
     peak = (alpha - 1.0) / np.where(is_peaked, alpha + beta - 2.0, 1.0)
     flat = np.where((alpha <= 1.0) & (beta > 1.0), 0.0, alpha / (alpha + beta))
     flat = np.where((alpha > 1.0) & (beta <= 1.0), 1.0, flat)
-    return np.where(is_peaked, peak, flat)
+    mode: _Numbers = np.where(is_peaked, peak, flat)
+    return mode
 
 
 def _log_gamma(numbers: _Numbers) -> _Numbers:

@@ -88,8 +88,9 @@ def _mode_of_reals(outputs: Mapping[str, Any]) -> Tensor:
         return mean
     low, high = outputs["low"], outputs["high"]
     if "alpha" in outputs:
-        return low + (high - low) * beta.mode(outputs["alpha"], outputs["beta"])
-    reals: Tensor = low + (high - low) * 0.5 * (torch.tanh(outputs["mean"]) + 1.0)
+        reals: Tensor = low + (high - low) * beta.mode(outputs["alpha"], outputs["beta"])
+    else:
+        reals = low + (high - low) * 0.5 * (torch.tanh(outputs["mean"]) + 1.0)
     return reals
 
 
