@@ -48,6 +48,7 @@ TRIALS = {
     "alphazero": ("alphazero", "tic-tac-toe", ALPHAZERO),
     "appo": ("appo", "CartPole-v1", f"{ON_POLICY} replays_per_collect=2 minibatches=2"),
     "bc": ("bc", "CartPole-v1", "hidden=[4] batch_size=8 evaluate_every=2 max_steps=4"),
+    "crossq": ("crossq", "Pendulum-v1", f"{OFF_POLICY} critic_hidden=[4]"),
     "dqn": ("dqn", "CartPole-v1", f"{OFF_POLICY} prioritized=true"),
     "es": ("es", "CartPole-v1", "hidden=[4] population=4"),
     "impala": ("impala", "CartPole-v1", f"{ON_POLICY} replays_per_collect=2"),
@@ -58,8 +59,10 @@ TRIALS = {
     "qmix": ("qmix", "two-step", QMIX),
     "rl_imitation": ("rl_imitation", "CartPole-v1", f"{PPO} cloning_steps=2"),
     "sac": ("sac", "Pendulum-v1", OFF_POLICY),
+    "sac-choice": ("sac", "CartPole-v1", OFF_POLICY),
     "selfplay": ("selfplay", "tic-tac-toe", SELFPLAY),
     "td3": ("td3", "Pendulum-v1", OFF_POLICY),
+    "tqc": ("tqc", "Pendulum-v1", f"{OFF_POLICY} num_critics=2 num_quantiles=3"),
 }
 """Algorithm, task and settings: as small as they go."""
 DEMONSTRATIONS = "demonstrations"

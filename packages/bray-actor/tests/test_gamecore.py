@@ -160,6 +160,8 @@ def test_registered_environments_play_unchanged(environment: str) -> None:
 )
 @pytest.mark.parametrize("which", ["observation_space", "action_space"])
 def test_other_spaces_are_refused_by_name(space: Any, name: str, which: str) -> None:
+    if (name, which) == ("Sequence", "observation_space"):
+        pytest.skip("sets of an observation are padded: test_sets.py")
     kind = type("Strange", (Nested,), {which: space})
     gymnasium.register("Strange-v0", kind)
     try:

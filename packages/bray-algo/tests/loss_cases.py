@@ -26,6 +26,7 @@ from bray_algo.losses import (
     sac,
     sac_discrete,
     td3,
+    tqc,
 )
 from bray_algo.losses import discrete as losses
 from bray_algo.returns import advantages as returns
@@ -125,6 +126,24 @@ CASES: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "sac_discrete temperature": (
         sac_discrete.temperature_loss,
         full("logits", log_alpha=torch.zeros(()), target_entropy=1.0),
+    ),
+    "tqc": (
+        tqc.critic_loss,
+        full("weight", quantiles=torch.zeros(2, N, K), target=torch.zeros(N, 2 * K)),
+    ),
+    "tqc actor": (
+        tqc.actor_loss,
+        full("log_prob", quantiles=torch.zeros(2, N, K), alpha=torch.ones(())),
+    ),
+    "tqc target": (
+        tqc.target,
+        full(
+            "next_log_prob",
+            "reward",
+            "discount",
+            next_quantiles=torch.zeros(2, N, K),
+            alpha=torch.ones(()),
+        ),
     ),
     "td3 actor": (td3.actor_loss, full("q")),
     "td3 target": (td3.target, full("reward", "discount", next_q=CRITICS[..., 0])),

@@ -23,6 +23,7 @@ from bray_algo.losses import (
     sac,
     sac_discrete,
     td3,
+    tqc,
 )
 from bray_algo.networks import mixers
 from bray_algo.networks.noisy import NoisyLinear
@@ -83,6 +84,13 @@ def sac_discrete_step() -> Tensor:
     return loss + sac_discrete.temperature_loss(rows(), rows(N, A), target_entropy=1)[0]
 
 
+def tqc_step() -> Tensor:
+    alpha = rows().exp()
+    target = tqc.target(rows(C, N, K), rows(N), rows(N), rows(N), alpha=alpha)
+    loss = tqc.critic_loss(rows(C, N, K), target, weight=rows(N))[0]
+    return loss + tqc.actor_loss(rows(C, N, K), rows(N), alpha=alpha)[0]
+
+
 def td3_step() -> Tensor:
     td3.smoothed(rows(N, A), low=-2.0, high=torch.ones(A))
     loss = critics.critic_loss(rows(C, N), td3.target(rows(C, N), rows(N), rows(N)))[0]
@@ -129,6 +137,7 @@ STEPS = [
     qr_dqn_step,
     sac_step,
     sac_discrete_step,
+    tqc_step,
     td3_step,
     imitation_step,
     curiosity_step,

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bray.sources.environments import Spaces, make_environments
+from bray.sources.environments import make_environments, read_spaces
 from bray.training.evaluation import evaluate
 from bray_actor.environments.spec import EnvironmentSpec
 
@@ -70,7 +70,7 @@ def test_spaces_and_vectors_go_through_the_description() -> None:
         kwargs={"is_slippery": False},
         wrappers=("gymnasium.wrappers:FlattenObservation",),
     )
-    assert Spaces.of(spec).size == 16
+    assert read_spaces(spec).observation.shape == (16,)
     environments = make_environments(spec, 3)
     observation, _ = environments.reset(seed=1)
     assert observation.shape == (3, 16)
@@ -82,6 +82,7 @@ def test_spaces_and_vectors_go_through_the_description() -> None:
 
 
 def test_wrappers_act_in_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bray.policies.config import NetworkConfig
     from bray.policies.networks import example_inputs, make_policy
     from bray_model import Model
 
@@ -91,8 +92,8 @@ def test_wrappers_act_in_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     spec = EnvironmentSpec(
         environment=f"{name}:PushEnv", kwargs={"length": 3}, wrappers=(f"{name}:Hundredfold",)
     )
-    spaces = Spaces.of(spec)
-    policy = make_policy(spaces, (4,), 0, seed=1)
+    spaces = read_spaces(spec)
+    policy = make_policy(spaces, NetworkConfig(hidden=(4,)), seed=1)
     with Model(policy, example_inputs(spaces, 0)) as model:
         returns = evaluate(model, spec, 2, seed=1)
     assert set(returns) <= {3.0, 303.0}

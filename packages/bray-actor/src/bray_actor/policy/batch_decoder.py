@@ -2,8 +2,9 @@
 
 Discrete: outputs `{"logits": [N, A]}`; of several actions at once (MultiDiscrete) the logits are a
 list of heads `[N, A_k]`. Continuous: `{"mean": [N, D], "log_std": [N, D]}`, a diagonal Gaussian;
-with `{"low": [N, D], "high": [N, D]}` too it is squashed between these by tanh. Choices and reals
-at once have both, and one array of both as action (`bray_core.action_vector`).
+with `{"low": [N, D], "high": [N, D]}` too it is squashed between these by tanh; with `alpha` and
+`beta [N, D]` in place of mean and deviation it is a Beta distribution between them. Choices and
+reals at once have both, and one array of both as action (`bray_core.action_vector`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from bray_actor.policy.decoder import MAX_LOG_STD, heads_of, tanh_log_slope, tanh_squash
+from bray_actor.policy.decoder import (
+    BETA_OUTPUTS,
+    MAX_LOG_STD,
+    beta_log_density,
+    between,
+    heads_of,
+    held_beta,
+    tanh_log_slope,
+    tanh_squash,
+)
 from bray_core.action_vector import ActionVector
 from bray_core.errors import SpecError
 from bray_core.nested import Nested
@@ -104,12 +114,43 @@ class BatchDiagonalGaussian:
         return tanh_squash(action, low, high), (density - tanh_log_slope(action, low, high)).sum(1)
 
 
+class BatchBeta:
+    """A real vector between bounds a row, float32 `[N, D]`."""
+
+    def __init__(self, num_envs: int, size: int) -> None:
+        self._shape = (num_envs, size)
+
+    def sample(
+        self, outputs: Nested, rng: np.random.Generator
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+        """Draw independent Beta components."""
+        leaves = {name: _finite(name, _leaf(outputs, name, self._shape)) for name in BETA_OUTPUTS}
+        alpha, beta, low, high = held_beta(leaves)
+        action = between(rng.beta(alpha, beta), low, high)
+        return action, beta_log_density(action, alpha, beta, low, high).sum(1)
+
+
+class BatchReals:
+    """A real vector a row, float32 `[N, D]`, by whichever distribution the outputs say."""
+
+    def __init__(self, num_envs: int, size: int) -> None:
+        self._gaussian = BatchDiagonalGaussian(num_envs, size)
+        self._beta = BatchBeta(num_envs, size)
+
+    def sample(
+        self, outputs: Nested, rng: np.random.Generator
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+        """Draw from a Beta distribution where there is `alpha`, else from a Gaussian."""
+        is_beta = isinstance(outputs, dict) and "alpha" in outputs
+        return (self._beta if is_beta else self._gaussian).sample(outputs, rng)
+
+
 class BatchMixed:
     """Several choices and a real vector a row, float32 `[N, K + D]`."""
 
     def __init__(self, num_envs: int, num_actions: Sequence[int], size: int) -> None:
         self._choices = BatchMultiCategorical(num_envs, num_actions)
-        self._reals = BatchDiagonalGaussian(num_envs, size)
+        self._reals = BatchReals(num_envs, size)
 
     def sample(
         self, outputs: Nested, rng: np.random.Generator
@@ -125,7 +166,7 @@ def batch_decoder(actions: ActionVector, num_envs: int) -> BatchDecoder:
     if actions.is_one:
         return BatchCategorical(num_envs, actions.sizes[0])
     if not actions.sizes:
-        return BatchDiagonalGaussian(num_envs, actions.num_reals)
+        return BatchReals(num_envs, actions.num_reals)
     if not actions.num_reals:
         return BatchMultiCategorical(num_envs, actions.sizes)
     return BatchMixed(num_envs, actions.sizes, actions.num_reals)

@@ -2,8 +2,9 @@
 
 Discrete: outputs `{"logits": [A], "value": []}`; of several actions at once (MultiDiscrete) the
 logits are a list of heads `[A_k]`. Continuous: `{"mean": [D], "log_std": [D], "value": []}`, a
-diagonal Gaussian; with `{"low": [D], "high": [D]}` too it is squashed between these by tanh.
-Choices and reals at once have both, a list of `logits` and `mean` and `log_std`: the action is one
+diagonal Gaussian; with `{"low": [D], "high": [D]}` too it is squashed between these by tanh;
+`{"alpha": [D], "beta": [D], "low": [D], "high": [D]}` is a Beta distribution between them. Choices
+and reals at once have both, a list of `logits` and what describes the reals: the action is one
 array of both (`bray_core.action_vector`).
 
 An action that must not be taken has a logit far below the others: masking is the module's part.
@@ -27,6 +28,11 @@ from bray_core.nested import Nested
 _LOG_2PI = math.log(2 * math.pi)
 MAX_LOG_STD = 20.0
 """Bound of a log standard deviation, on both sides: that of `bray_algo.distributions.gaussian`."""
+
+BETA_OUTPUTS = ("alpha", "beta", "low", "high")
+"""Outputs of a policy whose reals have Beta distributions."""
+_BETA_HELD = (1e-3, 1e6)
+"""Bounds of alpha and beta: those of `bray_algo.distributions.beta`."""
 
 _Numbers = npt.NDArray[Any]
 
@@ -139,12 +145,47 @@ class DiagonalGaussian:
         return float(-0.5 * (noise @ noise + self._size * _LOG_2PI) - log_std.sum())
 
 
-class Mixed:
-    """Several choices and a real vector at once, by a list of `logits`, `mean` and `log_std`."""
+class BoundedBeta:
+    """A real vector between `low` and `high`, independent Beta components by `alpha` and `beta`.
 
-    def __init__(self, num_actions: Sequence[int], size: int) -> None:
+    Chou et al. 2017, "Improving stochastic policy gradients in continuous control with deep
+    reinforcement learning using the Beta distribution".
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def sample(self, outputs: Nested, rng: random.Random) -> Decision:
+        """Draw an action `[D]`, float32."""
+        alpha, beta, low, high = self._parameters(outputs)
+        drawn = np.array([rng.betavariate(a, b) for a, b in zip(alpha, beta, strict=True)])
+        return self._decided(drawn, alpha, beta, low, high)
+
+    def mode(self, outputs: Nested) -> Decision:
+        """Return the most likely action."""
+        alpha, beta, low, high = self._parameters(outputs)
+        return self._decided(beta_mode(alpha, beta), alpha, beta, low, high)
+
+    def _decided(
+        self, drawn: _Numbers, alpha: _Numbers, beta: _Numbers, low: _Numbers, high: _Numbers
+    ) -> Decision:
+        action = between(drawn, low, high)
+        return Decision(action, float(beta_log_density(action, alpha, beta, low, high).sum()))
+
+    def _parameters(self, outputs: Nested) -> list[_Numbers]:
+        leaves = {name: _leaf(outputs, name, (self._size,)) for name in BETA_OUTPUTS}
+        for name, leaf in leaves.items():
+            if not math.isfinite(leaf.sum()):
+                raise SpecError(f"model output {name}: expected finite values, got {leaf.tolist()}")
+        return held_beta(leaves)
+
+
+class Mixed:
+    """Several choices and a real vector at once, by a list of `logits` and the reals' outputs."""
+
+    def __init__(self, num_actions: Sequence[int], reals: Decoder) -> None:
         self._choices = MultiCategorical(num_actions)
-        self._reals = DiagonalGaussian(size)
+        self._reals = reals
 
     def sample(self, outputs: Nested, rng: random.Random) -> Decision:
         """Draw an action, float32 `[K + D]`; log_prob is the sum of both."""
@@ -205,9 +246,11 @@ def check_outputs(
     Raises:
         SpecError: a leaf does not fit; the message names it.
     """
-    if not isinstance(outputs, dict) or not {"logits", "mean"} & set(outputs):
+    if not isinstance(outputs, dict) or not {"logits", "mean", "alpha"} & set(outputs):
         names = sorted(outputs) if isinstance(outputs, dict) else type(outputs).__name__
-        raise SpecError(f"model output: expected logits, or mean and log_std, got {names}")
+        raise SpecError(
+            f"model output: expected logits, mean and log_std, or alpha and beta, got {names}"
+        )
     if num_actions is None and isinstance(outputs.get("logits"), list | tuple):
         for logits in outputs["logits"]:
             _leaf({"logits": logits}, "logits", (None,))
@@ -216,6 +259,10 @@ def check_outputs(
     if "mean" in outputs:
         shape = _leaf(outputs, "mean", (None,)).shape
         for name in ("log_std", "low", "high") if "low" in outputs else ("log_std",):
+            _leaf(outputs, name, shape)
+    elif "alpha" in outputs:
+        shape = _leaf(outputs, "alpha", (None,)).shape
+        for name in BETA_OUTPUTS:
             _leaf(outputs, name, shape)
     if state_size:
         _leaf(outputs, "state", (state_size,))
@@ -228,17 +275,22 @@ def decoder_for(outputs: Nested) -> Decoder:
 
     Raises:
         SpecError: there are neither `logits [A]`, nor a list of them, nor `mean [D]` and
-            `log_std [D]`.
+            `log_std [D]`, nor `alpha`, `beta`, `low` and `high [D]`.
     """
     check_outputs(outputs)
     if isinstance(outputs.get("logits"), list | tuple):
         sizes = [logits.shape[0] for logits in outputs["logits"]]
-        if "mean" in outputs:
-            return Mixed(sizes, outputs["mean"].shape[0])
-        return MultiCategorical(sizes)
+        has_reals = "mean" in outputs or "alpha" in outputs
+        return Mixed(sizes, _reals_decoder(outputs)) if has_reals else MultiCategorical(sizes)
     if "logits" in outputs:
         return Categorical(outputs["logits"].shape[0])
-    return DiagonalGaussian(outputs["mean"].shape[0])
+    return _reals_decoder(outputs)
+
+
+def _reals_decoder(outputs: Nested) -> Decoder:
+    if "mean" in outputs:
+        return DiagonalGaussian(outputs["mean"].shape[0])
+    return BoundedBeta(outputs["alpha"].shape[0])
 
 
 def _leaf(outputs: Nested, name: str, shape: tuple[int | None, ...]) -> Any:
@@ -273,3 +325,45 @@ def tanh_log_slope(unbounded: _Numbers, low: _Numbers, high: _Numbers) -> _Numbe
     # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u))
     slope = 2.0 * (math.log(2.0) - unbounded - np.logaddexp(0.0, -2.0 * unbounded))
     return slope + np.log((high - low) * 0.5)
+
+
+def held_beta(outputs: Nested) -> list[_Numbers]:
+    """Return `BETA_OUTPUTS` in float64, alpha and beta held within their bounds."""
+    alpha, beta, low, high = (np.asarray(outputs[name], np.float64) for name in BETA_OUTPUTS)
+    return [alpha.clip(*_BETA_HELD), beta.clip(*_BETA_HELD), low, high]
+
+
+def between(unit: _Numbers, low: _Numbers, high: _Numbers) -> _Numbers:
+    """Return low + (high − low) x, float32, never outside the bounds."""
+    action: _Numbers = np.clip(low + (high - low) * unit, low, high).astype(np.float32)
+    return action
+
+
+def beta_log_density(
+    action: _Numbers, alpha: _Numbers, beta: _Numbers, low: _Numbers, high: _Numbers
+) -> _Numbers:
+    """Return the log density of each number of float32 actions between the bounds.
+
+    An action at a bound counts as the first number inside, as in `bray_algo.distributions.beta`.
+    """
+    inside = np.finfo(np.float32)
+    unit = np.clip((action - low) / (high - low), inside.tiny, 1.0 - inside.eps)
+    normaliser = _log_gamma(alpha) + _log_gamma(beta) - _log_gamma(alpha + beta)
+    density = (alpha - 1.0) * np.log(unit) + (beta - 1.0) * np.log1p(-unit) - normaliser
+    log_density: _Numbers = density - np.log(high - low)
+    return log_density
+
+
+def beta_mode(alpha: _Numbers, beta: _Numbers) -> _Numbers:
+    """Return the most likely numbers: where neither parameter is above 1, the mean."""
+    is_peaked = (alpha > 1.0) & (beta > 1.0)
+    peak = (alpha - 1.0) / np.where(is_peaked, alpha + beta - 2.0, 1.0)
+    flat = np.where((alpha <= 1.0) & (beta > 1.0), 0.0, alpha / (alpha + beta))
+    flat = np.where((alpha > 1.0) & (beta <= 1.0), 1.0, flat)
+    mode: _Numbers = np.where(is_peaked, peak, flat)
+    return mode
+
+
+def _log_gamma(numbers: _Numbers) -> _Numbers:
+    """Return log Γ of each number: numpy has none."""
+    return np.reshape([math.lgamma(number) for number in numbers.flat], numbers.shape)

@@ -32,11 +32,12 @@ class Runner:
     with a leading N: Discrete actions by `logits [N, A]`, several choices (MultiDiscrete,
     MultiBinary) by a list of heads `[N, A_k]`, reals (Box) by `mean, log_std [N, D]` (clipped to
     the Box for the environment, recorded as drawn; with `low, high [N, D]` too they are squashed
-    between them by tanh), Dict and Tuple of these by both, and `value [N]`. An action is recorded
-    as one array (`bray_core.action_vector`). A recurrent model (the layout has `initial_state [S]`)
-    takes observation and `state [N, S]`, and returns the next `state`. It does not matter which way
-    the environment resets itself: steps are counted as they are recorded, and one that only begins
-    an episode is none. A full buffer that blocks lets the runner wait.
+    between them by tanh; `alpha, beta, low, high [N, D]` are Beta distributions between them), Dict
+    and Tuple of these by both, and `value [N]`. An action is recorded as one array
+    (`bray_core.action_vector`). A recurrent model (the layout has `initial_state [S]`) takes
+    observation and `state [N, S]`, and returns the next `state`. It does not matter which way the
+    environment resets itself: steps are counted as they are recorded, and one that only begins an
+    episode is none. A full buffer that blocks lets the runner wait.
 
     Of environments that step in threads or processes of their own (ALE's, Gymnasium's
     `AsyncVectorEnv`) two runners can take turns: see `AlternatingRunners`.

@@ -2,8 +2,8 @@
 
 The outputs say which distribution it is: `logits` (a tensor) a categorical, a list of `logits`
 several, `mean` and `log_std` a Gaussian, with `low` and `high` too one that tanh squashes between
-them. A list of `logits` beside `mean` is both at once: the action `[…, K + D]` has the choices
-first. They are those that `bray_actor` decodes.
+them, `alpha`, `beta`, `low` and `high` a Beta between them. A list of `logits` beside reals is both
+at once: the action `[…, K + D]` has the choices first. They are those that `bray_actor` decodes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bray_algo.distributions import categorical, gaussian, multi_categorical, squashed_gaussian
+from bray_algo.distributions import (
+    beta,
+    categorical,
+    gaussian,
+    multi_categorical,
+    squashed_gaussian,
+)
 
 
 def log_prob(outputs: Mapping[str, Any], action: Tensor) -> Tensor:
@@ -26,7 +32,7 @@ def log_prob(outputs: Mapping[str, Any], action: Tensor) -> Tensor:
     logits = outputs.get("logits")
     if isinstance(logits, Tensor):
         return categorical.log_prob(logits, action)
-    if "mean" not in outputs:
+    if not _has_reals(outputs):
         return multi_categorical.log_prob(outputs["logits"], action)
     if logits is None:
         return _log_prob_of_reals(outputs, action)
@@ -40,7 +46,7 @@ def log_prob_and_entropy(outputs: Mapping[str, Any], action: Tensor) -> tuple[Te
     Raises:
         ValueError: shapes do not agree.
     """
-    if "mean" in outputs or isinstance(outputs["logits"], list | tuple):
+    if _has_reals(outputs) or isinstance(outputs["logits"], list | tuple):
         return log_prob(outputs, action), entropy(outputs)
     return categorical.log_prob_and_entropy(outputs["logits"], action)
 
@@ -50,7 +56,7 @@ def entropy(outputs: Mapping[str, Any]) -> Tensor:
     logits = outputs.get("logits")
     if isinstance(logits, Tensor):
         return categorical.entropy(logits)
-    if "mean" not in outputs:
+    if not _has_reals(outputs):
         return multi_categorical.entropy(outputs["logits"])
     of_reals = _entropy_of_reals(outputs)
     return of_reals if logits is None else of_reals + multi_categorical.entropy(logits)
@@ -67,16 +73,33 @@ def mode(outputs: Mapping[str, Any]) -> Tensor:
     parts: list[Tensor] = []
     if logits is not None:
         parts.append(torch.stack([head.argmax(-1) for head in logits], -1))
-    if "mean" in outputs:
-        reals = outputs["mean"]
-        if "low" in outputs:
-            low, high = outputs["low"], outputs["high"]
-            reals = low + (high - low) * 0.5 * (torch.tanh(reals) + 1.0)
-        parts.append(reals)
+    if _has_reals(outputs):
+        parts.append(_mode_of_reals(outputs))
     return parts[0] if len(parts) == 1 else torch.cat([part.float() for part in parts], -1)
 
 
+def _has_reals(outputs: Mapping[str, Any]) -> bool:
+    return "mean" in outputs or "alpha" in outputs
+
+
+def _mode_of_reals(outputs: Mapping[str, Any]) -> Tensor:
+    if "low" not in outputs:
+        mean: Tensor = outputs["mean"]
+        return mean
+    low, high = outputs["low"], outputs["high"]
+    if "alpha" in outputs:
+        reals: Tensor = low + (high - low) * beta.mode(outputs["alpha"], outputs["beta"])
+    else:
+        reals = low + (high - low) * 0.5 * (torch.tanh(outputs["mean"]) + 1.0)
+    return reals
+
+
 def _log_prob_of_reals(outputs: Mapping[str, Any], action: Tensor) -> Tensor:
+    if "alpha" in outputs:
+        low, high = outputs["low"], outputs["high"]
+        unit = ((action - low) / (high - low)).clamp(0.0, 1.0)  # rounding may lie beyond
+        shift: Tensor = (high - low).log().sum(-1)
+        return beta.log_prob(outputs["alpha"], outputs["beta"], unit) - shift
     mean, log_std = outputs["mean"], outputs["log_std"]
     if "low" not in outputs:
         return gaussian.log_prob(mean, log_std, action)
@@ -88,6 +111,9 @@ def _log_prob_of_reals(outputs: Mapping[str, Any], action: Tensor) -> Tensor:
 
 
 def _entropy_of_reals(outputs: Mapping[str, Any]) -> Tensor:
+    if "alpha" in outputs:
+        shift: Tensor = (outputs["high"] - outputs["low"]).log().sum(-1)
+        return beta.entropy(outputs["alpha"], outputs["beta"]) + shift
     mean, log_std = outputs["mean"], outputs["log_std"]
     if "low" not in outputs:
         return gaussian.entropy(mean, log_std)

@@ -1,6 +1,7 @@
 """SAC: squashed Gaussian policy → replay → two soft critics → policy and temperature.
 
-Haarnoja et al. 2018, "Soft actor-critic algorithms and applications" (arXiv 1812.05905).
+Haarnoja et al. 2018, "Soft actor-critic algorithms and applications" (arXiv 1812.05905); of a
+single choice as in Christodoulou 2019, "Soft actor-critic for discrete action settings".
 """
 
 from __future__ import annotations
@@ -13,20 +14,23 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from bray.policies.choices import ChoiceCritics, ChoicePolicy
 from bray.policies.config import TrunkConfig
 from bray.policies.continuous import ActionBounds
 from bray.policies.flattening import split_mask
 from bray.policies.normalisation import ObservationNorm
-from bray.policies.trunks import make_network
-from bray.training.algorithm import Parts
+from bray.policies.trunks import Layers, make_network
+from bray.training.algorithm import Parts, Takes
 from bray.training.policy_and_critics import (
+    FollowingTargetsConfig,
     PolicyAndCritics,
-    PolicyAndCriticsConfig,
     PolicyAndCriticsTrainer,
 )
+from bray_algo import mlp
 from bray_algo.distributions import squashed_gaussian
-from bray_algo.losses import sac
+from bray_algo.losses import sac, sac_discrete
 from bray_algo.networks.polyak import polyak_
+from bray_core.action_vector import ActionVector
 from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.settings.ranges import PositiveFloat
@@ -34,29 +38,36 @@ from bray_core.spaces import Spaces
 
 _LOG_STD = (-10.0, 2.0)
 """Bounds of the policy's log standard deviation, before the squashing."""
+_ENTROPY_SHARE = 0.5
+"""Share of the greatest entropy of a choice that the temperature aims at, where nobody says."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SACConfig(PolicyAndCriticsConfig):
+class SACConfig(FollowingTargetsConfig):
     """SAC's hyperparameters."""
 
     alpha: PositiveFloat = 0.2
     """Temperature at the start: weight of the entropy beside the return. It is learnt from there;
     too large a start explores long, too small a one hardly. 0.05 to 1."""
     target_entropy: float | None = None
-    """Entropy that the temperature aims at, of the actions scaled to (−1, 1), in nats. Higher
-    explores more. None: −(number of action dimensions)."""
+    """Entropy that the temperature aims at, in nats: of reals that of the actions scaled to
+    (−1, 1). Higher explores more; too high and the policy never settles. None: −(number of action
+    dimensions) or, of a choice among A allowed actions, half of log A."""
 
 
 class SACPolicy(nn.Module):
     """A Gaussian squashed by tanh between the bounds of real actions."""
 
-    def __init__(self, spaces: Spaces, bounds: ActionBounds, config: TrunkConfig) -> None:
+    def __init__(
+        self, spaces: Spaces, bounds: ActionBounds, config: TrunkConfig, layers: Layers = mlp
+    ) -> None:
         super().__init__()
         self._space = spaces.observation
         self.normalize = ObservationNorm(spaces, config)
         self.bounds = bounds
-        self.body = make_network(spaces, config, 2 * bounds.size, nn.ReLU, output_gain=0.01)
+        self.body = make_network(
+            spaces, config, 2 * bounds.size, nn.ReLU, output_gain=0.01, layers=layers
+        )
 
     def seen(self, observation: Nested) -> Nested:
         """Return what policy and critics read of observations: without mask, normalised."""
@@ -92,9 +103,9 @@ class SACTrainer(PolicyAndCriticsTrainer):
         super().__init__(spaces, parts, *args, **kwargs)
 
     @staticmethod
-    def make_policy(spaces: Spaces, bounds: ActionBounds, parts: Parts) -> SACPolicy:
+    def make_policy(spaces: Spaces, parts: Parts) -> SACPolicy:
         """Make the squashed Gaussian."""
-        return SACPolicy(spaces, bounds, parts.model)
+        return SACPolicy(spaces, ActionBounds.of(spaces), parts.model)
 
     @staticmethod
     def more_networks(parts: Parts) -> dict[str, nn.Module]:
@@ -145,9 +156,75 @@ class SACTrainer(PolicyAndCriticsTrainer):
         return losses, {**policy_terms, **terms, **temperature_terms}
 
 
+class ChoiceSACTrainer(SACTrainer):
+    """SAC on one choice: critics judge every action, and expectations over the policy are sums."""
+
+    def __init__(self, spaces: Spaces, parts: Parts, *args: Any, **kwargs: Any) -> None:
+        self.num_actions = _num_actions(spaces)
+        PolicyAndCriticsTrainer.__init__(self, spaces, parts, *args, **kwargs)
+
+    @staticmethod
+    def make_policy(spaces: Spaces, parts: Parts) -> ChoicePolicy:  # type: ignore[override]
+        """Make the categorical policy."""
+        return ChoicePolicy(spaces, _num_actions(spaces), parts.model)
+
+    @staticmethod
+    def make_critics(spaces: Spaces, parts: Parts) -> ChoiceCritics:
+        """Make two critics of all actions."""
+        return ChoiceCritics(spaces, _num_actions(spaces), parts.model)
+
+    def aim(self, allowed: Tensor | None) -> float:
+        """Return the entropy to aim at: the setting, or by how many actions are allowed `[B, A]`.
+
+        The temperature's loss is linear in it, so that its mean over a batch stands for all rows.
+        """
+        wanted: float | None = self.settings.target_entropy
+        if wanted is not None:
+            return wanted
+        if allowed is None:
+            return _ENTROPY_SHARE * math.log(self.num_actions)
+        return _ENTROPY_SHARE * float(allowed.sum(-1).double().log().mean())
+
+    def loss(
+        self, batch: dict[str, Tensor], step: int
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return the losses of policy, critics and temperature."""
+        policy, critics = self.module["policy"], self.module["critics"]
+        log_alpha = self.module["temperature"].log_alpha
+        alpha = log_alpha.detach().exp()
+        observation, following = batch["observation"], batch["next_observation"]
+        with torch.no_grad():
+            target = sac_discrete.target(
+                self.target(policy.seen(following)),
+                policy.logits(following),
+                batch["reward"],
+                batch["discount"],
+                alpha=alpha,
+            )
+        q = critics(policy.seen(observation))
+        critic_loss, terms = sac.critic_loss(sac_discrete.chosen(q, batch["action"]), target)
+        logits = policy.logits(observation)
+        policy_loss, policy_terms = sac_discrete.actor_loss(q, logits, alpha=alpha)
+        temperature_loss, temperature_terms = sac_discrete.temperature_loss(
+            log_alpha, logits, target_entropy=self.aim(policy.allowed(observation))
+        )
+        losses = {"policy": policy_loss, "critics": critic_loss, "temperature": temperature_loss}
+        return losses, {**policy_terms, **terms, **temperature_terms}
+
+
 class SAC(PolicyAndCritics[SACConfig]):
     """A stochastic policy that is paid for its return and for its entropy."""
 
     title = "SAC"
+    takes = Takes(actions=("discrete", "box"), gamecores=True)
     configs: ClassVar[dict[str, type[Any]]] = {**PolicyAndCritics.configs, "trainer": SACConfig}
     trainer = SACTrainer
+
+    def trainer_for(self, spaces: Spaces) -> type[SACTrainer]:
+        """Return the trainer for one choice, or that for reals."""
+        is_one = ActionVector(spaces.action, spaces.origin).is_one
+        return ChoiceSACTrainer if is_one else SACTrainer
+
+
+def _num_actions(spaces: Spaces) -> int:
+    return ActionVector(spaces.action, spaces.origin).sizes[0]

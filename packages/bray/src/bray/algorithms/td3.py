@@ -20,8 +20,8 @@ from bray.policies.trunks import make_network
 from bray.training.algorithm import Parts
 from bray.training.off_policy import NStepConfig
 from bray.training.policy_and_critics import (
+    FollowingTargetsConfig,
     PolicyAndCritics,
-    PolicyAndCriticsConfig,
     PolicyAndCriticsTrainer,
 )
 from bray_algo.losses import critics, td3
@@ -44,7 +44,7 @@ class ActionNoiseConfig(NStepConfig):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TD3Config(PolicyAndCriticsConfig):
+class TD3Config(FollowingTargetsConfig):
     """TD3's hyperparameters; noise is in half ranges of the action space."""
 
     delay: PositiveInt = 2
@@ -96,9 +96,9 @@ class TD3Trainer(PolicyAndCriticsTrainer):
         super().__init__(spaces, parts, *args, **kwargs)
 
     @staticmethod
-    def make_policy(spaces: Spaces, bounds: ActionBounds, parts: Parts) -> TD3Policy:
+    def make_policy(spaces: Spaces, parts: Parts) -> TD3Policy:
         """Make the policy, with the noise of the time before the first training."""
-        return TD3Policy(spaces, bounds, parts.model, parts.agent.warmup_noise)
+        return TD3Policy(spaces, ActionBounds.of(spaces), parts.model, parts.agent.warmup_noise)
 
     def followed(self, modules: dict[str, nn.Module]) -> nn.Module:
         """Return policy and critics."""

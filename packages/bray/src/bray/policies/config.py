@@ -51,7 +51,8 @@ class NetworkConfig(TrunkConfig):
     memory_size: NonNegativeInt = 0
     """Units of the memory behind the hidden layers; 0 is none. 32 to 256 where an observation does
     not tell all, such as what was seen a moment ago; it slows training down."""
-    distribution: Literal["default", "gaussian", "squashed"] = "default"
+    distribution: Literal["default", "gaussian", "squashed", "beta"] = "default"
     """How real actions are drawn. `gaussian`, the default: clipped to the bounds where they are
     taken. `squashed`: between the bounds by tanh, which reaches them slowly and never leaves
-    them."""
+    them. `beta`: between the bounds, which it reaches without bias, with a spread that depends on
+    the observation."""

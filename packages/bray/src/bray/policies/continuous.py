@@ -1,4 +1,4 @@
-"""Continuous actions of SAC and TD3: their scale from −1 to 1, and the critics that judge them."""
+"""Continuous actions: their scale from −1 to 1, and the critics that judge them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from bray.policies.config import TrunkConfig
-from bray.policies.trunks import make_network
+from bray.policies.trunks import Layers, make_network
+from bray_algo import mlp
 from bray_core.action_vector import ActionVector
 from bray_core.errors import ConfigError
 from bray_core.nested import Nested
@@ -44,7 +45,8 @@ class ActionBounds(nn.Module):
         if actions.sizes:
             raise ConfigError(
                 f"environment: {spaces.origin}: expected actions that are reals alone (Box), got "
-                f"{len(actions.sizes)} choices among them: train PPO, or DQN for a single choice"
+                f"{len(actions.sizes)} choices among them: train PPO, or DQN or SAC for a single "
+                "choice"
             )
         if not np.isfinite(actions.high - actions.low).all():
             raise ConfigError(
@@ -78,14 +80,21 @@ class Critics(nn.Module):
         action_size: numbers D of an action.
         config: settings of each network.
         count: number K of critics. Two are usual; more estimate lower and cost more.
+        layers: makes their fully connected layers.
     """
 
     def __init__(
-        self, spaces: Spaces, action_size: int, config: TrunkConfig, count: int = 2
+        self,
+        spaces: Spaces,
+        action_size: int,
+        config: TrunkConfig,
+        count: int = 2,
+        layers: Layers = mlp,
     ) -> None:
         super().__init__()
         self.members = nn.ModuleList(
-            make_network(spaces, config, 1, nn.ReLU, num_extra=action_size) for _ in range(count)
+            make_network(spaces, config, 1, nn.ReLU, num_extra=action_size, layers=layers)
+            for _ in range(count)
         )
 
     def forward(self, seen: Nested, action: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from bray_algo.distributions import categorical, multi_categorical
+from bray_algo.distributions import beta, categorical, multi_categorical
 from bray_core.action_vector import ActionVector
 from bray_core.errors import ConfigError
 from bray_core.spaces import Spaces
@@ -19,39 +19,48 @@ class ActionHead(nn.Module):
 
     One choice of A has `logits [A]`, several have a list of `logits [A_k]`, D reals have `mean [D]`
     and `log_std [D]`; an action of both has both. The standard deviation is a parameter of its own,
-    the same for all observations, and begins at 1. Drawn numbers are those of
-    `bray_core.action_vector`.
+    the same for all observations, and begins at 1. Beta distributions have `alpha` and `beta [D]`,
+    both from the layer, so that their spread depends on the observation. Drawn numbers are those
+    of `bray_core.action_vector`.
 
     Args:
         spaces: what the policy sees and may do.
         distribution: how reals are drawn: `gaussian`, or `squashed` between their bounds by tanh
-            (Haarnoja et al. 2018), with `low` and `high [D]` beside.
+            (Haarnoja et al. 2018), or by `beta` distributions between them (Chou et al. 2017), both
+            with `low` and `high [D]` beside.
 
     Raises:
-        ConfigError: squashed reals have no bounds.
+        ConfigError: squashed reals, or those of Beta distributions, have no bounds.
     """
 
     low: Tensor
     high: Tensor
+    sharpness: Tensor
 
     def __init__(
-        self, spaces: Spaces, distribution: Literal["default", "gaussian", "squashed"] = "default"
+        self,
+        spaces: Spaces,
+        distribution: Literal["default", "gaussian", "squashed", "beta"] = "default",
     ) -> None:
         super().__init__()
         actions = ActionVector(spaces.action, spaces.origin)
         self.sizes = actions.sizes
         self.is_one = actions.is_one
         self.num_reals = actions.num_reals
-        self.num_numbers = sum(self.sizes) + self.num_reals
-        self.is_squashed = distribution == "squashed" and self.num_reals > 0
-        if self.num_reals:
+        self.is_beta = distribution == "beta" and self.num_reals > 0
+        self.is_bounded = distribution in ("squashed", "beta") and self.num_reals > 0
+        self.num_numbers = sum(self.sizes) + self.num_reals * (2 if self.is_beta else 1)
+        if self.is_beta:
+            # A buffer: `soften` widens the distributions by it.
+            self.register_buffer("sharpness", torch.ones(()))
+        elif self.num_reals:
             self.log_std = nn.Parameter(torch.zeros(self.num_reals))
-        if self.is_squashed:
+        if self.is_bounded:
             low, high = (torch.tensor(b, dtype=torch.float32) for b in (actions.low, actions.high))
             if not (high - low).isfinite().all():
                 raise ConfigError(
-                    f"model.distribution: squashed needs bounded actions, {spaces.origin} has none "
-                    "for some: choose gaussian, or wrap it with bounds"
+                    f"model.distribution: {distribution} needs bounded actions, {spaces.origin} "
+                    "has none for some: choose gaussian, or wrap it with bounds"
                 )
             self.register_buffer("low", low)
             self.register_buffer("high", high)
@@ -71,9 +80,18 @@ class ActionHead(nn.Module):
         outputs: dict[str, Any] = {"logits": multi_categorical.split(choices, self.sizes)}
         return {**outputs, **self._reals(numbers[..., of_choices:])} if self.num_reals else outputs
 
-    def _reals(self, mean: Tensor) -> dict[str, Any]:
-        outputs = {"mean": mean, "log_std": self.log_std.expand_as(mean)}
-        if self.is_squashed:
+    def _reals(self, numbers: Tensor) -> dict[str, Any]:
+        if self.is_beta:
+            alpha, other = beta.parameters(numbers)
+            # π^(1 / T) of a Beta has parameters whose distances from 1 are as much smaller.
+            outputs = {
+                "alpha": 1.0 + (alpha - 1.0) * self.sharpness,
+                "beta": 1.0 + (other - 1.0) * self.sharpness,
+            }
+        else:
+            outputs = {"mean": numbers, "log_std": self.log_std.expand_as(numbers)}
+        mean = next(iter(outputs.values()))
+        if self.is_bounded:
             outputs |= {"low": self.low.expand_as(mean), "high": self.high.expand_as(mean)}
         return outputs
 
@@ -89,5 +107,7 @@ class ActionHead(nn.Module):
         of_choices = sum(self.sizes)
         last.weight[:of_choices].div_(temperature)
         last.bias[:of_choices].div_(temperature)
-        if self.num_reals:  # a Gaussian to this power has a variance larger by this factor
+        if self.is_beta:
+            self.sharpness.div_(temperature)
+        elif self.num_reals:  # a Gaussian to this power has a variance larger by this factor
             self.log_std.add_(math.log(temperature) / 2)

@@ -185,8 +185,9 @@ def check_policy(module: Any, spaces: Spaces, config: NetworkConfig) -> Any:
     """Return a whole policy of yours, looked at once with two rows of zeros.
 
     Its `forward` maps observations `[B, …]` to `value [B]` and to what says the action: `logits
-    [B, A]`, a list of them, or `mean` and `log_std [B, D]`. A recurrent one has a `state_size` S
-    above 0, takes `state [B, S]` besides, and returns `state`, too.
+    [B, A]`, a list of them, `mean` and `log_std [B, D]`, or `alpha`, `beta`, `low` and `high [B,
+    D]`. A recurrent one has a `state_size` S above 0, takes `state [B, S]` besides, and returns
+    `state`, too.
 
     Raises:
         ConfigError: an output is missing or has another shape; names it.
@@ -205,7 +206,7 @@ def check_policy(module: Any, spaces: Spaces, config: NetworkConfig) -> Any:
             f"model.network: {name!r}: expected outputs by name or, of a trunk, `feature_size`, "
             f"got {type(outputs).__name__}"
         )
-    for path, shape in _wanted(spaces, module.state_size).items():
+    for path, shape in _wanted(spaces, module.state_size, "alpha" in outputs).items():
         found = nested.flatten(outputs).get(path)
         if not isinstance(found, Tensor) or tuple(found.shape) != shape:
             got = (
@@ -218,7 +219,7 @@ def check_policy(module: Any, spaces: Spaces, config: NetworkConfig) -> Any:
     return module
 
 
-def _wanted(spaces: Spaces, state_size: int) -> dict[str, tuple[int, ...]]:
+def _wanted(spaces: Spaces, state_size: int, has_beta: bool) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a policy's outputs for two rows, by path."""
     actions = ActionVector(spaces.action, spaces.origin)
     wanted: dict[str, tuple[int, ...]] = {"value": (_PROBED,)}
@@ -229,5 +230,6 @@ def _wanted(spaces: Spaces, state_size: int) -> dict[str, tuple[int, ...]]:
     else:
         wanted |= {f"logits[{k}]": (_PROBED, size) for k, size in enumerate(actions.sizes)}
     if actions.num_reals:
-        wanted |= dict.fromkeys(("mean", "log_std"), (_PROBED, actions.num_reals))
+        reals = ("alpha", "beta", "low", "high") if has_beta else ("mean", "log_std")
+        wanted |= dict.fromkeys(reals, (_PROBED, actions.num_reals))
     return wanted

@@ -28,6 +28,8 @@ from bray_core.nested import Nested
 from bray_core.spaces import LeafSpace, Spaces
 
 Activation: TypeAlias = Callable[[], nn.Module]
+Layers: TypeAlias = Callable[..., nn.Sequential]
+"""Makes fully connected layers of sizes, as `bray_algo.mlp` does."""
 
 
 class FlatNetwork(nn.Sequential):
@@ -166,6 +168,7 @@ def make_network(
     *,
     num_extra: int = 0,
     output_gain: float = 1.0,
+    layers: Layers = mlp,
 ) -> nn.Module:
     """Make a network from observations to so many numbers.
 
@@ -179,6 +182,8 @@ def make_network(
         activation: makes the activation of fully connected layers.
         num_extra: further inputs.
         output_gain: gain of the last layer's initialisation; 0.01 begins near 0.
+        layers: makes the fully connected layers, such as normalised ones; those of a trunk, behind
+            which there are `hidden` ones of these then, stay as they are.
 
     Raises:
         ConfigError: a network or an encoder of yours is none, or a mask does not fit.
@@ -186,31 +191,21 @@ def make_network(
     if is_flat(spaces, config):
         seen = seen_space(normalised(spaces, config))
         sizes = [Flattening(seen).size + num_extra, *config.hidden, outputs]
-        return FlatNetwork(seen, mlp(sizes, activation, output_gain=output_gain))
-    return TrunkNetwork(
-        make_trunk(spaces, config, activation), config, outputs, activation, num_extra, output_gain
-    )
+        return FlatNetwork(seen, layers(sizes, activation, output_gain=output_gain))
+    trunk = make_trunk(spaces, config, activation)
+    if not num_extra and layers is mlp:  # the trunk's own layers suffice
+        return TrunkNetwork(trunk, orthogonal_(nn.Linear(trunk.size, outputs), output_gain))
+    sizes = [trunk.size + num_extra, *config.hidden, outputs]
+    return TrunkNetwork(trunk, layers(sizes, activation, output_gain=output_gain))
 
 
 class TrunkNetwork(nn.Module):
     """A trunk and the layers behind it: one, or with further inputs a perceptron."""
 
-    def __init__(
-        self,
-        trunk: Any,
-        config: TrunkConfig,
-        outputs: int,
-        activation: Activation,
-        num_extra: int,
-        output_gain: float,
-    ) -> None:
+    def __init__(self, trunk: Any, head: nn.Module) -> None:
         super().__init__()
         self.trunk = trunk
-        if num_extra:
-            sizes = [trunk.size + num_extra, *config.hidden, outputs]
-            self.head: nn.Module = mlp(sizes, activation, output_gain=output_gain)
-        else:
-            self.head = orthogonal_(nn.Linear(trunk.size, outputs), output_gain)
+        self.head = head
 
     def forward(self, seen: Nested, extra: Tensor | None = None) -> Tensor:
         """Map observations, leaves `[…, *shape]`, and numbers `[…, E]`, to `[…, outputs]`."""

@@ -121,6 +121,10 @@ class OffPolicy(Algorithm[C]):
     def policy(self, spaces: Spaces, seed: int) -> nn.Module:
         """Return the module that acts, the same for the same seed."""
 
+    def trainer_for(self, spaces: Spaces) -> Callable[..., Trainer]:
+        """Return what makes the trainer for what the policy may do."""
+        return type(self).trainer
+
     def replay(self, *, is_local: bool) -> ReplayConfig:
         """Return the replay's settings.
 
@@ -194,7 +198,8 @@ class OffPolicy(Algorithm[C]):
             )
         )
         buffer = run.buffer("replay", layout, self.replay(is_local=run.is_local))
-        make = partial(self.trainer, spaces, parts, seed, model, buffer, run.experiment.checkpoints)
+        trainer = self.trainer_for(spaces)
+        make = partial(trainer, spaces, parts, seed, model, buffer, run.experiment.checkpoints)
 
         def runner(worker: int) -> Runner:
             environments = make_environments(environment, n)

@@ -1,4 +1,4 @@
-"""What SAC and TD3 share: a policy of continuous actions, the critics that judge it, their targets.
+"""What SAC, TQC, CrossQ and TD3 share: a policy, the critics that judge it, their targets.
 
 An algorithm of this family is a config, a trainer that makes its policy and its losses, and a
 subclass of `PolicyAndCritics` that names both.
@@ -32,13 +32,19 @@ from bray_trainer.sequences import Batch
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyAndCriticsConfig(OffPolicyConfig):
-    """What SAC and TD3 can be told; each adds its own."""
+    """What every algorithm of a policy and critics can be told; each adds its own."""
 
     replays_per_collect: PositiveInt = 64
     """Optimiser steps after `steps_per_collect`: by default one for each frame."""
     learning_rate: PositiveFloat = 1e-3
     """Adam's step size, for all that is trained: policy, critics and the algorithm's own. Too large
     and the values run away; too small and they creep. 1e-4 to 3e-3."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FollowingTargetsConfig(PolicyAndCriticsConfig):
+    """What an algorithm can be told whose target networks follow slowly."""
+
     tau: Annotated[float, Range(above=0, maximum=1)] = 0.005
     """How far the target networks follow at each step, 0 to 1. Too fast and the target chases the
     network; too slow and learning waits for it. 0.001 to 0.02."""
@@ -84,19 +90,23 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
     @classmethod
     def networks(cls, spaces: Spaces, parts: Parts, seed: int) -> dict[str, nn.Module]:
         """Make all that is trained, by name, the same for the same seed."""
-        bounds = ActionBounds.of(spaces)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             return {
-                "policy": cls.make_policy(spaces, bounds, parts),
-                "critics": Critics(spaces, bounds.size, parts.model),
+                "policy": cls.make_policy(spaces, parts),
+                "critics": cls.make_critics(spaces, parts),
                 **cls.more_networks(parts),
             }
 
     @staticmethod
     @abstractmethod
-    def make_policy(spaces: Spaces, bounds: ActionBounds, parts: Parts) -> nn.Module:
-        """Make the module that acts between the bounds."""
+    def make_policy(spaces: Spaces, parts: Parts) -> nn.Module:
+        """Make the module that acts."""
+
+    @staticmethod
+    def make_critics(spaces: Spaces, parts: Parts) -> nn.Module:
+        """Make the networks that judge observations and actions: two of them."""
+        return Critics(spaces, ActionBounds.of(spaces).size, parts.model)
 
     @staticmethod
     def more_networks(parts: Parts) -> dict[str, nn.Module]:
@@ -132,4 +142,8 @@ class PolicyAndCritics(OffPolicy[C]):
 
     def policy(self, spaces: Spaces, seed: int) -> nn.Module:
         """Return the policy, the same for the same seed."""
-        return self.trainer.networks(spaces, self.parts, seed)["policy"]
+        return self.trainer_for(spaces).networks(spaces, self.parts, seed)["policy"]
+
+    def trainer_for(self, spaces: Spaces) -> type[PolicyAndCriticsTrainer]:
+        """Return the trainer that suits the actions."""
+        return self.trainer
