@@ -26,10 +26,12 @@ from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
 from bray.training.policy_model import policy_model
 from bray_actor import PolicyConfig, Runner, segment_spec
+from bray_actor.atari import AtariRewardTransform, is_atari
 from bray_buffer import ReplayConfig
 from bray_core.action_vector import ActionVector
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
+from bray_core.process.machine import num_cores
 from bray_core.settings.ranges import Fraction, PositiveInt, check_fields
 from bray_core.spaces import Spaces
 from bray_model import ModelConfig
@@ -129,6 +131,8 @@ class OffPolicy(Algorithm[C]):
             batch_size=self.config.batch_size,
             min_size=self.parts.buffer.warmup_frames,
             unit="transition",
+            # Of stacked frames each is stored once.
+            frame_stack={"observation": 0} if is_atari(source.environment) else {},
             n_step=self.parts.agent.n_step,
             gamma=self.config.gamma,
             sampler="prioritized" if self.is_prioritized else "uniform",
@@ -159,7 +163,11 @@ class OffPolicy(Algorithm[C]):
         return GamecorePlay(
             source=self.parts.source,
             actor=replace(actor, num_workers=1) if is_local else actor,
-            policy=PolicyConfig(seed=seed, spaces=spaces.described()),
+            policy=PolicyConfig(
+                seed=seed,
+                clip_reward=is_atari(self.parts.source.environment),
+                spaces=spaces.described(),
+            ),
             seed=seed,
         )
 
@@ -181,8 +189,10 @@ class OffPolicy(Algorithm[C]):
         make = partial(self.trainer, spaces, parts, seed, model, buffer, run.experiment.checkpoints)
 
         def runner(worker: int) -> Runner:
-            environments = make_environments(environment, n)
-            return Runner(environments, model, buffer, seed=seed + 1000 * worker)
+            environments = make_environments(environment, n, num_cores())
+            transform = AtariRewardTransform() if is_atari(environment) else None
+            where = seed + 1000 * worker
+            return Runner(environments, model, buffer, seed=where, reward_transform=transform)
 
         if play is not None:
             source = gamecores(run, play, model, buffer)
