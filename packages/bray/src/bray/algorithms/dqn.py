@@ -25,6 +25,7 @@ from bray.policies.values import (
     Returns,
     allowed_actions,
     masked,
+    num_choices,
     votes,
 )
 from bray.sources import atari
@@ -37,8 +38,6 @@ from bray_algo import schedules
 from bray_algo.losses import dqn
 from bray_algo.networks.noisy import redraw_noise_
 from bray_algo.networks.polyak import polyak_
-from bray_core.action_vector import ActionVector
-from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.protocols import ModelProtocol
@@ -149,22 +148,6 @@ class DQNPolicy(nn.Module):
         """Draw the noise anew by which the policy acts, if it has some."""
         if isinstance(self.q, QNetwork):
             self.q.head.redraw()
-
-
-def num_choices(spaces: Spaces) -> int:
-    """Return the number A of actions of which one is chosen.
-
-    Raises:
-        ConfigError: an action is another one.
-    """
-    actions = ActionVector(spaces.action, spaces.origin)
-    if not actions.is_one:
-        raise ConfigError(
-            f"environment: {spaces.origin}: expected actions that are one choice (Discrete), got "
-            f"{len(actions.sizes)} choices and {actions.num_reals} reals: train PPO, or SAC for "
-            "reals alone"
-        )
-    return actions.sizes[0]
 
 
 def make_policy(spaces: Spaces, config: QNetworkConfig, seed: int) -> DQNPolicy:

@@ -19,6 +19,7 @@ from bray_algo.networks.initialisation import orthogonal_
 from bray_algo.networks.noisy import NoisyLinear, factorised_noise_
 from bray_algo.networks.quantiles import LevelEmbedding
 from bray_algo.returns.value_rescaling import unrescale
+from bray_core.action_vector import ActionVector
 from bray_core.errors import ConfigError
 from bray_core.nested import Nested
 from bray_core.settings.ranges import PositiveInt, check_fields
@@ -227,3 +228,19 @@ def allowed_actions(mask: Tensor | None) -> Tensor | None:
 def masked(values: Tensor, allowed: Tensor | None) -> Tensor:
     """Return values of which those of actions that are not allowed are least."""
     return values if allowed is None else categorical.mask(values, allowed)
+
+
+def num_choices(spaces: Spaces) -> int:
+    """Return the number A of actions of which one is chosen.
+
+    Raises:
+        ConfigError: an action is another one.
+    """
+    actions = ActionVector(spaces.action, spaces.origin)
+    if not actions.is_one:
+        raise ConfigError(
+            f"environment: {spaces.origin}: expected actions that are one choice (Discrete), got "
+            f"{len(actions.sizes)} choices and {actions.num_reals} reals: train PPO, or SAC for "
+            "reals alone"
+        )
+    return actions.sizes[0]
