@@ -72,6 +72,7 @@ def _rows(
     check_shape("target", target, (len(quantiles), target.shape[1]))
     check_shape("levels", levels, (len(quantiles), quantiles.shape[2]))
     check_floats("quantiles", quantiles)
+    check_finite(levels=levels)
     check_within(0.0, 1.0, levels=levels)
     theta = wide(chosen(quantiles, action))
     check_finite(quantiles=theta, target=target)
