@@ -30,6 +30,7 @@ from bray.policies.values import (
 )
 from bray.sources import atari
 from bray.training.algorithm import Parts
+from bray.training.epsilon_ladder import WorkerEpsilon, exponent
 from bray.training.off_policy import NStepConfig, OffPolicy, OffPolicyConfig, ReplaySettings
 from bray.training.target import KeepsTarget
 from bray.training.value_learning import value_loss
@@ -38,6 +39,7 @@ from bray_algo import schedules
 from bray_algo.losses import dqn
 from bray_algo.networks.noisy import redraw_noise_
 from bray_algo.networks.polyak import polyak_
+from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.protocols import ModelProtocol
@@ -59,6 +61,10 @@ class EpsilonGreedyConfig(NStepConfig):
     `noisy` there is none."""
     epsilon_steps: PositiveInt = 5_000
     """Optimiser steps over which ε falls: about a tenth of a run."""
+    epsilon_per_worker: bool = False
+    """Whether worker i of N on Ray acts with ε^(1 + 7 i / (N - 1)) (Ape-X, Horgan et al. 2018):
+    some explore much, others play nearly as well as they can, and what they see is varied. A local
+    run has one worker, and so ε itself; gamecores are answered with ε, too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -274,6 +280,21 @@ class DQN(OffPolicy[DQNConfig]):
     def is_prioritized(self) -> bool:  # type: ignore[override]
         """Whether transitions are drawn by their error."""
         return bool(self.parts.buffer.prioritized)
+
+    def check(self) -> None:
+        """Refuse two ways to explore at once."""
+        super().check()
+        if self.parts.agent.epsilon_per_worker and self.parts.model.noisy:
+            raise ConfigError(
+                "agent.epsilon_per_worker: a noisy network explores without ε: set noisy or "
+                "epsilon_per_worker to false"
+            )
+
+    def acting_model(self, model: Any, worker: int) -> Any:
+        """Return the model with the worker's own ε, if each has one."""
+        if not self.parts.agent.epsilon_per_worker:
+            return model
+        return WorkerEpsilon(model, exponent(worker, self.parts.actor.num_workers))
 
     def policy(self, spaces: Spaces, seed: int) -> DQNPolicy:
         """Return the policy, the same for the same seed."""

@@ -115,6 +115,15 @@ class OffPolicy(Algorithm[C]):
     def policy(self, spaces: Spaces, seed: int) -> nn.Module:
         """Return the module that acts, the same for the same seed."""
 
+    def acting_model(self, model: Any, worker: int) -> Any:
+        """Return the model as a worker asks it, who may explore in a way of its own.
+
+        Args:
+            model: the policy's model.
+            worker: number of the worker, from 0 on.
+        """
+        return model
+
     def replay(self, *, is_local: bool) -> ReplayConfig:
         """Return the replay's settings.
 
@@ -191,8 +200,8 @@ class OffPolicy(Algorithm[C]):
         def runner(worker: int) -> Runner:
             environments = make_environments(environment, n, num_cores())
             transform = AtariRewardTransform() if is_atari(environment) else None
-            where = seed + 1000 * worker
-            return Runner(environments, model, buffer, seed=where, reward_transform=transform)
+            acting, where = self.acting_model(model, worker), seed + 1000 * worker
+            return Runner(environments, acting, buffer, seed=where, reward_transform=transform)
 
         if play is not None:
             source = gamecores(run, play, model, buffer)
