@@ -18,9 +18,10 @@ import numpy as np
 from gymnasium import spaces
 
 from bray.algorithms import bc
+from bray.policies.config import NetworkConfig
 from bray.policies.networks import make_policy
 from bray.sources import demonstrations
-from bray.sources.environments import Spaces
+from bray.sources.environments import read_spaces
 from bray_actor import PolicyActor, PolicyConfig, Recorder
 from bray_actor.gamecores.gamecore import play
 from bray_core.nested import Nested
@@ -86,8 +87,8 @@ def main(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
     """Record both players, imitate them, serve the policy; return `ends` of them and of it."""
     shown, served = folder / "shown", folder / "served"
     demonstrations.record(shown, "Styled-v0", Player(), episodes=20, seed=1)
-    layout = Spaces.of("Styled-v0")
-    policy = make_policy(layout, (64, 64), 0, 1)
+    layout = read_spaces("Styled-v0")
+    policy = make_policy(layout, NetworkConfig(hidden=(64, 64)), 1)
     config = bc.BCConfig(learning_rate=3e-3)
     bc.CloningTrainer(policy, layout, str(shown), config, 1).run(60)
 

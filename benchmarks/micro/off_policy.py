@@ -18,18 +18,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 from benchmarks.harness import Report, argument, in_turns, main
 from torch import Tensor, nn
 
 from bray.algorithms import dqn, sac, td3
-from bray.sources.environments import Spaces
-from bray_actor import segment_spec
+from bray.training.on_policy import segment_layout
 from bray_buffer import ReplayBuffer
 from bray_core.layout import Layout, Packed
-from bray_core.nested import ArraySpec
+from bray_core.spaces import Spaces
 from bray_model import Model, ModelConfig
 
 BATCH, HIDDEN, STORED, LENGTH, EVERY = 256, (256, 256), 10_000, 16, 64
@@ -42,12 +40,9 @@ OBSERVATION, ACTIONS = 17, 6
 
 def spaces(is_discrete: bool) -> Spaces:
     """Return the spaces of an environment that is not there."""
-    observation = ArraySpec(np.dtype(np.float32), (OBSERVATION,))
-    if is_discrete:
-        discrete = gymnasium.spaces.Discrete(ACTIONS)
-        return Spaces("none", observation, ArraySpec(np.dtype(np.int64), ()), discrete)
-    box = gymnasium.spaces.Box(-1.0, 1.0, (ACTIONS,), np.float32)
-    return Spaces("none", observation, ArraySpec(np.dtype(np.float32), (ACTIONS,)), box)
+    box = {"shape": [ACTIONS], "low": -1.0, "high": 1.0}
+    action = {"discrete": ACTIONS} if is_discrete else box
+    return Spaces.parse("none", {"observation": {"shape": [OBSERVATION]}, "action": action})
 
 
 SETTINGS = {
@@ -61,7 +56,7 @@ SETTINGS = {
 
 def trained(algorithm: Any, trainer: type, module: nn.Module, spaces: Spaces) -> Any:
     """Return an algorithm's trainer over a replay that is full."""
-    layout = Layout(segment_spec(spaces.observation, spaces.action, LENGTH))
+    layout = segment_layout(spaces, LENGTH, 0)
     replay = ReplayBuffer(layout, algorithm.replay(is_local=True))
     fill(replay, layout)
     model = Model(module, spaces.example, config=ModelConfig(max_batch_size=4, pad_to=(4,)))

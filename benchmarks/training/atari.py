@@ -40,7 +40,7 @@ from bray.algorithms import appo
 from bray.goal import Goal
 from bray.policies.networks import make_policy
 from bray.sources.environment_runners import EnvironmentRunners
-from bray.sources.environments import Spaces, make_environments
+from bray.sources.environments import make_environments, read_spaces
 from bray.training.algorithm import Algorithm, Parts, load_algorithm
 from bray.training.compute import decided
 from bray.training.on_policy import segment_layout
@@ -50,6 +50,7 @@ from bray_core.config import to_mapping
 from bray_core.layout import Packed
 from bray_core.process.machine import num_cores
 from bray_core.settings.settings_tree import parse, unwrap
+from bray_core.spaces import Spaces
 from bray_model import Model
 
 CORES = num_cores()
@@ -108,7 +109,7 @@ def algorithm_of(name: str, environment: str, overrides: list[str]) -> Algorithm
 
 def inferring(environment: str, settings: Parts, seconds: float) -> float:
     """Return frames/s of the policy's forward on one core, in the batches of half a worker."""
-    spaces = Spaces.of(environment)
+    spaces = read_spaces(environment)
     runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=False)
     with pinned(1), policy(spaces, settings, runners) as model:
         n = runners.model_config().max_batch_size
@@ -127,7 +128,7 @@ def inferring(environment: str, settings: Parts, seconds: float) -> float:
 
 def learning(environment: str, settings: Parts, seconds: float) -> float:
     """Return frames/s of one pass of training on one core: pop, loss, gradients, Adam, publish."""
-    spaces = Spaces.of(environment)
+    spaces = read_spaces(environment)
     settings = replace(
         settings,
         source=replace(settings.source, env_threads=1),
@@ -144,7 +145,7 @@ def learning(environment: str, settings: Parts, seconds: float) -> float:
             asyncio.run(runner.run(2 * settings.agent.segment_length))
             runner.close()
             batch = Packed(layout, buffer.pop().block.copy())
-            module = make_policy(spaces, settings.model.hidden, 0, seed=1)
+            module = make_policy(spaces, settings.model, seed=1)
             trainer = appo.APPOTrainer(module, buffer, model=model, part=settings.trainer, seed=1)
             frames = int(batch.tree["length"].sum())
 
@@ -158,7 +159,7 @@ def learning(environment: str, settings: Parts, seconds: float) -> float:
 
 def policy(spaces: Spaces, settings: Parts, runners: EnvironmentRunners) -> Model:
     """Make the model that plays."""
-    module = make_policy(spaces, settings.model.hidden, settings.model.memory_size, seed=1)
+    module = make_policy(spaces, settings.model, seed=1)
     return Model(module, spaces.example, config=runners.model_config())
 
 
@@ -169,7 +170,7 @@ def sampling(
 
     In halves, as on Ray, a forward has one thread; else, as in a local run, all cores.
     """
-    spaces = Spaces.of(environment)
+    spaces = read_spaces(environment)
     settings = replace(settings, source=replace(settings.source, env_threads=cores))
     torch.set_num_threads(1 if halves else cores)
     runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=not halves)

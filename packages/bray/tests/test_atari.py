@@ -24,11 +24,12 @@ import bray
 from bray.algorithms import appo, impala, ppo
 from bray.cli.train import _launch_of_template
 from bray.goal import Goal
+from bray.policies.config import NetworkConfig
 from bray.policies.networks import example_inputs, make_policy
 from bray.run import Run
 from bray.sources import atari
 from bray.sources.environment_runners import EnvironmentRunners
-from bray.sources.environments import Spaces
+from bray.sources.environments import read_spaces
 from bray.templates.loading import load
 from bray.templates.schema import tuned_task
 from bray.training import compute
@@ -36,14 +37,15 @@ from bray.training.actor_critic import ActorCriticTrainer
 from bray.training.algorithm import load_algorithm
 from bray.training.compute import decided, described
 from bray.training.on_policy import segment_layout
-from bray_actor import AlternatingRunners, PolicyActor, Rollouts, Runner, segment_spec
+from bray_actor import AlternatingRunners, PolicyActor, Rollouts, Runner
 from bray_actor.segment import unstacked
 from bray_buffer import Buffer, BufferConfig
-from bray_core import codec, nested
+from bray_core import codec
 from bray_core.cli import main
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout, Packed
 from bray_core.process import machine
+from bray_core.spaces import LeafSpace
 from bray_model import Model
 from bray_trainer.sequences import Batch, final_value, time_major, unroll, valid_steps
 
@@ -63,15 +65,16 @@ class Play:
             segment_length=LENGTH,
             precision=precision,
         ).parts
-        spaces = Spaces.of(environment)
+        spaces = read_spaces(environment)
         runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=False)
-        self.module = make_policy(spaces, (16,), memory_size, seed=1)
+        self.module = make_policy(
+            spaces, NetworkConfig(hidden=(16,), memory_size=memory_size), seed=1
+        )
         size = self.module.state_size
         config = runners.model_config()
         self.model = Model(self.module, example_inputs(spaces, size), config=config)
-        spec = segment_spec(spaces.observation, spaces.action, LENGTH, state_size=size, stack=True)
-        total = NUM_ENVS * STEPS
-        self.buffer = Buffer(Layout(spec), BufferConfig(batch_steps=total, capacity=total))
+        layout, total = segment_layout(spaces, LENGTH, size), NUM_ENVS * STEPS
+        self.buffer = Buffer(layout, BufferConfig(batch_steps=total, capacity=total))
         rollouts = Rollouts(runners.runner(self.model, self.buffer, seed=1))
         rollouts.collect(STEPS)
         rollouts.close()
@@ -195,14 +198,14 @@ def test_what_is_padding_or_after_a_termination_counts_nothing(
 
 
 def test_halves_of_an_even_number_and_their_model() -> None:
-    spaces = Spaces.of(PONG)
+    spaces = read_spaces(PONG)
     for num_envs, kind, batch in ((4, AlternatingRunners, 2), (3, Runner, 3), (1, Runner, 1)):
         settings = impala.IMPALA.of("CartPole-v1", num_envs=num_envs, hidden=(16,)).parts
         runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=False)
         config = runners.model_config()
         assert (config.max_batch_size, config.pad_to) == (batch, (batch,))
-        module = make_policy(spaces, (16,), 0, seed=1)
-        layout = Layout(segment_spec(spaces.observation, spaces.action, 4, stack=True))
+        module = make_policy(spaces, NetworkConfig(hidden=(16,)), seed=1)
+        layout = segment_layout(spaces, 4, 0)
         with Model(module, spaces.example, config=config) as model:
             made = runners.runner(model, Buffer(layout, BufferConfig(batch_size=1)), seed=1)
             assert isinstance(made, kind)
@@ -210,7 +213,7 @@ def test_halves_of_an_even_number_and_their_model() -> None:
             made.close()
     settings = impala.IMPALA.of("CartPole-v1", num_envs=4).parts
     runners = EnvironmentRunners(
-        Spaces.of("CartPole-v1"), settings.source, settings.trainer, is_local=False
+        read_spaces("CartPole-v1"), settings.source, settings.trainer, is_local=False
     )
     assert runners.model_config().max_batch_size == 4, "no threads: no halves"
     runners = EnvironmentRunners(spaces, settings.source, settings.trainer, is_local=True)
@@ -220,22 +223,26 @@ def test_halves_of_an_even_number_and_their_model() -> None:
     assert runners.model_config().max_batch_size == 2, "the model has a GPU"
 
 
-def test_policies_of_images_refuse_what_does_not_fit() -> None:
-    spaces = Spaces.of(PONG)
-    for hidden in ((64, 64), ()):
-        for memory_size in (0, 5):
-            with pytest.raises(ConfigError, match=r"hidden: expected one size for images, such as"):
-                make_policy(spaces, hidden, memory_size, seed=1)
-    assert isinstance(spaces.observation, nested.ArraySpec)
-    square = nested.ArraySpec(spaces.observation.dtype, (3, 96, 96))
-    with pytest.raises(ConfigError, match=r"Pong-v5: expected frames of 84 × 84, got \(3, 96, 96"):
-        make_policy(replace(spaces, observation=square), (16,), 0, seed=1)
+@pytest.mark.parametrize("shape", [(4, 84, 84), (3, 96, 96), (96, 96, 3), (40, 40), (2, 9, 9, 3)])
+@pytest.mark.parametrize("hidden", [(16,), (24, 16)])
+@pytest.mark.parametrize("memory_size", [0, 5])
+def test_policies_read_images_of_any_size(
+    shape: tuple[int, ...], hidden: tuple[int, ...], memory_size: int
+) -> None:
+    spaces = replace(read_spaces(PONG), observation=LeafSpace("image", "uint8", shape))
+    module = make_policy(spaces, NetworkConfig(hidden=hidden, memory_size=memory_size), seed=1)
+    seen = torch.randint(0, 255, (2, *shape), dtype=torch.uint8)
+    with torch.no_grad():
+        outputs = module(seen, *[torch.zeros(2, 10)] * bool(memory_size))
+    assert outputs["logits"].shape == (2, 6)
+    assert outputs["value"].shape == (2,)
+    assert not torch.equal(*outputs["value"]), "it sees them"
 
 
 def test_a_softened_policy_acts_less_surely() -> None:
-    spaces = Spaces.of(PONG)
+    spaces = read_spaces(PONG)
     seen = torch.randint(0, 255, (2, 4, 84, 84), dtype=torch.uint8)
-    module: Any = make_policy(spaces, (16,), 0, seed=1)
+    module: Any = make_policy(spaces, NetworkConfig(hidden=(16,)), seed=1)
     before = module(seen)["logits"]
     module.soften(2.0)
     torch.testing.assert_close(module(seen)["logits"], before / 2)
@@ -431,7 +438,7 @@ def test_bray_train_and_then_its_policy_is_served_in_fp32_and_plays(
     (export,) = (trial / "models" / "policy" / "onnx").iterdir()
     assert export.name == str(outcome["version"])
     version = trial / "models" / "policy" / "versions" / f"{export.name}.safetensors"
-    module = make_policy(Spaces.of(PONG), (16,), 0, seed=2)
+    module = make_policy(read_spaces(PONG), NetworkConfig(hidden=(16,)), seed=2)
     module.load_state_dict(load_file(version))
     frames = np.random.default_rng(1).integers(0, 256, (8, 4, 84, 84), dtype=np.uint8)
     with Model(export) as model, torch.no_grad():
@@ -463,9 +470,9 @@ def test_gamecores_play_for_a_run_over_the_wire(
 
 
 def test_over_the_wire_training_sees_clipped_rewards(plays: dict[int, Play]) -> None:
-    spaces = Spaces.of(PONG)
+    spaces = read_spaces(PONG)
     algorithm = ppo.PPO.of(PONG, num_processes=1, num_envs=1, num_workers=1)
-    config = algorithm._gamecore_play(0, 1).policy
+    config = algorithm._gamecore_play(spaces, 0, 1).policy
     assert config.clip_reward
     layout = segment_layout(spaces, 4, 0)
     with (

@@ -12,15 +12,16 @@ import torch
 from torch import Tensor
 
 from bray.algorithms import a2c, appo, impala, ppo
+from bray.policies.config import NetworkConfig
 from bray.policies.networks import make_policy
-from bray.sources.environments import Spaces
+from bray.sources.environments import read_spaces
 from bray_trainer import Trainer
 from bray_trainer.distributed.ranks import Ranks
 from bray_trainer.reporting.loss_means import LossMeans
 from bray_trainer.sequences import Batch
 
 T = 6
-SPACES = Spaces.of("CartPole-v1")
+SPACES = read_spaces("CartPole-v1")
 LENGTHS = ([6, 6, 5, 6], [1, 2, 1, 1])
 """Valid steps of the segments of each half."""
 TOLERANCE = 1e-6
@@ -93,7 +94,7 @@ def together(parts: list[Batch]) -> Batch:
 def make(kind: str, memory_size: int, accumulate: int = 1, ranks: Ranks | None = None) -> Trainer:
     made, config = KINDS[kind]
     config = replace(config, max_grad_norm=1e9)
-    module = make_policy(SPACES, (8,), memory_size, seed=1)
+    module = make_policy(SPACES, NetworkConfig(hidden=(8,), memory_size=memory_size), seed=1)
     trainer: Trainer = made(module, NoBuffer(), model=NoModel(), part=config, seed=1)
     trainer.config = replace(trainer.config, accumulate=accumulate)
     trainer._stepper._config = trainer.config
@@ -152,7 +153,7 @@ def on_two_ranks(kind: str, memory_size: int, parts: list[Batch]) -> list[Tensor
 def test_ppo_with_memory_weighs_its_minibatches_by_their_valid_steps() -> None:
     """Its advantages are normalised within a minibatch, so the weights alone are compared."""
     config = ppo.PPO.of("CartPole-v1", memory_size=3).config
-    module = make_policy(SPACES, (8,), 3, seed=1)
+    module = make_policy(SPACES, NetworkConfig(hidden=(8,), memory_size=3), seed=1)
     trainer = ppo.PPOTrainer(module, NoBuffer(), model=NoModel(), part=config, seed=1)  # type: ignore[arg-type]
     weights = [trainer.batch_weight(segments(lengths, 3, 0)) for lengths in LENGTHS]
     assert weights == [23.0, 5.0]

@@ -13,14 +13,15 @@ import torch
 import bray
 from bray.algorithms import bc, rl_imitation
 from bray.goal import Goal
+from bray.policies.config import NetworkConfig
 from bray.policies.networks import VectorPolicy, make_policy
 from bray.sources import demonstrations
-from bray.sources.environments import Spaces
+from bray.sources.environments import read_spaces
 from bray_core import nested
 from bray_core.errors import ConfigError
 from bray_core.protocols import Answer
 
-SPACES = Spaces.of("CartPole-v1")
+SPACES = read_spaces("CartPole-v1")
 
 
 class Player:
@@ -79,7 +80,7 @@ def test_a_folder_without_episodes_is_refused(tmp_path: Path) -> None:
 
 def test_cloning_follows_the_demonstrator(recorded: tuple[Path, list[float]]) -> None:
     folder, _ = recorded
-    module = make_policy(SPACES, (32,), 0, 1)
+    module = make_policy(SPACES, NetworkConfig(hidden=(32,)), 1)
     config = bc.BCConfig(learning_rate=0.01, batch_size=64)
     bc.CloningTrainer(module, SPACES, str(folder), config, 1).run(100)
     (steps, *_) = all_steps(folder, 0.99)
@@ -107,8 +108,8 @@ def test_what_is_out_of_range_is_refused() -> None:
     "environment", ["CartPole-v1", "Pendulum-v1", "bray.sources.tasks:TwoHeads-v0"]
 )
 def test_a_softened_policy_is_its_power(environment: str) -> None:
-    spaces = Spaces.of(environment)
-    policy = make_policy(spaces, (8,), 0, 1)
+    spaces = read_spaces(environment)
+    policy = make_policy(spaces, NetworkConfig(hidden=(8,)), 1)
     assert isinstance(policy, VectorPolicy)
     with torch.no_grad():  # away from uniform
         policy.policy[-1].weight.mul_(300.0)

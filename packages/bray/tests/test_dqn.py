@@ -12,13 +12,15 @@ import torch
 import bray
 from bray.algorithms import dqn
 from bray.goal import Goal
-from bray.sources.environments import Spaces
+from bray.policies.config import TrunkConfig
+from bray.sources.environments import read_spaces
 from bray.training import evaluation
 from bray.training.algorithm import Parts
+from bray.training.on_policy import segment_layout
 from bray_core.layout import Layout, Packed
 from bray_model import Model
 
-SPACES = Spaces.of("CartPole-v1")
+SPACES = read_spaces("CartPole-v1")
 SMALL: dict[str, Any] = {
     "hidden": (16,),
     "num_envs": 2,
@@ -113,7 +115,7 @@ def bray_spec() -> Any:
 
 
 def test_the_policy_is_greedy_but_for_epsilon() -> None:
-    policy = dqn.make_policy(SPACES, SMALL["hidden"], 3)
+    policy = dqn.make_policy(SPACES, TrunkConfig(hidden=SMALL["hidden"]), 3)
     observation = torch.randn(50, 4)
     best = policy.q(observation).argmax(-1)
     for epsilon in (1.0, 0.2, 0.0):
@@ -153,9 +155,7 @@ def test_a_trial_goes_on_from_its_checkpoint_and_its_replay(
         assert outcome.version == 1 + 4 * (launch - 1)
     with bray.init(tmp_path, "trial") as run:
         config = dqn.DQN.of("CartPole-v1", **SMALL).replay(is_local=True)
-        from bray_actor import segment_spec
-
-        layout = Layout(segment_spec(SPACES.observation, SPACES.action, 8))
+        layout = segment_layout(SPACES, 8, 0)
         assert run.buffer("replay", layout, config).stats()["queued"] == 7 * 48
 
 

@@ -13,18 +13,19 @@ import torch
 import bray
 from bray.algorithms import es
 from bray.goal import Goal
-from bray.sources.environments import Spaces
+from bray.policies.config import TrunkConfig
+from bray.sources.environments import read_spaces
 from bray.training import evaluation
 from bray_algo.evolution import candidate
 from bray_core.errors import ConfigError
 
-SPACES = Spaces.of("CartPole-v1")
+SPACES = read_spaces("CartPole-v1")
 SMALL: dict[str, Any] = {"population": 16, "hidden": (4,)}
 
 
 def alone(theta: torch.Tensor, key: tuple[int, int], number: int) -> tuple[float, int]:
     """One candidate in an environment of its own, without batches."""
-    module = es.policy(SPACES, SMALL["hidden"], 0)
+    module = es.policy(SPACES, TrunkConfig(hidden=SMALL["hidden"]), 0)
     parameters = candidate(theta, key, number, sigma=0.1)
     torch.nn.utils.vector_to_parameters(parameters, module.parameters())
     env = gymnasium.make("CartPole-v1")
@@ -41,7 +42,7 @@ def alone(theta: torch.Tensor, key: tuple[int, int], number: int) -> tuple[float
 
 
 def test_a_batch_of_candidates_plays_as_each_alone() -> None:
-    module = es.policy(SPACES, SMALL["hidden"], 7)
+    module = es.policy(SPACES, TrunkConfig(hidden=SMALL["hidden"]), 7)
     theta = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
     wanted = [alone(theta, (7, 3), number) for number in range(4, 10)]
     player = es.CandidatePlayer("CartPole-v1", module, 6, 0.1)
@@ -49,6 +50,19 @@ def test_a_batch_of_candidates_plays_as_each_alone() -> None:
     assert returns == [total for total, _ in wanted]
     assert frames == sum(steps for _, steps in wanted)
     assert player.play(theta.numpy(), (7, 3), 4) == (returns, frames)
+    player.close()
+
+
+def test_candidates_play_under_a_mask_of_their_actions() -> None:
+    task = "bray.sources.tasks:TwoHeads-v0"
+    spaces = read_spaces(task)
+    assert "action_mask" in spaces.observation
+    module = es.policy(spaces, TrunkConfig(hidden=(4,)), 7)
+    theta = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
+    player = es.CandidatePlayer(task, module, 4, 0.1)
+    returns, frames = player.play(theta.numpy(), (7, 3), 4)
+    assert len(returns) == 4
+    assert frames >= 4
     player.close()
 
 

@@ -15,13 +15,15 @@ from gymnasium import spaces
 import bray
 from bray.algorithms import a2c, appo, bc, dqn, es, impala, mappo, ppo, qmix, rl_imitation, sac, td3
 from bray.goal import Goal
+from bray.policies.config import NetworkConfig
 from bray.policies.networks import example_inputs, make_policy
 from bray.sources import demonstrations
 from bray.sources.cooperative_tasks import make_teams
-from bray.sources.environments import Spaces
+from bray.sources.environments import read_spaces
 from bray.training import evaluation
-from bray_actor import SegmentWriter, segment_spec
-from bray_core.layout import Layout
+from bray.training.on_policy import segment_layout
+from bray_actor import SegmentWriter
+from bray_core.spaces import Spaces
 from bray_model import Model
 
 KINDS = {"float64": np.float64, "float16": np.float16, "int64": np.int64, "int8": np.int8}
@@ -115,8 +117,10 @@ def test_an_algorithm_trains_on_any_number_type(
 @pytest.mark.parametrize("is_continuous", [False, True])
 def test_demonstrations_of_float64_are_imitated(is_continuous: bool, tmp_path: Path) -> None:
     environment, folder = task("float64", is_continuous=is_continuous), tmp_path / "demonstrations"
-    known = Spaces.of(environment)
-    with Model(make_policy(known, (4,), 0, 1), example_inputs(known, 0)) as model:
+    known = read_spaces(environment)
+    with Model(
+        make_policy(known, NetworkConfig(hidden=(4,)), 1), example_inputs(known, 0)
+    ) as model:
         demonstrations.record(folder, environment, model, episodes=2, seed=1)
     config = {"demonstrations": str(folder), "hidden": (4,)}
     with bray.init(tmp_path, "cloned") as run:
@@ -135,7 +139,7 @@ def test_an_export_takes_what_the_environment_gives(case: str, tmp_path: Path) -
     pytest.importorskip("onnxscript")
     algorithm, settings = CASES[case]
     environment = task("float64", is_continuous=case in CONTINUOUS_ALONE)
-    spaces_ = Spaces.of(environment)
+    spaces_ = read_spaces(environment)
     module = algorithm.of(environment, **settings).policy(spaces_, 1)
     row = np.linspace(-1, 1, D)
     with Model(module, spaces_.example) as model:
@@ -149,16 +153,21 @@ def test_an_export_takes_what_the_environment_gives(case: str, tmp_path: Path) -
 
 
 def test_float64_is_recorded_in_half_the_memory() -> None:
-    spaces_ = Spaces.of(task("float64", is_continuous=True))
+    spaces_ = read_spaces(task("float64", is_continuous=True))
     assert spaces_.example.dtype == np.float64, "what a model is asked with"
-    assert [leaf.dtype for leaf in spaces_.recorded] == [np.float32, np.float32]
-    whole = Spaces.of(task("int64", is_continuous=False))
-    assert [leaf.dtype for leaf in whole.recorded] == [np.int64, np.int64]
+    assert recorded(spaces_) == [np.float32, np.float32]
+    whole = read_spaces(task("int64", is_continuous=False))
+    assert recorded(whole) == [np.int64, np.int64]
+
+
+def recorded(known: Spaces) -> list[Any]:
+    views = segment_layout(known, 4, 0).spec
+    return [views[name].dtype for name in ("observation", "action")]
 
 
 def test_a_session_records_float64_in_float32() -> None:
-    spaces_ = Spaces.of(task("float64", is_continuous=True))
-    writer = SegmentWriter(Layout(segment_spec(*spaces_.recorded, 4)))
+    spaces_ = read_spaces(task("float64", is_continuous=True))
+    writer = SegmentWriter(segment_layout(spaces_, 4, 0))
     row = np.linspace(-1, 1, D)
     writer.begin_step(row, np.ones(2), log_prob=0.0, value=0.0, version=1)
     writer.finish_step(1.0)

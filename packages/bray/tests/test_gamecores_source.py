@@ -17,10 +17,11 @@ import torch
 import bray
 from bray.algorithms import ppo
 from bray.goal import Goal
+from bray.policies.config import NetworkConfig
 from bray.policies.networks import example_inputs, make_policy
 from bray.sources import demonstrations
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
-from bray.sources.environments import Spaces
+from bray.sources.environments import read_spaces
 from bray.sources.gamecores import GamecorePlay, gamecores, steps_per_turn
 from bray.training import evaluation
 from bray.training.algorithm import load_algorithm
@@ -191,8 +192,8 @@ def source_of(
     task: str = "CartPole-v1",
 ) -> tuple[Any, Any, Any, Any]:
     """Return a source, its buffer, and the policy and model that answer."""
-    spaces = Spaces.of(task)
-    module = make_policy(spaces, (8,), memory_size, 1)
+    spaces = read_spaces(task)
+    module = make_policy(spaces, NetworkConfig(hidden=(8,), memory_size=memory_size), 1)
     size = module.state_size
     batching = ModelConfig(max_batch_size=num_processes * num_envs)
     model = run.model("policy", module, example_inputs(spaces, size), batching)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from bray.algorithms.dqn import DQN
 from bray.algorithms.sac import SAC
 from bray.algorithms.td3 import TD3
+from bray.policies.config import TrunkConfig
 from bray.policies.continuous import ActionBounds, Critics
-from bray.sources.environments import Spaces
+from bray.sources.environments import read_spaces
 from bray_core.errors import ConfigError
+from bray_core.spaces import LeafSpace, Spaces
 
 
 @pytest.mark.parametrize(
@@ -71,23 +73,23 @@ def test_actions_are_scaled_both_ways() -> None:
     assert bounds.unit(torch.tensor([9.0, -9.0])).tolist() == [1.0, -1.0]
 
 
-def test_actions_without_bounds_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"CartPole-v1: expected actions that are a Box of one"):
-        ActionBounds.of(Spaces.of("CartPole-v1"))
-    box = np.array([np.inf], np.float32)
-    spaces = Spaces.of("Pendulum-v1")
-    from gymnasium.spaces import Box
-
-    endless = Spaces("Endless", spaces.observation, spaces.action, Box(-box, box))
-    with pytest.raises(ConfigError, match="Endless: expected bounded actions, got Box"):
+def test_actions_that_an_algorithm_cannot_take_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"CartPole-v1: expected actions that are reals alone"):
+        ActionBounds.of(read_spaces("CartPole-v1"))
+    spaces = read_spaces("Pendulum-v1")
+    endless = Spaces("Endless", spaces.observation, replace(spaces.action, low=None, high=None))
+    with pytest.raises(ConfigError, match="Endless: expected bounded actions, got some without"):
         ActionBounds.of(endless)
-    with pytest.raises(ConfigError, match="Pendulum-v1: expected Discrete actions, got Box"):
+    one = r"Pendulum-v1: expected actions that are one choice .*, got 0 choices and 1 reals"
+    with pytest.raises(ConfigError, match=one):
         DQN.of("CartPole-v1").policy(spaces, 0)
 
 
 def test_critics_are_several_functions_of_observation_and_action() -> None:
     torch.manual_seed(0)
-    critics = Critics(3, 2, (8,), count=4)
+    seen = LeafSpace("real", "float32", (3,))
+    spaces = Spaces("none", seen, LeafSpace("real", "float32", (2,), low=-1.0, high=1.0))
+    critics = Critics(spaces, 2, TrunkConfig(hidden=(8,)), count=4)
     observation, action = torch.randn(5, 3), torch.randn(5, 2)
     values = critics(observation, action)
     assert values.shape == (4, 5)

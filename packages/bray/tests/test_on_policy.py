@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,15 @@ import torch
 import bray
 from bray.algorithms import a2c, appo, impala, ppo
 from bray.goal import Goal
+from bray.policies.config import NetworkConfig
 from bray.policies.networks import example_inputs, make_policy
-from bray.sources.environments import Spaces, make_environments
+from bray.sources.environments import make_environments, read_spaces
 from bray.training.actor_critic import ActorCriticTrainer
-from bray_actor import PolicyActor, PolicyConfig, Rollouts, Runner, segment_spec
+from bray.training.on_policy import segment_layout
+from bray_actor import PolicyActor, PolicyConfig, Rollouts, Runner
 from bray_actor.gamecores.gamecore import play
 from bray_buffer import Buffer, BufferConfig
 from bray_core.errors import ConfigError
-from bray_core.layout import Layout
 from bray_model import Model, ModelConfig
 from bray_trainer.sequences import final_value, time_major, valid_steps
 
@@ -38,17 +40,15 @@ def played(
     environment: str, memory_size: int, steps: int = 24, segment_length: int = 10
 ) -> tuple[Any, Any, Any]:
     """Return a policy, the queue of what it played, and the model that played."""
-    spaces, n = Spaces.of(environment), 3
-    module = make_policy(spaces, (8,), memory_size, seed=1)
+    spaces, n = read_spaces(environment), 3
+    module = make_policy(spaces, NetworkConfig(hidden=(8,), memory_size=memory_size), seed=1)
     with torch.no_grad():  # far from uniform
         for parameter in module.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     example = example_inputs(spaces, module.state_size)
     model = Model(module, example, config=ModelConfig(max_batch_size=n, pad_to=(n,)))
     size = module.state_size
-    layout = Layout(
-        segment_spec(spaces.observation, spaces.action, segment_length, state_size=size)
-    )
+    layout = segment_layout(spaces, segment_length, size)
     buffer = Buffer(layout, BufferConfig(batch_steps=n * steps, capacity=n * steps))
     rollouts = Rollouts(Runner(make_environments(environment, n), model, buffer, seed=1))
     rollouts.collect(steps)
@@ -136,8 +136,8 @@ def test_ppo_with_memory_trains_on_whole_segments() -> None:
 @pytest.mark.isa
 def test_a_policy_of_several_heads_and_a_memory_is_served_from_its_export(tmp_path: Path) -> None:
     task = "bray.sources.tasks:TwoHeads-v0"
-    spaces = Spaces.of(task)
-    module = make_policy(spaces, (8,), 5, seed=1)
+    spaces = read_spaces(task)
+    module = make_policy(spaces, NetworkConfig(hidden=(8,), memory_size=5), seed=1)
     actor = {"name": "policy", "config": {"deterministic": True, "state_size": 10}}
     with Model(module, example_inputs(spaces, 10), config=ModelConfig(max_batch_size=4)) as model:
         model.export(tmp_path / "export", actor=actor)  # compares it with torch
@@ -198,8 +198,22 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     uneven = "to divide the 512 steps of a replay, got 5 × 1"
     with bray.init(tmp_path, "uneven") as run, pytest.raises(ConfigError, match=uneven):
         ppo.PPO.of("CartPole-v1", num_envs=5).train(run, goal=goal)
-    with pytest.raises(ConfigError, match="expected observations that are one vector"):
-        make_policy(Spaces.of("FrozenLake-v1"), (8,), 0, seed=1)
+    pendulum = read_spaces("Pendulum-v1")
+    endless = replace(pendulum, action=replace(pendulum.action, low=None))
+    with pytest.raises(ConfigError, match=r"distribution: squashed needs bounded actions, Pendul"):
+        make_policy(endless, NetworkConfig(distribution="squashed"), seed=1)
+
+
+def test_a_policy_reads_the_number_of_a_field_one_hot() -> None:
+    spaces = read_spaces("FrozenLake-v1")
+    module = make_policy(spaces, NetworkConfig(hidden=(8,)), seed=1)
+    first = module.policy[0]
+    assert first.weight.shape == (8, 16), "of 16 fields"
+    with torch.no_grad():
+        outputs = module(torch.tensor([3, 15, 3]))
+    assert outputs["logits"].shape == (3, 4)
+    assert torch.equal(outputs["value"][0], outputs["value"][2])
+    assert not torch.equal(outputs["value"][0], outputs["value"][1])
 
 
 @pytest.mark.long

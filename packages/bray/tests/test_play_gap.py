@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from bray.algorithms import a2c, appo, impala, ppo
+from bray.policies.config import NetworkConfig
 from bray.policies.networks import example_inputs, make_policy
-from bray.sources.environments import Spaces, make_environments
+from bray.sources.environments import make_environments, read_spaces
+from bray.training.on_policy import segment_layout
 from bray.training.play_gap import PlayGap
-from bray_actor import Rollouts, Runner, segment_spec
+from bray_actor import Rollouts, Runner
 from bray_buffer import Buffer, BufferConfig
 from bray_core import metrics
-from bray_core.layout import Layout
 from bray_model import Model, ModelConfig
 
 N, STEPS, T = 4, 24, 8
@@ -57,8 +58,8 @@ class Setup:
 
     def __init__(self, kind: str, **model: Any) -> None:
         made, config, memory_size = KINDS[kind]
-        spaces = Spaces.of("CartPole-v1")
-        module = make_policy(spaces, (8,), memory_size, seed=1)
+        spaces = read_spaces("CartPole-v1")
+        module = make_policy(spaces, NetworkConfig(hidden=(8,), memory_size=memory_size), seed=1)
         made_by = torch.Generator().manual_seed(2)
         with torch.no_grad():  # far from uniform
             for parameter in module.parameters():
@@ -66,8 +67,8 @@ class Setup:
         example = example_inputs(spaces, module.state_size)
         settings = ModelConfig(max_batch_size=N, pad_to=(N,), **model)
         self.model = Model(module, example, config=settings)
-        spec = segment_spec(spaces.observation, spaces.action, T, state_size=module.state_size)
-        self.buffer = Buffer(Layout(spec), BufferConfig(batch_steps=N * STEPS, capacity=N * STEPS))
+        layout = segment_layout(spaces, T, module.state_size)
+        self.buffer = Buffer(layout, BufferConfig(batch_steps=N * STEPS, capacity=N * STEPS))
         environments = make_environments("CartPole-v1", N)
         self.rollouts = Rollouts(Runner(environments, self.model, self.buffer, seed=1))
         self.trainer = made(module, self.buffer, model=self.model, part=config, seed=1)

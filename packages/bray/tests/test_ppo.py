@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from bray.algorithms import ppo
+from bray.policies.config import NetworkConfig
 from bray.policies.networks import make_policy
-from bray.sources.environments import Spaces
-from bray_actor import segment_spec
+from bray.sources.environments import read_spaces
+from bray.training.on_policy import segment_layout
 from bray_buffer import Buffer, BufferConfig
 from bray_core.errors import ConfigError
-from bray_core.layout import Layout, Packed
+from bray_core.layout import Packed
+from bray_core.spaces import Spaces
 
-SPACES = Spaces.of("CartPole-v1")
-LAYOUT = Layout(segment_spec(SPACES.observation, SPACES.action, 8))
+SPACES = read_spaces("CartPole-v1")
+LAYOUT = segment_layout(SPACES, 8, 0)
 
 
 class _Target:
@@ -45,7 +49,7 @@ def segments(lengths: list[int], seed: int = 0) -> Packed:
 
 def make_trainer(**part: float) -> ppo.PPOTrainer:
     return ppo.PPOTrainer(
-        make_policy(SPACES, (64, 64), 0, seed=0),
+        make_policy(SPACES, NetworkConfig(hidden=(64, 64)), seed=0),
         Buffer(LAYOUT, BufferConfig(batch_steps=16, capacity=64)),
         model=_Target(),
         part=ppo.PPO.of("CartPole-v1", **part).config,
@@ -129,14 +133,30 @@ def test_advantages_are_those_of_the_plain_recursion() -> None:
 
 
 def test_the_same_seed_makes_the_same_network() -> None:
-    one, same, other = (make_policy(SPACES, (64, 64), 0, seed=s) for s in (1, 1, 2))
+    one, same, other = (
+        make_policy(SPACES, NetworkConfig(hidden=(64, 64)), seed=s) for s in (1, 1, 2)
+    )
     for a, b, c in zip(one.parameters(), same.parameters(), other.parameters(), strict=True):
         assert torch.equal(a, b)
         assert a.ndim == 1 or not torch.equal(a, c)
 
 
-def test_an_environment_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match="FrozenLake-v1: expected observations that are one vector"
-    ):
-        make_policy(Spaces.of("FrozenLake-v1"), (64, 64), 0, seed=0)
+SEEN, FLAGS = {"shape": [4]}, {"multi_binary": 3}
+MISFITS: list[tuple[Any, Any, str]] = [
+    (
+        {"action_mask": FLAGS, "observation": SEEN},
+        {"discrete": 2},
+        r"Odd: expected action_mask with .*, 2 in all, got 3",
+    ),
+    ({"action_mask": FLAGS}, {"discrete": 3}, r"Odd: an observation of action_mask alone"),
+    (SEEN, {"units": {"most": 3, "features": 2}}, r"Odd: action units: a set of .* cannot be cho"),
+]
+
+
+@pytest.mark.parametrize(("observation", "action", "message"), MISFITS)
+def test_an_environment_that_does_not_fit_is_refused(
+    observation: Any, action: Any, message: str
+) -> None:
+    spaces = Spaces.parse("Odd", {"observation": observation, "action": action})
+    with pytest.raises(ConfigError, match=message):
+        make_policy(spaces, NetworkConfig(hidden=(8,)), seed=0)

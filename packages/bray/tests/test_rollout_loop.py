@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import bray
 from bray.algorithms import ppo
+from bray.policies.config import NetworkConfig
 from bray.policies.networks import make_policy
-from bray.sources.environments import Spaces
-from bray_actor import Runner, segment_spec
+from bray.sources.environments import read_spaces
+from bray.training.on_policy import segment_layout
+from bray_actor import Runner
 from bray_buffer import BufferConfig
-from bray_core.layout import Layout
 
 NUM_ENVS, STEPS, ROUNDS = 3, 48, 6
 
@@ -25,18 +25,17 @@ NUM_ENVS, STEPS, ROUNDS = 3, 48, 6
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=str)
 def test_each_collect_is_a_replay(mode: AutoresetMode, tmp_path: Path) -> None:
     """Nothing waits for steps that never come, and none are left over."""
-    spaces = Spaces.of("CartPole-v1")
+    spaces = read_spaces("CartPole-v1")
     environments = SyncVectorEnv(
         [lambda: gymnasium.make("CartPole-v1")] * NUM_ENVS, autoreset_mode=mode
     )
-    network = make_policy(spaces, (8,), 0, seed=1)
+    network = make_policy(spaces, NetworkConfig(hidden=(8,)), seed=1)
     config = ppo.PPO.of(
         "CartPole-v1", steps_per_replay=STEPS, epochs=1, minibatch_size=16, num_envs=NUM_ENVS
     ).config
-    observation: Any = spaces.observation
     with bray.init(tmp_path, "loop") as run:
-        model = run.model("policy", network, np.zeros((1, *observation.shape), observation.dtype))
-        layout = Layout(segment_spec(observation, spaces.action, 8))
+        model = run.model("policy", network, spaces.example)
+        layout = segment_layout(spaces, 8, 0)
         buffer: Any = run.buffer(
             "experience", layout, BufferConfig(batch_steps=STEPS, capacity=STEPS, when_full="block")
         )

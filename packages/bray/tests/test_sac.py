@@ -13,11 +13,11 @@ import torch
 import bray
 from bray.algorithms import sac
 from bray.goal import Goal
-from bray.sources.environments import Spaces
+from bray.sources.environments import read_spaces
 from bray_core.layout import Layout, Packed
 from bray_core.nested import ArraySpec
 
-SPACES = Spaces.of("Pendulum-v1")
+SPACES = read_spaces("Pendulum-v1")
 SMALL = {
     "hidden": (16,),
     "num_envs": 2,
@@ -62,6 +62,13 @@ def batch(n: int = 5) -> dict[str, torch.Tensor]:
     }
 
 
+def layers(network: Any, x: torch.Tensor) -> Any:
+    """Return what the layers make of vectors, in float64: the network itself reads float32."""
+    for layer in network:
+        x = layer(x)
+    return x
+
+
 def test_the_losses_are_those_of_the_paper() -> None:
     made, rows = trainer(alpha=0.3, target_entropy=-2.5), batch()
     torch.manual_seed(5)
@@ -73,7 +80,7 @@ def test_the_losses_are_those_of_the_paper() -> None:
     rows = {name: leaf.double() for name, leaf in rows.items()}
 
     def drawn(observation: torch.Tensor, noise: torch.Tensor) -> tuple[Any, Any]:
-        mean, log_std = policy.body(observation).chunk(2, -1)
+        mean, log_std = layers(policy.body, observation).chunk(2, -1)
         before = mean + log_std.exp() * noise
         action = before.tanh()
         normal = -0.5 * noise**2 - log_std - 0.5 * math.log(2 * math.pi)
@@ -81,7 +88,7 @@ def test_the_losses_are_those_of_the_paper() -> None:
 
     def each(networks: Any, observation: torch.Tensor, action: torch.Tensor) -> Any:
         pair = torch.cat([observation, action], 1)
-        return [member(pair).squeeze(-1) for member in networks.members]
+        return [layers(member, pair).squeeze(-1) for member in networks.members]
 
     following, log_prob = drawn(rows["next_observation"], noise[0])
     low = torch.minimum(*each(target, rows["next_observation"], following))

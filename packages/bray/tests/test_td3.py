@@ -12,11 +12,11 @@ import torch
 import bray
 from bray.algorithms import td3
 from bray.goal import Goal
-from bray.sources.environments import Spaces
+from bray.sources.environments import read_spaces
 from bray_core.layout import Layout, Packed
 from bray_core.nested import ArraySpec
 
-SPACES = Spaces.of("Pendulum-v1")
+SPACES = read_spaces("Pendulum-v1")
 SMALL = {
     "hidden": (16,),
     "num_envs": 2,
@@ -61,6 +61,13 @@ def batch(n: int = 5) -> dict[str, torch.Tensor]:
     }
 
 
+def layers(network: Any, x: torch.Tensor) -> Any:
+    """Return what the layers make of vectors, in float64: the network itself reads float32."""
+    for layer in network:
+        x = layer(x)
+    return x
+
+
 def test_the_losses_are_those_of_the_paper() -> None:
     made, rows = trainer(target_noise=0.4, noise_clip=0.3), batch()
     torch.manual_seed(5)
@@ -72,16 +79,16 @@ def test_the_losses_are_those_of_the_paper() -> None:
 
     def each(networks: Any, observation: torch.Tensor, action: torch.Tensor) -> Any:
         pair = torch.cat([observation, action], 1)
-        return [member(pair).squeeze(-1) for member in networks.members]
+        return [layers(member, pair).squeeze(-1) for member in networks.members]
 
-    following = target["policy"].body(rows["next_observation"]).tanh() + noise
+    following = layers(target["policy"].body, rows["next_observation"]).tanh() + noise
     low = torch.minimum(*each(target["critics"], rows["next_observation"], following.clamp(-1, 1)))
     aim = (rows["reward"] + rows["discount"] * low).detach()
     judged = each(module["critics"], rows["observation"], (rows["action"] / 2).clamp(-1, 1))
     assert float(losses["critics"].detach()) == pytest.approx(
         sum(float(((q - aim) ** 2).mean().detach()) for q in judged), abs=1e-4
     )
-    action = module["policy"].body(rows["observation"]).tanh()
+    action = layers(module["policy"].body, rows["observation"]).tanh()
     first, _ = each(module["critics"], rows["observation"], action)
     assert float(losses["policy"].detach()) == pytest.approx(
         -float(first.mean().detach()), abs=1e-5

@@ -239,7 +239,8 @@ def _to_value(space: Any, value: Nested) -> Any:
             raise TypeError("not an integer")
         return int(number) + int(space.start)
     if isinstance(space, spaces.Box):
-        return np.clip(np.asarray(value, space.dtype), space.low, space.high)
+        # An array also of no dimensions: Gymnasium warns of a number.
+        return np.asarray(np.clip(np.asarray(value, space.dtype), space.low, space.high))
     if np.asarray(value).dtype.kind not in "iub":
         raise TypeError("not integers")
     action = np.asarray(value, space.dtype)

@@ -58,10 +58,14 @@ class ActionVector:
         """Least value of each real `[D]`, −inf where there is none."""
         self.high = _joined([high for _, high in bounds])
         """Greatest value of each real `[D]`."""
+        ends = [_ends(leaf) for leaf in reals]
+        self._least = _joined([low for low, _ in ends])
+        self._greatest = _joined([high for _, high in ends])
         self._leaves = list(leaves.values())
         self._is_bare = isinstance(space, LeafSpace)
         is_whole = bool(reals) and np.dtype(reals[0].dtype).kind in "iu"
-        self.is_plain = self._is_bare and len(self._leaves[0].shape) <= 1 and not is_whole
+        is_shaped = self._is_bare and self._leaves[0].shape == self.spec.shape
+        self.is_plain = is_shaped and not is_whole
         """Whether the array is the action already, but for its type and bounds."""
 
     @property
@@ -81,12 +85,13 @@ class ActionVector:
                 the wire.
         """
         if self.is_one:
-            choice = np.asarray(numbers)
+            choice = np.asarray(numbers, self._leaves[0].dtype)
             made = [choice + self._leaves[0].start if from_start else choice]
             return made[0] if self._is_bare else nested.unflatten(self.space, made)
         if self.is_plain and not self.sizes and self._is_bare:  # the quick way
-            clipped: Nested = np.clip(numbers, self.low, self.high).astype(self._leaves[0].dtype)
-            return clipped
+            clipped = np.clip(numbers, self._least, self._greatest)
+            action: Nested = clipped.astype(self._leaves[0].dtype)
+            return action
         choices, reals = 0, len(self.sizes)
         lead = np.shape(numbers)[:-1]
         made = []
@@ -99,7 +104,7 @@ class ActionVector:
             else:
                 part, reals = numbers[..., reals : reals + count], reals + count
                 first = reals - count - len(self.sizes)
-                part = np.clip(part, self.low[first:][:count], self.high[first:][:count])
+                part = np.clip(part, self._least[first:][:count], self._greatest[first:][:count])
                 part = np.rint(part) if np.dtype(leaf.dtype).kind in "iu" else part
             made.append(part.astype(leaf.dtype).reshape((*lead, *leaf.shape)))
         return made[0] if self._is_bare else nested.unflatten(self.space, made)
@@ -135,6 +140,21 @@ class ActionVector:
 def sizes_of(leaf: LeafSpace) -> tuple[int, ...]:
     """Return the number of values of each element of a category or of flags."""
     return leaf.sizes if leaf.kind == "category" else (2,) * leaf.num_numbers
+
+
+def _ends(leaf: LeafSpace) -> tuple[Numbers, Numbers]:
+    """Return the least and greatest value of each real that its type can hold, too."""
+    low, high = leaf.bounds()
+    dtype = np.dtype(leaf.dtype)
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        # As a float 2⁶³ − 1 is 2⁶³, which is none of int64.
+        most = float(info.max) if info.bits < 64 else np.nextafter(float(info.max), 0)
+        return np.maximum(np.ceil(low), float(info.min)), np.minimum(np.floor(high), most)
+    if dtype.kind == "f" and dtype.itemsize < 4:
+        most = float(np.finfo(dtype).max)
+        return np.maximum(low, -most), np.minimum(high, most)
+    return low, high
 
 
 def _joined(bounds: list[Numbers]) -> Numbers:

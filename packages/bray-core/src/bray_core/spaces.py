@@ -42,6 +42,8 @@ _MOST_NUMBERS = 1 << 26
 """Numbers of one value at most: a description from a network must not claim a machine's memory."""
 _MOST_LEAVES = 1024
 _DEEPEST = 16
+_MOST_DIMS = 4
+"""Dimensions of several choices at most."""
 _LEAST_SIDE = 5
 """Least height and width of an image."""
 
@@ -59,11 +61,11 @@ class LeafSpace:
     shape: tuple[int, ...]
     """Shape of one value; of a set `(most members, features + 1)`."""
     sizes: tuple[int, ...] = ()
-    """Of a category: the number of values of each element, in the array's order."""
+    """The number of values of each element of a category, in the array's order."""
     low: Bound = None
     high: Bound = None
     start: int | tuple[int, ...] = 0
-    """Of a category: the first value as the environment counts; elsewhere numbers begin at 0."""
+    """The first value of a category as the environment counts; elsewhere numbers begin at 0."""
 
     @property
     def spec(self) -> ArraySpec:
@@ -147,7 +149,7 @@ class Spaces:
         if not isinstance(described, Mapping) or set(described) != {"observation", "action"}:
             got = sorted(map(str, described)) if isinstance(described, Mapping) else described
             raise ConfigError(
-                f"{origin}: spaces: expected observation and action, got {got!r:.200}"
+                f"{origin}: spaces: expected observation and action, got {_shown(got)}"
             )
         return cls(
             origin, *(parse(described[n], f"{origin}: {n}") for n in ("observation", "action"))
@@ -246,16 +248,22 @@ def _parsed(value: Any, path: str, depth: int) -> Nested:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise ConfigError(
             f"{path}: expected a mapping such as {{shape: [8]}} or {{discrete: 4}}, "
-            f"got {value!r:.200}"
+            f"got {_shown(value)}"
         )
-    kind = next(
-        (key for key in _KEYS if key in value and not isinstance(value[key], Mapping)), None
-    )
+    kind = next((key for key in _KEYS if key in value and not _holds_spaces(value[key])), None)
     if kind is None:
         return {name: _parsed(child, f"{path}/{name}", depth + 1) for name, child in value.items()}
     if unknown := sorted(set(value) - _KEYS[kind]):
         raise ConfigError(f"{path}: expected of {sorted(_KEYS[kind])} only, got {unknown} too")
     return _LEAVES[kind](value, path)
+
+
+def _holds_spaces(value: Any) -> bool:
+    """Return whether it is further spaces: a leaf of an environment may be named `shape`, too."""
+    for _ in range(_DEEPEST):
+        if isinstance(value, list | tuple) and value:
+            value = value[0]
+    return isinstance(value, Mapping)
 
 
 def _discrete(value: Mapping[str, Any], path: str) -> LeafSpace:
@@ -266,7 +274,13 @@ def _discrete(value: Mapping[str, Any], path: str) -> LeafSpace:
 
 def _multi_discrete(value: Mapping[str, Any], path: str) -> LeafSpace:
     sizes = _wholes(value["multi_discrete"], f"{path}: multi_discrete", least=1)
-    starts = np.broadcast_to(_wholes(value.get("start", 0), f"{path}: start"), sizes.shape)
+    starts = _wholes(value.get("start", 0), f"{path}: start")
+    if starts.shape not in ((), sizes.shape):
+        raise ConfigError(
+            f"{path}: start: expected one number, or one for each of shape {list(sizes.shape)}, "
+            f"got {list(starts.shape)}"
+        )
+    starts = np.broadcast_to(starts, sizes.shape)
     start = tuple(starts.flatten().tolist()) if starts.any() else 0
     shape = sizes.shape or (1,)
     return LeafSpace(
@@ -294,9 +308,15 @@ def _numbers(value: Mapping[str, Any], path: str) -> LeafSpace:
     dtype = _dtype(value, path, "float32", "iufb")
     low, high = (_read_bound(value.get(name), shape, f"{path}: {name}") for name in ("low", "high"))
     leaf = LeafSpace(kind_of(dtype, shape), dtype, shape, low=low, high=high)
-    least, greatest = leaf.bounds()
-    if (least > greatest).any():
-        raise ConfigError(f"{path}: expected low at most high, got low={low}, high={high}")
+    if low is None or high is None:
+        return leaf
+    if isinstance(low, float) and isinstance(high, float):
+        is_empty = low > high  # without arrays of all elements
+    else:
+        least, greatest = leaf.bounds()
+        is_empty = bool((least > greatest).any())
+    if is_empty:
+        raise ConfigError(f"{path}: expected low at most high, got {_shown((low, high))}")
     return leaf
 
 
@@ -318,30 +338,40 @@ def kind_of(dtype: str, shape: tuple[int, ...]) -> LeafKind:
     return "image" if len(shape) in ranks and min(sides) >= _LEAST_SIDE else "real"
 
 
+def _shown(value: Any) -> str:
+    """Return the beginning of what was given instead, for messages."""
+    try:
+        return f"{value!r:.100}"
+    except (ValueError, RecursionError):  # an int of thousands of digits, lists of as many levels
+        return f"a long {type(value).__name__}"
+
+
 def _whole(value: Any, path: str, least: int | None = None) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 1 << 62:
-        raise ConfigError(f"{path}: expected a whole number, got {value!r:.100}")
+        raise ConfigError(f"{path}: expected a whole number, got {_shown(value)}")
     if least is not None and value < least:
         raise ConfigError(f"{path}: expected {least} or more, got {value}")
     return value
 
 
-def _wholes(value: Any, path: str, least: int | None = None) -> np.ndarray[Any, Any]:
+def _wholes(
+    value: Any, path: str, least: int | None = None, depth: int = 0
+) -> np.ndarray[Any, Any]:
     """Return nested lists of whole numbers as an array, int64."""
     if isinstance(value, int):
         return np.asarray(_whole(value, path, least), np.int64)
-    if not isinstance(value, list | tuple) or not 1 <= len(value) <= 1 << 16:
-        raise ConfigError(f"{path}: expected whole numbers, got {value!r:.100}")
-    rows = [_wholes(one, f"{path}[{index}]", least) for index, one in enumerate(value)]
-    if len({row.shape for row in rows}) != 1 or rows[0].ndim > 3:
-        raise ConfigError(f"{path}: expected lists of one length, got {value!r:.100}")
+    if not isinstance(value, list | tuple) or not 1 <= len(value) <= 1 << 16 or depth == _MOST_DIMS:
+        raise ConfigError(f"{path}: expected whole numbers, got {_shown(value)}")
+    rows = [_wholes(one, f"{path}[{index}]", least, depth + 1) for index, one in enumerate(value)]
+    if len({row.shape for row in rows}) != 1:
+        raise ConfigError(f"{path}: expected lists of one length, got {_shown(value)}")
     return np.stack(rows)
 
 
 def _shape(value: Any, path: str) -> tuple[int, ...]:
     sizes = [value] if isinstance(value, int) else value
     if not isinstance(sizes, list | tuple) or len(sizes) > 8:
-        raise ConfigError(f"{path}: expected a list of sizes, such as [8], got {value!r:.100}")
+        raise ConfigError(f"{path}: expected a list of sizes, such as [8], got {_shown(value)}")
     shape = tuple(_whole(one, path, least=1) for one in sizes)
     if math.prod(shape) > _MOST_NUMBERS:
         raise ConfigError(f"{path}: expected at most {_MOST_NUMBERS:,} numbers, got {list(shape)}")
@@ -355,30 +385,32 @@ def _dtype(value: Mapping[str, Any], path: str, usual: str, kinds: str) -> str:
         - {"longlong", "ulonglong", "longdouble", "float128", "float96"}
     )
     if name not in known:
-        raise ConfigError(f"{path}: dtype: expected one of {', '.join(known)}, got {name!r:.100}")
+        raise ConfigError(f"{path}: dtype: expected one of {', '.join(known)}, got {_shown(name)}")
     return str(name)
 
 
 def _read_bound(value: Any, shape: tuple[int, ...], path: str) -> Bound:
     if isinstance(value, list | tuple):
-        flat = _flat(value, path)
-        if len(flat) != math.prod(shape):
-            raise ConfigError(f"{path}: expected {math.prod(shape)} numbers, got {len(flat)}")
+        count = math.prod(shape)
+        flat = _flat(value, path, count)
+        if len(flat) != count:
+            raise ConfigError(f"{path}: expected {count} numbers, got {len(flat)}")
         return tuple(_finite(one, path) for one in flat)
     return _finite(value, path)
 
 
-def _flat(value: Any, path: str) -> list[Any]:
+def _flat(value: Any, path: str, count: int) -> list[Any]:
     """Return the numbers of nested lists, in their order."""
     left, flat = [value], []
+    steps = 0
     while left:
-        one = left.pop()
+        one, steps = left.pop(), steps + 1
         if isinstance(one, list | tuple):
             left += reversed(one)
         else:
             flat.append(one)
-        if len(flat) > _MOST_NUMBERS:
-            raise ConfigError(f"{path}: expected at most {_MOST_NUMBERS:,} numbers")
+        if steps > _DEEPEST * (count + 1):  # also where a list holds itself
+            raise ConfigError(f"{path}: expected {count} numbers, got more or deeper lists")
     return flat
 
 
@@ -386,10 +418,10 @@ def _finite(value: Any, path: str) -> float | None:
     """Return a number; None where it is none or infinite, which says that there is no bound."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise ConfigError(f"{path}: expected a number, got {value!r:.100}")
     try:
-        number = float(value)
+        number = float(value) if isinstance(value, int | float) else math.nan
     except OverflowError:
-        raise ConfigError(f"{path}: expected a number, got {str(value)[:20]}…") from None
+        number = math.nan
+    if isinstance(value, bool) or math.isnan(number):
+        raise ConfigError(f"{path}: expected a number, got {_shown(value)}")
     return number if math.isfinite(number) else None

@@ -31,6 +31,7 @@ from bray_actor import Played
 from bray_actor.spaces import to_arrays
 from bray_algo.distributions import outputs as distribution
 from bray_algo.evolution import EvolutionStrategy, Key, candidate, pair_seed
+from bray_algo.validation.switch import validating
 from bray_core import nested
 from bray_core.action_vector import ActionVector
 from bray_core.errors import ConfigError
@@ -139,7 +140,8 @@ class CandidatePlayer:
         while is_going.any():
             with torch.no_grad():
                 seen = nested.map(torch.from_numpy, to_arrays(self._space, observation))
-                drawn = self._forward(weights, seen).numpy()
+                with validating(False):  # under vmap no value can be read
+                    drawn = self._forward(weights, seen).numpy()
             action = self._actions.assemble(drawn, from_start=True)
             observation, reward, terminated, truncated, _ = self._envs.step(action)
             returns += is_going * reward

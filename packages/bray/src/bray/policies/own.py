@@ -128,7 +128,7 @@ def own_leaf_encoder(path: str, leaf: LeafSpace, name: str, config: TrunkConfig)
     """Make an encoder of yours for one leaf: called with its `LeafSpace` and its settings.
 
     Raises:
-        ConfigError: as in `own_trunk`.
+        ConfigError: there is none, or its features are none.
     """
     setting = f"model.encoders.{path or 'observation'}"
     kind = registry.find("bray.networks", name, nn.Module)

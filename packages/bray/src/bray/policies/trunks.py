@@ -179,7 +179,7 @@ def make_network(
         output_gain: gain of the last layer's initialisation; 0.01 begins near 0.
 
     Raises:
-        ConfigError: as in `make_trunk`.
+        ConfigError: a network or an encoder of yours is none, or a mask does not fit.
     """
     if is_flat(spaces, config):
         seen = seen_space(spaces)
