@@ -77,6 +77,9 @@ def main(verb: str, path: Path) -> int:
     wanted = json.loads(path.read_text())
     is_same = True
     for name, versions in found.items():
+        if name not in wanted:
+            print(f"{name}: not recorded")
+            continue
         common = versions.keys() & wanted[name].keys()
         differ = sorted(key for key in common if versions[key] != wanted[name][key])
         print(f"{name}: {len(common)} versions compared, different: {differ or 'none'}")
