@@ -18,6 +18,7 @@ from bray_algo.losses import (
     dqn,
     imitation,
     impala,
+    iqn,
     mappo,
     ppo,
     qmix,
@@ -108,6 +109,16 @@ CASES: dict[str, tuple[Callable[..., Any], Arguments]] = {
         full("weight", quantiles=QUANTILES, target=torch.zeros(N, K), action=ACTION),
     ),
     "qr_dqn target": (qr_dqn.target, full("reward", "discount", next_quantiles=QUANTILES)),
+    "iqn": (
+        iqn.loss,
+        full(
+            "weight",
+            quantiles=QUANTILES,
+            levels=torch.full((N, K), 0.5),
+            target=torch.zeros(N, K),
+            action=ACTION,
+        ),
+    ),
     "critics": (critics.critic_loss, full("target", "weight", q=CRITICS[..., 0])),
     "sac actor": (sac.actor_loss, full("log_prob", q=CRITICS[..., 0], alpha=torch.ones(()))),
     "sac target": (

@@ -177,3 +177,39 @@ def test_nonsense_is_refused() -> None:
         c51.loss(torch.zeros(N, A, K), column.long(), p[:, :1])
     with pytest.raises(ValueError, match=r"logits: expected \[N, A, K\], not empty"):
         c51.loss(p, column.long(), p)
+
+
+def h(z: float, epsilon: float) -> float:
+    """Pohlen et al. 2018, proposition A.2."""
+    return math.copysign(1, z) * (math.sqrt(abs(z) + 1) - 1) + epsilon * z
+
+
+def h_inverse(x: float, epsilon: float) -> float:
+    root = (math.sqrt(1 + 4 * epsilon * (abs(x) + 1 + epsilon)) - 1) / (2 * epsilon)
+    return math.copysign(1, x) * (root**2 - 1)
+
+
+@given(st.integers(0, 1000), st.sampled_from([0.0, 0.99]), st.sampled_from([1e-2, 1e-1]))
+def test_atoms_of_rescaled_returns_move_by_the_return(
+    seed: int, discount: float, epsilon: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    z, p, reward = support(-3, 3, K), rng.dirichlet(np.ones(K)), float(rng.normal(scale=5))
+    column = torch.tensor([reward], dtype=torch.float64)
+    got = c51.project(
+        torch.tensor(p)[None], column, torch.full_like(column, discount), z, rescaling=epsilon
+    )
+    wanted = np.zeros(K)
+    for j in range(K):
+        moved = h(reward + discount * h_inverse(float(z[j]), epsilon), epsilon)
+        wanted += p[j] * one_atom(moved, z)
+    np.testing.assert_allclose(got[0], wanted, atol=1e-9)
+
+
+def one_atom(value: float, z: torch.Tensor) -> Any:
+    """Put a mass of 1 at a value onto the support."""
+    near = np.zeros(len(z))
+    place = np.interp(value, z.numpy(), np.arange(len(z)))
+    low = min(math.floor(place), len(z) - 2)
+    near[low], near[low + 1] = 1 - (place - low), place - low
+    return near

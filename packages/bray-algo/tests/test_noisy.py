@@ -79,3 +79,14 @@ def test_both_mean_and_scale_learn() -> None:
 def test_nonsense_is_refused(sizes: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="in_features, out_features, sigma: expected positive"):
         NoisyLinear(*sizes)
+
+
+def test_several_draws_at_once_are_the_layer_with_each() -> None:
+    torch.manual_seed(0)
+    layer = NoisyLinear(4, 3)
+    features, noise_in, noise_out = torch.randn(5, 4), torch.randn(2, 4), torch.randn(2, 3)
+    got = layer.draws(features, noise_in, noise_out)
+    for draw in range(2):
+        layer.input_noise.copy_(noise_in[draw])
+        layer.output_noise.copy_(noise_out[draw])
+        torch.testing.assert_close(got[:, draw], layer(features))

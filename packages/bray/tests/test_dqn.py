@@ -12,7 +12,7 @@ import torch
 import bray
 from bray.algorithms import dqn
 from bray.goal import Goal
-from bray.policies.config import TrunkConfig
+from bray.policies.values import QNetworkConfig
 from bray.sources.environments import read_spaces
 from bray.training import evaluation
 from bray.training.algorithm import Parts
@@ -115,7 +115,7 @@ def bray_spec() -> Any:
 
 
 def test_the_policy_is_greedy_but_for_epsilon() -> None:
-    policy = dqn.make_policy(SPACES, TrunkConfig(hidden=SMALL["hidden"]), 3)
+    policy = dqn.make_policy(SPACES, QNetworkConfig(hidden=SMALL["hidden"]), 3)
     observation = torch.randn(50, 4)
     best = policy.q(observation).argmax(-1)
     for epsilon in (1.0, 0.2, 0.0):

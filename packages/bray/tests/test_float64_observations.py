@@ -13,7 +13,21 @@ import torch
 from gymnasium import spaces
 
 import bray
-from bray.algorithms import a2c, appo, bc, dqn, es, impala, mappo, ppo, qmix, rl_imitation, sac, td3
+from bray.algorithms import (
+    a2c,
+    appo,
+    bc,
+    dqn,
+    es,
+    impala,
+    mappo,
+    ppo,
+    pqn,
+    qmix,
+    rl_imitation,
+    sac,
+    td3,
+)
 from bray.goal import Goal
 from bray.policies.config import NetworkConfig
 from bray.policies.networks import example_inputs, make_policy
@@ -81,11 +95,12 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "impala": (impala.IMPALA, {**ON_POLICY, "replays_per_collect": 1}),
     "appo": (appo.APPO, {**ON_POLICY, "replays_per_collect": 1}),
     "dqn": (dqn.DQN, OFF_POLICY),
+    "pqn": (pqn.PQN, {**ON_POLICY, "steps_per_replay": 16, "epochs": 1}),
     "es": (es.ES, {"hidden": (4,), "population": 4}),
     "sac": (sac.SAC, OFF_POLICY),
     "td3": (td3.TD3, OFF_POLICY),
 }
-DISCRETE_ALONE, CONTINUOUS_ALONE = {"dqn", "es"}, {"sac", "td3"}
+DISCRETE_ALONE, CONTINUOUS_ALONE = {"dqn", "es", "pqn"}, {"sac", "td3"}
 RUNS = [
     (case, kind, is_continuous)
     for case in CASES

@@ -16,6 +16,7 @@ from bray_algo.losses.dqn import chosen, greedy
 from bray_algo.losses.reductions import LossTerms, weighted_mean
 from bray_algo.precision import alike, wide
 from bray_algo.returns.targets import check_legal
+from bray_algo.returns.value_rescaling import rescale, unrescale
 from bray_algo.validation.tensors import check_floats, check_rank, check_shape
 from bray_algo.validation.values import check_finite
 
@@ -52,7 +53,14 @@ def q_values(logits: Tensor, support: Tensor) -> Tensor:
     return probability @ support.to(probability.dtype)
 
 
-def project(probability: Tensor, reward: Tensor, discount: Tensor, support: Tensor) -> Tensor:
+def project(
+    probability: Tensor,
+    reward: Tensor,
+    discount: Tensor,
+    support: Tensor,
+    *,
+    rescaling: float | None = None,
+) -> Tensor:
     """Return the distribution of r + d Z on the support again, `[N, K]`.
 
     Bellemare et al. 2017, equation 7 and Algorithm 1: each atom's mass goes to its two neighbours
@@ -64,6 +72,9 @@ def project(probability: Tensor, reward: Tensor, discount: Tensor, support: Tens
         reward: Reward r, or the discounted sum of n rewards, `[N]`.
         discount: γⁿ, or 0 where the episode terminated, `[N]`: see `targets.discount`.
         support: Values of the atoms, `[K]`, evenly spaced, as `atoms` gives them.
+        rescaling: ε of `value_rescaling`, where the atoms are values of h(Z): the distribution is
+            then that of h(r + d h⁻¹(Z)), and a support of −20 to 20 reaches returns of ±420. None:
+            the atoms are returns.
     """
     check_rank("probability", probability, "N, K")
     check_shape("reward", reward, probability.shape[:1])
@@ -76,7 +87,12 @@ def project(probability: Tensor, reward: Tensor, discount: Tensor, support: Tens
     probability, reward, discount, support = alike(probability, reward, discount, support)
     # After termination any distribution does: 0 times each atom is the same place.
     probability = probability.masked_fill(over, 1 / len(support))
-    place = _place(reward[:, None] + discount[:, None] * support, support)
+    if rescaling is None:
+        moved = reward[:, None] + discount[:, None] * support
+    else:
+        moved = reward[:, None] + discount[:, None] * unrescale(support, rescaling)
+        moved = rescale(moved, rescaling)
+    place = _place(moved, support)
     # The lower neighbour stops before the last atom: then both exist, and no mass gets lost there.
     # A NaN reward gives a NaN distribution, not an index that kills a GPU's context.
     lower = place.floor().clamp(max=len(support) - 2).nan_to_num(0.0)
@@ -94,6 +110,7 @@ def target(
     *,
     next_online_logits: Tensor | None = None,
     next_legal: Tensor | None = None,
+    rescaling: float | None = None,
 ) -> Tensor:
     """Return the target distribution `[N, K]` of the greedy next action, without gradient.
 
@@ -115,11 +132,12 @@ def target(
     if next_online_logits is not None:
         check_shape("next_online_logits", next_online_logits, next_logits.shape)
     chooser = next_logits if next_online_logits is None else next_online_logits
-    action = greedy(q_values(chooser, support), next_legal)
+    returns = support if rescaling is None else unrescale(support, rescaling)
+    action = greedy(q_values(chooser, returns), next_legal)
     following = chosen(next_logits, action)
     check_finite((discount != 0)[:, None], next_logits=following)
     probability = _softmax(following)
-    return project(probability, reward, discount, support).detach()
+    return project(probability, reward, discount, support, rescaling=rescaling).detach()
 
 
 def loss(

@@ -113,8 +113,20 @@ def _rows(quantiles: Tensor, action: Tensor, target: Tensor, huber: float) -> tu
     check_floats("quantiles", quantiles)
     theta = wide(chosen(quantiles, action))
     check_finite(quantiles=theta, target=target)
+    level = midpoints(theta.shape[1]).to(theta).expand_as(theta)
+    return quantile_huber(theta, level, target, huber), theta
+
+
+def quantile_huber(theta: Tensor, level: Tensor, target: Tensor, huber: float) -> Tensor:
+    """Return Σᵢ meanⱼ |τᵢ − 1{u < 0}| L_κ(u), u = target_j − θᵢ, of each row, `[N]`.
+
+    Args:
+        theta: Quantiles θ, `[N, K]`.
+        level: Their levels τ, `[N, K]`.
+        target: Samples or quantiles that they are drawn to, `[N, K']`, a constant.
+        huber: κ, the size of an error from which on the loss is linear.
+    """
     error = target.detach()[:, None, :] - theta[:, :, None]  # [N, K, K']
-    level = midpoints(theta.shape[1]).to(theta)[:, None]
     # The asymmetry makes quantiles: errors upwards weigh τ, those downwards 1 − τ.
-    pull = (level - (error.detach() < 0).to(theta.dtype)).abs()
-    return (pull * huber_error(error, huber)).mean(2).sum(1), theta
+    pull = (level[:, :, None] - (error.detach() < 0).to(theta.dtype)).abs()
+    return (pull * huber_error(error, huber)).mean(2).sum(1)

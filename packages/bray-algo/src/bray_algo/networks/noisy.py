@@ -54,10 +54,9 @@ class NoisyLinear(nn.Module):
 
     @torch.no_grad()
     def redraw(self, generator: torch.Generator | None = None) -> None:
-        """Draw the noise anew: f(ε), f(x) = sign(x) √|x| (equations 10 and 11)."""
+        """Draw the noise anew."""
         for noise in (self.input_noise, self.output_noise):
-            noise.normal_(generator=generator)
-            noise.copy_(noise.sign() * noise.abs().sqrt())
+            factorised_noise_(noise, generator)
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features `[…, D]` to `[…, out_features]`."""
@@ -67,6 +66,25 @@ class NoisyLinear(nn.Module):
         weight_noise = torch.outer(self.output_noise, self.input_noise)
         weight = self.weight + self.weight_sigma * weight_noise
         return F.linear(features, weight, self.bias + self.bias_sigma * self.output_noise)
+
+    def draws(self, features: Tensor, input_noise: Tensor, output_noise: Tensor) -> Tensor:
+        """Map features `[B, D]` by M draws of the noise at once, to `[B, M, out_features]`.
+
+        Args:
+            features: Rows.
+            input_noise: Noise of the inputs, `[M, D]`, as `factorised_noise` draws it.
+            output_noise: Noise of the outputs, `[M, out_features]`, likewise.
+        """
+        mean = F.linear(features, self.weight, self.bias)
+        deviation = F.linear(features[:, None] * input_noise, self.weight_sigma)
+        return mean[:, None] + output_noise * (deviation + self.bias_sigma)
+
+
+@torch.no_grad()
+def factorised_noise_(noise: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Fill a tensor with f(ε), f(x) = sign(x) √|x|, ε normal (equations 10 and 11)."""
+    noise.normal_(generator=generator)
+    return noise.copy_(noise.sign() * noise.abs().sqrt())
 
 
 def redraw_noise_(network: nn.Module, generator: torch.Generator | None = None) -> None:

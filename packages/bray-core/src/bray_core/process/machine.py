@@ -1,4 +1,4 @@
-"""Cores and CPU features of this machine, from which defaults are chosen."""
+"""Cores, memory and CPU features of this machine, from which defaults are chosen."""
 
 from __future__ import annotations
 
@@ -23,3 +23,11 @@ def has_bf16() -> bool:
     if not _CPUINFO.exists():
         return False
     return re.search(r"\b(avx512_bf16|amx_bf16)\b", _CPUINFO.read_text()) is not None
+
+
+def memory_bytes() -> int:
+    """Return the machine's memory, or what a container may use of it."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    said = limit.read_text().strip() if limit.exists() else "max"
+    return found if said == "max" else min(found, int(said))

@@ -1,7 +1,9 @@
 """DQN: ε-greedy rollouts → replay → double Q-learning → the next policy version.
 
 Mnih et al. 2015, "Human-level control through deep reinforcement learning"; van Hasselt et al.
-2016, "Deep reinforcement learning with double Q-learning"; n-step and prioritised by setting.
+2016, "Deep reinforcement learning with double Q-learning"; n-step and prioritised by setting, as
+are duelling and noisy layers and distributions of returns: all of them are Rainbow (Hessel et al.
+2018, "Rainbow: combining improvements in deep reinforcement learning").
 """
 
 from __future__ import annotations
@@ -10,24 +12,35 @@ import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from bray.policies.config import TrunkConfig
 from bray.policies.flattening import split_mask
 from bray.policies.normalisation import ObservationNorm
 from bray.policies.trunks import make_network
+from bray.policies.values import (
+    QNetwork,
+    QNetworkConfig,
+    Returns,
+    allowed_actions,
+    masked,
+    num_choices,
+    votes,
+)
+from bray.sources import atari
 from bray.training.algorithm import Parts
+from bray.training.epsilon_ladder import WorkerEpsilon, exponent
 from bray.training.normalisation import NormalisingTrainer
 from bray.training.off_policy import NStepConfig, OffPolicy, OffPolicyConfig, ReplaySettings
 from bray.training.target import KeepsTarget
+from bray.training.value_learning import value_loss
+from bray_actor.spaces import ATARI
 from bray_algo import schedules
-from bray_algo.distributions import categorical
 from bray_algo.losses import dqn
+from bray_algo.networks.noisy import redraw_noise_
 from bray_algo.networks.polyak import polyak_
-from bray_core.action_vector import ActionVector
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.nested import Nested
@@ -46,9 +59,14 @@ class EpsilonGreedyConfig(NStepConfig):
     actions by what an older policy did after them. 1 to 5."""
     epsilon_end: Fraction = 0.05
     """Share ε of random actions after `epsilon_steps`; before, it falls from 1 in a line. Too small
-    and nothing new is tried; too large and long tasks always fail somewhere. 0.01 to 0.1."""
+    and nothing new is tried; too large and long tasks always fail somewhere. 0.01 to 0.1. With
+    `noisy` there is none."""
     epsilon_steps: PositiveInt = 5_000
     """Optimiser steps over which ε falls: about a tenth of a run."""
+    epsilon_per_worker: bool = False
+    """Whether worker i of N on Ray acts with ε^(1 + 7 i / (N - 1)) (Ape-X, Horgan et al. 2018):
+    some explore much, others play nearly as well as they can, and what they see is varied. A local
+    run has one worker, and so ε itself; gamecores are answered with ε, too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,65 +86,80 @@ class DQNConfig(OffPolicyConfig):
     learning_rate: PositiveFloat = 6.3e-4
     """Adam's step size. Too large and the values run away; too small and they creep. 1e-4 to
     3e-3."""
+    variant: Literal["dqn", "rainbow"] = "dqn"
+    """Which settings are the defaults of the others. `rainbow`, of Hessel et al. 2018: double,
+    `dueling`, `noisy`, `distributional=c51`, `prioritized`, `n_step=3`; each may still be set."""
+    double: bool = True
+    """Whether the network chooses the action whose value the target network tells, so that noise is
+    not taken for value; without, values are too high."""
     target_every: PositiveInt = 250
     """Optimiser steps between two copies to the target network. Too few and the target chases the
     network; too many and a reward takes long to travel back. 100 to 10,000."""
 
 
 class DQNPolicy(nn.Module):
-    """Acts ε-greedily by its network's action values: ε lies in the weights, so it is published."""
+    """Acts by its network's action values: ε-greedily, or by noise of its last layers.
+
+    ε and draws of the noise lie in the weights, so they are published with them.
+    """
 
     epsilon: Tensor
 
-    def __init__(self, spaces: Spaces, config: TrunkConfig) -> None:
+    def __init__(self, spaces: Spaces, config: QNetworkConfig) -> None:
         super().__init__()
         self._space = spaces.observation
         self.normalize = ObservationNorm(spaces, config)
         num_actions = num_choices(spaces)
-        # Values begin near 0: a bootstrap from large random ones does not recover (CartPole).
-        self.q = make_network(spaces, config, num_actions, nn.ReLU, output_gain=0.01)
-        self.register_buffer("epsilon", torch.ones(()))
+        self.is_noisy = config.noisy
+        if config.is_plain:
+            # Values begin near 0: a bootstrap from large random ones does not recover (CartPole).
+            self.q = make_network(spaces, config, num_actions, nn.ReLU, output_gain=0.01)
+        else:
+            self.q = QNetwork(spaces, config, num_actions)
+        self.returns = Returns(config)
+        self.register_buffer("epsilon", torch.zeros(()) if config.noisy else torch.ones(()))
+
+    def numbers(
+        self, observation: Nested, levels: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the network's numbers, and which actions are allowed if there is a mask.
+
+        Args:
+            observation: batch of observations.
+            levels: levels of the quantiles `[B, K]`, of a network that takes some.
+        """
+        seen, mask = split_mask(self.normalize(observation), self._space)
+        numbers: Tensor = self.q(seen) if levels is None else self.q(seen, levels)
+        return numbers, allowed_actions(mask)
 
     def values(self, observation: Nested) -> Tensor:
         """Return the action values `[B, A]`; those of actions that are not allowed are least."""
-        return self._values(observation)[0]
-
-    def _values(self, observation: Nested) -> tuple[Tensor, Tensor | None]:
-        """Return the action values, and which actions are allowed if there is a mask."""
-        seen, mask = split_mask(self.normalize(observation), self._space)
-        values: Tensor = self.q(seen)
-        if mask is None:
-            return values, None
-        allowed = mask.bool()  # nothing is allowed in what follows a last step: then all is
-        allowed = allowed | ~allowed.any(-1, keepdim=True)
-        return categorical.mask(values, allowed), allowed
+        numbers, allowed = self.numbers(observation)
+        return masked(self.returns(numbers), allowed)
 
     def forward(self, observation: Nested) -> dict[str, Tensor]:
         """Map observations to `logits [B, A]` and `value [B]`."""
-        q, allowed = self._values(observation)
-        logits = dqn.epsilon_greedy(q, self.epsilon)
-        if allowed is not None:
-            logits = categorical.mask(logits, allowed)
-        return {"logits": logits, "value": q.amax(-1)}
+        seen, mask = split_mask(observation, self._space)
+        allowed = allowed_actions(mask)
+        if self.is_noisy:
+            numbers, drawn = self.q.with_draws(seen)  # type: ignore[operator]
+            q = masked(self.returns(numbers), allowed)
+            drawn = self.returns(drawn)
+            if allowed is not None:
+                drawn = masked(drawn, allowed.unsqueeze(1).expand_as(drawn))
+            logits = votes(drawn, q)
+        else:
+            q = masked(self.returns(self.q(seen)), allowed)
+            logits = dqn.epsilon_greedy(q, self.epsilon)
+        return {"logits": masked(logits, allowed), "value": q.amax(-1)}
+
+    def redraw_noise(self) -> None:
+        """Draw the noise anew by which the policy acts, if it has some."""
+        if isinstance(self.q, QNetwork):
+            self.q.head.redraw()
 
 
-def num_choices(spaces: Spaces) -> int:
-    """Return the number A of actions of which one is chosen.
-
-    Raises:
-        ConfigError: an action is another one.
-    """
-    actions = ActionVector(spaces.action, spaces.origin)
-    if not actions.is_one:
-        raise ConfigError(
-            f"environment: {spaces.origin}: expected actions that are one choice (Discrete), got "
-            f"{len(actions.sizes)} choices and {actions.num_reals} reals: train PPO, or SAC for "
-            "reals alone"
-        )
-    return actions.sizes[0]
-
-
-def make_policy(spaces: Spaces, config: TrunkConfig, seed: int) -> DQNPolicy:
+def make_policy(spaces: Spaces, config: QNetworkConfig, seed: int) -> DQNPolicy:
     """Make the policy, the same for the same seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -172,34 +205,62 @@ class DQNTrainer(KeepsTarget, NormalisingTrainer):
         """Yield the batch; before it, what depends on the number of steps."""
         if self.steps % self.settings.target_every == 0:
             polyak_(self.target, self.module, tau=1.0)
-        self.module.epsilon.fill_(
-            schedules.linear(
-                self.steps,
-                start=1.0,
-                end=self.parts.agent.epsilon_end,
-                num_steps=self.parts.agent.epsilon_steps,
+        if self.parts.model.noisy:
+            redraw_noise_(self.module)  # of the loss, for both networks apart
+            redraw_noise_(self.target)
+            if (self.replays + 1) % self.settings.replays_per_collect == 0:  # then it is published
+                self.module.redraw_noise()
+        else:
+            self.module.epsilon.fill_(
+                schedules.linear(
+                    self.steps,
+                    start=1.0,
+                    end=self.parts.agent.epsilon_end,
+                    num_steps=self.parts.agent.epsilon_steps,
+                )
             )
-        )
         batch = to_torch(replay, self.device)
         self.see(batch["observation"])
         self.scale_reward(batch)
         yield batch
 
     def loss(self, batch: dict[str, Tensor], step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the Huber loss towards double Q-learning's target."""
-        q = self.module.values(batch["observation"])
-        with torch.no_grad():
-            following = batch["next_observation"]
-            target = dqn.target(
-                self.target.values(following),
-                batch["reward"],
-                batch["discount"],
-                next_online_q=self.module.values(following),
-            )
+        """Return the loss towards the target of Q-learning, of means or distributions."""
+        loss, terms, priority = value_loss(
+            self.module, self.target, batch, self.parts.model, double=self.settings.double
+        )
         if self.parts.buffer.prioritized:
-            error = dqn.td_error(q.detach(), batch["action"], target).abs()
-            self.replay.update_priorities(batch["key"].numpy(), error.numpy())
-        return dqn.loss(q, batch["action"], target, weight=batch.get("weight"))
+            self.replay.update_priorities(batch["key"].numpy(), priority.numpy())
+        return loss, terms
+
+
+_GAMES = {
+    "model.hidden": (512,),
+    "source.num_envs": 8,
+    "agent.epsilon_end": 0.01,
+    "agent.epsilon_steps": 62_500,
+    "buffer.warmup_frames": 20_000,
+    "trainer.batch_size": 32,
+    "trainer.learning_rate": 1e-4,
+    "trainer.steps_per_collect": 8,
+    "trainer.replays_per_collect": 16,
+    "trainer.target_every": 2_000,
+}
+"""One step of the optimiser for four decisions, a copy of the network for 8,000 of them."""
+_RAINBOW = {
+    "agent.n_step": 3,
+    "buffer.prioritized": True,
+    "model.distributional": "c51",
+    "model.dueling": True,
+    "model.noisy": True,
+}
+_RAINBOW_OF_GAMES = {"trainer.learning_rate": 6.25e-5}
+_RAINBOW_OF_OTHERS = {
+    "model.value_rescaling": True,
+    "model.value_min": -20.0,
+    "model.value_max": 20.0,
+}
+"""Returns of ±420 are within the transformed range."""
 
 
 class DQN(OffPolicy[DQNConfig]):
@@ -208,6 +269,7 @@ class DQN(OffPolicy[DQNConfig]):
     title = "DQN"
     configs: ClassVar[dict[str, type[Any]]] = {
         **OffPolicy.configs,
+        "model": QNetworkConfig,
         "agent": EpsilonGreedyConfig,
         "buffer": PrioritizedReplaySettings,
         "trainer": DQNConfig,
@@ -216,13 +278,37 @@ class DQN(OffPolicy[DQNConfig]):
 
     @classmethod
     def defaults(cls, task: str) -> Mapping[str, Any]:
-        """Return a larger network than a policy needs: values are harder to fit."""
-        return {"model.hidden": (256, 256), "source.num_envs": 8}
+        """Return a larger network than a policy needs, as values are harder to fit, and Atari's."""
+        if not task.startswith(ATARI):
+            return {"model.hidden": (256, 256), "source.num_envs": 8}
+        return {**_GAMES, "buffer.capacity": atari.capacity()}
+
+    @classmethod
+    def variant_defaults(cls, variant: str, task: str) -> Mapping[str, Any]:
+        """Return Rainbow's settings; returns of other tasks than Atari's are not clipped."""
+        if variant != "rainbow":
+            return {}
+        return {**_RAINBOW, **(_RAINBOW_OF_GAMES if task.startswith(ATARI) else _RAINBOW_OF_OTHERS)}
 
     @property
     def is_prioritized(self) -> bool:  # type: ignore[override]
         """Whether transitions are drawn by their error."""
         return bool(self.parts.buffer.prioritized)
+
+    def check(self) -> None:
+        """Refuse two ways to explore at once."""
+        super().check()
+        if self.parts.agent.epsilon_per_worker and self.parts.model.noisy:
+            raise ConfigError(
+                "agent.epsilon_per_worker: a noisy network explores without ε: set noisy or "
+                "epsilon_per_worker to false"
+            )
+
+    def acting_model(self, model: Any, worker: int) -> Any:
+        """Return the model with the worker's own ε, if each has one."""
+        if not self.parts.agent.epsilon_per_worker:
+            return model
+        return WorkerEpsilon(model, exponent(worker, self.parts.actor.num_workers))
 
     def policy(self, spaces: Spaces, seed: int) -> DQNPolicy:
         """Return the policy, the same for the same seed."""

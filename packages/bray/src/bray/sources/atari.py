@@ -6,10 +6,13 @@ from typing import Any
 
 import torch
 
-from bray_core.process.machine import has_bf16, num_cores
+from bray_core.process.machine import has_bf16, memory_bytes, num_cores
 
 NUM_ENVS = 64
 """Games of a worker: half of them are a batch that a core infers nearly as fast as larger ones."""
+
+_STEP_BYTES = 2 * 84 * 84
+"""Memory of a step in a replay, at most: its frame, and its share of what a segment has once."""
 
 
 def settings() -> dict[str, Any]:
@@ -32,6 +35,12 @@ def shared(steps: int) -> int:
     """Return so many steps or a few more, of which all environments play an equal part."""
     share = NUM_ENVS * _num_workers()
     return -(-steps // share) * share
+
+
+def capacity() -> int:
+    """Return the steps of a replay of frames, each stored once, in a third of the memory."""
+    fitting = memory_bytes() // 3 // _STEP_BYTES
+    return min(1_000_000, max(20_000, fitting // 10_000 * 10_000))
 
 
 def _num_workers() -> int:

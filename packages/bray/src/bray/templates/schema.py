@@ -40,35 +40,48 @@ def chosen_schema(settings: Mapping[str, Any], *, runs_own_code: bool = False) -
         raise ConfigError(f"algorithm: {name!r} names code of yours, which is not run here")
     source = settings.get("source")
     task = source.get("environment") if isinstance(source, Mapping) else None
-    return schema(name, tuned_task(load_algorithm(name), task))
+    trainer = settings.get("trainer")
+    variant = trainer.get("variant") if isinstance(trainer, Mapping) else None
+    algorithm = load_algorithm(name)
+    if not isinstance(variant, str):
+        return schema(name, tuned_task(algorithm, task))
+    return schema(name, tuned_task(algorithm, task, variant), variant)
 
 
-def tuned_task(algorithm: type[Algorithm[Any]], task: object) -> str:
+def tuned_task(algorithm: type[Algorithm[Any]], task: object, variant: str = "") -> str:
     """Return a task for which an algorithm has other defaults than for most; else nothing.
 
     Args:
         algorithm: the class.
         task: what a template says, not checked yet.
+        variant: its variant of the algorithm, likewise.
     """
     if not isinstance(task, str):
         return ""
     known = task_id(task)
-    return known if algorithm.defaults(known) != algorithm.defaults("") else ""
+    return (
+        known if _defaults(algorithm, known, variant) != _defaults(algorithm, "", variant) else ""
+    )
+
+
+def _defaults(algorithm: type[Algorithm[Any]], task: str, variant: str) -> dict[str, Any]:
+    return {**algorithm.defaults(task), **algorithm.variant_defaults(variant, task)}
 
 
 @functools.lru_cache(maxsize=128)
-def schema(name: str, task: str = "") -> type[Any]:
+def schema(name: str, task: str = "", variant: str = "") -> type[Any]:
     """Return the dataclass of an algorithm's templates.
 
     Args:
         name: name of the algorithm.
         task: a task with defaults of its own, as `tuned_task` returns it.
+        variant: a variant of the algorithm, which may have some, too.
 
     Raises:
         ConfigError: there is no such algorithm.
     """
     algorithm = load_algorithm(name)
-    defaults = algorithm.defaults(task)
+    defaults = _defaults(algorithm, task, variant)
     made: list[Any] = [
         ("algorithm", str, _described("The algorithm.")),
         (

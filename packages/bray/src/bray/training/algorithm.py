@@ -129,6 +129,16 @@ class Algorithm(ABC, Generic[C]):
         return {}
 
     @classmethod
+    def variant_defaults(cls, variant: str, task: str) -> Mapping[str, Any]:
+        """Return settings that a variant of the algorithm has; they win over `defaults`.
+
+        Args:
+            variant: the setting `trainer.variant`, where the algorithm has one.
+            task: what is played.
+        """
+        return {}
+
+    @classmethod
     def config_of(cls, part: str) -> type[Any]:
         """Return the class of a part's config."""
         shared = {"model": LayersConfig, "source": EnvironmentSourceConfig, "actor": ActorConfig}
@@ -170,7 +180,9 @@ class Algorithm(ABC, Generic[C]):
         """
         values: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
         given = {cls.part_of(name): value for name, value in settings.items()}
-        defaults = {**cls.defaults(task_id(task)), "source.environment": task}
+        known = task_id(task)
+        variant = cls.variant_defaults(str(given.get("trainer.variant", "")), known)
+        defaults = {**cls.defaults(known), **variant, "source.environment": task}
         for name, value in {**defaults, **given}.items():
             part, _, setting = name.partition(".")
             values[part][setting] = value

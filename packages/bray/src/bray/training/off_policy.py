@@ -29,10 +29,12 @@ from bray.training.evaluation import evaluate_latest, evaluate_simulators
 from bray.training.loop import Loop, Turn
 from bray.training.policy_model import policy_model
 from bray_actor import PolicyConfig, Runner, segment_spec
+from bray_actor.atari import AtariRewardTransform
 from bray_buffer import ReplayConfig
 from bray_core.action_vector import step_specs
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
+from bray_core.process.machine import num_cores
 from bray_core.settings.ranges import Fraction, PositiveInt, check_fields
 from bray_core.spaces import Spaces
 from bray_model import ModelConfig
@@ -125,6 +127,15 @@ class OffPolicy(Algorithm[C]):
         """Return what makes the trainer for what the policy may do."""
         return type(self).trainer
 
+    def acting_model(self, model: Any, worker: int) -> Any:
+        """Return the model as a worker asks it, who may explore in a way of its own.
+
+        Args:
+            model: the policy's model.
+            worker: number of the worker, from 0 on.
+        """
+        return model
+
     def replay(self, *, is_local: bool) -> ReplayConfig:
         """Return the replay's settings.
 
@@ -141,6 +152,8 @@ class OffPolicy(Algorithm[C]):
             batch_size=self.config.batch_size,
             min_size=self.parts.buffer.warmup_frames,
             unit="transition",
+            # Of stacked frames each is stored once.
+            frame_stack={"observation": 0} if source.is_atari else {},
             n_step=self.parts.agent.n_step,
             gamma=self.config.gamma,
             sampler="prioritized" if self.is_prioritized else "uniform",
@@ -171,7 +184,12 @@ class OffPolicy(Algorithm[C]):
         return GamecorePlay(
             source=self.parts.source,
             actor=replace(actor, num_workers=1) if is_local else actor,
-            policy=PolicyConfig(seed=seed, spaces=spaces.described(), gamma=self.config.gamma),
+            policy=PolicyConfig(
+                seed=seed,
+                clip_reward=self.parts.source.is_atari,
+                spaces=spaces.described(),
+                gamma=self.config.gamma,
+            ),
             seed=seed,
         )
 
@@ -202,9 +220,14 @@ class OffPolicy(Algorithm[C]):
         make = partial(trainer, spaces, parts, seed, model, buffer, run.experiment.checkpoints)
 
         def runner(worker: int) -> Runner:
-            environments = make_environments(environment, n)
+            environments = make_environments(environment, n, num_cores())
             return Runner(
-                environments, model, buffer, seed=seed + 1000 * worker, gamma=parts.trainer.gamma
+                environments,
+                self.acting_model(model, worker),
+                buffer,
+                seed=seed + 1000 * worker,
+                reward_transform=AtariRewardTransform() if parts.source.is_atari else None,
+                gamma=parts.trainer.gamma,
             )
 
         evaluate: Callable[[], Sequence[float] | None] = partial(
