@@ -6,7 +6,7 @@ import logging
 import multiprocessing
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -15,7 +15,6 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from bray_actor.environments.recovering import ERROR, ErrorLimit, tell_error
-from bray_actor.environments.spec import EnvironmentSpec
 from bray_core.errors import DeadlineError
 
 logger = logging.getLogger(__name__)
@@ -35,12 +34,14 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
     again, and the episodes of all count as truncated.
 
     Args:
-        spec: How each environment is made.
+        name: Its name, for messages.
+        make: Makes one environment; pickled, called in each process.
         num_envs: Number of environments.
     """
 
-    def __init__(self, spec: EnvironmentSpec, num_envs: int) -> None:
-        self._spec = spec.located()
+    def __init__(self, name: str, make: Callable[[], Any], num_envs: int) -> None:
+        self._name = name
+        self._make = make
         self.num_envs = num_envs
         self._inner = self._start()
         for name in (
@@ -52,7 +53,7 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
             "render_mode",
         ):
             setattr(self, name, getattr(self._inner, name))
-        self._limit = ErrorLimit(spec.environment)
+        self._limit = ErrorLimit(name)
         self._seed = 0
         self._num_deaths = 0
         self._last: Any = None
@@ -67,7 +68,7 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
     def _start(self) -> Any:
         context = multiprocessing.get_context(_START)
         context.set_forkserver_preload(["bray_actor.environments.processes"])
-        make = partial(_make_in_process, self._spec, os.getpid())
+        make = partial(_make_in_process, self._make, os.getpid())
         return AsyncVectorEnv(
             [make] * self.num_envs, context=_START, autoreset_mode=AutoresetMode.SAME_STEP
         )
@@ -111,7 +112,7 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         except multiprocessing.TimeoutError as error:
             self._kill()
             raise DeadlineError(
-                f"environment: no step within {timeout:g} s: a process of {self._spec} stands still"
+                f"environment: no step within {timeout:g} s: a process of {self._name} stands still"
             ) from error
         except _DIED as error:
             return self._truncated(error)
@@ -132,7 +133,7 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         while True:
             died = [p.exitcode for p in self._inner.processes if not p.is_alive()]
             words = f"the end of a process (exit codes {died})"
-            tell_error(self._spec.environment, words)
+            tell_error(self._name, words)
             self._limit.count_error(words, error)
             self._num_deaths += 1
             self._died_early = False
@@ -151,7 +152,7 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         for told in (info, info.get("final_info", {})):
             for words in told.get(ERROR, ()) if isinstance(told, Mapping) else ():
                 if words:
-                    tell_error(self._spec.environment, str(words))
+                    tell_error(self._name, str(words))
 
     def _kill(self) -> None:
         for process in self._inner.processes:
@@ -169,11 +170,11 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         self.closed = True
 
 
-def _make_in_process(spec: EnvironmentSpec, parent: int) -> Any:
+def _make_in_process(make: Callable[[], Any], parent: int) -> Any:
     """Make an environment in a process of its own, which a terminal's Ctrl-C does not concern.
 
     One is made in the parent too, whose spaces are read.
     """
     if os.getpid() != parent:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return spec.make(reports=False)
+    return make()

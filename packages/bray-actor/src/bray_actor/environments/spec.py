@@ -163,7 +163,8 @@ class EnvironmentSpec:
         if self.stepping == "processes":
             from bray_actor.environments.processes import ProcessEnvironments
 
-            return ProcessEnvironments(self, num_envs)
+            make = partial(self.located().make, reports=False)
+            return ProcessEnvironments(str(self), make, num_envs)
         return vector.SyncVectorEnv(
             [self.make] * num_envs, autoreset_mode=vector.AutoresetMode.SAME_STEP
         )

@@ -93,6 +93,11 @@ class OnPolicy(Algorithm[C]):
         return None
 
     @property
+    def gamma(self) -> float:
+        """Discount per step, of what normalises rewards."""
+        return float(getattr(self.config, "gamma", 0.99))
+
+    @property
     def num_ranks(self) -> int:
         """Processes that train at once on Ray, each on a replay of its own."""
         return 1
@@ -149,7 +154,7 @@ class OnPolicy(Algorithm[C]):
             parts.source,
             parts.trainer,
             is_local=run.is_local,
-            gamma=parts.trainer.gamma,
+            gamma=self.gamma,
         )
         batching, play = runners.model_config(), None
         if parts.source.num_processes:
@@ -167,7 +172,7 @@ class OnPolicy(Algorithm[C]):
                 length,
                 module.state_size,
                 stack=parts.source.is_atari,
-                discounted=parts.trainer.normalize_reward,
+                discounted=getattr(parts.trainer, "normalize_reward", False),
             ),
             this._queue(must_hold_all=run.is_local or is_lockstep),
             num_workers=num_ranks,
@@ -227,7 +232,7 @@ class OnPolicy(Algorithm[C]):
                 state_size=state_size,
                 clip_reward=source.is_atari,
                 spaces=spaces.described(),
-                gamma=self.parts.trainer.gamma,
+                gamma=self.gamma,
             ),
             steps_per_version=self.batch_steps if self.max_policy_lag is None else None,
             seed=seed,
