@@ -93,7 +93,9 @@ def test_outputs_that_do_not_fit_are_named() -> None:
         Categorical(2).mode(logits(0, 0, 0))
     with pytest.raises(SpecError, match=r"logits: expected float32 \(2,\), got nothing"):
         Categorical(2).mode({"value": np.float32(0)})
-    with pytest.raises(SpecError, match=r"expected logits, or mean and log_std, got \['q'\]"):
+    with pytest.raises(
+        SpecError, match=r"expected logits, mean and log_std, or alpha and beta, got \['q'\]"
+    ):
         decoder_for({"q": np.zeros(2)})
     assert isinstance(decoder_for(logits(0, 0)), Categorical)
     gaussian = {"mean": np.zeros(2), "log_std": np.zeros(2)}

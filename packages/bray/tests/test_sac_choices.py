@@ -127,7 +127,12 @@ def test_several_choices_are_refused() -> None:
 
 @pytest.mark.slow
 def test_the_pole_is_balanced(tmp_path: Path) -> None:
-    goal = Goal(episode_return=400.0, evaluate_at=300.0, max_frames=40_000, evaluation_episodes=20)
-    config: dict[str, Any] = {"hidden": (64, 64), "batch_size": 128}
+    goal = Goal(episode_return=400.0, evaluate_at=300.0, max_frames=80_000, evaluation_episodes=20)
+    config: dict[str, Any] = {
+        "hidden": (64, 64),
+        "batch_size": 128,
+        "learning_rate": 3e-4,
+        "tau": 0.02,
+    }
     with bray.init(tmp_path, "trial") as run:
         assert sac.SAC.of("CartPole-v1", **config).train(run, goal=goal, seed=1).reached
