@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -424,27 +423,38 @@ def test_passes_end_where_the_policy_is_too_far(tmp_path: Path) -> None:
     assert 1 <= steps[1e-6] < 4
 
 
-class BadlyScaled(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """CartPole in micrometres, far from the origin; its angles are tiny."""
+BADLY_SCALED = """
+import gymnasium
+import numpy as np
 
-    def __init__(self) -> None:
+
+class BadlyScaled(gymnasium.ObservationWrapper):
+    def __init__(self):
         super().__init__(gymnasium.make("CartPole-v1"))
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float64)
 
-    def observation(self, observation: Any) -> Any:
+    def observation(self, observation):
         return observation.astype("f8") * [1e3, 1e3, 1e-3, 1e-3] + [1e4, 0, 0, 0]
+
+
+gymnasium.register("BadlyScaled-v0", BadlyScaled, max_episode_steps=500)
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.isa
-def test_a_badly_scaled_task_is_learnt_with_it_alone(tmp_path: Path) -> None:
-    if "BadlyScaled-v0" not in gymnasium.registry:
-        gymnasium.register("BadlyScaled-v0", BadlyScaled, max_episode_steps=500)
+def test_a_badly_scaled_task_is_learnt_with_it_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its positions are large and far from 0, its angles tiny."""
+    (tmp_path / "badly.py").write_text(BADLY_SCALED)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     returns = {}
     for normalize in (False, True):
         goal = Goal(episode_return=475, evaluate_at=1e9, max_frames=30_000, evaluation_episodes=10)
         with bray.init(tmp_path, f"normal-{normalize}") as run:
-            algorithm = ppo.PPO.of("BadlyScaled-v0", normalize_observation=normalize)
+            algorithm = ppo.PPO.of("badly:BadlyScaled-v0", normalize_observation=normalize)
             returns[normalize] = algorithm.train(run, goal=goal, seed=1).evaluation_return
     assert returns[True] > 150
     assert returns[False] < returns[True] / 2
