@@ -33,7 +33,7 @@ class Task(NamedTuple):
 _ROBOTICS = ("gymnasium-robotics",)
 TASKS = [
     Task("FrozenLake-v1", "ppo", 200_000),
-    Task("Taxi-v3", "ppo", 500_000),
+    Task("Taxi-v4", "ppo", 500_000),
     Task("CliffWalking-v1", "ppo", 200_000),
     Task("Blackjack-v1", "ppo", 200_000),
     Task("MountainCar-v0", "dqn", 200_000),

@@ -54,17 +54,17 @@ from bray_trainer.sequences import (
 class PPOConfig(ComputeConfig):
     """PPO's hyperparameters."""
 
-    steps_per_replay: PositiveInt = 512
+    steps_per_replay: PositiveInt = 2048
     """Environment steps that one policy version collects and is trained on. More of them make a
     steadier estimate and fewer updates; fewer learn sooner from less. 512 to 32,768: large where
     returns vary much."""
     epochs: PositiveInt = 10
     """Passes over each replay. More learn more from it, until the clip holds the policy back and
     the last passes teach nothing. 3 to 20."""
-    minibatch_size: PositiveInt = 128
+    minibatch_size: PositiveInt = 256
     """Steps of one optimiser step, at most; with memory, of whole segments that have so many. Small
     ones are noisy, large ones are few. 32 to 4,096."""
-    learning_rate: PositiveFloat = 1e-3
+    learning_rate: PositiveFloat = 3e-4
     """Adam's step size at the start. Too large and the return collapses now and then; too small and
     it creeps. 1e-4 to 1e-3."""
     gamma: Fraction = 0.99
@@ -78,9 +78,10 @@ class PPOConfig(ComputeConfig):
     0.3."""
     value_coefficient: NonNegativeFloat = 0.5
     """Weight of the value loss beside the policy's. 0.25 to 1."""
-    entropy_coefficient: NonNegativeFloat = 0.0
+    entropy_coefficient: NonNegativeFloat | None = None
     """Weight of the entropy bonus. Too small and the policy settles before it has tried much; too
-    large and it stays random. 0 to 0.05."""
+    large and it stays random. 0 to 0.05. None: 0.01 for choices, 0 for reals alone, whose standard
+    deviation it would only widen."""
     max_grad_norm: PositiveFloat = 0.5
     """Gradient norm above which gradients are scaled down, so that one strange batch cannot undo
     much. 0.5 to 40."""
@@ -172,10 +173,15 @@ class PPOTrainer(KeepsGenerator, ActorCriticTrainer):
             batch["return"],
             clip=self.part.clip,
             value_coefficient=self.part.value_coefficient,
-            entropy_coefficient=self.part.entropy_coefficient,
+            entropy_coefficient=self._entropy_coefficient(outputs),
         )
         self._approx_kl = terms["approx_kl"]
         return loss, terms
+
+    def _entropy_coefficient(self, outputs: Mapping[str, Any]) -> float:
+        """Return the weight of the entropy bonus, for choices if nobody said it."""
+        given = self.part.entropy_coefficient
+        return (0.01 if "logits" in outputs else 0.0) if given is None else given
 
     def make_scheduler(self) -> LRScheduler | None:
         """Return the fall of the learning rate to a tenth, if it is wanted."""

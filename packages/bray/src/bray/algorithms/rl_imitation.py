@@ -8,7 +8,7 @@ probabilities: hence the temperature. All else is `bray.algorithms.ppo`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -146,6 +146,17 @@ class RLImitation(ppo.PPO):
         "trainer": RLImitationConfig,
     }
     trainer = ImitatingTrainer
+
+    @classmethod
+    def defaults(cls, task: str) -> Mapping[str, Any]:
+        """Return PPO's with larger steps on less: the clone knows the way already."""
+        sooner = {
+            "trainer.steps_per_replay": 512,
+            "trainer.minibatch_size": 128,
+            "trainer.learning_rate": 1e-3,
+            "trainer.entropy_coefficient": 0.0,
+        }
+        return {**sooner, **super().defaults(task)}
 
     def check(self) -> None:
         """Refuse a policy with memory: demonstrated steps are not in sequence."""
