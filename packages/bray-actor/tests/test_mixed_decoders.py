@@ -85,7 +85,7 @@ def test_the_mode_is_that_of_training() -> None:
             name: [torch.tensor(h) for h in leaf] if isinstance(leaf, list) else torch.tensor(leaf)
             for name, leaf in outputs.items()
         }
-        got = Mixed(SIZES, D).mode(outputs).action
+        got = decoder_for(outputs).mode(outputs).action
         np.testing.assert_allclose(got, distribution.mode(tensors).numpy(), atol=1e-6)
 
 

@@ -313,7 +313,7 @@ def test_tasks_have_the_settings_of_their_namespace() -> None:
     assert tuned_task(appo.APPO, "Breakout") == BREAKOUT
     assert tuned_task(appo.APPO, "CartPole-v1") == ""
     assert tuned_task(load_algorithm("alphazero"), "tic-tac-toe") == "tic-tac-toe"
-    assert tuned_task(load_algorithm("dqn"), PONG) == ""
+    assert tuned_task(load_algorithm("td3"), PONG) == ""
     assert tuned_task(appo.APPO, 3) == "", "what a file says is not checked yet"
     for algorithm in ALGORITHMS.values():
         assert algorithm.of(PONG).parts.model.hidden == (512,)

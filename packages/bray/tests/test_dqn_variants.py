@@ -13,7 +13,7 @@ import torch
 import bray
 from bray.algorithms import dqn
 from bray.cli.launch import Launch
-from bray.cli.train import run_template
+from bray.cli.train import completed_goal, run_template
 from bray.goal import Goal
 from bray.policies.values import votes
 from bray.sources.environments import read_spaces
@@ -202,7 +202,8 @@ def test_variants_train_and_are_exported(tmp_path: Path, settings: str) -> None:
         "batch_size=8 goal.max_frames=128 goal.evaluation_episodes=2"
     )
     template = compose("dqn", "CartPole-v1", [*small.split(), *settings.split()])
-    outcome, report = run_template(template, Launch(project=tmp_path, trial="t"))
+    launch = Launch(project=tmp_path, trial="t")
+    outcome, report = run_template(template, launch, completed_goal(template))
     assert outcome.version >= 1
     assert report is not None
     with Model(report.path) as exported:

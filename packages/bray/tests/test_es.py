@@ -46,10 +46,10 @@ def test_a_batch_of_candidates_plays_as_each_alone() -> None:
     theta = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
     wanted = [alone(theta, (7, 3), number) for number in range(4, 10)]
     player = es.CandidatePlayer("CartPole-v1", module, 6, 0.1)
-    returns, frames = player.play(theta.numpy(), (7, 3), 4)
+    returns, frames, _ = player.play(theta.numpy(), (7, 3), 4)
     assert returns == [total for total, _ in wanted]
     assert frames == sum(steps for _, steps in wanted)
-    assert player.play(theta.numpy(), (7, 3), 4) == (returns, frames)
+    assert player.play(theta.numpy(), (7, 3), 4)[:2] == (returns, frames)
     player.close()
 
 
@@ -60,7 +60,7 @@ def test_candidates_play_under_a_mask_of_their_actions() -> None:
     module = es.policy(spaces, TrunkConfig(hidden=(4,)), 7)
     theta = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
     player = es.CandidatePlayer(task, module, 4, 0.1)
-    returns, frames = player.play(theta.numpy(), (7, 3), 4)
+    returns, frames, _ = player.play(theta.numpy(), (7, 3), 4)
     assert len(returns) == 4
     assert frames >= 4
     player.close()

@@ -30,7 +30,8 @@ def write(folder: Path, text: str) -> str:
 def test_a_shipped_template_loads_and_overrides_win() -> None:
     loaded = template.load("cartpole", ["trainer.learning_rate=3e-4", "model.hidden=[32]"])
     assert (loaded.algorithm, loaded.environment) == ("ppo", "CartPole-v1")
-    wanted = {"learning_rate": 3e-4, "hidden": (32,), "num_envs": 8, "num_processes": 2}
+    wanted = {"hidden": (32,), "num_envs": 8, "num_processes": 2, "steps_per_replay": 512}
+    wanted |= {"minibatch_size": 128}
     assert loaded.parts == load_algorithm("ppo").of("CartPole-v1", **wanted).parts
 
 

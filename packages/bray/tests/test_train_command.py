@@ -171,7 +171,7 @@ def test_bad_input_is_named_and_is_2(
         ("dqm", "CartPole-v1", "algorithm: expected one of a2c, .*got 'dqm', did you mean 'dqn'"),
         ("dqn", "CartPol-v1", "CartPol"),
         ("dqn", "Pendulum-v1", "Pendulum-v1: expected actions that are one choice"),
-        ("sac", "FrozenLake-v1", "FrozenLake-v1: expected actions that are reals"),
+        ("td3", "FrozenLake-v1", "FrozenLake-v1: expected actions that are reals"),
         ("alphazero", "tic-tac-to", "task: expected one of .*did you mean 'tic-tac-toe'"),
         ("selfplay", "chess", "source.environment: expected tic-tac-toe, got 'chess'"),
         ("league", "rock-paper", "task: expected one of .*did you mean 'rock-paper-scissors'"),

@@ -26,7 +26,8 @@ from bray_core.settings.choice import check_choice
 FILE = "metrics.jsonl"
 COUNTS = frozenset(
     {
-        "actor/episodes", "actor/steps", "actor/steps_lost", "actor/parts_dropped",
+        "actor/environment_errors", "actor/episodes", "actor/steps", "actor/steps_lost",
+        "actor/parts_dropped",
         "actor/recordings_lost", "actor/rollouts_lost", "actor/workers_lost",
         "buffer/dropped_segments",
         "buffer/lost_segments", "buffer/failures", "buffer/stale_segments",

@@ -140,12 +140,6 @@ class _Builder:
                 return None
             (hint,) = (h for h in hints if h is not type(None))
             return self._convert(value, hint, path)
-        if origin is Mapping:
-            return (
-                unwrap(value)
-                if isinstance(value.value, dict)
-                else self._wrong(value, path, "a mapping")
-            )
         if origin is tuple:
             return self._tuple(value, typing.get_args(hint), path)
         if origin is Mapping:

@@ -107,7 +107,7 @@ class CloningTrainer(NormalisingTrainer):
     def handle(self, replay: Packed) -> Iterator[dict[str, Any]]:
         """Yield the batch."""
         batch = to_torch(replay, self.device)
-        self.see(batch["observation"])
+        self.see(batch)
         yield batch
 
     def loss(self, batch: dict[str, Any], step: int) -> tuple[Tensor, dict[str, Tensor]]:

@@ -220,7 +220,7 @@ class DQNTrainer(KeepsTarget, NormalisingTrainer):
                 )
             )
         batch = to_torch(replay, self.device)
-        self.see(batch["observation"])
+        self.see(batch)
         self.scale_reward(batch)
         yield batch
 

@@ -197,7 +197,7 @@ class PQNTrainer(KeepsGenerator, NormalisingTrainer):
     def handle(self, replay: Packed) -> Iterator[Batch]:
         """Yield shuffled minibatches of one replay's steps, its returns computed once."""
         segments = time_major(in_order(replay), self.device)
-        self.see(segments["observation"], valid_steps(segments))
+        self.see(segments, valid_steps(segments))
         self.scale_reward(segments)
         steps = self._with_returns(segments)
         for _ in range(self.part.epochs):

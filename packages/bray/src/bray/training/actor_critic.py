@@ -110,7 +110,7 @@ class ActorCriticTrainer(NormalisingTrainer):
         """Return a replay's segments, time-major, with what `columns` looks at."""
         segments = time_major(replay, self.device)
         self.gap.begin(segments, self.policy_version)
-        self.see(segments["observation"], valid_steps(segments))
+        self.see(segments, valid_steps(segments))
         self.scale_reward(segments)
         return segments
 

@@ -7,7 +7,7 @@ rewards belong to the trainer: it takes the returns of a replay in first, and th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from bray.policies.normalisation import ObservationNorm, find_norm
 from bray_algo.networks.normalisation import Moments, RunningNorm, moments
-from bray_core.nested import Nested
 from bray_trainer import Trainer
 from bray_trainer.sequences import Batch, valid_steps
 
@@ -41,15 +40,15 @@ class NormalisingTrainer(Trainer):
         """What normalises the observations of the network; None where nothing does."""
         return find_norm(self.module)
 
-    def see(self, observation: Nested, valid: Tensor | None = None) -> None:
-        """Note observations of a replay, for `finish_replay`; each of them once.
+    def see(self, batch: Mapping[str, Any], valid: Tensor | None = None) -> None:
+        """Note the observations of a replay, for `finish_replay`; each of them once.
 
         Args:
-            observation: leaves `[…, *shape]`.
+            batch: its `observation` has leaves `[…, *shape]`.
             valid: rows that count, bool `[…]`; None is all.
         """
         if self.observation_norm is not None:
-            self._seen.append(self.observation_norm.moments_of(observation, valid))
+            self._seen.append(self.observation_norm.moments_of(batch["observation"], valid))
 
     def finish_replay(self) -> None:
         """Let the statistics of observations take in what all ranks have seen of the replay."""

@@ -83,7 +83,7 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
     def batch(self, replay: Packed) -> Batch:
         """Return a batch of transitions, noted for the statistics, its rewards scaled."""
         batch: Batch = to_torch(replay, self.device)
-        self.see(batch["observation"])
+        self.see(batch)
         self.scale_reward(batch)
         return batch
 
