@@ -34,10 +34,10 @@ _ROBOTICS = ("gymnasium-robotics",)
 TASKS = [
     Task("FrozenLake-v1", "ppo", 200_000),
     Task("Taxi-v4", "ppo", 500_000),
-    Task("CliffWalking-v1", "ppo", 200_000),
+    Task("CliffWalking-v1", "dqn", 100_000),
     Task("Blackjack-v1", "ppo", 200_000),
-    Task("MountainCar-v0", "dqn", 200_000),
-    Task("MountainCarContinuous-v0", "sac", 50_000),
+    Task("MountainCar-v0", "dqn", 150_000),
+    Task("MountainCarContinuous-v0", "sac", 30_000),
     Task("BipedalWalker-v3", "ppo", 1_000_000, ("gymnasium[box2d]",)),
     Task("CarRacing-v3", "ppo", 200_000, ("gymnasium[box2d]",)),
     Task("minigrid:MiniGrid-DoorKey-5x5-v0", "ppo", 300_000, ("minigrid",), ("memory_size=64",)),

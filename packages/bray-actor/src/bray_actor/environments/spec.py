@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +16,8 @@ from bray_core.errors import ConfigError
 from bray_core.process.user_modules import find_user_code
 from bray_core.settings.ranges import PositiveInt, check_fields
 
+MOST_STEPS = 10_000
+"""Steps of an evaluation's episode where nothing else limits it."""
 _OWN_CODE = (ImportError, AttributeError, OSError, ValueError, SyntaxError)
 """What goes wrong where code is named that is not there."""
 
@@ -41,6 +43,10 @@ class EnvironmentSpec:
     """Where environments are stepped: `worker`, one after the other by the worker itself;
     `processes`, each in a process of its own, which pays where a step takes a millisecond or more;
     `envpool`, by EnvPool's threads, where it is installed and has the environment."""
+    max_episode_steps: PositiveInt | None = None
+    """Steps after which an episode is cut, as by a time limit. None: the limit with which the
+    environment is registered; where it has none, evaluations cut at 10,000, so that a policy that
+    goes nowhere ends."""
     action_mask: bool = True
     """Whether an `action_mask` in the info of an environment with Discrete or MultiDiscrete actions
     becomes a part of the observation, so that the policy does only what is allowed."""
@@ -111,6 +117,19 @@ class EnvironmentSpec:
         except json.JSONDecodeError as error:
             raise ConfigError(f"--make: expected JSON, got {text[:200]!r}: {error}") from error
         return from_mapping(values, EnvironmentSpec, "--make")
+
+    def with_limit(self) -> EnvironmentSpec:
+        """Return it with a limit of 10,000 steps, unless it has one; for evaluations."""
+        steps_in_cpp = self.is_atari or self.stepping == "envpool"
+        if steps_in_cpp or self.max_episode_steps is not None:
+            return self
+        env = self.make(reports=False)
+        try:
+            registered = getattr(env, "spec", None)
+            has_one = registered is not None and registered.max_episode_steps is not None
+        finally:
+            env.close()
+        return self if has_one else replace(self, max_episode_steps=MOST_STEPS)
 
     def located(self) -> EnvironmentSpec:
         """Return it with absolute paths of files, for processes that run in other folders."""
@@ -185,6 +204,8 @@ class EnvironmentSpec:
     def _make_bare(self) -> Any:
         """Make an environment with its wrappers, one that raises as it raises."""
         env = self._of_wrappers(self._of_own_code() or self._of_id())
+        if self.max_episode_steps is not None:
+            env = import_gymnasium().wrappers.TimeLimit(env, self.max_episode_steps)
         if self.frame_skip > 1:
             from bray_actor.environments.frame_skip import FrameSkip
 

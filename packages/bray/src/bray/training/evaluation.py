@@ -125,7 +125,7 @@ def evaluate(
         DeadlineError: it took longer than ten minutes.
     """
     # In many games a life waits for fire: a policy that never prefers it would never end.
-    spec = EnvironmentSpec.of(environment)
+    spec = EnvironmentSpec.of(environment).with_limit()
     config = replace(config or PolicyConfig(), deterministic=not spec.is_atari, phase="evaluation")
     lanes = LaneBarrier(model, map(str, range(min(NUM_ENVS, episodes))), plays_on=False)
     server = ServerThread(PolicyActor.factory(model, config, lanes=lanes))
