@@ -23,6 +23,7 @@ OBSERVATIONS: dict[str, spaces.Space[Any]] = {
     "grid": spaces.Box(0, 10, (7, 7, 3), np.uint8),
     "integers": spaces.Box(-5, 5, (2, 2), np.int16),
     "scalar": spaces.Box(-1, 1, (), np.float32),
+    "pair": spaces.Tuple((spaces.Discrete(3), spaces.Discrete(2), spaces.Box(-1, 1, (2,)))),
     "set": spaces.Sequence(spaces.Box(-1, 1, (3,), np.float32), seed=1),
     "nested": spaces.Dict(
         {
@@ -94,8 +95,9 @@ class Every(gymnasium.Env[Any, Any]):
 
 for _observation in [*OBSERVATIONS, "masked"]:
     for _action in MASKED if _observation == "masked" else ACTIONS:
-        gymnasium.register(
-            name_of(_observation, _action),
-            entry_point=Every,
-            kwargs={"observation": _observation, "action": _action},
-        )
+        if name_of(_observation, _action) not in gymnasium.registry:  # also imported as a file
+            gymnasium.register(
+                name_of(_observation, _action),
+                entry_point=Every,
+                kwargs={"observation": _observation, "action": _action},
+            )

@@ -200,3 +200,20 @@ def test_a_pairwise_covering_set_trains_is_exported_and_evaluated(
     assert outcome.evaluation_return == 7
     assert report is not None
     assert (report.path / "model.onnx").is_file()
+
+
+@pytest.mark.long
+@pytest.mark.ray
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("cell", covering()[20::40], ids="-".join)
+def test_a_sample_trains_on_ray(cell: Cell, tmp_path: Path) -> None:
+    """The environment is a class of a file that no worker has registered."""
+    task = f"{Path(__file__).with_name('every_space.py')}:Every"
+    spaces = f"source.kwargs={{observation: {cell.observation}, action: {cell.action}}}"
+    template = compose(cell.algorithm, task, [*settings_of(cell, tmp_path), spaces])
+    launch = Launch(project=tmp_path, trial="cell", runtime="ray")
+    outcome, report = run_template(template, launch, completed_goal(template))
+    assert outcome.version >= 1
+    assert outcome.evaluation_return == 7
+    assert report is not None

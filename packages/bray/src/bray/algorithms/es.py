@@ -15,11 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bray.goal import Goal, Outcome
 from bray.policies.config import TrunkConfig
 from bray.policies.flattening import split_mask
 from bray.policies.heads import ActionHead
+from bray.policies.networks import example_inputs
 from bray.policies.normalisation import ObservationNorm, find_norm
 from bray.policies.trunks import make_network
 from bray.run import Run
@@ -159,7 +161,8 @@ class CandidatePlayer:
                 seen = nested.map(torch.from_numpy, to_arrays(self._space, observation))
                 more = self._norm.moments_of(seen, torch.from_numpy(is_going))
                 found = [*map(merge, found, more)] if found else more
-                with validating(False):  # under vmap no value can be read
+                # Under vmap no value can be read, and attention has its plain form alone.
+                with validating(False), sdpa_kernel(SDPBackend.MATH):
                     drawn = self._forward(weights, seen).numpy()
             action = self._actions.assemble(drawn, from_start=True)
             observation, reward, terminated, truncated, _ = self._envs.step(action)
@@ -306,7 +309,9 @@ class ES(Algorithm[ESConfig]):
         check_combination(self, spaces)
         keep_spaces(run, spaces)
         module = policy(spaces, self.parts.model, seed)
-        model = run.model("policy", module, spaces.example, ModelConfig(max_batch_size=1))
+        model = run.model(
+            "policy", module, example_inputs(spaces, 0), ModelConfig(max_batch_size=1)
+        )
         share = config.population // num_workers
         workers = run.workers(
             "players",

@@ -177,6 +177,7 @@ def _of_own(spaces: Spaces, config: NetworkConfig) -> AnyPolicy:
 
 def example_inputs(spaces: Spaces, state_size: int) -> Nested:
     """Return inputs of zeros with a batch dimension, for `Run.model`."""
-    if not state_size:
-        return spaces.example
-    return spaces.example, np.zeros((1, state_size), np.float32)
+    if state_size:
+        return spaces.example, np.zeros((1, state_size), np.float32)
+    # A tuple is several inputs: an observation that is one is the only input.
+    return (spaces.example,) if isinstance(spaces.example, tuple) else spaces.example

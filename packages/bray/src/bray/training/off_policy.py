@@ -16,6 +16,7 @@ from torch import nn
 
 from bray.goal import Goal, Outcome
 from bray.policies.config import TrunkConfig
+from bray.policies.networks import example_inputs
 from bray.run import Run
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
 from bray.sources.environments import make_environments, read_spaces
@@ -207,7 +208,8 @@ class OffPolicy(Algorithm[C]):
             play = replace(play, spaces=told)
             batching = ModelConfig(max_batch_size=play.num_lanes)
             title = ", gamecores over the wire"
-        model = policy_model(run, policy, spaces.example, batching, parts.actor)
+        example = example_inputs(spaces, 0)
+        model = policy_model(run, policy, example, batching, parts.actor)
         layout = Layout(
             segment_spec(
                 *step_specs(spaces),
@@ -239,7 +241,13 @@ class OffPolicy(Algorithm[C]):
             title = "\n".join([title, *simulators.lines()])
             if told is not None:
                 evaluate = partial(
-                    evaluate_simulators, source, model, policy, spaces.example, goal, seed=seed
+                    evaluate_simulators,
+                    source,
+                    model,
+                    policy,
+                    example_inputs(spaces, 0),
+                    goal,
+                    seed=seed,
                 )
         else:
             source = run.rollouts(
