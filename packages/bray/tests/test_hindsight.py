@@ -261,6 +261,16 @@ def test_algorithms_train_on_relabelled_transitions(
         assert outcome.version > 0
 
 
+@pytest.mark.long
+@pytest.mark.ray
+def test_workers_relabel_what_they_play(ray_cluster: None, tmp_path: Path) -> None:
+    task = f"{TESTS / 'goal_tasks.py'}:timed_reach"
+    algorithm = SAC.of(task, **SMALL, hindsight=8)
+    with bray.init(tmp_path, "trial", "ray") as run:
+        goal = Goal(max_frames=1_000, evaluation_episodes=1)
+        assert algorithm.train(run, goal=goal, seed=1).version > 0
+
+
 def success(folder: Path, hindsight: int) -> float:
     """Return the share of episodes that reach their goal after a short training."""
     settings = {"hidden": (64, 64), "num_envs": 4, "gamma": 0.95, "replays_per_collect": 32}
