@@ -21,6 +21,8 @@ from bray.run import Run
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
 from bray.sources.environments import make_environments, read_spaces
 from bray.sources.gamecores import GamecorePlay, gamecores
+from bray.sources.goal_rewards import GoalRewards, check_goals
+from bray.sources.hindsight import HindsightBuffer
 from bray.sources.simulator_spaces import simulator_spaces
 from bray.sources.source import ExperienceSource
 from bray.training.algorithm import Algorithm, Takes, check_processes
@@ -36,7 +38,7 @@ from bray_core.action_vector import step_specs
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
 from bray_core.process.machine import num_cores
-from bray_core.settings.ranges import Fraction, PositiveInt, check_fields
+from bray_core.settings.ranges import Fraction, NonNegativeInt, PositiveInt, check_fields
 from bray_core.spaces import Spaces
 from bray_model import ModelConfig
 from bray_trainer import Trainer
@@ -69,6 +71,11 @@ class ReplaySettings:
     warmup_frames: PositiveInt = 1_000
     """Transitions in the replay before the first training. Too few and the first updates fit a
     handful of episodes. 1,000 to 50,000."""
+    hindsight: NonNegativeInt = 0
+    """Relabelled transitions for each real one, where observations have an `achieved_goal` and a
+    `desired_goal`: what was achieved later in the episode, as if it had been the goal
+    (Andrychowicz et al. 2017). So episodes that reached nothing teach, too. They count towards the
+    capacity. 4 is usual; 0: none."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -147,6 +154,7 @@ class OffPolicy(Algorithm[C]):
         """
         source = self.parts.source
         frames = source.num_envs * max(1, source.num_processes) * self.config.steps_per_collect
+        frames *= 1 + self.parts.buffer.hindsight
         sampled = self.config.replays_per_collect * self.config.batch_size
         return ReplayConfig(
             capacity=self.parts.buffer.capacity,
@@ -176,8 +184,35 @@ class OffPolicy(Algorithm[C]):
         )
 
     def check(self) -> None:
-        """Refuse gamecore processes that the workers cannot share out evenly."""
+        """Refuse processes that the workers cannot share out evenly, and what hindsight cannot."""
         check_processes(self.parts)
+        if self.parts.buffer.hindsight:
+            self._check_hindsight()
+
+    def _check_hindsight(self) -> None:
+        """Refuse settings whose transitions cannot be relabelled."""
+        source = self.parts.source
+        for name, got, wanted, why in (
+            ("agent.n_step", self.parts.agent.n_step, 1, "rewards of one step are computed anew"),
+            (
+                "trainer.normalize_reward",
+                self.config.normalize_reward,
+                False,
+                "relabelled steps have no return that its deviation could be measured by",
+            ),
+            (
+                "source.num_processes",
+                source.num_processes,
+                0,
+                "a simulator over the wire has no compute_reward here",
+            ),
+            ("source.frame_skip", source.frame_skip, 1, "compute_reward is of one step"),
+        ):
+            if got != wanted:
+                raise ConfigError(
+                    f"{name}: expected {wanted} with buffer.hindsight, got {got}: {why}: set "
+                    f"{name.partition('.')[2]}={wanted}, or hindsight=0"
+                )
 
     def _gamecore_play(self, spaces: Spaces, *, is_local: bool, seed: int) -> GamecorePlay:
         """Return what the gamecores play, and how the policy answers them."""
@@ -194,14 +229,26 @@ class OffPolicy(Algorithm[C]):
             seed=seed,
         )
 
+    def _recording(self, buffer: Any, seed: int) -> Any:
+        """Return the buffer as a worker's runner pushes to it, in the worker's process."""
+        hindsight = self.parts.buffer.hindsight
+        if not hindsight:
+            return buffer
+        rewards = GoalRewards(self.parts.source.located())
+        return HindsightBuffer(buffer, rewards, hindsight, seed)
+
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Play into the replay and train out of it; see `Algorithm`."""
-        n, environment = self.parts.source.num_envs, self.parts.source.located()
-        told = simulator_spaces(run, self.parts.source, self.parts.actor)
+        parts = self.parts
+        n, environment = parts.source.num_envs, parts.source.located()
+        told = simulator_spaces(run, parts.source, parts.actor)
         spaces = read_spaces(environment) if told is None else told
         check_combination(self, spaces)
+        if parts.buffer.hindsight:
+            check_goals(spaces)
+            GoalRewards(environment).close()  # refuses here what has none, and in no worker
         keep_spaces(run, spaces)
-        policy, parts = self.policy(spaces, seed), self.parts
+        policy = self.policy(spaces, seed)
         batching, play, title = ModelConfig(max_batch_size=n, pad_to=(n,)), None, ""
         if parts.source.num_processes:
             play = self._gamecore_play(spaces, is_local=run.is_local, seed=seed)
@@ -226,7 +273,7 @@ class OffPolicy(Algorithm[C]):
             return Runner(
                 environments,
                 self.acting_model(model, worker),
-                buffer,
+                self._recording(buffer, seed + 1000 * worker),
                 seed=seed + 1000 * worker,
                 reward_transform=AtariRewardTransform() if parts.source.is_atari else None,
                 gamma=parts.trainer.gamma,
