@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from bray.sources.tasks import Recall, TwoHeads
+from bray.sources.tasks import LongCorridor, Recall, TwoHeads
 from bray_actor.spaces import resolve
 
 
-@pytest.mark.parametrize("name", ["TwoHeads-v0", "Recall-v0"])
+@pytest.mark.parametrize("name", ["TwoHeads-v0", "Recall-v0", "LongCorridor-v0"])
 def test_they_are_environments(name: str) -> None:
     env = gymnasium.make(resolve(f"bray.sources.tasks:{name}"))
     check_env(env.unwrapped, skip_render_check=True)
@@ -70,3 +70,33 @@ def test_recall_asks_for_what_was_shown_first() -> None:
             assert not observation[: env.CUES].any(), "the cue is seen once"
         assert total == (episode % 2 == 0)
         assert steps == env.DELAY + 1
+
+
+def test_a_corridor_is_walked_by_its_table_and_not_by_chance() -> None:
+    env, rng = LongCorridor(), np.random.default_rng(0)
+    place, _ = env.reset()
+    total, steps, ended = 0.0, 0, False
+    while not ended:
+        place, reward, ended, _, _ = env.step(int(env.onwards[place]))
+        total, steps = total + reward, steps + 1
+    assert (total, steps) == (LongCorridor.BEST_RETURN, LongCorridor.PLACES - 1)
+    farthest = 0
+    for _ in range(100):
+        env.reset()
+        ended = cut = False
+        while not (ended or cut):
+            place, _, ended, cut, _ = env.step(int(rng.integers(env.ACTIONS)))
+            farthest = max(farthest, place)
+    assert farthest < LongCorridor.PLACES // 2
+    # A birth and death chain's distribution after 100 steps, with the end absorbing.
+    chance = np.zeros(LongCorridor.PLACES)
+    chance[0] = 1.0
+    for _ in range(LongCorridor.STEPS):
+        moved = np.zeros_like(chance)
+        moved[1:] += chance[:-1] / 3
+        moved[:-2] += chance[1:-1] * 2 / 3
+        moved[0] += chance[0] * 2 / 3
+        moved[-1] += chance[-1]
+        chance = moved
+    assert chance.sum() == pytest.approx(1.0)
+    assert chance[-1] < 1e-6

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bray_core import nested
 from bray_core.layout import Packed
+from bray_core.nested import Nested
 from bray_trainer.frame_stacks import FrameStacks, as_tensors, rearrange
 from bray_trainer.transfer import to_torch
 
@@ -109,6 +110,22 @@ def _unroll_memory(module: nn.Module, segments: Batch) -> tuple[Batch, Tensor]:
     )
     outputs = module.replay(as_tensors(observation), segments["initial_state"], length + 1)  # type: ignore[operator]
     return nested.map(lambda leaf: leaf[:-1], outputs), outputs["value"][length, columns]
+
+
+def next_observation(segments: Batch) -> Nested:
+    """Return the observation after each step, leaves `[T, B, …]`; those of padding mean nothing."""
+    last = segments["length"] - 1
+    columns = torch.arange(len(last), device=last.device)
+
+    def following(steps: Tensor, final: Tensor) -> Tensor:
+        moved = torch.cat([steps[1:], steps[:1]])
+        moved[last, columns] = final
+        return moved
+
+    moved: Nested = nested.map(
+        partial(rearrange, following), segments["observation"], segments["final_observation"]
+    )
+    return moved
 
 
 def final_value(module: nn.Module, segments: Batch) -> Tensor:

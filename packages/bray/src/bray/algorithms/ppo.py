@@ -90,6 +90,11 @@ class PPOConfig(ComputeConfig):
     are of the order of 1: for tasks whose rewards are very large, very small or of unknown size.
     What is reported stays the simulator's return. Off where rewards are near 1 already: what the
     values mean moves while the deviation settles."""
+    curiosity: NonNegativeFloat = 0.0
+    """Weight of a bonus beside the reward for what was rarely seen (random network distillation):
+    for tasks where chance never reaches a reward. A step's bonus begins near 0.1 and falls while
+    all becomes known. Too large and the policy puts off the end of an episode, which ends the bonus
+    too; too small and a value function learns nothing from it. 0 is none; 0.01 to 0.1."""
     target_kl: PositiveFloat | None = None
     """KL divergence from the policy that acted, of which 1.5 times ends the passes over a replay:
     it keeps a large learning rate from leaving that policy far behind. Small ones waste what was

@@ -88,7 +88,7 @@ class ImitatingTrainer(ppo.PPOTrainer):
             seed=seed,
         )
         both: Any = {"experience": buffer, "demonstrations": self.demonstrated}
-        super().__init__(module, both, part=part, seed=seed, **rest)
+        super().__init__(module, both, part=part, seed=seed, spaces=spaces, **rest)
 
     def handle(self, replay: Any) -> Iterator[Batch]:
         """Yield PPO's minibatches, each with demonstrated steps drawn for it.

@@ -114,5 +114,38 @@ class Recall(gymnasium.Env[np.ndarray[Any, Any], int]):  # type: ignore[misc]
         return observation
 
 
+class LongCorridor(gymnasium.Env[int, int]):  # type: ignore[misc]
+    """A corridor of 30 places, whose end alone has a reward, of 1; an episode has 100 steps.
+
+    In each place one of three actions, which a fixed table names, leads on; the others lead back.
+    Chance comes to the end in fewer than one of a million episodes.
+    """
+
+    BEST_RETURN = 1.0
+    PLACES, ACTIONS, STEPS = 30, 3, 100
+
+    observation_space = spaces.Discrete(PLACES)
+    action_space = spaces.Discrete(ACTIONS)
+
+    def __init__(self) -> None:
+        self.onwards = np.random.default_rng(3).integers(0, self.ACTIONS, self.PLACES)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """Stand at the beginning."""
+        super().reset(seed=seed)
+        self.place = self.steps = 0
+        return self.place, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """Go on or back."""
+        self.steps += 1
+        self.place = max(0, self.place + (1 if int(action) == self.onwards[self.place] else -1))
+        is_end = self.place == self.PLACES - 1
+        return self.place, float(is_end), is_end, self.steps >= self.STEPS, {}
+
+
+gymnasium.register("LongCorridor-v0", LongCorridor)
 gymnasium.register("TwoHeads-v0", TwoHeads)
 gymnasium.register("Recall-v0", Recall)

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from bray.training.compute import ComputeConfig
+from bray.training.curiosity import Curiosity
 from bray.training.normalisation import NormalisingTrainer
 from bray.training.play_gap import PlayGap
 from bray_algo.distributions import outputs as distribution
+from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import (
@@ -25,6 +27,7 @@ from bray_core.settings.ranges import (
     PositiveInt,
     check_fields,
 )
+from bray_core.spaces import Spaces
 from bray_trainer import TrainerConfig
 from bray_trainer.sequences import Batch, time_major, unroll, valid_steps
 
@@ -52,6 +55,11 @@ class ActorCriticConfig(ComputeConfig):
     are of the order of 1: for tasks whose rewards are very large, very small or of unknown size.
     What is reported stays the simulator's return. Off where rewards are near 1 already: what the
     values mean moves while the deviation settles."""
+    curiosity: NonNegativeFloat = 0.0
+    """Weight of a bonus beside the reward for what was rarely seen (random network distillation):
+    for tasks where chance never reaches a reward. A step's bonus begins near 0.1 and falls while
+    all becomes known. Too large and the policy puts off the end of an episode, which ends the bonus
+    too; too small and a value function learns nothing from it. 0 is none; 0.01 to 0.1."""
     checkpoint_every: PositiveInt = 500
     """Replays between two checkpoints: what a crash costs at most."""
 
@@ -70,7 +78,20 @@ class Columns(NamedTuple):
 
 
 class ActorCriticTrainer(NormalisingTrainer):
-    """One replay of segments is one step, unless an algorithm's `handle` says otherwise."""
+    """One replay of segments is one step, unless an algorithm's `handle` says otherwise.
+
+    Args:
+        module: policy that is trained.
+        buffer: buffer of its segments.
+        model: model that weights are published to.
+        part: the algorithm's settings.
+        seed: seed of what is drawn.
+        directory: folder of the checkpoints; None writes none.
+        spaces: what the policy sees and may do; only `part.curiosity` needs it.
+
+    Raises:
+        ConfigError: `part.curiosity` is set, and observations are none that it reads.
+    """
 
     def __init__(
         self,
@@ -81,6 +102,7 @@ class ActorCriticTrainer(NormalisingTrainer):
         part: Any,
         seed: int,
         directory: Path | None = None,
+        spaces: Spaces | None = None,
     ) -> None:
         self.part = part
         self.gap = PlayGap()
@@ -101,6 +123,19 @@ class ActorCriticTrainer(NormalisingTrainer):
             directory=directory,
             normalize_reward=part.normalize_reward,
         )
+        self.curiosity = self._make_curiosity(spaces, seed) if part.curiosity else None
+        """What rewards are raised by, where a setting says so."""
+
+    def _make_curiosity(self, spaces: Spaces | None, seed: int) -> Curiosity:
+        if spaces is None:
+            raise ConfigError("trainer.curiosity: expected spaces= for the trainer, or 0")
+        return Curiosity(
+            spaces,
+            weight=self.part.curiosity,
+            gamma=self.part.gamma,
+            seed=seed,
+            device=self.device,
+        )
 
     def handle(self, replay: Packed) -> Iterator[Batch]:
         """Yield the segments, time-major."""
@@ -112,6 +147,8 @@ class ActorCriticTrainer(NormalisingTrainer):
         self.gap.begin(segments, self.policy_version)
         self.see(segments, valid_steps(segments))
         self.scale_reward(segments)
+        if self.curiosity is not None:
+            self.curiosity.add_bonus(segments)
         return segments
 
     def columns(self, segments: Batch) -> Columns:
@@ -124,3 +161,16 @@ class ActorCriticTrainer(NormalisingTrainer):
             outputs["value"],
             last.detach(),
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return curiosity's networks beside what all trainers keep."""
+        state = super().state_dict()
+        if self.curiosity is not None:
+            state["curiosity"] = self.curiosity.state_dict()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore them; a trial that had none begins them anew."""
+        super().load_state_dict(state)
+        if self.curiosity is not None and "curiosity" in state:
+            self.curiosity.load_state_dict(state["curiosity"])

@@ -114,6 +114,11 @@ class OnPolicy(Algorithm[C]):
                 f"trainer.max_policy_lag: expected {replays - 1} or more for "
                 f"replays_per_collect={replays}, got {lag}"
             )
+        if self.num_ranks > 1 and getattr(self.config, "curiosity", False):
+            raise ConfigError(
+                f"trainer.curiosity: expected 0 for several ranks, each of which would have a "
+                f"curiosity of its own, got trainer.num_ranks={self.num_ranks}"
+            )
         check_processes(self.parts)
         processes = self.parts.source.num_processes
         lanes = processes * self.parts.source.num_envs
@@ -129,6 +134,8 @@ class OnPolicy(Algorithm[C]):
 
     def make_trainer(self, spaces: Spaces, **parts: Any) -> Any:
         """Return the trainer's factory but for its arguments `module, buffer`; pickled on Ray."""
+        if getattr(self.config, "curiosity", False):
+            parts["spaces"] = spaces
         return partial(self.trainer, part=self.config, **parts)
 
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
