@@ -44,8 +44,8 @@ class TrunkConfig(LayersConfig):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NetworkConfig(TrunkConfig):
-    """A policy's network, with memory if it is wanted."""
+class MemoryConfig(TrunkConfig):
+    """A network from observations of any space, with a memory behind it if it is wanted."""
 
     memory: Literal["lstm", "gru", "gtrxl"] = "lstm"
     """What remembers, where `memory_size` is above 0. `lstm` and `gru` sum up all that was, and may
@@ -64,11 +64,6 @@ class NetworkConfig(TrunkConfig):
     """Layers of `gtrxl`, each of which looks `memory_length` steps further back; `lstm` and `gru`
     have one. 1 for a cue to remember, 2 to 4 where what was seen must be put together; more learn
     slower and store more."""
-    distribution: Literal["default", "gaussian", "squashed", "beta"] = "default"
-    """How real actions are drawn. `gaussian`, the default: clipped to the bounds where they are
-    taken. `squashed`: between the bounds by tanh, which reaches them slowly and never leaves
-    them. `beta`: between the bounds, which it reaches without bias, with a spread that depends on
-    the observation."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -76,3 +71,14 @@ class NetworkConfig(TrunkConfig):
             raise ConfigError(
                 f"memory_size: expected an even number for memory=gtrxl, got {self.memory_size}"
             )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NetworkConfig(MemoryConfig):
+    """A policy's network, with memory if it is wanted."""
+
+    distribution: Literal["default", "gaussian", "squashed", "beta"] = "default"
+    """How real actions are drawn. `gaussian`, the default: clipped to the bounds where they are
+    taken. `squashed`: between the bounds by tanh, which reaches them slowly and never leaves
+    them. `beta`: between the bounds, which it reaches without bias, with a spread that depends on
+    the observation."""

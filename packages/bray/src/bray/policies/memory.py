@@ -11,7 +11,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from bray.policies.config import NetworkConfig
+from bray.policies.config import MemoryConfig
 from bray_algo.networks.recurrent import Recurrent
 from bray_algo.networks.transformer_xl import GatedTransformerXL, Memory
 
@@ -63,7 +63,7 @@ class StepMemory(nn.Module):
 AnyMemory: TypeAlias = Recurrent | StepMemory
 
 
-def make_memory(input_size: int, config: NetworkConfig) -> AnyMemory:
+def make_memory(input_size: int, config: MemoryConfig) -> AnyMemory:
     """Make what remembers; it has the number of its state's values as `state_size`.
 
     Args:
