@@ -158,7 +158,7 @@ def test_what_the_mathematics_allows_is_allowed() -> None:
             or (cell.algorithm in ("td3",) and cell.action in ("box", "matrix"))
         )
         if cell.memory == "memory":
-            allowed = allowed and cell.algorithm in ("ppo", "a2c", "impala", "appo")
+            allowed = allowed and cell.algorithm in ("ppo", "a2c", "impala", "appo", "dqn")
         if cell.source == "gamecores":
             allowed = allowed and cell.algorithm != "es"
         if cell.algorithm in takes_all | {"dqn", "td3"}:

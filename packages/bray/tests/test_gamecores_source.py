@@ -54,6 +54,7 @@ OTHERS = {
     "rl_imitation": ("rl_imitation", "CartPole-v1", {**PPO, "cloning_steps": 2}),
     "ppo-memory": ("ppo", "CartPole-v1", {**PPO, "memory_size": 4}),
     "dqn-prioritized": ("dqn", "CartPole-v1", {**OFF_POLICY, "prioritized": True}),
+    "dqn-memory": ("dqn", "CartPole-v1", {**OFF_POLICY, "memory_size": 4}),
     "dqn-rainbow": ("dqn", "CartPole-v1", {**OFF_POLICY, "variant": "rainbow"}),
     "pqn": ("pqn", "CartPole-v1", PPO),
     "sac": ("sac", "Pendulum-v1", OFF_POLICY),

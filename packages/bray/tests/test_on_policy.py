@@ -34,14 +34,20 @@ TASKS = [
     ("bray.sources.tasks:TwoHeads-v0", 5),
     ("bray.sources.tasks:Recall-v0", 5),
 ]
+ATTENTIVE = {"memory": "gtrxl", "memory_size": 6, "memory_length": 3, "memory_layers": 2}
 
 
 def played(
-    environment: str, memory_size: int, steps: int = 24, segment_length: int = 10
+    environment: str,
+    memory_size: int = 0,
+    steps: int = 24,
+    segment_length: int = 10,
+    config: NetworkConfig | None = None,
 ) -> tuple[Any, Any, Any]:
     """Return a policy, the queue of what it played, and the model that played."""
     spaces, n = read_spaces(environment), 3
-    module = make_policy(spaces, NetworkConfig(hidden=(8,), memory_size=memory_size), seed=1)
+    config = config or NetworkConfig(hidden=(8,), memory_size=memory_size)
+    module = make_policy(spaces, config, seed=1)
     with torch.no_grad():  # far from uniform
         for parameter in module.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -57,12 +63,16 @@ def played(
 
 
 @pytest.mark.isa
-@pytest.mark.parametrize(("environment", "memory_size"), TASKS)
+@pytest.mark.parametrize(
+    ("environment", "memory"),
+    [(task, {"memory_size": size}) for task, size in TASKS]
+    + [("CartPole-v1", ATTENTIVE), ("bray.sources.tasks:Recall-v0", ATTENTIVE)],
+)
 def test_a_policy_replayed_says_what_it_said_when_it_acted(
-    environment: str, memory_size: int
+    environment: str, memory: dict[str, Any]
 ) -> None:
-    module, buffer, model = played(environment, memory_size)
-    part = impala.IMPALA.of("CartPole-v1", memory_size=memory_size).config
+    module, buffer, model = played(environment, config=NetworkConfig(hidden=(8,), **memory))
+    part = impala.IMPALA.of("CartPole-v1", **memory).config
     trainer = ActorCriticTrainer(module, buffer, model=model, part=part, seed=1)
     (segments,) = trainer.handle(buffer.pop(timeout_s=1))
     valid = valid_steps(segments)
@@ -76,10 +86,11 @@ def test_a_policy_replayed_says_what_it_said_when_it_acted(
 
 
 @pytest.mark.isa
-@pytest.mark.parametrize("memory_size", [0, 5])
-def test_the_value_after_a_segment_is_that_of_the_next_step(memory_size: int) -> None:
+@pytest.mark.parametrize("memory", [{}, {"memory_size": 5}, ATTENTIVE])
+def test_the_value_after_a_segment_is_that_of_the_next_step(memory: dict[str, Any]) -> None:
     # No episode of CartPole is shorter than 8 steps: each has a segment that another one follows.
-    module, buffer, model = played("CartPole-v1", memory_size, segment_length=4)
+    config = NetworkConfig(hidden=(8,), **memory)
+    module, buffer, model = played("CartPole-v1", segment_length=4, config=config)
     segments = time_major(buffer.pop(timeout_s=1))
     ends = segments["terminated"].any(0)
     with torch.no_grad():
@@ -277,6 +288,13 @@ GOALS = [
     ("impala", "CartPole-v1", 475, 500_000, []),
     ("appo", "CartPole-v1", 475, 500_000, []),
     ("ppo", "bray.sources.tasks:Recall-v0", 1, 100_000, ["memory_size=32", *RECALL]),
+    (
+        "ppo",
+        "bray.sources.tasks:Recall-v0",
+        1,
+        100_000,
+        ["memory=gtrxl", "memory_size=32", *RECALL],
+    ),
     ("ppo", "bray.sources.tasks:TwoHeads-v0", 9.9, 200_000, HEADS),
 ]
 

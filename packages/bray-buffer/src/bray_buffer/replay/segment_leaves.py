@@ -91,7 +91,7 @@ class SegmentLeaves:
         self._fits = [(np.dtype(f.dtype.str), f.shape) for f in self.layout.fields]
 
     def _is_of_steps(self, name: str) -> bool:
-        if name in ("final_observation", "length"):
+        if name in ("final_observation", "length", "initial_state"):  # a state may have T numbers
             return False
         leaves = nested.flatten(self.layout.spec[name]).values()
         return all(leaf.shape[:1] == (self.length,) for leaf in leaves)

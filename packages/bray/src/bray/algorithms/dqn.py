@@ -3,7 +3,9 @@
 Mnih et al. 2015, "Human-level control through deep reinforcement learning"; van Hasselt et al.
 2016, "Deep reinforcement learning with double Q-learning"; n-step and prioritised by setting, as
 are duelling and noisy layers and distributions of returns: all of them are Rainbow (Hessel et al.
-2018, "Rainbow: combining improvements in deep reinforcement learning").
+2018, "Rainbow: combining improvements in deep reinforcement learning"). With a memory it learns
+from sequences (Kapturowski et al. 2019, "Recurrent experience replay in distributed reinforcement
+learning").
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from torch import Tensor, nn
 
 from bray.policies.flattening import split_mask
 from bray.policies.normalisation import ObservationNorm
+from bray.policies.recurrent_values import RecurrentDQNPolicy
 from bray.policies.trunks import make_network
 from bray.policies.values import (
     QNetwork,
@@ -30,10 +33,11 @@ from bray.policies.values import (
     votes,
 )
 from bray.sources import atari
-from bray.training.algorithm import Parts
+from bray.training.algorithm import Parts, Takes
 from bray.training.epsilon_ladder import WorkerEpsilon, exponent
 from bray.training.normalisation import NormalisingTrainer
 from bray.training.off_policy import NStepConfig, OffPolicy, OffPolicyConfig, ReplaySettings
+from bray.training.sequence_learning import as_segments, sequence_loss
 from bray.training.target import KeepsTarget
 from bray.training.value_learning import value_loss
 from bray_actor.spaces import ATARI
@@ -45,9 +49,10 @@ from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.protocols import ModelProtocol
-from bray_core.settings.ranges import Fraction, PositiveFloat, PositiveInt
+from bray_core.settings.ranges import Fraction, NonNegativeInt, PositiveFloat, PositiveInt
 from bray_core.spaces import Spaces
 from bray_trainer import TrainerConfig, to_torch
+from bray_trainer.sequences import valid_steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +87,8 @@ class DQNConfig(OffPolicyConfig):
     """DQN's hyperparameters."""
 
     batch_size: PositiveInt = 128
-    """Transitions of one step of the optimiser. 32 to 1,024."""
+    """Transitions of one step of the optimiser. 32 to 1,024. With `memory_size` these are whole
+    segments, `batch_size / steps_per_collect` of them, rounded down, at least one."""
     learning_rate: PositiveFloat = 6.3e-4
     """Adam's step size. Too large and the values run away; too small and they creep. 1e-4 to
     3e-3."""
@@ -95,6 +101,11 @@ class DQNConfig(OffPolicyConfig):
     target_every: PositiveInt = 250
     """Optimiser steps between two copies to the target network. Too few and the target chases the
     network; too many and a reward takes long to travel back. 100 to 10,000."""
+    burn_in: NonNegativeInt = 4
+    """With `memory_size`: first steps of a segment that only bring its stored state up to date
+    (Kapturowski et al. 2019), where it goes on from an earlier one; at least its last step is
+    trained on. Too few and values are learnt of states that no network has any more; many are steps
+    not learnt from. A quarter to a half of `steps_per_collect`."""
 
 
 class DQNPolicy(nn.Module):
@@ -159,15 +170,19 @@ class DQNPolicy(nn.Module):
             self.q.head.redraw()
 
 
-def make_policy(spaces: Spaces, config: QNetworkConfig, seed: int) -> DQNPolicy:
+def make_policy(
+    spaces: Spaces, config: QNetworkConfig, seed: int
+) -> DQNPolicy | RecurrentDQNPolicy:
     """Make the policy, the same for the same seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
+        if config.memory_size:
+            return RecurrentDQNPolicy(spaces, config)
         return DQNPolicy(spaces, config)
 
 
 class DQNTrainer(KeepsTarget, NormalisingTrainer):
-    """One replay is one batch of transitions is one step."""
+    """One replay is one batch of transitions, or of segments with a memory, is one step."""
 
     def __init__(
         self,
@@ -219,16 +234,26 @@ class DQNTrainer(KeepsTarget, NormalisingTrainer):
                     num_steps=self.parts.agent.epsilon_steps,
                 )
             )
-        batch = to_torch(replay, self.device)
-        self.see(batch)
+        has_memory = bool(self.parts.model.memory_size)
+        batch = as_segments(replay, self.device) if has_memory else to_torch(replay, self.device)
+        self.see(batch, valid_steps(batch) if has_memory else None)
         self.scale_reward(batch)
         yield batch
 
     def loss(self, batch: dict[str, Tensor], step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss towards the target of Q-learning, of means or distributions."""
-        loss, terms, priority = value_loss(
-            self.module, self.target, batch, self.parts.model, double=self.settings.double
-        )
+        networks, double = (self.module, self.target), self.settings.double
+        if self.parts.model.memory_size:
+            loss, terms, priority = sequence_loss(
+                *networks,
+                batch,
+                double=double,
+                burn_in=self.settings.burn_in,
+                n_step=self.parts.agent.n_step,
+                gamma=self.settings.gamma,
+            )
+        else:
+            loss, terms, priority = value_loss(*networks, batch, self.parts.model, double=double)
         if self.parts.buffer.prioritized:
             self.replay.update_priorities(batch["key"].numpy(), priority.numpy())
         return loss, terms
@@ -267,6 +292,7 @@ class DQN(OffPolicy[DQNConfig]):
     """Acts ε-greedily, keeps what it saw, and learns the value of each action."""
 
     title = "DQN"
+    takes: ClassVar[Takes] = Takes(memory=True, gamecores=True)
     configs: ClassVar[dict[str, type[Any]]] = {
         **OffPolicy.configs,
         "model": QNetworkConfig,
@@ -310,6 +336,6 @@ class DQN(OffPolicy[DQNConfig]):
             return model
         return WorkerEpsilon(model, exponent(worker, self.parts.actor.num_workers))
 
-    def policy(self, spaces: Spaces, seed: int) -> DQNPolicy:
+    def policy(self, spaces: Spaces, seed: int) -> DQNPolicy | RecurrentDQNPolicy:
         """Return the policy, the same for the same seed."""
         return make_policy(spaces, self.parts.model, seed)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from bray_core.settings.ranges import LayerSizes, NonNegativeInt, check_fields
+from bray_core.errors import ConfigError
+from bray_core.settings.ranges import LayerSizes, NonNegativeInt, PositiveInt, check_fields
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,14 +44,39 @@ class TrunkConfig(LayersConfig):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NetworkConfig(TrunkConfig):
-    """A policy's network, with memory if it is wanted."""
+class MemoryConfig(TrunkConfig):
+    """A network from observations of any space, with a memory behind it if it is wanted."""
 
-    memory: Literal["lstm", "gru"] = "lstm"
-    """What remembers, where `memory_size` is above 0: a GRU has half the state of an LSTM."""
+    memory: Literal["lstm", "gru", "gtrxl"] = "lstm"
+    """What remembers, where `memory_size` is above 0. `lstm` and `gru` sum up all that was, and may
+    forget; a GRU has half the state of an LSTM. `gtrxl`, a gated Transformer-XL (Parisotto et al.
+    2019), looks back at the last `memory_length` steps themselves: sharper within that reach, blind
+    beyond it, and dearer at every step."""
     memory_size: NonNegativeInt = 0
     """Units of the memory behind the hidden layers; 0 is none. 32 to 256 where an observation does
-    not tell all, such as what was seen a moment ago; it slows training down."""
+    not tell all, such as what was seen a moment ago; it slows training down. Of `gtrxl` the width
+    of its layers, an even number."""
+    memory_length: PositiveInt = 16
+    """Steps that each layer of `gtrxl` looks back; `lstm` and `gru` have no use for it. What
+    matters for longer than that is not seen; cost and the state that each segment stores grow with
+    it. 8 to 128."""
+    memory_layers: PositiveInt = 1
+    """Layers of `gtrxl`, each of which looks `memory_length` steps further back; `lstm` and `gru`
+    have one. 1 for a cue to remember, 2 to 4 where what was seen must be put together; more learn
+    slower and store more."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.memory == "gtrxl" and self.memory_size % 2:
+            raise ConfigError(
+                f"memory_size: expected an even number for memory=gtrxl, got {self.memory_size}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NetworkConfig(MemoryConfig):
+    """A policy's network, with memory if it is wanted."""
+
     distribution: Literal["default", "gaussian", "squashed", "beta"] = "default"
     """How real actions are drawn. `gaussian`, the default: clipped to the bounds where they are
     taken. `squashed`: between the bounds by tanh, which reaches them slowly and never leaves

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from bray.policies.config import NetworkConfig
 from bray.policies.flattening import seen_space, split_mask
 from bray.policies.heads import ActionHead
+from bray.policies.memory import make_memory
 from bray.policies.normalisation import NormalisedPolicy, ObservationNorm, normalised
 from bray.policies.own import OwnTrunk, OwnTrunkOverTime, check_policy, is_own, own_network
 from bray.policies.own import check_features as _check_features
 from bray.policies.trunks import is_flat, make_network, make_trunk
 from bray_algo.networks.initialisation import orthogonal_
-from bray_algo.networks.recurrent import Recurrent
 from bray_core import nested
 from bray_core.nested import Nested
 from bray_core.spaces import Spaces
@@ -90,12 +90,13 @@ class SharedPolicy(nn.Module):
 
 
 class RecurrentPolicy(nn.Module):
-    """A policy that remembers: a trunk, an LSTM or a GRU, and the heads of policy and value.
+    """A policy that remembers: a trunk, a memory, and the heads of policy and value.
 
     Args:
         spaces: what the policy sees and may do.
         config: the network's settings. The state `[S]` of an LSTM, which travels with a session,
-            holds twice as many numbers as `memory_size`, that of a GRU as many.
+            holds twice as many numbers as `memory_size`, that of a GRU as many; for `gtrxl` see
+            `StepMemory`.
         trunk: reads what is seen, leaves `[T, B, *shape]`; has `size`.
     """
 
@@ -106,7 +107,7 @@ class RecurrentPolicy(nn.Module):
         self.actions = ActionHead(spaces, config.distribution)
         self.encoder = trunk
         size = config.memory_size
-        self.memory = Recurrent(config.memory, trunk.size, size)  # [T, B, H] -> [T, B, M]
+        self.memory = make_memory(trunk.size, config)  # [T, B, H] -> [T, B, M]
         self.policy = orthogonal_(nn.Linear(size, self.actions.num_numbers), 0.01)
         self.value = orthogonal_(nn.Linear(size, 1), 1.0)
 

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from bray.policies.config import TrunkConfig
+from bray.policies.config import MemoryConfig
 from bray.policies.trunks import make_trunk
 from bray_algo.distributions import categorical
 from bray_algo.losses import c51, dqn, qr_dqn
@@ -22,7 +22,7 @@ from bray_algo.returns.value_rescaling import unrescale
 from bray_core.action_vector import ActionVector
 from bray_core.errors import ConfigError
 from bray_core.nested import Nested
-from bray_core.settings.ranges import PositiveInt, check_fields
+from bray_core.settings.ranges import PositiveInt
 from bray_core.spaces import Spaces
 
 NUM_DRAWS = 16
@@ -32,8 +32,8 @@ RESCALING = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class QNetworkConfig(TrunkConfig):
-    """A network from observations of any space to action values."""
+class QNetworkConfig(MemoryConfig):
+    """A network from observations of any space to action values, with a memory if it is wanted."""
 
     dueling: bool = False
     """Whether the value of a state and the advantages of its actions are layers of their own, whose
@@ -59,7 +59,15 @@ class QNetworkConfig(TrunkConfig):
     returns of 1 and of 1,000 can be learnt side by side without being clipped."""
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        MemoryConfig.__post_init__(self)
+        if self.memory_size and (
+            self.noisy or self.distributional != "none" or self.value_rescaling
+        ):
+            raise ConfigError(
+                f"memory_size: expected noisy=false, distributional=none and value_rescaling=false "
+                f"with a memory, got {self.memory_size} with noisy={self.noisy}, "
+                f"distributional={self.distributional}, value_rescaling={self.value_rescaling}"
+            )
         if not self.value_min < self.value_max:
             raise ConfigError(
                 f"value_max: expected more than value_min={self.value_min}, got {self.value_max}"

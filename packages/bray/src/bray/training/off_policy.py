@@ -155,20 +155,27 @@ class OffPolicy(Algorithm[C]):
         source = self.parts.source
         frames = source.num_envs * max(1, source.num_processes) * self.config.steps_per_collect
         frames *= 1 + self.parts.buffer.hindsight
-        sampled = self.config.replays_per_collect * self.config.batch_size
+        drawn = self._drawn()
+        sampled = self.config.replays_per_collect * drawn["batch_size"]
         return ReplayConfig(
+            **drawn,
             capacity=self.parts.buffer.capacity,
-            batch_size=self.config.batch_size,
             min_size=self.parts.buffer.warmup_frames,
-            unit="transition",
             # Of stacked frames each is stored once.
             frame_stack={"observation": 0} if source.is_atari else {},
-            n_step=self.parts.agent.n_step,
-            gamma=self.config.gamma,
             sampler="prioritized" if self.is_prioritized else "uniform",
             samples_per_insert=None if is_local else sampled / frames,
             error_margin=None if is_local else float(_MARGIN * sampled),
         )
+
+    def _drawn(self) -> dict[str, Any]:
+        """Return what a batch of the replay is made of: transitions, or segments with a memory."""
+        size, length = self.config.batch_size, self.config.steps_per_collect
+        if getattr(self.parts.model, "memory_size", 0):  # sequences as long as a segment are these
+            size = max(1, size // length)
+            return {"unit": "sequence", "sequence_length": length, "batch_size": size}
+        n_step, gamma = self.parts.agent.n_step, self.config.gamma
+        return {"unit": "transition", "batch_size": size, "n_step": n_step, "gamma": gamma}
 
     def turn(self, replay: Any) -> Turn:
         """Return the turns of a local run; what was restored into the replay is not played again.
@@ -207,6 +214,12 @@ class OffPolicy(Algorithm[C]):
                 "a simulator over the wire has no compute_reward here",
             ),
             ("source.frame_skip", source.frame_skip, 1, "compute_reward is of one step"),
+            (
+                "model.memory_size",
+                getattr(self.parts.model, "memory_size", 0),
+                0,
+                "relabelled steps are not in sequence",
+            ),
         ):
             if got != wanted:
                 raise ConfigError(
@@ -214,7 +227,9 @@ class OffPolicy(Algorithm[C]):
                     f"{name.partition('.')[2]}={wanted}, or hindsight=0"
                 )
 
-    def _gamecore_play(self, spaces: Spaces, *, is_local: bool, seed: int) -> GamecorePlay:
+    def _gamecore_play(
+        self, spaces: Spaces, state_size: int, *, is_local: bool, seed: int
+    ) -> GamecorePlay:
         """Return what the gamecores play, and how the policy answers them."""
         actor = self.parts.actor
         return GamecorePlay(
@@ -222,6 +237,7 @@ class OffPolicy(Algorithm[C]):
             actor=replace(actor, num_workers=1) if is_local else actor,
             policy=PolicyConfig(
                 seed=seed,
+                state_size=state_size,
                 clip_reward=self.parts.source.is_atari,
                 spaces=spaces.described(),
                 gamma=self.config.gamma,
@@ -249,18 +265,20 @@ class OffPolicy(Algorithm[C]):
             GoalRewards(environment).close()  # refuses here what has none, and in no worker
         keep_spaces(run, spaces)
         policy = self.policy(spaces, seed)
+        state_size = int(getattr(policy, "state_size", 0))
+        example = example_inputs(spaces, state_size)
         batching, play, title = ModelConfig(max_batch_size=n, pad_to=(n,)), None, ""
         if parts.source.num_processes:
-            play = self._gamecore_play(spaces, is_local=run.is_local, seed=seed)
+            play = self._gamecore_play(spaces, state_size, is_local=run.is_local, seed=seed)
             play = replace(play, spaces=told)
             batching = ModelConfig(max_batch_size=play.num_lanes)
             title = ", gamecores over the wire"
-        example = example_inputs(spaces, 0)
         model = policy_model(run, policy, example, batching, parts.actor)
         layout = Layout(
             segment_spec(
                 *step_specs(spaces),
                 self.config.steps_per_collect,
+                state_size=state_size,
                 discounted=self.config.normalize_reward,
             )
         )
@@ -288,13 +306,7 @@ class OffPolicy(Algorithm[C]):
             title = "\n".join([title, *simulators.lines()])
             if told is not None:
                 evaluate = partial(
-                    evaluate_simulators,
-                    source,
-                    model,
-                    policy,
-                    example_inputs(spaces, 0),
-                    goal,
-                    seed=seed,
+                    evaluate_simulators, source, model, policy, example, goal, seed=seed
                 )
         else:
             source = run.rollouts(
