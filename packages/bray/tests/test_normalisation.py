@@ -458,3 +458,19 @@ def test_a_badly_scaled_task_is_learnt_with_it_alone(
             returns[normalize] = algorithm.train(run, goal=goal, seed=1).evaluation_return
     assert returns[True] > 150
     assert returns[False] < returns[True] / 2
+
+
+def test_dqn_acts_by_the_values_that_it_trains() -> None:
+    from bray.policies.values import QNetworkConfig
+
+    spaces = read_spaces("CartPole-v1")
+    for variant in ({}, {"dueling": True}, {"distributional": "c51", "noisy": True}):
+        config = QNetworkConfig(hidden=(8,), normalize_observation=True, **variant)  # type: ignore[arg-type]
+        policy = dqn.make_policy(spaces, config, seed=1)
+        observation = torch.randn(64, 4) * 5 + 3
+        norm = find_norm(policy)
+        assert norm is not None
+        norm.update_with(norm.moments_of(observation, None))
+        with torch.no_grad():
+            acted, trained = policy(observation)["value"], policy.values(observation).amax(-1)
+        torch.testing.assert_close(acted, trained)

@@ -150,7 +150,7 @@ class DQNPolicy(nn.Module):
 
     def forward(self, observation: Nested) -> dict[str, Tensor]:
         """Map observations to `logits [B, A]` and `value [B]`."""
-        seen, mask = split_mask(observation, self._space)
+        seen, mask = split_mask(self.normalize(observation), self._space)
         allowed = allowed_actions(mask)
         if self.is_noisy:
             numbers, drawn = self.q.with_draws(seen)  # type: ignore[operator]
