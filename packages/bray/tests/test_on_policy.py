@@ -206,7 +206,7 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=message):
             make()
     goal = Goal(max_frames=1_000)
-    uneven = "to divide the 512 steps of a replay, got 5 × 1"
+    uneven = "to divide the 2048 steps of a replay, got 5 × 1"
     with bray.init(tmp_path, "uneven") as run, pytest.raises(ConfigError, match=uneven):
         ppo.PPO.of("CartPole-v1", num_envs=5).train(run, goal=goal)
     pendulum = read_spaces("Pendulum-v1")

@@ -41,12 +41,13 @@ def test_a_trial_goes_on_from_a_checkpoint_with_other_settings(
     monkeypatch.setattr(remote.tune, "report", report)
     monkeypatch.setattr(remote.tune, "get_checkpoint", lambda: None)
     run_trial = remote.trainable("ppo", "CartPole-v1", GOAL, report_every=512)
-    run_trial({"hidden": [8], "epochs": 1, "learning_rate": np.float64(0.01)})
+    small = {"hidden": [8], "epochs": 1, "steps_per_replay": 512}
+    run_trial({**small, "learning_rate": np.float64(0.01)})
     assert [figures["frames"] for figures in seen] == [512, 1024, 1024]
     assert "evaluation_return" in seen[-1]
     first = remote.tune.Checkpoint.from_directory(kept[0])
     monkeypatch.setattr(remote.tune, "get_checkpoint", lambda: first)
-    run_trial({"hidden": [8], "epochs": 1, "learning_rate": 0.001})
+    run_trial({**small, "learning_rate": 0.001})
     assert [figures["frames"] for figures in seen[3:]] == [1024, 1024]
     assert json.loads((kept[3] / "checkpoints" / "progress.json").read_text())["frames"] == 1024
     newest = [max(folder.glob("checkpoints/*.pt")).name for folder in kept]

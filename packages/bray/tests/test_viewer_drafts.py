@@ -222,7 +222,7 @@ def test_only_what_differs_from_the_defaults_is_written() -> None:
     text = (
         "# mine\n# to keep\n\nalgorithm: ppo # not kept\nseed: 1\nkeep:\n"
         "source: {environment: CartPole-v1}\n"
-        "trainer: {learning_rate: 1e-3, gamma: 0.9, epochs: 10}\nmodel: {hidden: [64, 64]}\n"
+        "trainer: {learning_rate: 3e-4, gamma: 0.9, epochs: 10}\nmodel: {hidden: [64, 64]}\n"
         "agent: {segment_lenght: 3}\n"
     )
     assert template_yaml(inspect_template(text)["settings"], text) == (
