@@ -211,7 +211,8 @@ def test_a_sample_trains_on_ray(cell: Cell, tmp_path: Path) -> None:
     """The environment is a class of a file that no worker has registered."""
     task = f"{Path(__file__).with_name('every_space.py')}:Every"
     spaces = f"source.kwargs={{observation: {cell.observation}, action: {cell.action}}}"
-    template = compose(cell.algorithm, task, [*settings_of(cell, tmp_path), spaces])
+    longer = "goal.max_frames=2048"  # players are held back, but not at once
+    template = compose(cell.algorithm, task, [*settings_of(cell, tmp_path), spaces, longer])
     launch = Launch(project=tmp_path, trial="cell", runtime="ray")
     outcome, report = run_template(template, launch, completed_goal(template))
     assert outcome.version >= 1

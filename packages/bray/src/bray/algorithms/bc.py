@@ -147,7 +147,7 @@ class BC(Algorithm[BCConfig]):
         The goal's frames count nothing here.
         """
         config, task = self.config, self.parts.source
-        folder = self.parts.source.demonstrations
+        folder = str(Path(self.parts.source.demonstrations).resolve())
         demonstrated = demonstrations.mean_return(folder)
         spaces = read_spaces(task)
         check_combination(self, spaces)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -173,7 +174,7 @@ class RLImitation(ppo.PPO):
             )
         config = self.parts.trainer
         cloning = bc.BCConfig(learning_rate=config.learning_rate, gamma=config.gamma)
-        folder = self.parts.source.demonstrations
+        folder = str(Path(self.parts.source.demonstrations).resolve())
         bc.CloningTrainer(module, spaces, folder, cloning, seed).run(config.cloning_steps)
         soften: Any = module.soften
         soften(config.temperature)
@@ -181,5 +182,5 @@ class RLImitation(ppo.PPO):
 
     def make_trainer(self, spaces: Spaces, **parts: Any) -> Any:
         """Return the trainer's factory, which reads the demonstrations."""
-        folder = self.parts.source.demonstrations
+        folder = str(Path(self.parts.source.demonstrations).resolve())
         return partial(super().make_trainer(spaces, folder=folder, **parts), spaces=spaces)

@@ -216,7 +216,7 @@ class SAC(PolicyAndCritics[SACConfig]):
     """A stochastic policy that is paid for its return and for its entropy."""
 
     title = "SAC"
-    takes = Takes(actions=("discrete", "box"), gamecores=True)
+    takes = Takes(actions=("discrete", "box"), bounded=True, gamecores=True)
     configs: ClassVar[dict[str, type[Any]]] = {**PolicyAndCritics.configs, "trainer": SACConfig}
     trainer = SACTrainer
 
