@@ -63,7 +63,7 @@ def test_from_a_template_to_a_file_that_is_valid(
     expect(field(page, "source.environment")).to_have_value("CartPole-v1")
     making.picture("builder-light")
     rate = page.get_by_label("learning_rate", exact=True)
-    assert rate.get_attribute("placeholder") == "0.001"
+    assert rate.get_attribute("placeholder") == "0.0003"
     expect(rate).to_have_accessible_description(re.compile("Adam's step size.*above 0"))
     rate.fill("fast")
     expect(error(page, "trainer.learning_rate")).to_have_text("expected a number, got 'fast'")
@@ -80,9 +80,9 @@ def test_from_a_template_to_a_file_that_is_valid(
     expect(field(page, "model.hidden")).to_be_focused()  # the first by line
     field(page, "model.hidden").fill("32 16")
     field(page, "keep.versions").fill("")
-    rate.fill("3e-4")
+    rate.fill("2e-4")
     expect(page.locator(".problems")).to_be_hidden()
-    expect(yaml_of(page)).to_have_value(re.compile(r"hidden: \[32, 16\][^#]*learning_rate: 0.0003"))
+    expect(yaml_of(page)).to_have_value(re.compile(r"hidden: \[32, 16\][^#]*learning_rate: 0.0002"))
     page.get_by_role("button", name="Save").click()
     expect(page.locator("#builder-news")).to_have_text("Saved walker.yaml.")
     written = yaml.safe_load((folder / "walker.yaml").read_text())
@@ -90,7 +90,7 @@ def test_from_a_template_to_a_file_that_is_valid(
         "algorithm": "ppo",
         "model": {"hidden": [32, 16]},
         "source": {"environment": "CartPole-v1"},
-        "trainer": {"learning_rate": 3e-4},
+        "trainer": {"steps_per_replay": 512, "minibatch_size": 128, "learning_rate": 2e-4},
         "goal": {"episode_return": 475, "evaluate_at": 400, "max_frames": 500_000},
     }
     assert cli.main(["config", "check", str(folder / "walker.yaml")]) == 0
@@ -104,7 +104,9 @@ def test_another_algorithm_has_another_form(making: Visit, folder: Path) -> None
     field(page, "trainer.gamma").fill("0.9")
     expect(yaml_of(page)).to_have_value(re.compile("gamma: 0.9"))
     field(page, "algorithm").select_option("dqn")
-    expect(page.locator("#builder-news")).to_have_text("dqn has no trainer.epochs: removed.")
+    # Those of the template that are no defaults, and the one that was changed here.
+    removed = "trainer.steps_per_replay, trainer.epochs, trainer.minibatch_size"
+    expect(page.locator("#builder-news")).to_have_text(f"dqn has no {removed}: removed.")
     expect(field(page, "buffer.capacity")).to_be_visible()
     expect(field(page, "trainer.epochs")).to_have_count(0)
     expect(field(page, "trainer.gamma")).to_have_value("0.9")
