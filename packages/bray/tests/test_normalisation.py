@@ -474,3 +474,27 @@ def test_dqn_acts_by_the_values_that_it_trains() -> None:
         with torch.no_grad():
             acted, trained = policy(observation)["value"], policy.values(observation).amax(-1)
         torch.testing.assert_close(acted, trained)
+
+
+def test_every_trainer_of_a_replay_sees_what_it_trains_on(tmp_path: Path) -> None:
+    from bray.training.algorithm import load_algorithm
+
+    goal = Goal(evaluate_at=1e9, max_frames=64, evaluation_episodes=1)
+    for name in ("sac", "td3", "tqc", "crossq"):
+        algorithm = load_algorithm(name).of(
+            "Pendulum-v1",
+            normalize_observation=True,
+            normalize_reward=True,
+            hidden=(8,),
+            num_envs=2,
+            warmup_frames=16,
+            batch_size=8,
+            steps_per_collect=8,
+            replays_per_collect=2,
+        )
+        with bray.init(tmp_path, name) as run:
+            algorithm.train(run, goal=goal, seed=1)
+            _, weights = run.models["policy"].weights()
+        counts = [leaf for path, leaf in weights.items() if path.endswith("num_rows")]
+        assert counts, name
+        assert min(map(float, counts)) > 0, f"{name}: its statistics have seen nothing"

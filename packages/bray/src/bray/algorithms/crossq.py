@@ -28,7 +28,6 @@ from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.settings.ranges import LayerSizes, PositiveFloat, PositiveInt
 from bray_core.spaces import Spaces
-from bray_trainer import to_torch
 
 _BETAS = (0.5, 0.999)
 """Adam's decay rates: gradients change quickly where no target network holds them (§4)."""
@@ -87,7 +86,7 @@ class CrossQTrainer(SACTrainer):
 
     def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
         """Yield the batch."""
-        yield to_torch(replay, self.device)
+        yield self.batch(replay)
 
     def loss(
         self, batch: dict[str, Tensor], step: int

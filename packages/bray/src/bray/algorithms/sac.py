@@ -97,6 +97,9 @@ class Temperature(nn.Module):
 class SACTrainer(PolicyAndCriticsTrainer):
     """One replay is one batch of transitions is one step of policy, critics and temperature."""
 
+    rule: ClassVar[Any] = sac
+    """Module with `critic_loss` and `actor_loss` of what the critics estimate."""
+
     def __init__(self, spaces: Spaces, parts: Parts, *args: Any, **kwargs: Any) -> None:
         wanted, size = parts.trainer.target_entropy, ActionBounds.of(spaces).size
         self.target_entropy = -float(size) if wanted is None else wanted
@@ -116,6 +119,12 @@ class SACTrainer(PolicyAndCriticsTrainer):
         """Return the critics: the policy has no target."""
         return modules["critics"]
 
+    def critics_target(
+        self, next_values: Tensor, log_prob: Tensor, batch: dict[str, Tensor], alpha: Tensor
+    ) -> Tensor:
+        """Return what the critics are drawn to, by the target critics' values of what follows."""
+        return sac.target(next_values, log_prob, batch["reward"], batch["discount"], alpha=alpha)
+
     def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
         """Yield the batch; after its step the target critics follow."""
         yield self.batch(replay)
@@ -134,19 +143,13 @@ class SACTrainer(PolicyAndCriticsTrainer):
             action, log_prob = squashed_gaussian.sample_with_log_prob(
                 *policy.parameters_of(following)
             )
-            target = sac.target(
-                self.target(following, action),
-                log_prob,
-                batch["reward"],
-                batch["discount"],
-                alpha=alpha,
-            )
+            target = self.critics_target(self.target(following, action), log_prob, batch, alpha)
         taken = policy.bounds.unit(batch["action"])
-        critic_loss, terms = sac.critic_loss(critics(observation, taken), target)
+        critic_loss, terms = self.rule.critic_loss(critics(observation, taken), target)
         action, log_prob = squashed_gaussian.sample_with_log_prob(
             *policy.parameters_of(observation)
         )
-        policy_loss, policy_terms = sac.actor_loss(
+        policy_loss, policy_terms = self.rule.actor_loss(
             critics(observation, action), log_prob, alpha=alpha
         )
         temperature_loss, temperature_terms = sac.temperature_loss(

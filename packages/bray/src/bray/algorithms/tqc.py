@@ -18,8 +18,7 @@ from bray.policies.continuous import ActionBounds
 from bray.policies.trunks import make_network
 from bray.training.algorithm import Parts
 from bray.training.policy_and_critics import PolicyAndCritics
-from bray_algo.distributions import squashed_gaussian
-from bray_algo.losses import sac, tqc
+from bray_algo.losses import tqc
 from bray_core.errors import ConfigError
 from bray_core.nested import Nested
 from bray_core.settings.ranges import NonNegativeInt, PositiveInt, check_fields
@@ -77,6 +76,8 @@ class QuantileCritics(nn.Module):
 class TQCTrainer(SACTrainer):
     """One replay is one batch of transitions is one step of policy, critics and temperature."""
 
+    rule: ClassVar[Any] = tqc
+
     @staticmethod
     def make_critics(spaces: Spaces, parts: Parts) -> QuantileCritics:
         """Make critics of distributions."""
@@ -84,40 +85,18 @@ class TQCTrainer(SACTrainer):
         size = ActionBounds.of(spaces).size
         return QuantileCritics(spaces, size, parts.model, config.num_critics, config.num_quantiles)
 
-    def loss(
-        self, batch: dict[str, Tensor], step: int
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the losses of policy, critics and temperature."""
-        policy, critics = self.module["policy"], self.module["critics"]
-        log_alpha = self.module["temperature"].log_alpha
-        alpha = log_alpha.detach().exp()
-        observation = policy.seen(batch["observation"])
-        following = policy.seen(batch["next_observation"])
-        with torch.no_grad():
-            action, log_prob = squashed_gaussian.sample_with_log_prob(
-                *policy.parameters_of(following)
-            )
-            target = tqc.target(
-                self.target(following, action),
-                log_prob,
-                batch["reward"],
-                batch["discount"],
-                alpha=alpha,
-                dropped=self.settings.dropped_quantiles,
-            )
-        taken = policy.bounds.unit(batch["action"])
-        critic_loss, terms = tqc.critic_loss(critics(observation, taken), target)
-        action, log_prob = squashed_gaussian.sample_with_log_prob(
-            *policy.parameters_of(observation)
+    def critics_target(
+        self, next_values: Tensor, log_prob: Tensor, batch: dict[str, Tensor], alpha: Tensor
+    ) -> Tensor:
+        """Return the least quantiles of all target critics together."""
+        return tqc.target(
+            next_values,
+            log_prob,
+            batch["reward"],
+            batch["discount"],
+            alpha=alpha,
+            dropped=self.settings.dropped_quantiles,
         )
-        policy_loss, policy_terms = tqc.actor_loss(
-            critics(observation, action), log_prob, alpha=alpha
-        )
-        temperature_loss, temperature_terms = sac.temperature_loss(
-            log_alpha, log_prob, target_entropy=self.target_entropy
-        )
-        losses = {"policy": policy_loss, "critics": critic_loss, "temperature": temperature_loss}
-        return losses, {**policy_terms, **terms, **temperature_terms}
 
 
 class TQC(PolicyAndCritics[TQCConfig]):
