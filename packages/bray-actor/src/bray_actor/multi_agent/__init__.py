@@ -1,0 +1,1 @@
+"""Environments of several agents, and the policies that play in them."""
