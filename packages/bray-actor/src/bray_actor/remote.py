@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -92,6 +92,13 @@ class RemoteActor(RemoteServer):
         """
         return self._reports.poll()
 
+    def set_reset_options(self, options: Mapping[str, Any]) -> None:
+        """Let later episodes start with options; the workers hear of it with the next `poll`.
+
+        For that the function given as `actor` returns an object with `set_reset_options`, too.
+        """
+        self._reports.options = options
+
 
 class PlayReports:
     """What the workers of a pool have played, asked of all without waiting for any.
@@ -112,6 +119,8 @@ class PlayReports:
         self._asked: dict[int, tuple[Any, float]] = {}
         """The answer that each worker owes, and since when."""
         self._silent: set[int] = set()
+        self.options: Mapping[str, Any] | None = None
+        """Options of later episodes, told with each question: a worker that was replaced, too."""
 
     def poll(self) -> Played:
         """Return what was played since the last call; errors as in `RemoteRollouts.poll`."""
@@ -123,7 +132,10 @@ class PlayReports:
         now = time.monotonic()
         for worker in range(self._pool.size):
             if worker not in self._asked:
-                self._asked[worker] = self._pool.submit("report", worker=worker), now
+                self._asked[worker] = (
+                    self._pool.submit("report", self.options, worker=worker),
+                    now,
+                )
         for worker, (ref, since) in list(self._asked.items()):
             try:
                 left_s = max(0.0, now + _ANSWER_S - time.monotonic())
@@ -143,7 +155,7 @@ class PlayReports:
                 self._lost.discard(worker)
                 self._silent.discard(worker)
             del self._asked[worker]
-            played = Played(played.frames + part.frames, played.returns + part.returns)
+            played += part
         return played
 
     def _note_silent(self, worker: int, since: float) -> None:
@@ -210,6 +222,10 @@ class RemoteRollouts:
         """
         return self._reports.poll()
 
+    def set_reset_options(self, options: Mapping[str, Any]) -> None:
+        """Let later episodes begin with options; the workers hear of it with the next `poll`."""
+        self._reports.options = options
+
     def close(self) -> None:
         """Kill the workers."""
         self._pool.close()
@@ -221,6 +237,8 @@ class _RolloutWorker(RolloutWorker):
     def __init__(self, make: Callable[[int], AnyRunner], steps: int, lockstep: bool) -> None:
         super().__init__(partial(make, worker_index()), steps, lockstep)
 
-    def report(self) -> tuple[int, Played]:
-        """Return the process, and what `poll` does."""
+    def report(self, options: Mapping[str, Any] | None = None) -> tuple[int, Played]:
+        """Return the process, and what `poll` does; take the options of later episodes."""
+        if options is not None:
+            self.set_reset_options(options)
         return os.getpid(), self.poll()

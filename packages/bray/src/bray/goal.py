@@ -93,6 +93,8 @@ class Outcome:
     """Returns of the last evaluation's episodes."""
     frames_per_s: float = 0.0
     """Environment steps a second of this launch, evaluations included."""
+    stopped: str = ""
+    """Why a callback of yours ended the run; empty where none did."""
 
     def figures(self) -> dict[str, float]:
         """Return what `Run.report` tells of it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -87,6 +87,9 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
         reports: Whether errors are counted and logged here.
     """
 
+    reset_options: Mapping[str, Any] | None = None
+    """Options that every reset has beside its own, such as those of a curriculum."""
+
     def __init__(self, make: Callable[[], Any], name: str, *, reports: bool) -> None:
         super().__init__(make())
         self._make = make
@@ -115,6 +118,8 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
         words = ""
         if seed is not None:
             self._seed = seed
+        if self.reset_options is not None:
+            options = {**self.reset_options, **(options or {})}
         while True:
             try:
                 self._last, info = self.env.reset(seed=seed, options=options)
@@ -136,7 +141,7 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
                 self._close_quietly()
                 self.env = self._make()
                 if self._last is not None:  # a step may come next, where nobody resets
-                    self.env.reset(seed=self._next_seed())
+                    self.env.reset(seed=self._next_seed(), options=self.reset_options)
             except Exception as another:  # noqa: BLE001  the boundary to code of others
                 error = another
             else:

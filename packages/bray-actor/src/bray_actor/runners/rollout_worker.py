@@ -7,9 +7,10 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from bray_actor.runners.rollouts import AnyRunner, Played, collect
+from bray_actor.runners.rollouts import AnyRunner, Played, collect, set_reset_options, take_played
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +33,8 @@ class RolloutWorker:
         self._steps = steps
         self._lockstep = lockstep
         self._lock = threading.Lock()
-        self._frames = 0
-        self._returns: list[float] = []
+        self._played = Played(0, [])
+        self._options: Mapping[str, Any] | None = None
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
 
@@ -49,9 +50,19 @@ class RolloutWorker:
         with self._lock:
             if self._error is not None:
                 raise self._error
-            played = Played(self._frames, self._returns)
-            self._frames, self._returns = 0, []
+            played, self._played = self._played, Played(0, [])
         return played
+
+    def set_reset_options(self, options: Mapping[str, Any]) -> None:
+        """Let episodes that begin after the steps under way have options."""
+        with self._lock:
+            self._options = options
+
+    def _take_options(self, runner: AnyRunner) -> None:
+        with self._lock:
+            options, self._options = self._options, None
+        if options is not None:
+            set_reset_options(runner, options)
 
     def _run(self) -> None:
         if sys.platform == "linux":  # elsewhere it would be the whole process's
@@ -67,10 +78,10 @@ class RolloutWorker:
         runner = self._make()
         try:
             while True:
+                self._take_options(runner)
                 recorded = await collect(runner, self._steps)
                 with self._lock:
-                    self._frames += recorded
-                    self._returns += runner.take_returns()
+                    self._played += take_played(runner, recorded)
                 if self._lockstep:
                     await runner.next_version()
         finally:

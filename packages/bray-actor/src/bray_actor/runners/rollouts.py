@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from bray_actor.episodes import PlayedEpisode
+from bray_core.errors import ConfigError
 
 
 class AnyRunner(Protocol):
@@ -37,6 +41,62 @@ class Played(NamedTuple):
     """Steps recorded, of all environments together."""
     returns: list[float]
     """Sums of rewards of the episodes that ended, oldest first."""
+    episodes: Sequence[PlayedEpisode] = ()
+    """The same episodes with their lengths and metrics; empty where the source does not tell."""
+
+    def __add__(self, other: object) -> Played:
+        """Return what two of them did together."""
+        if not isinstance(other, Played):
+            return NotImplemented
+        return Played(
+            self.frames + other.frames,
+            self.returns + other.returns,
+            [*self.episodes, *other.episodes],
+        )
+
+
+@runtime_checkable
+class TellsEpisodes(Protocol):
+    """A runner that tells more of episodes than their returns."""
+
+    def take_episodes(self) -> list[PlayedEpisode]:
+        """Return the episodes that ended since the last call."""
+        ...
+
+
+@runtime_checkable
+class TakesResetOptions(Protocol):
+    """A runner whose environments take options when they are reset."""
+
+    def set_reset_options(self, options: Mapping[str, Any]) -> None:
+        """Let later episodes begin with options."""
+        ...
+
+
+def set_reset_options(runner: AnyRunner, options: Mapping[str, Any]) -> None:
+    """Let later episodes of a runner begin with options.
+
+    Raises:
+        ConfigError: the runner's environments take none.
+    """
+    if not isinstance(runner, TakesResetOptions):
+        raise ConfigError(
+            f"source.curriculum: {type(runner).__name__} resets its environments without options"
+        )
+    runner.set_reset_options(options)
+
+
+def take_played(runner: AnyRunner, frames: int) -> Played:
+    """Return what a runner has played since the last call.
+
+    Args:
+        runner: the runner.
+        frames: steps that it has recorded.
+    """
+    if not isinstance(runner, TellsEpisodes):
+        return Played(frames, runner.take_returns())
+    episodes = runner.take_episodes()
+    return Played(frames, [episode.episode_return for episode in episodes], episodes)
 
 
 class Rollouts:
@@ -67,7 +127,11 @@ class Rollouts:
     def poll(self) -> Played:
         """Return what was played since the last call."""
         frames, self._frames = self._frames, 0
-        return Played(frames, self._runner.take_returns())
+        return take_played(self._runner, frames)
+
+    def set_reset_options(self, options: Mapping[str, Any]) -> None:
+        """Let later episodes begin with options: `environment.reset(options=options)`."""
+        set_reset_options(self._runner, options)
 
     def close(self) -> None:
         """End the event loop and close the environments."""

@@ -28,6 +28,7 @@ from bray.training.deploy import keep_spaces
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
 from bray.training.normalisation import NormalisingTrainer
+from bray.training.scheduled import ReplayClock, with_schedules
 from bray_actor.environments.spec import EnvironmentSpec
 from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import cloning, ppo
@@ -37,10 +38,10 @@ from bray_core.protocols import ModelProtocol, TrainerProtocol
 from bray_core.settings.ranges import (
     Fraction,
     NonNegativeFloat,
-    PositiveFloat,
     PositiveInt,
     check_fields,
 )
+from bray_core.settings.schedule import ScheduledPositiveFloat, value_at
 from bray_core.spaces import Spaces
 from bray_trainer import TrainerConfig, to_torch
 
@@ -57,7 +58,7 @@ class RecordedSourceConfig(EnvironmentSpec):
 class BCConfig:
     """The hyperparameters of behaviour cloning."""
 
-    learning_rate: PositiveFloat = 1e-3
+    learning_rate: ScheduledPositiveFloat = 1e-3
     """Adam's step size. 1e-4 to 3e-3."""
     batch_size: PositiveInt = 256
     """Demonstrated steps of one step of the optimiser. 32 to 4,096."""
@@ -97,7 +98,7 @@ class CloningTrainer(NormalisingTrainer):
             seed=seed,
         )
         trainer = TrainerConfig(
-            learning_rate=config.learning_rate,
+            learning_rate=value_at(config.learning_rate, 0),
             publish_every=config.evaluate_every,
             checkpoint_every=config.evaluate_every,
             seed=seed,
@@ -157,7 +158,8 @@ class BC(Algorithm[BCConfig]):
         model = run.model("policy", module, example)
         checkpoints = run.experiment.checkpoints
         make = partial(CloningTrainer, module, spaces, folder, config, seed, model, checkpoints)
-        trainer = run.trainer("cloning", make)
+        clock = ReplayClock(frames_per_replay=1)
+        trainer = run.trainer("cloning", with_schedules(make, config.learning_rate, clock))
         outcome = Loop(
             run,
             f"behaviour cloning on {task}: demonstrated {demonstrated:.1f}",

@@ -276,4 +276,6 @@ class MatrixGameLeague(Algorithm[LeagueConfig]):
         league = Rounds(run, game, self.parts, seed)
         outcome = asyncio.run(league.play(goal))
         run.report(outcome.figures(), lambda: None)  # its trainer saved when it stopped
-        return conclude(run.experiment.path, outcome)
+        conclude(run.experiment.path, outcome)
+        run.callbacks.end(outcome)
+        return outcome

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bray.callbacks import Evaluation
 from bray.games.match import PolicyPlayer, openings, play
 from bray.games.opponents import LATEST, OpponentChoice, Opponents
 from bray.games.recording_player import RecordingPlayer, layout, moves_of, network
@@ -204,14 +205,23 @@ class SelfPlayRun:
             while True:
                 number += 1
                 await self.advance(number)
-                is_last = self.moves >= goal.budget
+                is_last = self.moves >= goal.budget or bool(self.run.callbacks.stopped)
                 if number % self.config.evaluate_every and not is_last:
                     continue
                 found = await against_perfect(self.model, goal.evaluation_episodes, seed=number)
                 games, lost = number * self.parts.source.games_per_round, 100 * found.lost
                 logger.info("%d games: %.1f %% lost to perfect play", games, lost)
                 figures = {"frames": self.moves, "evaluation_return": found.not_lost}
+                self.run.callbacks.evaluation(
+                    Evaluation(
+                        returns=(),
+                        mean_return=found.not_lost,
+                        version=self.model.version,
+                        frames=self.moves,
+                    )
+                )
                 self.run.report(figures, lambda: None)  # it saves by itself, every 50 replays
+                is_last = is_last or bool(self.run.callbacks.stopped)
                 if goal.is_reached(found.not_lost) or is_last:
                     return number
 
@@ -257,6 +267,7 @@ async def _train(player: SelfPlayRun, goal: Goal, seed: int) -> SelfPlayOutcome:
         version=player.model.version,
         report=found,
         versions=len(pool),
+        stopped=player.run.callbacks.stopped,
         games=rounds * player.parts.source.games_per_round,
     )
 
@@ -299,4 +310,6 @@ class SelfPlayPPO(Algorithm[SelfPlayConfig]):
                 f"goal.evaluation_episodes: expected an even number, got {goal.evaluation_episodes}"
             )
         outcome = asyncio.run(_train(SelfPlayRun(run, self.parts, seed), goal, seed))
-        return conclude(run.experiment.path, outcome)
+        conclude(run.experiment.path, outcome)
+        run.callbacks.end(outcome)
+        return outcome

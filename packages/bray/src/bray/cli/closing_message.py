@@ -57,6 +57,7 @@ def closing_message(template: Template, trial: Path, outcome: Outcome, *, is_exp
         play = f"bray play {template.environment} --address tcp://127.0.0.1:7300"
         shown.append((play, "play against that server"))
     shown.append((f"tensorboard --logdir {trial}", "the curves"))
+    stopped = [f"A callback stopped it: {outcome.stopped}"] if outcome.stopped else []
     width = max(len(command) for command, _ in shown)
     return "\n".join(
         [
@@ -66,6 +67,7 @@ def closing_message(template: Template, trial: Path, outcome: Outcome, *, is_exp
             f"over {goal.evaluation_episodes} evaluation episodes ({_wanted(goal)}), "
             f"policy version {outcome.version}, {outcome.frames:,} frames in "
             f"{outcome.seconds:.0f} s.",
+            *stopped,
             "",
             f"Everything is in {trial}:",
             "  checkpoints/        the trainer's state; run the same command again to go on",

@@ -179,12 +179,15 @@ def run_template(
     """
     import torch
 
+    from bray.templates.callbacks import make_callbacks
     from bray.training.deploy import export_best
 
     torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
     template = replace(template, goal=goal)
     algorithm = template.make()
     with launch.open(template.to_mapping(), template.keep) as run:
+        for callback in make_callbacks(template.callbacks):
+            run.listen(callback)
         outcome = algorithm.train(run, goal=goal, seed=template.seed)
         return outcome, export_best(run, type(algorithm))
 

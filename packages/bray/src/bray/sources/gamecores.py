@@ -19,7 +19,7 @@ or external ones, whose sessions say in `start` what they are.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,11 +40,13 @@ from bray.sources.simulator_evaluation import (
 from bray.sources.simulator_ports import SimulatorPorts, how_to_connect, http_port_of
 from bray.sources.source import Played
 from bray_actor import PolicyActor, PolicyConfig, Recorder
+from bray_actor.episodes import EpisodeLog
 from bray_actor.gamecores.fleet import lanes_at
 from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_actor.policy.session_router import MakeActor, SessionRouter
 from bray_actor.policy.step_budget import Budget, StepBudget
 from bray_actor.policy.turn_budget import TurnBudget
+from bray_actor.reset_options import ResetOptions
 from bray_core.cli import check_interrupted
 from bray_core.errors import BrayError, ConfigError
 from bray_core.layout import Layout, Packed
@@ -75,6 +77,8 @@ class GamecorePlay:
     """Seed of the environments."""
     spaces: Spaces | None = None
     """What simulators of one's own show and take; None: gamecores of a Gymnasium id play."""
+    reset_options: Mapping[str, Any] | None = None
+    """Options that the first episodes begin with; None: there is no curriculum."""
 
     @property
     def num_lanes(self) -> int:
@@ -110,11 +114,20 @@ class TurnGamecores:
     def __init__(self, run: Run, play: GamecorePlay, model: Any, buffer: Any) -> None:
         self._run = run
         self._play = play
-        self._played = CountingBuffer(buffer)
+        self._episodes = EpisodeLog()
+        self._options = _reset_options(play)
+        self._played = CountingBuffer(buffer, self._episodes)
         self._turn = TurnBudget(buffer.layout)
         lanes = _barrier(model, play, 0, self._turn)
         recorder: Any = self._turn
-        make: MakeActor = PolicyActor.factory(model, play.policy, buffer=recorder, lanes=lanes)
+        make: MakeActor = PolicyActor.factory(
+            model,
+            play.policy,
+            buffer=recorder,
+            lanes=lanes,
+            episodes=self._episodes,
+            options=self._options,
+        )
         self._desk = EvaluationDesk(model, play.policy)
         if play.spaces is not None:
             make = SessionRouter(play.spaces, make, lanes, self._desk)
@@ -146,6 +159,11 @@ class TurnGamecores:
         """Return what was played since the last call; the first one starts the gamecores."""
         _start_once(self._fleet)
         return self._played.poll()
+
+    def set_reset_options(self, options: Mapping[str, Any]) -> None:
+        """Let later episodes begin with options; they are told in the reply to a `start`."""
+        if self._options is not None:
+            self._options.propose(options)
 
     def lines(self) -> list[str]:
         """Return how the simulators find this run, and how it is evaluated, in words."""
@@ -202,6 +220,10 @@ class RemoteGamecores:
         played: Played = self._actors.poll()
         return played
 
+    def set_reset_options(self, options: Mapping[str, Any]) -> None:
+        """Let later episodes begin with options; as in `TurnGamecores.set_reset_options`."""
+        self._actors.set_reset_options(options)
+
     def lines(self) -> list[str]:
         """Return how the simulators find this run, and how it is evaluated, in words."""
         return _lines(self._play, self._actors, takes_tagged=False)
@@ -239,14 +261,22 @@ class WorkerActors:
         most_episodes: int,
         worker: int = 0,
     ) -> None:
-        self._played = CountingBuffer(buffer)
+        self._episodes = EpisodeLog()
+        self._options = _reset_options(play)
+        self._played = CountingBuffer(buffer, self._episodes)
         recorder: Any = self._played
         lanes = None
         if play.steps_per_version is not None:
             budget = StepBudget(play.steps_per_version // play.actor.num_workers, model)
             lanes = _barrier(model, play, worker, budget)
         make: MakeActor = PolicyActor.factory(
-            model, play.policy, buffer=recorder, lanes=lanes, push_timeout_s=_PUSH_TIMEOUT_S
+            model,
+            play.policy,
+            buffer=recorder,
+            lanes=lanes,
+            push_timeout_s=_PUSH_TIMEOUT_S,
+            episodes=self._episodes,
+            options=self._options,
         )
         if play.spaces is not None:
             make = SessionRouter(play.spaces, make, lanes, EvaluationDesk(model, play.policy))
@@ -260,16 +290,23 @@ class WorkerActors:
         """Return what was played since the last call."""
         return self._played.poll()
 
+    def set_reset_options(self, options: Mapping[str, Any]) -> None:
+        """Let later episodes begin with options."""
+        if self._options is not None:
+            self._options.propose(options)
+
 
 class CountingBuffer:
     """A buffer as sessions push to it, which counts what they played.
 
     Args:
         buffer: where the segments go.
+        episodes: log of the sessions' episodes, told with what was played; None: there is none.
     """
 
-    def __init__(self, buffer: Any) -> None:
+    def __init__(self, buffer: Any, episodes: EpisodeLog | None = None) -> None:
         self._buffer = buffer
+        self._episodes = episodes
         self._lock = threading.Lock()
         self._frames = 0
         self._returns: list[float] = []
@@ -301,10 +338,19 @@ class CountingBuffer:
 
     def poll(self) -> Played:
         """Return what was pushed since the last call."""
+        episodes = [] if self._episodes is None else self._episodes.take()
         with self._lock:
-            played = Played(self._frames, self._returns)
+            played = Played(self._frames, self._returns, episodes)
             self._frames, self._returns = 0, []
         return played
+
+
+def _reset_options(play: GamecorePlay) -> ResetOptions | None:
+    if play.reset_options is None:
+        return None
+    options = ResetOptions()
+    options.propose(play.reset_options)
+    return options
 
 
 def _in_order(rows: Packed) -> Packed:

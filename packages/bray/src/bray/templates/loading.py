@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bray import registry
+from bray.sources.curriculum import Curriculum
+from bray.templates.callbacks import check_callbacks
 from bray.templates.schema import RENAMED, chosen_schema, template_of
 from bray.templates.template import Template, names
 from bray.training.algorithm import PARTS, Algorithm, load_algorithm
@@ -21,7 +23,7 @@ from bray_core.settings.choice import closest
 from bray_core.settings.settings_load import load_tree
 from bray_core.settings.settings_tree import Value, read, unwrap
 
-_WHOLE = ("algorithm", "enable", "seed", "render", "goal", "keep")
+_WHOLE = ("algorithm", "enable", "seed", "render", "goal", "keep", "callbacks")
 """Keys of a template that are no settings of an algorithm."""
 _OWN = partial(chosen_schema, runs_own_code=True)
 
@@ -76,7 +78,7 @@ def load(name: str, overrides: Sequence[str] = (), environment: str | None = Non
         was = load_tree(tree, _OWN, overrides, os.environ, renamed=RENAMED).source.environment
         forgotten = ["goal.episode_return=null", "goal.evaluate_at=null"] if played != was else []
         overrides = [*forgotten, *overrides, f"source.environment={played}"]
-    return template_of(load_tree(tree, _OWN, overrides, os.environ, renamed=RENAMED))
+    return _own_code_checked(load_tree(tree, _OWN, overrides, os.environ, renamed=RENAMED))
 
 
 def compose(name: str, task: str, overrides: Sequence[str] = ()) -> Template:
@@ -93,7 +95,7 @@ def compose(name: str, task: str, overrides: Sequence[str] = ()) -> Template:
     algorithm = load_algorithm(name)
     written = [f"source.environment={_quoted(task)}", *_dotted(algorithm, overrides)]
     text = f"algorithm: {_quoted(name)}"
-    return template_of(
+    return _own_code_checked(
         load_text(text, "command line", _OWN, overrides=written, environment=os.environ)
     )
 
@@ -109,6 +111,16 @@ def parse(text: str, source: str) -> Template:
         ConfigError: the text is no valid template; see `load`.
     """
     return template_of(load_text(text, source, chosen_schema, renamed=RENAMED))
+
+
+def _own_code_checked(loaded: Any) -> Template:
+    """Return a template of its owner, whose callbacks and curriculum are imported and checked."""
+    template = template_of(loaded)
+    check_callbacks(template.callbacks)
+    curriculum = getattr(template.parts.source, "curriculum", None)
+    if curriculum is not None:
+        Curriculum(curriculum)
+    return template
 
 
 def _quoted(text: str) -> str:

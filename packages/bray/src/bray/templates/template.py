@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from bray.goal import Goal
 from bray.retention import RetentionPolicy
+from bray.templates.callbacks import NamedCallback
 from bray.training.algorithm import Algorithm, Parts, load_algorithm
 from bray_core.config import to_mapping
 from bray_core.errors import ConfigError
@@ -51,6 +52,8 @@ class Template:
     render: RenderPart = field(default_factory=RenderPart)
     goal: Goal = field(default_factory=Goal)
     keep: RetentionPolicy = field(default_factory=RetentionPolicy)
+    callbacks: tuple[NamedCallback, ...] = ()
+    """Classes of callbacks, see `bray.templates.callbacks`."""
 
     @property
     def environment(self) -> str:
@@ -72,7 +75,10 @@ class Template:
         found: dict[str, Any] = {"algorithm": self.algorithm, "enable": self.enable}
         found["seed"] = self.seed
         found |= dict(self.parts)
-        return to_mapping(found | {"render": self.render, "goal": self.goal, "keep": self.keep})
+        found |= {"render": self.render, "goal": self.goal, "keep": self.keep}
+        if self.callbacks:
+            found["callbacks"] = self.callbacks
+        return to_mapping(found)
 
 
 def names() -> list[str]:

@@ -24,13 +24,14 @@ from bray.sources.gamecores import GamecorePlay, gamecores
 from bray.sources.goal_rewards import GoalRewards, check_goals
 from bray.sources.hindsight import HindsightBuffer
 from bray.sources.simulator_spaces import simulator_spaces
-from bray.sources.source import ExperienceSource
 from bray.training.algorithm import Algorithm, Takes, check_processes
 from bray.training.combination import check_combination
+from bray.training.curriculum import RunCurriculum
 from bray.training.deploy import keep_spaces
 from bray.training.evaluation import evaluate_latest, evaluate_simulators
 from bray.training.loop import Loop, Turn
 from bray.training.policy_model import policy_model
+from bray.training.scheduled import ReplayClock, with_schedules
 from bray_actor import PolicyConfig, Runner, segment_spec
 from bray_actor.atari import AtariRewardTransform
 from bray_buffer import ReplayConfig
@@ -190,6 +191,15 @@ class OffPolicy(Algorithm[C]):
             warmup_frames=max(0, warmup),
         )
 
+    def clock(self) -> ReplayClock:
+        """Return the frames of the trial by the trainer's replays."""
+        source = self.parts.source
+        frames = source.num_envs * max(1, source.num_processes) * self.config.steps_per_collect
+        return ReplayClock(
+            frames_per_replay=frames / self.config.replays_per_collect,
+            warmup_frames=self.parts.buffer.warmup_frames,
+        )
+
     def check(self) -> None:
         """Refuse processes that the workers cannot share out evenly, and what hindsight cannot."""
         check_processes(self.parts)
@@ -267,10 +277,11 @@ class OffPolicy(Algorithm[C]):
         policy = self.policy(spaces, seed)
         state_size = int(getattr(policy, "state_size", 0))
         example = example_inputs(spaces, state_size)
+        curriculum = RunCurriculum(run, parts.source.curriculum)
         batching, play, title = ModelConfig(max_batch_size=n, pad_to=(n,)), None, ""
         if parts.source.num_processes:
             play = self._gamecore_play(spaces, state_size, is_local=run.is_local, seed=seed)
-            play = replace(play, spaces=told)
+            play = replace(play, spaces=told, reset_options=curriculum.first)
             batching = ModelConfig(max_batch_size=play.num_lanes)
             title = ", gamecores over the wire"
         model = policy_model(run, policy, example, batching, parts.actor)
@@ -284,7 +295,11 @@ class OffPolicy(Algorithm[C]):
         )
         buffer = run.buffer("replay", layout, self.replay(is_local=run.is_local))
         trainer = self.trainer_for(spaces)
-        make = partial(trainer, spaces, parts, seed, model, buffer, run.experiment.checkpoints)
+        make = with_schedules(
+            partial(trainer, spaces, parts, seed, model, buffer, run.experiment.checkpoints),
+            getattr(parts.trainer, "learning_rate", 0.0),
+            self.clock(),
+        )
 
         def runner(worker: int) -> Runner:
             environments = make_environments(environment, n, num_cores())
@@ -295,12 +310,14 @@ class OffPolicy(Algorithm[C]):
                 seed=seed + 1000 * worker,
                 reward_transform=AtariRewardTransform() if parts.source.is_atari else None,
                 gamma=parts.trainer.gamma,
+                info_metrics=environment.info_metrics,
+                reset_options=curriculum.first,
             )
 
         evaluate: Callable[[], Sequence[float] | None] = partial(
             evaluate_latest, model, policy, spaces, environment, goal, seed=seed
         )
-        source: ExperienceSource
+        source: Any
         if play is not None:
             source = simulators = gamecores(run, play, model, buffer)
             title = "\n".join([title, *simulators.lines()])
@@ -315,6 +332,7 @@ class OffPolicy(Algorithm[C]):
                 steps=self.config.steps_per_collect,
                 num_workers=parts.actor.num_workers,
             )
+        curriculum.follow(source)
         return Loop(
             run,
             f"{self.title} on {parts.source.title}{title}",

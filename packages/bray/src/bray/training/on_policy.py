@@ -23,14 +23,15 @@ from bray.sources.environment_runners import EnvironmentRunners
 from bray.sources.environments import read_spaces
 from bray.sources.gamecores import GamecorePlay, gamecores, steps_per_turn
 from bray.sources.simulator_spaces import simulator_spaces
-from bray.sources.source import ExperienceSource
 from bray.training.algorithm import Algorithm, Takes, check_processes
 from bray.training.combination import check_combination
 from bray.training.compute import decided, described
+from bray.training.curriculum import RunCurriculum
 from bray.training.deploy import keep_spaces
 from bray.training.evaluation import evaluate_latest, evaluate_simulators
 from bray.training.loop import Loop, Turn
 from bray.training.policy_model import policy_model
+from bray.training.scheduled import ReplayClock, with_schedules
 from bray_actor import PolicyConfig, segment_spec
 from bray_buffer import BufferConfig
 from bray_core.action_vector import step_specs
@@ -157,16 +158,22 @@ class OnPolicy(Algorithm[C]):
         this = type(self)(parts)
         module = this.first_policy(spaces, seed)
         example = example_inputs(spaces, module.state_size)
+        curriculum = RunCurriculum(run, parts.source.curriculum)
         runners = EnvironmentRunners(
             parts.source,
             parts.trainer,
             is_local=run.is_local,
             gamma=self.gamma,
+            reset_options=curriculum.first,
         )
         batching, play = runners.model_config(), None
         if parts.source.num_processes:
             title = f"{title}, gamecores over the wire"
-            play = replace(this._gamecore_play(spaces, module.state_size, seed), spaces=told)
+            play = replace(
+                this._gamecore_play(spaces, module.state_size, seed),
+                spaces=told,
+                reset_options=curriculum.first,
+            )
             batching = replace(batching, max_batch_size=len(play.lanes()), pad_to=())
         model = policy_model(run, module, example, batching, parts.actor)
         is_lockstep = self.max_policy_lag is None
@@ -187,7 +194,7 @@ class OnPolicy(Algorithm[C]):
         evaluate: Callable[[], Sequence[float] | None] = partial(
             evaluate_latest, model, module, spaces, environment, goal, seed=seed
         )
-        source: ExperienceSource
+        source: Any
         if play is not None:
             steps = steps_per_turn(this.batch_steps, play.num_lanes)
             source = simulators = gamecores(run, play, model, buffer)
@@ -207,8 +214,11 @@ class OnPolicy(Algorithm[C]):
                 lockstep=is_lockstep,
                 num_workers=num_workers,
             )
-        make = this.make_trainer(
-            spaces, model=model, directory=run.experiment.checkpoints, seed=seed
+        curriculum.follow(source)
+        make = with_schedules(
+            this.make_trainer(spaces, model=model, directory=run.experiment.checkpoints, seed=seed),
+            getattr(parts.trainer, "learning_rate", 0.0),
+            ReplayClock(frames_per_replay=this.batch_steps * num_ranks),
         )
         return Loop(
             run,

@@ -110,8 +110,9 @@ function typeOf(schema) {
   if (schema.enum) return { choices: schema.enum, read: (text) => text || undefined };
   const inner = schema.anyOf?.find((one) => one.type !== "null") ?? schema;
   if (inner.type === "boolean") return { choices: [true, false], read: (text) => (text ? text === "true" : undefined) };
-  if (inner.type === "array") return { words: `${inner.items?.type === "string" ? "Names" : "Numbers"} separated by commas.`, read: list };
+  if (inner.type === "array") return { words: `${inner.items?.type === "string" || inner.items?.anyOf?.[0].type === "string" ? "Names" : "Numbers"} separated by commas.`, read: list };
   if (inner.type === "object") return { words: "Settings as JSON, such as {\"size\": 4}.", read: toSettings };
+  if (inner !== schema && schema.anyOf.some((one) => one.type === "object")) return { words: `${inner.type === "string" ? "A name" : limits(inner)} Or settings as JSON.`, read: (text) => (text.startsWith("{") ? toSettings(text) : inner.type === "string" ? text || undefined : toNumber(text)) };
   if (inner.type === "integer" || inner.type === "number") return { name: "number", words: limits(inner), read: toNumber };
   return { words: schema.anyOf?.some((one) => one.type === "null") ? "Optional." : "", read: (text) => text || undefined };
 }
@@ -140,12 +141,16 @@ function toSettings(text) {
 }
 
 function list(text) {
+  if (text.includes("{")) {
+    const found = toSettings(text.startsWith("[") ? text : `[${text}]`);
+    return Array.isArray(found) ? found : text; // the server says what is wrong with it
+  }
   const words = text.replace(/^\[|\]$/g, "").split(/[\s,]+/).filter(Boolean);
   return text ? words.map(toNumber) : undefined;
 }
 
 function shown(value) {
   if (value == null) return "";
-  if (Array.isArray(value)) return value.map(shown).join(", ");
+  if (Array.isArray(value)) return value.some(isPart) ? JSON.stringify(value) : value.map(shown).join(", ");
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
