@@ -14,7 +14,7 @@ from hooked_game import Broken, Configured, HookedGame, Notes
 import bray
 from bray.algorithms.dqn import DQN
 from bray.algorithms.ppo import PPO
-from bray.callbacks import Callbacks, Evaluation, Progress, SavedCheckpoint
+from bray.callbacks import Callbacks, EvaluationResult, Progress, SavedCheckpoint
 from bray.goal import Goal, Outcome
 from bray.sources.curriculum import Curriculum
 from bray.templates.callbacks import make_callbacks
@@ -80,7 +80,7 @@ class TestCallbacks:
         assert (first.episode_return, first.length) == (8.0, 8)
         assert set(first.metrics) == {"own", "difficulty", "success"}
         assert told("evaluation") == [
-            Evaluation(returns=[8.0] * 4, mean_return=8.0, version=2, frames=512)
+            EvaluationResult(returns=[8.0] * 4, mean_return=8.0, version=2, frames=512)
         ]
         assert {type(one) for one in told("checkpoint")} == {SavedCheckpoint}
         assert told("checkpoint")[-1].path.is_file()

@@ -61,7 +61,7 @@ class Progress:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evaluation:
+class EvaluationResult:
     """The result of one evaluation."""
 
     returns: Sequence[float]
@@ -100,7 +100,7 @@ class Callback:
     def on_episode(self, episode: PlayedEpisode) -> None:
         """Be called with each episode of training that has ended."""
 
-    def on_evaluation(self, evaluation: Evaluation) -> None:
+    def on_evaluation(self, evaluation: EvaluationResult) -> None:
         """Be called with the result of each evaluation."""
 
     def on_checkpoint(self, checkpoint: SavedCheckpoint) -> None:
@@ -164,7 +164,7 @@ class Callbacks:
         for episode in episodes if self._all else ():
             self._call("on_episode", episode)
 
-    def evaluation(self, evaluation: Evaluation) -> None:
+    def evaluation(self, evaluation: EvaluationResult) -> None:
         """Tell an evaluation's result."""
         self._call("on_evaluation", evaluation)
 

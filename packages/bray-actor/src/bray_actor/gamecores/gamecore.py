@@ -29,7 +29,6 @@ from bray_actor.gamecores.environments import (
     VectorEnvironments,
     make_vector,
 )
-from bray_actor.policy.session_start import plain
 from bray_actor.spaces import resolve
 from bray_core import codec
 from bray_core.errors import BrayError, ConfigError, ServiceError
@@ -171,7 +170,7 @@ def _take_options(environments: Environments, lane: _Lane, index: int, reply: by
     """Take the options that the reply to a `start` has, if it has some."""
     if len(reply) <= len(_EMPTY):
         return
-    options = plain(codec.decode(reply).get("settings"))
+    options = codec.decode(reply).get("settings")
     if not isinstance(options, dict):
         return
     first = environments.set_reset_options(index, options)

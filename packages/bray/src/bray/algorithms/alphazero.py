@@ -32,7 +32,7 @@ from bray.run import Run
 from bray.training.algorithm import Algorithm, Parts, Takes
 from bray.training.generator import KeepsGenerator
 from bray.training.loop import Loop, Turn
-from bray.training.scheduled import FollowsSchedules, ReplayClock, with_schedules
+from bray.training.schedules.scheduled_trainer import FollowsSchedules, ReplayClock, with_schedules
 from bray_algo.games import RowGame
 from bray_algo.losses.alphazero import loss as alphazero_loss
 from bray_algo.search import alphazero

@@ -28,7 +28,7 @@ from bray.training.deploy import keep_spaces
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
 from bray.training.normalisation import NormalisingTrainer
-from bray.training.scheduled import ReplayClock, with_schedules
+from bray.training.schedules.scheduled_trainer import ReplayClock, with_schedules
 from bray_actor.environments.spec import EnvironmentSpec
 from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import cloning, ppo

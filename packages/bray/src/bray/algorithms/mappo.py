@@ -25,7 +25,7 @@ from bray.training.algorithm import Algorithm, Takes
 from bray.training.generator import KeepsGenerator
 from bray.training.loop import Turn
 from bray.training.play_gap import PlayGap
-from bray.training.scheduled import FollowsSchedules
+from bray.training.schedules.scheduled_trainer import FollowsSchedules
 from bray.training.team_learning import learn
 from bray_actor.runners.team_environments import AgentEnvironment
 from bray_actor.runners.teams import Teams

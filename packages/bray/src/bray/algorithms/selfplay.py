@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bray.callbacks import Evaluation
+from bray.callbacks import EvaluationResult
 from bray.games.match import PolicyPlayer, openings, play
 from bray.games.opponents import LATEST, OpponentChoice, Opponents
 from bray.games.recording_player import RecordingPlayer, layout, moves_of, network
@@ -213,7 +213,7 @@ class SelfPlayRun:
                 logger.info("%d games: %.1f %% lost to perfect play", games, lost)
                 figures = {"frames": self.moves, "evaluation_return": found.not_lost}
                 self.run.callbacks.evaluation(
-                    Evaluation(
+                    EvaluationResult(
                         returns=(),
                         mean_return=found.not_lost,
                         version=self.model.version,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bray_core.errors import BrayError, ConfigError
 from bray_core.files.json_file import finite
@@ -17,8 +17,11 @@ from bray_core.trials.trial import RESULT, Trial
 
 if TYPE_CHECKING:
     from bray.cli.launch import Launch
-    from bray.goal import Goal
+    from bray.goal import Goal, Outcome
     from bray.templates.template import Template
+
+TrainOne: TypeAlias = "Callable[[Template, Launch, Goal], Outcome]"
+"""Trains a template in a trial."""
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +48,14 @@ class SeedResult:
 
 
 def train_seeds(
-    template: Template, launch: Launch, count: int, *, is_json: bool, goes_on: bool
+    template: Template,
+    launch: Launch,
+    count: int,
+    goal: Goal,
+    train: TrainOne,
+    *,
+    is_json: bool,
+    goes_on: bool,
 ) -> int:
     """Train a template with so many seeds; return the exit code.
 
@@ -57,6 +67,8 @@ def train_seeds(
         template: what to run.
         launch: where to run it; its trial names the group.
         count: number of seeds.
+        goal: the template's, completed.
+        train: trains one seed in a trial of its own.
         is_json: whether the report is printed as one line of JSON instead of words.
         goes_on: whether trials that have ended train on.
 
@@ -66,16 +78,14 @@ def train_seeds(
     Raises:
         ConfigError: the number of seeds is out of range.
     """
-    from bray.cli.train import completed_goal
-
     if not 1 <= count <= MAX_SEEDS:
         raise ConfigError(f"--seeds: expected 1 to {MAX_SEEDS}, got {count}")
-    goal = completed_goal(template)
     results = [
         _train_one(
             replace(template, seed=template.seed + index),
             replace(launch, trial=f"{launch.trial}-{index + 1}"),
             goal,
+            train,
             goes_on=goes_on,
         )
         for index in range(count)
@@ -88,16 +98,16 @@ def train_seeds(
     return 0 if all(result.reached for result in results) else 1
 
 
-def _train_one(template: Template, launch: Launch, goal: Goal, *, goes_on: bool) -> SeedResult:
+def _train_one(
+    template: Template, launch: Launch, goal: Goal, train: TrainOne, *, goes_on: bool
+) -> SeedResult:
     """Train one seed, unless its trial has ended."""
-    from bray.cli.train import run_template
-
     seed = template.seed
     try:
         known = None if goes_on else _ended(launch.project / launch.trial, goal)
         if known is not None:
             return SeedResult(seed=seed, trial=launch.trial, **known)
-        outcome, _ = run_template(template, launch, goal)
+        outcome = train(template, launch, goal)
     except Exception as error:  # the others go on; the report tells
         logger.exception("seed %d failed", seed)
         words = str(error) if isinstance(error, BrayError) else f"{type(error).__name__}: {error}"

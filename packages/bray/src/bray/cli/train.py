@@ -108,7 +108,13 @@ def _run(options: argparse.Namespace) -> int:
         from bray.cli.seeds import train_seeds
 
         return train_seeds(
-            template, launch, options.seeds, is_json=options.json, goes_on=options.go_on
+            template,
+            launch,
+            options.seeds,
+            completed_goal(template),
+            lambda *one: run_template(*one)[0],
+            is_json=options.json,
+            goes_on=options.go_on,
         )
     return train(template, launch, is_json=options.json, goes_on=options.go_on)
 

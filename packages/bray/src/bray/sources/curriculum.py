@@ -16,7 +16,7 @@ MAX_BYTES = 64 * 1024
 """Bytes of a curriculum's settings as JSON: they travel with the start of each episode."""
 
 
-class TakesResetOptions(Protocol):
+class ResettableSource(Protocol):
     """A source whose environments take options when they are reset."""
 
     def set_reset_options(self, options: Mapping[str, Any]) -> None:
@@ -141,7 +141,7 @@ class CurriculumCallback(Callback):
     """
 
     def __init__(
-        self, curriculum: Curriculum, source: TakesResetOptions, given: Mapping[str, Any]
+        self, curriculum: Curriculum, source: ResettableSource, given: Mapping[str, Any]
     ) -> None:
         self._curriculum = curriculum
         self._source = source

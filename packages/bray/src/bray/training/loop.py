@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bray.best import offer_best, saved_version
-from bray.callbacks import Evaluation, SavedCheckpoint
+from bray.callbacks import EvaluationResult, SavedCheckpoint
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
 from bray.sources.source import ExperienceSource, Played
@@ -251,7 +251,7 @@ class Loop:
             offer_best(self._run, self._model, version, mean, frames)
         self._view.say(f"evaluation at {frames:,} {self._unit}: mean return {mean:.2f}{whose}")
         self._run.callbacks.evaluation(
-            Evaluation(returns=returns, mean_return=mean, version=version, frames=frames)
+            EvaluationResult(returns=returns, mean_return=mean, version=version, frames=frames)
         )
         self._run.report({**self._figures(), "evaluation_return": mean}, self._save)
         if stopped := self._run.callbacks.stopped:

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from bray.policies.normalisation import ObservationNorm, find_norm
-from bray.training.scheduled import FollowsSchedules
+from bray.training.schedules.scheduled_trainer import FollowsSchedules
 from bray_algo.networks.normalisation import Moments, RunningNorm, moments
 from bray_trainer import Trainer
 from bray_trainer.sequences import Batch, valid_steps

@@ -26,12 +26,12 @@ from bray.sources.simulator_spaces import simulator_spaces
 from bray.training.algorithm import Algorithm, Takes, check_processes
 from bray.training.combination import check_combination
 from bray.training.compute import decided, described
-from bray.training.curriculum import RunCurriculum
 from bray.training.deploy import keep_spaces
 from bray.training.evaluation import evaluate_latest, evaluate_simulators
 from bray.training.loop import Loop, Turn
 from bray.training.policy_model import policy_model
-from bray.training.scheduled import ReplayClock, with_schedules
+from bray.training.schedules.run_curriculum import RunCurriculum
+from bray.training.schedules.scheduled_trainer import ReplayClock, with_schedules
 from bray_actor import PolicyConfig, segment_spec
 from bray_buffer import BufferConfig
 from bray_core.action_vector import step_specs

@@ -13,7 +13,7 @@ from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.training.evaluation import EVALUATION_SEED, evaluate_teams, snapshot
 from bray.training.loop import Loop, Turn
-from bray.training.scheduled import ReplayClock, with_schedules
+from bray.training.schedules.scheduled_trainer import ReplayClock, with_schedules
 from bray_actor import Runner
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_buffer import BufferConfig, ReplayConfig

@@ -7,7 +7,7 @@ from typing import Any
 
 from bray.callbacks import Progress
 from bray.run import Run
-from bray.sources.curriculum import Curriculum, CurriculumCallback, TakesResetOptions
+from bray.sources.curriculum import Curriculum, CurriculumCallback, ResettableSource
 from bray.training.loop_state import LoopState
 
 
@@ -32,7 +32,7 @@ class RunCurriculum:
             frames = LoopState.restore(experiment.path, experiment.checkpoints).frames
             self.first = self._curriculum.at(Progress(frames=frames, seconds=0.0, figures={}))
 
-    def follow(self, source: TakesResetOptions) -> None:
+    def follow(self, source: ResettableSource) -> None:
         """Give a source's environments the settings that are due, as the run goes on."""
         if self._curriculum is not None and self.first is not None:
             self._run.listen(CurriculumCallback(self._curriculum, source, self.first))
