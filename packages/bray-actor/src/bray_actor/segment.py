@@ -274,6 +274,10 @@ class SegmentWriter:
         self._count += 1
         self._has_open_step = False
 
+    def skip_step(self, reward: float) -> None:
+        """Count the reward of a step that is not recorded, between two segments."""
+        self._discounted_return = self._gamma * self._discounted_return + reward
+
     def finish(
         self,
         final_observation: Nested | None,

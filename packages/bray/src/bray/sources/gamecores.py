@@ -42,7 +42,7 @@ from bray.sources.source import Played
 from bray_actor import PolicyActor, PolicyConfig, Recorder
 from bray_actor.gamecores.fleet import lanes_at
 from bray_actor.policy.lane_barrier import LaneBarrier
-from bray_actor.policy.session_router import MakeActor, SessionRouter
+from bray_actor.policy.session_router import MakeActor, RoutedSeat, SessionRouter
 from bray_actor.policy.step_budget import Budget, StepBudget
 from bray_actor.policy.turn_budget import TurnBudget
 from bray_core.cli import check_interrupted
@@ -117,7 +117,8 @@ class TurnGamecores:
         make: MakeActor = PolicyActor.factory(model, play.policy, buffer=recorder, lanes=lanes)
         self._desk = EvaluationDesk(model, play.policy)
         if play.spaces is not None:
-            make = SessionRouter(play.spaces, make, lanes, self._desk)
+            seat = RoutedSeat(spaces=play.spaces, make=make, lanes=lanes, evaluate=self._desk)
+            make = SessionRouter({"*": seat})
         recorded = _recorded(make, play, _episodes(run), _most_episodes(run))
         self._actors = run.actor("actor", lambda: recorded, **_ports(play))
         self._fleet = _fleet(run, play, self._actors)
@@ -249,7 +250,9 @@ class WorkerActors:
             model, play.policy, buffer=recorder, lanes=lanes, push_timeout_s=_PUSH_TIMEOUT_S
         )
         if play.spaces is not None:
-            make = SessionRouter(play.spaces, make, lanes, EvaluationDesk(model, play.policy))
+            desk = EvaluationDesk(model, play.policy)
+            seat = RoutedSeat(spaces=play.spaces, make=make, lanes=lanes, evaluate=desk)
+            make = SessionRouter({"*": seat})
         self._make = _recorded(make, play, episodes, most_episodes)
 
     def __call__(self, session: str) -> ActorProtocol:
