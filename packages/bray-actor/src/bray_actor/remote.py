@@ -92,6 +92,17 @@ class RemoteActor(RemoteServer):
         """
         return self._reports.poll()
 
+    def tell(self, news: Any) -> None:
+        """Tell what makes the actors what the driver says, such as new opponents.
+
+        For that it has a method `tell` of its own. A worker that is replaced hears the last news
+        again.
+
+        Args:
+            news: What it takes; a model is named, not sent.
+        """
+        self._reports.tell(news)
+
 
 class PlayReports:
     """What the workers of a pool have played, asked of all without waiting for any.
@@ -112,6 +123,14 @@ class PlayReports:
         self._asked: dict[int, tuple[Any, float]] = {}
         """The answer that each worker owes, and since when."""
         self._silent: set[int] = set()
+        self._news: tuple[Any] | None = None
+        """What all workers are told, the newest alone."""
+
+    def tell(self, news: Any) -> None:
+        """Tell all workers, and later those that start again."""
+        self._news = (news,)
+        for worker in range(self._pool.size):
+            self._pool.submit("tell", news, worker=worker)
 
     def poll(self) -> Played:
         """Return what was played since the last call; errors as in `RemoteRollouts.poll`."""
@@ -140,10 +159,12 @@ class PlayReports:
                 if self._pids.setdefault(worker, pid) != pid:
                     self._note_lost(worker, "it has another process")  # back before it was missed
                     self._pids[worker] = pid
+                    if self._news is not None:  # its process has not heard it
+                        self._pool.submit("tell", *self._news, worker=worker)
                 self._lost.discard(worker)
                 self._silent.discard(worker)
             del self._asked[worker]
-            played = Played(played.frames + part.frames, played.returns + part.returns)
+            played = played.joined(part)
         return played
 
     def _note_silent(self, worker: int, since: float) -> None:

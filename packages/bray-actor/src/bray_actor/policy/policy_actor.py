@@ -298,7 +298,7 @@ class PolicyActor(Actor):
                 reward = float(np.sign(reward))
             self._writer.finish_step(reward, terminated=terminated, truncated=truncated)
         elif self._writer is not None:
-            self._writer.skip_step(float(np.sign(reward)) if self._config.clip_reward else reward)
+            self._writer.pass_step(float(np.sign(reward)) if self._config.clip_reward else reward)
 
     async def _admit(self, observation: Nested) -> None:
         """Wait for the budget; a segment that is open meanwhile is cut here and pushed."""

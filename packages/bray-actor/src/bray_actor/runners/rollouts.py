@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
+
+from bray_actor.multi_agent.seat import GameResult
 
 
 class AnyRunner(Protocol):
@@ -37,6 +40,24 @@ class Played(NamedTuple):
     """Steps recorded, of all environments together."""
     returns: list[float]
     """Sums of rewards of the episodes that ended, oldest first."""
+    results: tuple[GameResult, ...] = ()
+    """How the games of several agents ended, oldest first."""
+    frames_by_seat: Mapping[str, int] = {}
+    """Steps recorded of each policy, by the seat's name, where there are several."""
+
+    def joined(self, other: Played) -> Played:
+        """Return what both tell together."""
+        seats = {**self.frames_by_seat, **other.frames_by_seat}
+        by_seat = {
+            name: self.frames_by_seat.get(name, 0) + other.frames_by_seat.get(name, 0)
+            for name in seats
+        }
+        return Played(
+            self.frames + other.frames,
+            self.returns + other.returns,
+            self.results + other.results,
+            by_seat,
+        )
 
 
 class Rollouts:
