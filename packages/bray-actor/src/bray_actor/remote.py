@@ -10,6 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ray import cloudpickle
+
 from bray_actor.runners.rollout_worker import RolloutWorker
 from bray_actor.runners.rollouts import AnyRunner, Played
 from bray_core import metrics
@@ -26,6 +28,8 @@ _ANSWER_S = 0.5
 """How long a poll waits for all workers; what comes later is part of the next one."""
 _SILENT_S = 10.0
 """After which a worker that does not answer is told of."""
+_MOST_NEWS_BYTES = 100_000
+"""Bytes that a driver may tell each worker: it does so often."""
 
 logger = logging.getLogger(__name__)
 
@@ -230,6 +234,25 @@ class RemoteRollouts:
                 process made; quotes its last words.
         """
         return self._reports.poll()
+
+    def tell(self, news: Any) -> None:
+        """Tell the runners of all workers what the driver says, such as new opponents.
+
+        They hear it before their next steps. A worker that is replaced hears the last news again.
+
+        Args:
+            news: What the runners' cast takes, at most 100 KB: a model is named, not sent.
+
+        Raises:
+            ConfigError: it is larger.
+        """
+        size = len(cloudpickle.dumps(news))
+        if size > _MOST_NEWS_BYTES:
+            raise ConfigError(
+                f"news: expected at most {_MOST_NEWS_BYTES:,} bytes, got {size:,}: name models "
+                "and files instead of sending them"
+            )
+        self._reports.tell(news)
 
     def close(self) -> None:
         """Kill the workers."""
