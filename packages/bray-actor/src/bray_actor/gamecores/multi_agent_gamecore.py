@@ -38,7 +38,7 @@ _MOST_SIDES = 64
 """Sides of a match; the agents of a larger game are sessions without one."""
 
 
-def play_games(
+def play_matches(
     make: Callable[[], MultiAgentEnvironment],
     actors: str | Service,
     *,
@@ -270,7 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         spec = MultiAgentSpec.of(options.env) if options.env else None
         game = partial(
-            play_games,
+            play_matches,
             (spec or MultiAgentSpec.from_json(options.make)).make,
             options.address,
             games=options.games,

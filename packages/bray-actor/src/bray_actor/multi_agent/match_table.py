@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
 from bray_actor.multi_agent.seat import Cast, GameResult, Seat
@@ -34,7 +35,8 @@ class MatchTable:
 
     Args:
         cast: Says who plays; called on the event loop, and by `tell` on the caller's thread, never
-            at once.
+            at once. Its agents may be patterns, such as `hunter_*`, of which the first that fits
+            counts; sessions then say their agent, and of how many sides their match is.
         play: Makes the actor of a session.
         seed: Seed of the draws, together with the match's name.
         max_matches: Largest number of open matches.
@@ -86,10 +88,11 @@ class MatchTable:
             self._void_late()
             match = self._matches.get(start.match) or self._open(start)
             agent = match.agent(start)
-            actor = self._play(session, match.seats[agent])
+            seat = match.seat(agent)
+            actor = self._play(session, seat)
             self._matches[match.name] = match
             match.playing.add(agent)
-            match.came.add(agent)
+            match.came[agent] = seat.name
         return MatchSession(self, match, agent, actor)
 
     def _open(self, start: SessionStart) -> _Match:
@@ -101,7 +104,10 @@ class MatchTable:
             )
         assert start.match is not None
         seats = self._cast.draw(random.Random(f"{self._seed}/{start.match}"))
-        if start.sides is not None and start.sides > len(seats):
+        if any(map(_is_pattern, seats)):
+            if start.sides is None:
+                raise _refused("sides: expected the number of the match's sides, got none")
+        elif start.sides is not None and start.sides > len(seats):
             raise _refused(f"sides: expected at most {len(seats)} ({_names(seats)})", start.sides)
         return _Match(start.match, seats, start.sides, self._clock() + self._side_timeout_s)
 
@@ -189,7 +195,7 @@ class _Match:
     sides: int | None
     until: float
     is_void: bool = False
-    came: set[str] = field(default_factory=set)
+    came: dict[str, str] = field(default_factory=dict)
     playing: set[str] = field(default_factory=set)
     returns: dict[str, float] = field(default_factory=dict)
     lengths: dict[str, int] = field(default_factory=dict)
@@ -215,22 +221,38 @@ class _Match:
         if agent is None:
             if start.side is None:
                 raise _refused(f"match {self.name}: expected an agent or a side, got neither")
-            if start.side >= len(self.seats):
-                raise _refused(f"side: expected 0 to {len(self.seats) - 1}", start.side)
-            agent = list(self.seats)[start.side]
-        if agent not in self.seats:
-            raise _refused(f"agent: expected one of {_names(self.seats)}", agent)
+            agent = self._agent_of(start.side)
+        self.seat(agent)
         if agent in self.came:
             raise _refused(f"match {self.name}: {agent!r} has come already: start another match")
         if self.is_complete:
             raise _refused(f"match {self.name}: all {self.num_sides} sides have come", agent)
         return agent
 
+    def _agent_of(self, side: int) -> str:
+        """Return the agent of a side: that of this place in the cast."""
+        names = list(self.seats)
+        if side >= len(names):
+            raise _refused(f"side: expected 0 to {len(names) - 1}", side)
+        if _is_pattern(names[side]):
+            raise _refused(f"match {self.name}: expected an agent beside the side, got none")
+        return names[side]
+
+    def seat(self, agent: str) -> Seat:
+        """Return who plays an agent. Raises ServiceError: `bad_request`: nobody."""
+        if agent in self.seats:
+            return self.seats[agent]
+        for pattern, seat in self.seats.items():
+            if _is_pattern(pattern) and fnmatchcase(agent, pattern):
+                return seat
+        raise _refused(f"agent: expected one of {_names(self.seats)}", agent)
+
     def result(self) -> GameResult:
         """Return how the match ended, the agents in the order of the cast."""
-        agents = [agent for agent in self.seats if agent in self.returns]
+        known = [agent for agent in self.seats if agent in self.came]
+        agents = [*known, *(agent for agent in self.came if agent not in known)]
         return GameResult(
-            {agent: self.seats[agent].name for agent in agents},
+            {agent: self.came[agent] for agent in agents},
             {agent: self.returns[agent] for agent in agents},
             {agent: self.lengths[agent] for agent in agents},
             {agent: self.scores[agent] for agent in agents if agent in self.scores},
@@ -281,6 +303,10 @@ class MatchSession:
 
 def _refused(text: str, *got: object) -> ServiceError:
     return ServiceError("bad_request", text + "".join(f", got {g!r:.100}" for g in got))
+
+
+def _is_pattern(name: str) -> bool:
+    return any(sign in name for sign in "*?[")
 
 
 def _names(seats: Mapping[str, Seat]) -> str:

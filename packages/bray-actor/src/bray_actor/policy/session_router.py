@@ -22,10 +22,10 @@ MakeActor = Callable[[str], ActorProtocol]
 class RoutedSeat:
     """A policy that sessions may ask for, and how it answers them."""
 
-    spaces: Spaces
-    """What the policy sees and may do."""
     make: MakeActor
     """Makes the actor of a session that is trained on, from a name `lane/…`."""
+    spaces: Spaces | None = None
+    """What the policy sees and may do; None checks nothing."""
     name: str = ""
     """Name of the policy, by which a session may ask for it; empty is none."""
     lanes: LaneBarrier | None = None
@@ -113,7 +113,7 @@ class _SeatEntry:
         Raises:
             ServiceError: `bad_spaces`: they are none, or others than the policy's.
         """
-        if described is None or described == self._agreed:
+        if described is None or described == self._agreed or self.seat.spaces is None:
             return
         told = told_spaces(f"start of session {session[:100]!r}", described)
         if (difference := self.seat.spaces.difference(told)) is not None:
