@@ -83,7 +83,8 @@ def several_gamecores(
         make_cast: makes what says who plays the matches; None: whoever answers an agent else.
 
     Raises:
-        ConfigError: there is no seat, or two different ones have a name.
+        ConfigError: there is no seat, two different ones have a name, or the steps of a version
+            cannot be shared out to the workers.
     """
     _plans_by_name(seats)
     kind = TurnSeatGamecores if run.is_local else RemoteSeatGamecores
@@ -98,6 +99,15 @@ def _plans_by_name(seats: Mapping[str, SeatPlan]) -> dict[str, SeatPlan]:
         if plans.setdefault(plan.name, plan) is not plan:
             raise ConfigError(f"seats: {pattern}: another seat is named {plan.name!r}, too")
     return plans
+
+
+def _check_shares(seats: Mapping[str, SeatPlan], num_workers: int) -> None:
+    for plan in seats.values():
+        if plan.quota is not None and plan.quota % num_workers:
+            raise ConfigError(
+                f"seats: {plan.name}: expected a multiple of the {num_workers} workers "
+                f"(actor.num_workers) as the steps of a version, got {plan.quota}"
+            )
 
 
 class TurnSeatGamecores:
@@ -191,6 +201,7 @@ class RemoteSeatGamecores:
         seats: Mapping[str, SeatPlan],
         make_cast: CastMaker | None = None,
     ) -> None:
+        _check_shares(seats, play.actor.num_workers)
         make = partial(
             WorkerSeats, play, dict(seats), make_cast, episodes_of(run), most_episodes_of(run)
         )
