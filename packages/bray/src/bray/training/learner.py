@@ -10,6 +10,7 @@ from torch import nn
 
 from bray.training.loop import Turn
 from bray_actor import PolicyConfig
+from bray_buffer import BufferConfig, ReplayConfig
 from bray_core.nested import Nested
 from bray_core.spaces import Spaces
 from bray_model import ModelConfig
@@ -31,6 +32,8 @@ class LearnerPlace:
     """Rows that one worker asks the model at once."""
     seed: int
     """Seed of network and draws."""
+    holds: BufferConfig | ReplayConfig | None = None
+    """Settings of the buffer; None: those that the algorithm makes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +56,8 @@ class Learner:
     """How the policy acts while it is trained."""
     turn: Turn
     """Order of playing and training in a local run."""
+    batch_steps: int | None
+    """Recorded steps that the queue gives at once; None: it is a replay."""
     steps_per_version: int | None
     """Recorded steps of all that play, after which the next policy version is waited for; None
     waits for none."""

@@ -165,11 +165,9 @@ class SampledPolicy(Algorithm[C]):
         model = policy_model(
             run, module, example, place.batching, self.parts.actor, name=place.model
         )
+        holds = place.holds or self.buffer(is_local=run.is_local)
         buffer = run.buffer(
-            place.buffer,
-            self.layout(spaces, state_size),
-            self.buffer(is_local=run.is_local),
-            num_workers=num_ranks,
+            place.buffer, self.layout(spaces, state_size), holds, num_workers=num_ranks
         )
         make = self.trainer_factory(
             spaces,
@@ -192,6 +190,7 @@ class SampledPolicy(Algorithm[C]):
             trainer=trainer,
             policy=self.acting(spaces, state_size, place.seed),
             turn=self.turn(buffer),
+            batch_steps=holds.batch_steps if isinstance(holds, BufferConfig) else None,
             steps_per_version=self.steps_per_version,
         )
 
@@ -221,7 +220,7 @@ class SampledPolicy(Algorithm[C]):
                 seed=seed,
             ),
         )
-        source, evaluate, lines = self._source(run, learner, play, told, goal, seed)
+        source, evaluate, lines = self.source(run, learner, play, goal, seed)
         title = f"{self.title} on {self.parts.source.title}{self.described(run, spaces)}"
         return Loop(
             run,
@@ -234,16 +233,28 @@ class SampledPolicy(Algorithm[C]):
             evaluate=evaluate,
         ).until_goal()
 
-    def _source(
+    def source(
         self,
         run: Run,
         learner: Learner,
         play: GamecorePlay | None,
-        told: Spaces | None,
         goal: Goal,
         seed: int,
+        *,
+        name: str = "rollouts",
+        steps: int | None = None,
     ) -> tuple[ExperienceSource, Callable[[], Sequence[float] | None], Sequence[str]]:
-        """Return what plays, what evaluates, and lines about both."""
+        """Return what plays, what evaluates, and lines about both.
+
+        Args:
+            run: makes the components.
+            learner: what is played for.
+            play: what gamecores play; None: the workers step environments.
+            goal: says how many episodes an evaluation has.
+            seed: seed of environments and draws.
+            name: name of the workers that step environments.
+            steps: steps of each environment between two cuts; None: those of the learner's turn.
+        """
         evaluate: Callable[[], Sequence[float] | None] = partial(
             evaluate_latest,
             learner.model,
@@ -258,16 +269,16 @@ class SampledPolicy(Algorithm[C]):
                 self._make_runner, learner.model, learner.buffer, seed, is_local=run.is_local
             )
             rollouts = run.rollouts(
-                "rollouts",
+                name,
                 make,
-                steps=learner.turn.steps,
+                steps=steps or learner.turn.steps,
                 lockstep=learner.steps_per_version is not None,
                 num_workers=self.parts.actor.num_workers,
             )
             return rollouts, evaluate, ()
         play = replace(play, policy=learner.policy)
         simulators = gamecores(run, play, learner.model, learner.buffer)
-        if told is not None:
+        if play.spaces is not None:
             evaluate = partial(
                 evaluate_simulators,
                 simulators,
