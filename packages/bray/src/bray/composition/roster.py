@@ -1,4 +1,4 @@
-"""Who plays what: the agents of each source, the policies that answer for them, and their spaces."""
+"""Who plays what: the agents of each source, the policies that answer, what they see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Games of several agents as a source: environments stepped in this process, or by Ray's workers."""
+"""Games of several agents as a source, stepped in this process or by workers on Ray."""
 
 from __future__ import annotations
 
