@@ -66,7 +66,7 @@ class Roster:
             playing = set(source.agents.values()) or set(self.composition.agents)
         else:
             playing = {part.name for part in self.parts(source).values()}
-        found = {self.composition.learner_of(name) for name in playing}
+        found = [self.composition.learner_of(name) for name in playing]
         names = {one.name for one in found if one is not None}
         return [name for name in self.composition.learners if name in names]
 
