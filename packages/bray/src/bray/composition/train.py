@@ -93,8 +93,8 @@ def _learner(run: Run, roster: Roster, name: str, algorithm: SampledPolicy[Any])
         spaces,
         LearnerPlace(
             model=part.model,
-            buffer=name,
-            trainer=name,
+            buffer=f"{name}-experience",
+            trainer=f"{name}-trainer",
             checkpoints=run.experiment.checkpoints / name,
             batching=ModelConfig(max_batch_size=roster.rows_of(name)),
             seed=roster.composition.seed + list(roster.composition.learners).index(name),
