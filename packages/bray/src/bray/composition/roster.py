@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from bray_actor.multi_agent.making import MultiAgentSpec
-
 from bray.sources.environments import read_spaces
 from bray.sources.multi_agent_config import MatchesSourceConfig, MultiAgentSourceConfig
 from bray.templates.composition import AgentPart, Composition, SourcePart
+from bray_actor.multi_agent.making import MultiAgentSpec
 from bray_core.errors import ConfigError
 from bray_core.spaces import Spaces
 

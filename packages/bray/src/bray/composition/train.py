@@ -25,14 +25,14 @@ from bray.run import Run
 from bray.sources.games import GamesPlay
 from bray.sources.multi_agent_config import MultiAgentSourceConfig
 from bray.templates.composition import Composition, LearnerPart, SourcePart
-from bray.training.deploy import keep_spaces
+from bray.training.deploy import export_best, keep_spaces
 from bray.training.evaluation import evaluate_latest
 from bray.training.learner import Learner, LearnerPlace
 from bray.training.loop import Loop
 from bray.training.sampled_policy import SampledPolicy
 from bray_actor import Played
 from bray_core.errors import ConfigError
-from bray_model import ModelConfig
+from bray_model import ExportReport, ModelConfig
 
 _TURN_STEPS = 64
 """Steps of an environment between two looks at the quotas, on Ray."""
@@ -64,6 +64,27 @@ def train_composition(run: Run, composition: Composition, goal: Goal) -> Outcome
         for name, one in algorithms.items()
     }
     return _Composed(run, roster, made, goal).train()
+
+
+def export_all(run: Run, composition: Composition) -> ExportReport | None:
+    """Export each learner's policy: the main one's best version, the others' newest.
+
+    Args:
+        run: the run that trained them.
+        composition: what was trained.
+
+    Returns:
+        The report of the main learner's.
+
+    Raises:
+        ExportError: an export's outputs differ from torch's.
+    """
+    main = composition.main
+    reports = {
+        name: export_best(run, one.algorithm_class, one.model, is_main=one is main)
+        for name, one in composition.learners.items()
+    }
+    return reports[main.name]
 
 
 def _algorithm(run: Run, roster: Roster, part: LearnerPart) -> SampledPolicy[Any]:

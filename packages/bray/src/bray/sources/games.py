@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from bray_actor.multi_agent.making import MultiAgentSpec
 from bray_actor.multi_agent.runner import MultiAgentRunner
-
 from bray_actor.multi_agent.seat import Cast
 
 
