@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bray.goal import Goal, Outcome
 from bray.templates.template import Template
+from bray.training.algorithm import load_algorithm
 from bray_core.trials.trial import RESULT, Trial
 
 
@@ -53,7 +54,7 @@ def closing_message(template: Template, trial: Path, outcome: Outcome, *, is_exp
     if is_exported:
         shown.append((f"bray serve {trial}", "answer from the export, without torch or Ray"))
     has_own = getattr(template.parts.source, "is_simulator", False)  # `bray play` has no such
-    if is_exported and type(template.make()).serves == "actor" and not has_own:
+    if is_exported and load_algorithm(template.algorithm).serves == "actor" and not has_own:
         play = f"bray play {template.environment} --address tcp://127.0.0.1:7300"
         shown.append((play, "play against that server"))
     shown.append((f"tensorboard --logdir {trial}", "the curves"))
