@@ -9,6 +9,7 @@ from bray.composition.evaluation import returns_of
 from bray.composition.roster import Roster
 from bray.goal import Goal
 from bray.run import Run
+from bray.sources.several_gamecores import CastMaker
 from bray.templates.composition import SourcePart
 from bray.training.learner import Learner
 from bray_actor import Played
@@ -20,6 +21,9 @@ class Casting(Protocol):
 
     cast: Cast
     """Who plays in training; it travels to the workers."""
+
+    make_cast: CastMaker | None
+    """Makes the same in the workers that answer simulators; None: who answers an agent else."""
 
     def after(self, played: Played) -> Any:
         """Take what was played; return what the workers' casts are to be told, or None."""
@@ -74,6 +78,7 @@ class FixedCasting:
     def __init__(self, roster: Roster, source: SourcePart, learners: Mapping[str, Learner]) -> None:
         self._roster = roster
         self._source = source
+        self.make_cast: CastMaker | None = None
         self.cast: Cast = FixedCast(self._seated(learner_seats(learners)))
 
     def _seated(self, seats: Mapping[str, Seat]) -> dict[str, Seat]:

@@ -53,6 +53,16 @@ class Roster:
             f"{agent!r}: patterns are {', '.join(source.agents) or 'none'}; '*' fits all"
         )
 
+    def patterns(self, source: SourcePart) -> dict[str, str]:
+        """Return the names of the learners that answer by pattern of the agents' names."""
+        if isinstance(source.config, MatchesSourceConfig) and not source.agents:
+            return {name: name for name in self.learners(source)}
+        found = {}
+        for pattern, agent in source.agents.items():
+            if (learner := self.composition.learner_of(agent)) is not None:
+                found[pattern] = learner.name
+        return found
+
     def parts(self, source: SourcePart) -> dict[str, AgentPart]:
         """Return who answers for each agent of a source; in matches only those that are named."""
         if isinstance(source.config, MatchesSourceConfig) and not source.agents:

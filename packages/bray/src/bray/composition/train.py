@@ -22,15 +22,17 @@ from bray.composition.turns import (
 )
 from bray.goal import Goal, Outcome
 from bray.run import Run
+from bray.sources.gamecores import GamecorePlay
 from bray.sources.games import GamesPlay
 from bray.sources.multi_agent_config import MultiAgentSourceConfig
+from bray.sources.several_gamecores import SeatPlan, several_gamecores
 from bray.templates.composition import Composition, LearnerPart, SourcePart
 from bray.training.deploy import export_best, keep_spaces
 from bray.training.evaluation import evaluate_latest
 from bray.training.learner import Learner, LearnerPlace
 from bray.training.loop import Loop
 from bray.training.sampled_policy import SampledPolicy
-from bray_actor import Played
+from bray_actor import Played, PolicyConfig
 from bray_core.errors import ConfigError
 from bray_model import ExportReport, ModelConfig
 
@@ -136,6 +138,7 @@ class _Composed:
         self._main = roster.composition.main.name
         self._goal = goal
         self._castings: dict[str, Casting] = {}
+        self._lines: list[str] = []
         self._sources = [self._playing(one) for one in self._composition.sources.values()]
 
     def train(self) -> Outcome:
@@ -149,7 +152,7 @@ class _Composed:
             advance = SeveralWatch(learners, self._sources, self._main, self._after)
         return Loop(
             self._run,
-            self._composition.title,
+            "\n".join([self._composition.title, *self._lines]),
             model=main.model,
             trainer=main.trainer,
             source=SeveralSources(self._sources, self._main),
@@ -218,6 +221,8 @@ class _Composed:
         config: Any = part.config
         casting = casting_of(self._run, self._roster, part, self._learners)
         self._castings[part.name] = casting
+        if config.is_simulator:
+            return self._simulators(part, casting)
         actor = part.actor
         num_workers = 1 if self._run.is_local else actor.num_workers
         play = GamesPlay(
@@ -238,6 +243,28 @@ class _Composed:
             num_workers=num_workers,
         )
         return PlayingSource(name=part.name, source=source, steps=steps)
+
+    def _simulators(self, part: SourcePart, casting: Casting) -> PlayingSource:
+        """Return simulators that call over the wire, each agent a session."""
+        actor: Any = part.actor
+        play = GamecorePlay(
+            source=part.config,
+            actor=replace(actor, num_workers=1) if self._run.is_local else actor,
+            policy=PolicyConfig(),
+            seed=self._composition.seed,
+            spaces=next(iter(self._learners.values())).spaces,
+        )
+        quotas = self._quotas(self._roster.learners(part))
+        seats = {
+            pattern: SeatPlan(name, one.model, one.policy, one.buffer, quotas.get(name))
+            for pattern, name in self._roster.patterns(part).items()
+            if (one := self._learners[name])
+        }
+        source = several_gamecores(self._run, play, seats, casting.make_cast)
+        self._lines += [f"{part.name}: {line}" for line in source.lines()]
+        return PlayingSource(
+            name=part.name, source=source, steps=self._turn_steps(self._roster.learners(part))
+        )
 
     def _quotas(self, names: Sequence[str]) -> dict[str, int]:
         """Return the steps of one version that are recorded, of learners that have a bound.

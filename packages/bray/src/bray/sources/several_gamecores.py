@@ -312,11 +312,25 @@ class SeatAnswers:
         self._actions = plan.config.action_vector()
         self._lock = threading.Lock()
         self._returns: list[float] = []
+        self._alone: list[GameResult] = []
 
     def __call__(self, session: str) -> LearnerActor:
-        """Return the actor of a session."""
+        """Return the actor of a session by itself, whose episode is a game."""
+        return self.actor(session, self._note_alone)
+
+    def of_match(self, session: str) -> LearnerActor:
+        """Return the actor of a session that is a side of a match, which tells how that ended."""
+        return self.actor(session, self._note)
+
+    def actor(self, session: str, note: Callable[[float, int], None]) -> LearnerActor:
+        """Return the actor of a session.
+
+        Args:
+            session: id of the session.
+            note: function that takes the return and the length of its episode.
+        """
         return LearnerActor(
-            self._note,
+            note,
             session,
             self.plan.model,
             self.plan.config,
@@ -326,14 +340,27 @@ class SeatAnswers:
             actions=self._actions,
         )
 
-    def _note(self, episode_return: float) -> None:
+    def _note(self, episode_return: float, length: int) -> None:
         with self._lock:
             self._returns.append(episode_return)
+
+    def _note_alone(self, episode_return: float, length: int) -> None:
+        name = self.plan.name
+        self._note(episode_return, length)
+        with self._lock:
+            self._alone.append(GameResult({name: name}, {name: episode_return}, {name: length}))
 
     def take_returns(self) -> list[float]:
         """Return the returns of the episodes that ended since the last call."""
         with self._lock:
             found, self._returns = self._returns, []
+        return found
+
+    def take_alone(self) -> list[GameResult]:
+        """Return the episodes of sessions by themselves that ended since the last call, a game
+        each, with the policy's name for its only agent."""
+        with self._lock:
+            found, self._alone = self._alone, []
         return found
 
 
@@ -343,19 +370,19 @@ class LearnerActor(PolicyActor):
     An episode may end with steps that are in no segment: so these cannot tell.
 
     Args:
-        note: function that takes the return.
+        note: function that takes the return and the length.
         arguments: those of a `PolicyActor`.
         options: those of a `PolicyActor`.
     """
 
-    def __init__(self, note: Callable[[float], None], *arguments: Any, **options: Any) -> None:
+    def __init__(self, note: Callable[[float, int], None], *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._note = note
 
     async def end(self, body: bytes) -> bytes:
         """Take the last outcome, and note the episode's return."""
         reply = await super().end(body)
-        self._note(self.episode_return)
+        self._note(self.episode_return, self.episode_length)
         return reply
 
 
@@ -404,7 +431,7 @@ class SeatPlayers:
     def _play_seat(self, session: str, seat: Seat) -> PolicyActor:
         """Return the actor of one side of a match."""
         if seat.buffer is not None:
-            return self._answers[seat.name](session)
+            return self._answers[seat.name].of_match(session)
         return PolicyActor(session, seat.model, replace(seat.config, role="opponent"))
 
     def poll(self, buffers: Mapping[str, CountingBuffer]) -> Played:
@@ -415,7 +442,8 @@ class SeatPlayers:
         """
         frames = {name: buffer.poll().frames for name, buffer in buffers.items()}
         returns = [one for answer in self._answers.values() for one in answer.take_returns()]
-        results: tuple[GameResult, ...] = tuple(self._matches.poll())
+        alone = [one for answer in self._answers.values() for one in answer.take_alone()]
+        results: tuple[GameResult, ...] = (*self._matches.poll(), *alone)
         return Played(sum(frames.values()), returns, results, frames)
 
     def tell(self, news: Any) -> None:
