@@ -24,14 +24,14 @@ def already_reached(trial: Path, goal: Goal) -> str | None:
     mean, frames = result.get("evaluation_return"), result.get("frames", 0)
     if not result.get("reached") or not isinstance(mean, int | float):
         return None
-    if goal.episode_return is None:
+    if goal.wanted is None:
         if frames < goal.budget:
             return None
         wanted = f"budget of {goal.budget:,} frames"
     elif not goal.is_reached(mean):
         return None
     else:
-        wanted = f"goal {goal.episode_return:g}"
+        wanted = f"goal {goal.wanted:g}"
     return (
         f"{trial} has reached its {wanted}: mean return {mean:.6g} after {frames:,} frames. "
         "Train on: --go-on, or raise --goal or --frames. Start afresh: another --trial."
@@ -81,4 +81,4 @@ def closing_message(template: Template, trial: Path, outcome: Outcome, *, is_exp
 
 
 def _wanted(goal: Goal) -> str:
-    return "no goal" if goal.episode_return is None else f"goal {goal.episode_return:g}"
+    return "no goal" if goal.wanted is None else f"goal {goal.wanted:g}"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
-
-from bray_actor.multi_agent.making import MultiAgentSpec
-from bray_actor.multi_agent.playing import play_games
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 
 from bray.composition.turns import return_of
-from bray.training.evaluation import EVALUATION_SEED, NUM_ENVS, snapshot
+from bray.training.evaluation import NUM_ENVS, snapshot
 from bray.training.learner import Learner
 from bray_actor.environments.spec import MOST_STEPS
+from bray_actor.multi_agent.environment import MultiAgentEnvironment
+from bray_actor.multi_agent.making import MultiAgentSpec
+from bray_actor.multi_agent.playing import play_games
 from bray_actor.multi_agent.seat import Cast, GameResult, Seat
 
 
@@ -38,24 +38,34 @@ def snapshot_seats(
     }
 
 
-def evaluate_games(
-    spec: MultiAgentSpec, cast: Cast, episodes: int, seed: int
-) -> Sequence[GameResult]:
-    """Play whole games; return how they ended.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluationGames:
+    """The games of an evaluation: what is played, how often, from which seed on."""
 
-    Args:
-        spec: how an environment is made.
-        cast: says who plays.
-        episodes: number of games.
-        seed: seed of the run.
-    """
-    with ExitStack() as stack:
-        environments = [spec.make() for _ in range(min(NUM_ENVS, episodes))]
-        for one in environments:
-            stack.callback(one.close)
-        return play_games(
-            environments, cast, episodes, seed + EVALUATION_SEED, max_steps=MOST_STEPS
-        )
+    spec: MultiAgentSpec
+    """How an environment is made."""
+    number: int
+    """Number of games."""
+    seed: int
+    """Seed of environments and draws, other than in training."""
+
+    @contextmanager
+    def environments(self) -> Iterator[list[MultiAgentEnvironment]]:
+        """Make the environments that are stepped side by side, and close them."""
+        with ExitStack() as stack:
+            made = [self.spec.make() for _ in range(min(NUM_ENVS, self.number))]
+            for one in made:
+                stack.callback(one.close)
+            yield made
+
+    def play(self, cast: Cast) -> Sequence[GameResult]:
+        """Play all games; return how they ended.
+
+        Args:
+            cast: says who plays.
+        """
+        with self.environments() as environments:
+            return play_games(environments, cast, self.number, self.seed, max_steps=MOST_STEPS)
 
 
 def returns_of(results: Sequence[GameResult], learner: str) -> list[float]:

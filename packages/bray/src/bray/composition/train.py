@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bray.composition.casting import Casting, casting_of
-from bray.composition.evaluation import evaluate_games, snapshot_seats
+from bray.composition.evaluation import EvaluationGames, snapshot_seats
 from bray.composition.roster import Roster, spec_of
 from bray.composition.turns import (
     PlayingSource,
@@ -28,7 +28,7 @@ from bray.sources.multi_agent_config import MultiAgentSourceConfig
 from bray.sources.several_gamecores import SeatPlan, several_gamecores
 from bray.templates.composition import Composition, LearnerPart, SourcePart
 from bray.training.deploy import export_best, keep_spaces
-from bray.training.evaluation import evaluate_latest
+from bray.training.evaluation import EVALUATION_SEED, evaluate_latest
 from bray.training.learner import Learner, LearnerPlace
 from bray.training.loop import Loop
 from bray.training.sampled_policy import SampledPolicy
@@ -310,7 +310,9 @@ class _Composed:
         rows = {name: self._roster.rows_of(name) for name in self._learners}
         with ExitStack() as stack:
             seats = snapshot_seats(self._learners, rows, stack)
-            casting = self._castings[part.name]
-            cast = casting.evaluation(seats, self._main, self._goal)
-            results = evaluate_games(spec_of(config), cast, self._goal.evaluation_episodes, seed)
-        return casting.returns(results, self._main, self._goal)
+            games = EvaluationGames(
+                spec=spec_of(config),
+                number=self._goal.evaluation_episodes,
+                seed=seed + EVALUATION_SEED,
+            )
+            return self._castings[part.name].evaluate(games, seats, self._main, self._goal)

@@ -111,6 +111,11 @@ class Matchmaker:
         return tuple(self._league.learners)
 
     @property
+    def frames(self) -> dict[str, int]:
+        """Recorded frames of each learner when `progress` last took them."""
+        return dict(self._frames)
+
+    @property
     def versions(self) -> tuple[str, ...]:
         """Names of the frozen versions, oldest first."""
         return tuple(self._versions.numbers)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from bray.sources.config import check_one_kind, title_of
 from bray.sources.opponents_config import OpponentsConfig
 from bray_actor.environments.spec import located_code
 from bray_actor.gamecores.simulators import command_words
 from bray_core.errors import ConfigError
-from bray_core.settings.ranges import PositiveInt, Range, check_fields
+from bray_core.settings.ranges import PositiveInt, check_fields
 from bray_core.spaces import Spaces
 
 
@@ -107,7 +107,8 @@ class MultiAgentSourceConfig:
 class MatchesSourceConfig(MultiAgentSourceConfig):
     """Matches of two or more sides, of which learners play some and their opponents the others."""
 
-    sides: Annotated[int, Range(minimum=2)] = 2
-    """Sides of a match."""
+    sides: Mapping[str, Any] = field(default_factory=dict)
+    """Pattern of the agents' names by side, where several agents play together: `{red: "red_*",
+    blue: "blue_*"}`. By default each agent is a side of its own."""
     opponents: OpponentsConfig = field(default_factory=OpponentsConfig)
     """Who plays the sides that no learner plays."""

@@ -243,7 +243,7 @@ class Loop:
             offer_best(self._run, self._model, version, mean, frames)
         self._view.say(f"evaluation at {frames:,} {self._unit}: mean return {mean:.2f}{whose}")
         self._run.report({**self._figures(), "evaluation_return": mean}, self._save)
-        is_planned = self._goal.episode_return is not None or self._is_budget_spent
+        is_planned = self._goal.wanted is not None or self._is_budget_spent
         return Outcome(
             reached=self._goal.is_reached(mean) and is_planned,
             evaluation_return=mean,
@@ -365,6 +365,11 @@ def _said(goal: Goal, unit: str) -> str:
     if goal.max_hours is not None:
         limits.append(f"{goal.max_hours:g} hours of this launch")
     limit = " or ".join(limits)
+    if goal.win_rate is not None:
+        return (
+            f"goal: {goal.win_rate:.0%} of {goal.evaluation_episodes} games won against "
+            f"{goal.against or 'the newest opponents'}; gives up after {limit}"
+        )
     if goal.episode_return is None:
         return f"budget: ends after {limit}; no return decides"
     return (
