@@ -42,7 +42,7 @@ class MultiAgentSpec:
     """
 
     environment: str
-    """What is played: a name of PettingZoo (`simple_tag_v3`, `connect_four_v3`), a game of OpenSpiel
+    """What is played: a name of PettingZoo (`simple_tag_v3`, `connect_four_v3`), OpenSpiel's game
     (`open_spiel:leduc_poker`, `open_spiel:kuhn_poker(players=3)`), a module with `parallel_env` or
     `env`, or a class or function of yours (`module:function`, `file.py:Class`) that returns an
     environment of PettingZoo or a `MultiAgentEnvironment`."""
@@ -197,7 +197,7 @@ def _find(environment: str) -> Any:
             raise ConfigError(
                 f"environment: {environment} needs a package that is not installed: {error}"
             ) from error
-    where, _, name = environment.rpartition(":")
+    where = environment.rpartition(":")[0]
     try:
         if where:
             return find_user_code(environment)
@@ -218,7 +218,9 @@ def _find(environment: str) -> Any:
     if not known_modules():
         raise MissingExtraError("playing PettingZoo environments", "bray-actor", "gym")
     known = [*known_modules(), OPEN_SPIEL]
-    raise ConfigError(f"environment: unknown {environment!r}{closest(environment, known)}: {_FORMS}")
+    raise ConfigError(
+        f"environment: unknown {environment!r}{closest(environment, known)}: {_FORMS}"
+    )
 
 
 def _exists(module: str) -> bool:
@@ -260,5 +262,3 @@ def _name_of(make: Callable[..., Any]) -> str:
             )
         return f"{Path(path).resolve()}:{name}"
     return f"{module}:{name}"
-
-

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from bray_actor.multi_agent.environment import MultiAgentEnvironment
-from bray_actor.multi_agent.game import Game
+from bray_actor.multi_agent.game_in_play import GameInPlay
 from bray_actor.multi_agent.seat import Cast, GameResult
 from bray_actor.multi_agent.seat_batch import SeatBatches
 from bray_core.settings.ranges import PositiveInt, check_value
@@ -47,7 +47,11 @@ def play_games(
     check_value("environments", len(environments), PositiveInt)
     batches = SeatBatches()
     shares = [
-        _Share(Game(env, index, cast, batches, seed=seed, record_of=lambda _: None), numbers, seed)
+        _Share(
+            GameInPlay(env, index, cast, batches, seed=seed, record_of=lambda _: None),
+            numbers,
+            seed,
+        )
         for index, env in enumerate(environments)
         if (numbers := list(range(index, num_games, len(environments))))
     ]
@@ -59,7 +63,7 @@ def play_games(
 class _Share:
     """The games that one environment is to play."""
 
-    def __init__(self, game: Game, numbers: list[int], seed: int) -> None:
+    def __init__(self, game: GameInPlay, numbers: list[int], seed: int) -> None:
         self.game = game
         self.results: dict[int, GameResult] = {}
         self._numbers = numbers

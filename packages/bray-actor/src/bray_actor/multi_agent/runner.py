@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from bray_actor.multi_agent.environment import MultiAgentEnvironment
-from bray_actor.multi_agent.game import Game
+from bray_actor.multi_agent.game_in_play import GameInPlay
 from bray_actor.multi_agent.player import Player
 from bray_actor.multi_agent.seat import Cast, GameResult, Seat
 from bray_actor.multi_agent.seat_batch import SeatBatches
@@ -70,14 +70,14 @@ class MultiAgentRunner:
         self._returns: deque[float] = deque(maxlen=_KEPT)
         self._frames: dict[str, int] = {}
         self._games = [
-            Game(env, index, cast, self._batches, seed=seed, record_of=self._record_of)
+            GameInPlay(env, index, cast, self._batches, seed=seed, record_of=self._record_of)
             for index, env in enumerate(environments)
         ]
         for index, game in enumerate(self._games):
             game.begin(seed + index)
         if not any(seat.buffer for game in self._games for seat in game.seats.values()):
             raise ConfigError(
-                "cast: expected a seat with a buffer, got none: `play_games` plays without recording"
+                "cast: expected a seat with a buffer, got none: `play_games` records nothing"
             )
 
     @property
@@ -137,7 +137,7 @@ class MultiAgentRunner:
         return is_all or (self._ends_with_first and newly)
 
     def _take_frames(self) -> int:
-        """Return how many steps were finished since the last call; negative where more were lost."""
+        """Return how many steps were finished since the last call, less those that were lost."""
         total = 0
         for name, record in self._records.items():
             self._frames[name] = self._frames.get(name, 0) + record.frames
@@ -162,7 +162,7 @@ class MultiAgentRunner:
             record.push()
         return stepping_s
 
-    def _note(self, game: Game) -> None:
+    def _note(self, game: GameInPlay) -> None:
         """Keep how a game ended."""
         result = game.result()
         self._results.append(result)

@@ -14,7 +14,7 @@ from bray_actor.multi_agent.seat_record import SeatRecord
 from bray_core.errors import ConfigError
 
 
-class Game:
+class GameInPlay:
     """Plays one environment, game after game.
 
     Args:
