@@ -120,7 +120,8 @@ def test_a_worker_passes_on_what_it_is_told() -> None:
         worker._thread.join(60)
 
 
-@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_killed_worker_hears_the_last_news_again() -> None:
