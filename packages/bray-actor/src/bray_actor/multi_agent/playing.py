@@ -49,11 +49,10 @@ def play_games(
     shares = [
         _Share(
             GameInPlay(env, index, cast, batches, seed=seed, record_of=lambda _: None),
-            numbers,
-            seed,
+            numbers=list(range(index, num_games, len(environments))),
+            seed=seed,
         )
-        for index, env in enumerate(environments)
-        if (numbers := list(range(index, num_games, len(environments))))
+        for index, env in enumerate(environments[:num_games])
     ]
     asyncio.run(_play(shares, batches, max_steps))
     results = {number: result for share in shares for number, result in share.results.items()}
