@@ -13,7 +13,7 @@ import pytest
 
 from bray_actor import PolicyActor, PolicyConfig, segment_spec
 from bray_actor.multi_agent.match_table import MatchTable
-from bray_actor.multi_agent.seat import GameResult, Seat
+from bray_actor.multi_agent.seat import FixedCast, Seat
 from bray_actor.policy.session_router import RoutedSeat, SessionRouter
 from bray_actor.policy.session_start import SessionStart
 from bray_buffer import Buffer, BufferConfig
@@ -238,8 +238,26 @@ class TestMatches:
         with pytest.raises(ServiceError, match="match m: all 1 sides have come, got 'black'"):
             table.join("b", starts(agent="black"))
 
-    def test_results_are_plain(self) -> None:
-        assert GameResult({"a": "b"}, {"a": 1.0}, {"a": 2}).scores == {}
+    def test_a_cast_may_name_patterns(self) -> None:
+        model: Any = Always(1)
+        seats = {
+            pattern: Seat(name=name, model=model, config=PolicyConfig())
+            for pattern, name in (("judge", "judges"), ("hunter_*", "hunters"))
+        }
+        table = table_of(FixedCast(seats))
+        with pytest.raises(ServiceError, match="sides: expected the number of the match's sides"):
+            table.join("a", starts(agent="hunter_1"))
+        with pytest.raises(ServiceError, match="match m: expected an agent beside the side"):
+            table.join("a", starts(side=1, sides=3))
+        with pytest.raises(ServiceError, match=r"agent: expected one of judge, hunter_\*, got 'x'"):
+            table.join("a", starts(agent="x", sides=3))
+        with serving(table) as client:
+            for agent in ("hunter_1", "judge", "hunter_2"):
+                start(client, agent, match="m", agent=agent, sides=3)
+                end(client, agent, 1.0)
+        (result,) = table.poll()
+        assert result.seats == {"judge": "judges", "hunter_1": "hunters", "hunter_2": "hunters"}
+        assert list(result.returns) == list(result.seats)
 
 
 def is_voided() -> bool:

@@ -18,7 +18,7 @@ from bray.policies.config import NetworkConfig
 from bray.policies.networks import example_inputs, make_policy
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
 from bray.sources.gamecores import GamecorePlay
-from bray.sources.several_gamecores import SeatPlan, several_gamecores
+from bray.sources.several_gamecores import SeatPlan, WorkerSeats, several_gamecores
 from bray.training.on_policy import segment_layout
 from bray_actor import PolicyConfig
 from bray_actor.gamecores.multi_agent_gamecore import play_matches
@@ -27,6 +27,7 @@ from bray_actor.multi_agent.seat import Cast, Seat
 from bray_buffer import BufferConfig
 from bray_core.errors import BrayError, ConfigError, ServiceError
 from bray_model import ModelConfig
+from bray_server import ServerThread
 
 GAMES = MultiAgentSpec(environment=f"{Path(__file__).with_name('race_game.py')}:Race").to_json()
 QUOTAS: dict[str, int | None] = {"red": 24, "blue": 40}
@@ -180,6 +181,33 @@ class TestLocal:
             twice = {"red": seats["red"], "blue": seats["blue"]._replace(name="red")}
             with pytest.raises(ConfigError, match="seats: blue: another seat is named 'red', too"):
                 several_gamecores(run, play_of(), twice)
+
+
+def test_a_worker_records_of_each_version_what_its_policy_wants(tmp_path: Path) -> None:
+    """As on Ray, where the versions of each policy decide."""
+    wanted = {"red": 24, "blue": 41}
+    with bray.init(tmp_path, "worker") as run:
+        seats = plans(run, wanted)
+        worker = WorkerSeats(play_of(), seats, None, tmp_path, 1)
+        server = ServerThread(worker)
+        fleet = Threads(GAMES, lambda: server.worker_addresses, num_processes=2, lanes=2)
+        fleet.start()
+        frames, results = dict.fromkeys(seats, 0), []
+        for version in (1, 2):
+            until = time.monotonic() + 30
+            while frames != {n: q * version for n, q in wanted.items()}:
+                assert time.monotonic() < until, frames
+                played = worker.poll()
+                for name, steps in played.frames_by_seat.items():
+                    frames[name] += steps
+                results += played.results
+                time.sleep(0.01)
+            for plan in seats.values():
+                model: Any = plan.model
+                model.publish(model.weights()[1])
+        worker.tell("nobody listens")
+        server.close(drain_s=0.0)
+    assert results
 
 
 @pytest.mark.ray
