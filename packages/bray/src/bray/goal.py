@@ -89,13 +89,13 @@ class Goal:
         """Mean return, or share of games won, that an evaluation must reach, if there is one."""
         return self.episode_return if self.win_rate is None else self.win_rate
 
-    def is_reached(self, measured: float) -> bool:
+    def is_reached(self, mean_return: float) -> bool:
         """Return whether an evaluation is good enough; any is where there is nothing to reach.
 
         Args:
-            measured: mean return of the evaluation, or the share of games won for a `win_rate`.
+            mean_return: mean return of the evaluation, or the share of games won for a `win_rate`.
         """
-        return self.wanted is None or measured >= self.wanted
+        return self.wanted is None or mean_return >= self.wanted
 
     def is_promising(self, mean_return: float) -> bool:
         """Return whether a training return is good enough to evaluate; none is without a goal."""

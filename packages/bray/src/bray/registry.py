@@ -23,10 +23,10 @@ _FOLDERS = {"bray.algorithms": "algorithms"}
 """Groups of which bray's own members are the modules of a folder."""
 _DECLARED = {
     "bray.sources": {
-        "environments": "bray.sources.kinds:Environments",
-        "gamecores": "bray.sources.kinds:Gamecores",
-        "agents": "bray.sources.kinds:Agents",
-        "matches": "bray.sources.kinds:Matches",
+        "environments": "bray.sources.kinds:EnvironmentsKind",
+        "gamecores": "bray.sources.kinds:GamecoresKind",
+        "agents": "bray.sources.kinds:AgentsKind",
+        "matches": "bray.sources.kinds:MatchesKind",
     }
 }
 """Groups of which bray's own members are classes, by name."""

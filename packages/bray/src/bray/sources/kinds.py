@@ -19,25 +19,25 @@ class SourceKind(Protocol):
     """Dataclass of its settings."""
 
 
-class Environments:
+class EnvironmentsKind:
     """Gymnasium environments, stepped in the workers."""
 
     Config: ClassVar[type[Any]] = FrameSourceConfig
 
 
-class Gamecores:
+class GamecoresKind:
     """Environments of other processes, or simulators of your own, which call over the wire."""
 
     Config: ClassVar[type[Any]] = FrameSourceConfig
 
 
-class Agents:
+class AgentsKind:
     """Games of several agents, each answered by a policy of its own or by one that they share."""
 
     Config: ClassVar[type[Any]] = MultiAgentSourceConfig
 
 
-class Matches:
+class MatchesKind:
     """Matches of learners against themselves, their past versions, and each other."""
 
     Config: ClassVar[type[Any]] = MatchesSourceConfig

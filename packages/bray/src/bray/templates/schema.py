@@ -12,9 +12,7 @@ from typing import Any
 from bray import registry
 from bray.goal import Goal
 from bray.retention import RetentionPolicy
-from bray.templates.composition import Enable
-from bray.templates.part_settings import RenderPart
-from bray.templates.template import Template
+from bray.templates.template import Enable, RenderPart, Template
 from bray.training.algorithm import PARTS, Algorithm, Parts, load_algorithm, task_id
 from bray_core.errors import ConfigError
 from bray_core.settings.json_schema import descriptions

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bray.templates.buffer_wiring import BufferWiring
-from bray.templates.part_settings import is_dotted_code
+from bray.templates.template import is_dotted_code
 from bray.templates.wires import EXPERIENCE, Wires, inputs_of
 from bray.templates.written_parts import WrittenParts
 from bray.training.algorithm import Algorithm
@@ -31,6 +31,7 @@ class Wiring:
         self._wires = Wires()
         self._models = written.names("model")
         self._buffers = written.names("buffer")
+        self._is_astray = False  # whether a source names an agent that there is not
         self._flow = BufferWiring(written, self._wires)
         self._loaded = [n for n in self._models if written.setting("model", n, "load") is not None]
 
@@ -133,7 +134,12 @@ class Wiring:
             self._wire_agent(name)
         answering = set(self._wires.agents.values())
         for model in dict.fromkeys([*self._wires.model_of.values(), *self._loaded]):
-            if model not in answering and model not in self._wires.agents:
+            if model in answering:
+                continue
+            if model in self._written.names("agent"):
+                words = "no agent is answered by it: write `model: {0}` into one, or remove it"
+                self._written.refuse(f"models.{model}", words.format(model))
+            else:
                 self._wires.agents[model] = model
         for name in self._wires.agents:
             self._flow.wire(name)
@@ -201,11 +207,13 @@ class Wiring:
         known = list(self._wires.agents)
         written = self._written.setting("source", name, "agents")
         if written:
-            return {
+            found = {
                 str(pattern): agent
                 for pattern, agent in self._written.mapping("source", name, "agents").items()
                 if self._written.is_known(f"{key}.{pattern}", agent, known, "an agent")
             }
+            self._is_astray |= len(found) < len(written)
+            return found
         learning = [n for n in known if self._wires.trainer_of(self._wires.agents[n]) is not None]
         if len(known) == 1 or len(learning) == 1:
             return {"*": (known if len(known) == 1 else learning)[0]}
@@ -239,19 +247,16 @@ class Wiring:
 
     def _check_players(self) -> None:
         """Refuse agents that no source has, and learners who never play."""
-        playing = {agent for players in self._wires.players.values() for agent in players.values()}
+        sources = self._wires.players
+        if self._is_astray or not all(sources.values()):
+            return  # matches of all with all, or a source whose agents are a problem already
+        playing = {agent for players in sources.values() for agent in players.values()}
         against = self._goal("against")
         is_matched = "matches" in self._wires.kinds.values()
         for name, model in self._wires.agents.items():
-            is_frozen = self._wires.trainer_of(model) is None
-            is_open = any(
-                self._wires.kinds[source] == "matches" and not players
-                for source, players in self._wires.players.items()
-            )
-            if name in playing or name == against or is_open or (is_frozen and is_matched):
+            is_opponent = self._wires.trainer_of(model) is None and (is_matched or name == against)
+            if name in playing or is_opponent or not sources:
                 continue
-            if not self._wires.players or not all(self._wires.players.values()):
-                continue  # a source without agents is a problem already
             key = f"agents.{name}" if name in self._written.names("agent") else f"models.{name}"
             self._written.refuse(
                 key, "nobody plays it: name it in the `agents` of a source, or remove it"
