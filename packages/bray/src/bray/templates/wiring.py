@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bray.templates.buffer_wiring import BufferWiring
-from bray.templates.template import is_dotted_code
+from bray.templates.part_settings import is_dotted_code
 from bray.templates.wires import EXPERIENCE, Wires, inputs_of
 from bray.templates.written_parts import WrittenParts
 from bray.training.algorithm import Algorithm
