@@ -22,8 +22,8 @@ from bray_actor.episodes import (
     metrics_of_info,
 )
 from bray_actor.gamecores.gamecore import play
-from bray_actor.reset_options import ResetOptions
-from bray_actor.runners.rollouts import Played, Rollouts, set_reset_options
+from bray_actor.reset_options import NewResetOptions, ResetOptions
+from bray_actor.runners.rollouts import Played, Rollouts, tell
 from bray_core import codec
 from bray_core.errors import ConfigError, ServiceError, SpecError
 from bray_core.layout import Layout
@@ -90,8 +90,9 @@ def test_a_runner_tells_of_episodes_however_these_begin_anew(mode: AutoresetMode
     played = source.poll()
     source.close()
     episode = PlayedEpisode(3.0, 3, {"won": 1.0, "most": 3.0})
-    assert played == Played(14, [3.0] * 4, [episode] * 4)
-    assert played + Played(1, [2.0]) == Played(15, [3.0] * 4 + [2.0], [episode] * 4)
+    assert played == Played(14, [3.0] * 4, episodes=(episode,) * 4)
+    both = played.joined(Played(1, [2.0]))
+    assert both == Played(15, [3.0] * 4 + [2.0], episodes=(episode,) * 4)
 
 
 @pytest.mark.parametrize("stepping", ["worker", "processes"])
@@ -99,7 +100,7 @@ def test_options_reach_environments_at_their_next_reset(stepping: Any) -> None:
     spec = EnvironmentSpec(environment=f"{__file__}:Counter", stepping=stepping)
     source = rollouts(spec.make_vector(2), reset_options={"most": 2})
     source.collect(3)
-    source.set_reset_options({"most": 4})
+    source.tell(NewResetOptions({"most": 4}))
     source.collect(5)
     lengths = [episode.length for episode in source.poll().episodes]
     source.close()
@@ -108,7 +109,7 @@ def test_options_reach_environments_at_their_next_reset(stepping: Any) -> None:
 
 def test_a_runner_that_takes_no_options_says_so() -> None:
     with pytest.raises(ConfigError, match=r"source\.curriculum: object resets .* without options"):
-        set_reset_options(object(), {})  # type: ignore[arg-type]
+        tell(object(), NewResetOptions({}))  # type: ignore[arg-type]
 
 
 def test_gamecores_tell_metrics_and_take_options() -> None:

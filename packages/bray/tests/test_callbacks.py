@@ -19,7 +19,7 @@ from bray.goal import Goal, Outcome
 from bray.sources.curriculum import Curriculum
 from bray.templates.callbacks import make_callbacks
 from bray.templates.loading import load, parse
-from bray.training import off_policy, on_policy
+from bray.training import sampled_policy
 from bray_actor.episodes import PlayedEpisode
 from bray_core.cli import main
 from bray_core.errors import BrayError, ConfigError, SettingsError
@@ -35,8 +35,7 @@ def quick_evaluations(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRe
     """Evaluate without a process, but in slow tests: that takes seconds, whatever is played."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     if "slow" not in request.keywords:
-        for module in (on_policy, off_policy):
-            monkeypatch.setattr(module, "evaluate_latest", lambda *_, **__: [8.0] * 4)
+        monkeypatch.setattr(sampled_policy, "evaluate_latest", lambda *_, **__: [8.0] * 4)
 
 
 @pytest.fixture(autouse=True)

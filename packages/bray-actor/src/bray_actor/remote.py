@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from ray import cloudpickle
 
 from bray_actor.runners.rollout_worker import RolloutWorker
 from bray_actor.runners.rollouts import AnyRunner, Played
@@ -26,6 +28,8 @@ _ANSWER_S = 0.5
 """How long a poll waits for all workers; what comes later is part of the next one."""
 _SILENT_S = 10.0
 """After which a worker that does not answer is told of."""
+_MOST_NEWS_BYTES = 100_000
+"""Bytes that a driver may tell each worker: it does so often."""
 
 logger = logging.getLogger(__name__)
 
@@ -92,12 +96,16 @@ class RemoteActor(RemoteServer):
         """
         return self._reports.poll()
 
-    def set_reset_options(self, options: Mapping[str, Any]) -> None:
-        """Let later episodes start with options; the workers hear of it with the next `poll`.
+    def tell(self, news: Any) -> None:
+        """Tell what makes the actors what the driver says, such as new opponents or options.
 
-        For that the function given as `actor` returns an object with `set_reset_options`, too.
+        For that it has a method `tell` of its own. A worker that is replaced hears the last news
+        again.
+
+        Args:
+            news: What it takes; a model is named, not sent.
         """
-        self._reports.options = options
+        self._reports.tell(news)
 
 
 class PlayReports:
@@ -119,8 +127,14 @@ class PlayReports:
         self._asked: dict[int, tuple[Any, float]] = {}
         """The answer that each worker owes, and since when."""
         self._silent: set[int] = set()
-        self.options: Mapping[str, Any] | None = None
-        """Options of later episodes, told with each question: a worker that was replaced, too."""
+        self._news: tuple[Any] | None = None
+        """What all workers are told, the newest alone."""
+
+    def tell(self, news: Any) -> None:
+        """Tell all workers, and later those that start again."""
+        self._news = (news,)
+        for worker in range(self._pool.size):
+            self._pool.submit("tell", news, worker=worker)
 
     def poll(self) -> Played:
         """Return what was played since the last call; errors as in `RemoteRollouts.poll`."""
@@ -132,10 +146,7 @@ class PlayReports:
         now = time.monotonic()
         for worker in range(self._pool.size):
             if worker not in self._asked:
-                self._asked[worker] = (
-                    self._pool.submit("report", self.options, worker=worker),
-                    now,
-                )
+                self._asked[worker] = self._pool.submit("report", worker=worker), now
         for worker, (ref, since) in list(self._asked.items()):
             try:
                 left_s = max(0.0, now + _ANSWER_S - time.monotonic())
@@ -152,10 +163,12 @@ class PlayReports:
                 if self._pids.setdefault(worker, pid) != pid:
                     self._note_lost(worker, "it has another process")  # back before it was missed
                     self._pids[worker] = pid
+                    if self._news is not None:  # its process has not heard it
+                        self._pool.submit("tell", *self._news, worker=worker)
                 self._lost.discard(worker)
                 self._silent.discard(worker)
             del self._asked[worker]
-            played += part
+            played = played.joined(part)
         return played
 
     def _note_silent(self, worker: int, since: float) -> None:
@@ -222,9 +235,25 @@ class RemoteRollouts:
         """
         return self._reports.poll()
 
-    def set_reset_options(self, options: Mapping[str, Any]) -> None:
-        """Let later episodes begin with options; the workers hear of it with the next `poll`."""
-        self._reports.options = options
+    def tell(self, news: Any) -> None:
+        """Tell the runners of all workers what the driver says: new opponents, or new options.
+
+        They hear it before their next steps. A worker that is replaced hears the last news again.
+
+        Args:
+            news: What the runners' cast takes, or `NewResetOptions` for their environments; at most
+                100 KB: a model is named, not sent.
+
+        Raises:
+            ConfigError: it is larger.
+        """
+        size = len(cloudpickle.dumps(news))
+        if size > _MOST_NEWS_BYTES:
+            raise ConfigError(
+                f"news: expected at most {_MOST_NEWS_BYTES:,} bytes, got {size:,}: name models "
+                "and files instead of sending them"
+            )
+        self._reports.tell(news)
 
     def close(self) -> None:
         """Kill the workers."""
@@ -237,8 +266,6 @@ class _RolloutWorker(RolloutWorker):
     def __init__(self, make: Callable[[int], AnyRunner], steps: int, lockstep: bool) -> None:
         super().__init__(partial(make, worker_index()), steps, lockstep)
 
-    def report(self, options: Mapping[str, Any] | None = None) -> tuple[int, Played]:
-        """Return the process, and what `poll` does; take the options of later episodes."""
-        if options is not None:
-            self.set_reset_options(options)
+    def report(self) -> tuple[int, Played]:
+        """Return the process, and what `poll` does."""
         return os.getpid(), self.poll()

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class NewResetOptions(NamedTuple):
+    """What a source is told when the options of its later episodes change."""
+
+    options: Mapping[str, Any]
+    """The options, all of them."""
 
 
 class ResetOptions:

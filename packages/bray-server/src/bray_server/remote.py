@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -228,13 +228,12 @@ class _Worker:
     def stats(self) -> dict[str, float]:
         return self._server.stats()
 
-    def report(self, options: Mapping[str, Any] | None = None) -> tuple[int, Any]:
-        """Return the process, and what the service says when its own `poll` is called.
-
-        Args:
-            options: options of later episodes, for the service's `set_reset_options`; None: none.
-        """
+    def report(self) -> tuple[int, Any]:
+        """Return the process, and what the service says when its own `poll` is called."""
         hosted: Any = self._hosted
-        if options is not None:
-            hosted.set_reset_options(options)
         return os.getpid(), hosted.poll()
+
+    def tell(self, news: Any) -> None:
+        """Call the service's own `tell`."""
+        hosted: Any = self._hosted
+        hosted.tell(news)

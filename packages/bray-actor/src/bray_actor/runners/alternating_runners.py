@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bray_actor.episodes import PlayedEpisode
+from bray_actor.multi_agent.seat import GameResult
 from bray_actor.runners.runner import Runner
 from bray_core import metrics
 from bray_core.errors import ConfigError
@@ -79,6 +80,10 @@ class AlternatingRunners:
         """Let later episodes begin with options, see `Runner.set_reset_options`."""
         for runner in self._runners:
             runner.set_reset_options(options)
+
+    def take_results(self) -> list[GameResult]:
+        """Return nothing: these are no games of several policies."""
+        return []
 
     def close(self) -> None:
         """Close the environments."""

@@ -7,10 +7,11 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
-from bray_actor.runners.rollouts import AnyRunner, Played, collect, set_reset_options, take_played
+from bray_actor.runners.rollouts import AnyRunner, Played, collect, taken, tell
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class RolloutWorker:
         self._lockstep = lockstep
         self._lock = threading.Lock()
         self._played = Played(0, [])
-        self._options: Mapping[str, Any] | None = None
+        self._news: deque[Any] = deque()
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
 
@@ -53,16 +54,9 @@ class RolloutWorker:
             played, self._played = self._played, Played(0, [])
         return played
 
-    def set_reset_options(self, options: Mapping[str, Any]) -> None:
-        """Let episodes that begin after the steps under way have options."""
-        with self._lock:
-            self._options = options
-
-    def _take_options(self, runner: AnyRunner) -> None:
-        with self._lock:
-            options, self._options = self._options, None
-        if options is not None:
-            set_reset_options(runner, options)
+    def tell(self, news: Any) -> None:
+        """Tell the runner what the driver says, before its next steps; see `rollouts.tell`."""
+        self._news.append(news)
 
     def _run(self) -> None:
         if sys.platform == "linux":  # elsewhere it would be the whole process's
@@ -78,10 +72,11 @@ class RolloutWorker:
         runner = self._make()
         try:
             while True:
-                self._take_options(runner)
+                while self._news:
+                    tell(runner, self._news.popleft())
                 recorded = await collect(runner, self._steps)
                 with self._lock:
-                    self._played += take_played(runner, recorded)
+                    self._played = self._played.joined(taken(runner, recorded))
                 if self._lockstep:
                     await runner.next_version()
         finally:

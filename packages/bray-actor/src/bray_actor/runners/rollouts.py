@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from bray_actor.episodes import PlayedEpisode
+from bray_actor.multi_agent.seat import GameResult
+from bray_actor.reset_options import NewResetOptions
 from bray_core.errors import ConfigError
 
 
@@ -29,30 +31,26 @@ class AnyRunner(Protocol):
         """Return the returns of the episodes that ended since the last call."""
         ...
 
+    def take_results(self) -> list[GameResult]:
+        """Return how the games of several agents ended since the last call; others have none."""
+        ...
+
     def close(self) -> None:
         """Close the environments."""
         ...
 
 
-class Played(NamedTuple):
-    """What rollouts did since they were last asked."""
+@runtime_checkable
+class SeatedRunner(Protocol):
+    """What a runner of several policies has besides: a `MultiAgentRunner`."""
 
-    frames: int
-    """Steps recorded, of all environments together."""
-    returns: list[float]
-    """Sums of rewards of the episodes that ended, oldest first."""
-    episodes: Sequence[PlayedEpisode] = ()
-    """The same episodes with their lengths and metrics; empty where the source does not tell."""
+    def take_frames_by_seat(self) -> dict[str, int]:
+        """Return how many steps were recorded since the last call, by the seat's name."""
+        ...
 
-    def __add__(self, other: object) -> Played:
-        """Return what two of them did together."""
-        if not isinstance(other, Played):
-            return NotImplemented
-        return Played(
-            self.frames + other.frames,
-            self.returns + other.returns,
-            [*self.episodes, *other.episodes],
-        )
+    def tell(self, news: Any) -> None:
+        """Tell those who draw the policies what the driver says."""
+        ...
 
 
 @runtime_checkable
@@ -73,30 +71,35 @@ class TakesResetOptions(Protocol):
         ...
 
 
-def set_reset_options(runner: AnyRunner, options: Mapping[str, Any]) -> None:
-    """Let later episodes of a runner begin with options.
+class Played(NamedTuple):
+    """What rollouts did since they were last asked."""
 
-    Raises:
-        ConfigError: the runner's environments take none.
-    """
-    if not isinstance(runner, TakesResetOptions):
-        raise ConfigError(
-            f"source.curriculum: {type(runner).__name__} resets its environments without options"
+    frames: int
+    """Steps recorded, of all environments together."""
+    returns: list[float]
+    """Sums of rewards of the episodes that ended, oldest first."""
+    results: tuple[GameResult, ...] = ()
+    """How the games of several agents ended, oldest first."""
+    frames_by_seat: Mapping[str, int] = {}
+    """Steps recorded of each policy, by the seat's name, where there are several."""
+    episodes: tuple[PlayedEpisode, ...] = ()
+    """The episodes of the returns with their lengths and metrics; empty where the source does not
+    tell."""
+
+    def joined(self, other: Played) -> Played:
+        """Return what both tell together."""
+        seats = {**self.frames_by_seat, **other.frames_by_seat}
+        by_seat = {
+            name: self.frames_by_seat.get(name, 0) + other.frames_by_seat.get(name, 0)
+            for name in seats
+        }
+        return Played(
+            self.frames + other.frames,
+            self.returns + other.returns,
+            self.results + other.results,
+            by_seat,
+            self.episodes + other.episodes,
         )
-    runner.set_reset_options(options)
-
-
-def take_played(runner: AnyRunner, frames: int) -> Played:
-    """Return what a runner has played since the last call.
-
-    Args:
-        runner: the runner.
-        frames: steps that it has recorded.
-    """
-    if not isinstance(runner, TellsEpisodes):
-        return Played(frames, runner.take_returns())
-    episodes = runner.take_episodes()
-    return Played(frames, [episode.episode_return for episode in episodes], episodes)
 
 
 class Rollouts:
@@ -127,11 +130,15 @@ class Rollouts:
     def poll(self) -> Played:
         """Return what was played since the last call."""
         frames, self._frames = self._frames, 0
-        return take_played(self._runner, frames)
+        return taken(self._runner, frames)
 
-    def set_reset_options(self, options: Mapping[str, Any]) -> None:
-        """Let later episodes begin with options: `environment.reset(options=options)`."""
-        set_reset_options(self._runner, options)
+    def tell(self, news: Any) -> None:
+        """Tell the runner what the driver says; see `tell`.
+
+        Raises:
+            ConfigError: the news are options, and the runner's environments take none.
+        """
+        tell(self._runner, news)
 
     def close(self) -> None:
         """End the event loop and close the environments."""
@@ -144,3 +151,39 @@ async def collect(runner: AnyRunner, steps: int) -> int:
     recorded = await runner.run(steps)
     runner.cut()
     return recorded
+
+
+def taken(runner: AnyRunner, frames: int) -> Played:
+    """Take what a runner has played since the last call; `frames` were recorded."""
+    by_seat = runner.take_frames_by_seat() if isinstance(runner, SeatedRunner) else {}
+    results = tuple(runner.take_results())
+    if not isinstance(runner, TellsEpisodes):
+        return Played(frames, runner.take_returns(), results, by_seat)
+    episodes = runner.take_episodes()
+    returns = [episode.episode_return for episode in episodes]
+    return Played(frames, returns, results, by_seat, tuple(episodes))
+
+
+def tell(runner: AnyRunner, news: Any) -> None:
+    """Tell a runner what the driver says between two turns.
+
+    Args:
+        runner: the runner.
+        news: `NewResetOptions`, for the environments; anything else is for the cast of several
+            policies, such as new opponents, and others do not hear it.
+
+    Raises:
+        ConfigError: the news are options, and the runner's environments take none.
+    """
+    if isinstance(news, NewResetOptions):
+        _set_reset_options(runner, news.options)
+    elif isinstance(runner, SeatedRunner):
+        runner.tell(news)
+
+
+def _set_reset_options(runner: AnyRunner, options: Mapping[str, Any]) -> None:
+    if not isinstance(runner, TakesResetOptions):
+        raise ConfigError(
+            f"source.curriculum: {type(runner).__name__} resets its environments without options"
+        )
+    runner.set_reset_options(options)

@@ -82,7 +82,7 @@ def train_seeds(
         raise ConfigError(f"--seeds: expected 1 to {MAX_SEEDS}, got {count}")
     results = [
         _train_one(
-            replace(template, seed=template.seed + index),
+            template.with_seed(template.seed + index),
             replace(launch, trial=f"{launch.trial}-{index + 1}"),
             goal,
             train,

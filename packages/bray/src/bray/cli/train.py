@@ -200,15 +200,20 @@ def run_template(
     """
     import torch
 
+    from bray.composition.train import export_all, train_composition
     from bray.templates.callbacks import make_callbacks
     from bray.training.deploy import export_best
 
     torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
     template = replace(template, goal=goal)
-    algorithm = template.make()
+    composition = template.composition
+    algorithm = template.make() if composition is None else None
     with launch.open(template.to_mapping(), template.keep) as run:
         for callback in make_callbacks(template.callbacks):
             run.listen(callback)
+        if composition is not None:
+            return train_composition(run, composition, goal), export_all(run, composition)
+        assert algorithm is not None, "a template of the short form has one"
         outcome = algorithm.train(run, goal=goal, seed=template.seed)
         return outcome, export_best(run, type(algorithm))
 
@@ -216,10 +221,11 @@ def run_template(
 def completed_goal(template: Template) -> Goal:
     """Return a template's goal with what it left open decided; see `Goal.completed`."""
     from bray.sources.environments import reward_threshold
+    from bray.training.algorithm import load_algorithm
 
     return template.goal.completed(
         reward_threshold=reward_threshold(template.environment),
-        max_frames=type(template.make()).budget,
+        max_frames=load_algorithm(template.algorithm).budget,
     )
 
 

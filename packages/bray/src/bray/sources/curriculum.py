@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from bray.callbacks import Callback, Progress
+from bray_actor.reset_options import NewResetOptions
 from bray_core.config import from_mapping
 from bray_core.errors import ConfigError
 from bray_core.process.user_modules import find_user_code
@@ -19,8 +20,8 @@ MAX_BYTES = 64 * 1024
 class ResettableSource(Protocol):
     """A source whose environments take options when they are reset."""
 
-    def set_reset_options(self, options: Mapping[str, Any]) -> None:
-        """Let later episodes begin with options."""
+    def tell(self, news: Any) -> None:
+        """Take `NewResetOptions` for later episodes."""
         ...
 
 
@@ -152,4 +153,4 @@ class CurriculumCallback(Callback):
         settings = self._curriculum.at(progress)
         if settings != self._given:
             self._given = settings
-            self._source.set_reset_options(settings)
+            self._source.tell(NewResetOptions(settings))

@@ -12,8 +12,10 @@ from typing import Any
 from bray import registry
 from bray.sources.curriculum import Curriculum
 from bray.templates.callbacks import check_callbacks
+from bray.templates.full_form import read_composition, source_names
 from bray.templates.schema import RENAMED, chosen_schema, template_of
 from bray.templates.template import Template, names
+from bray.templates.written_parts import is_full_form
 from bray.training.algorithm import PARTS, Algorithm, load_algorithm
 from bray_actor.spaces import resolve
 from bray_core.config import load_text
@@ -22,6 +24,7 @@ from bray_core.files.trial_folders import CONFIG
 from bray_core.settings.choice import closest
 from bray_core.settings.settings_load import load_tree
 from bray_core.settings.settings_tree import Value, read, unwrap
+from bray_core.settings.settings_tree import parse as parse_tree
 
 _WHOLE = ("algorithm", "enable", "seed", "render", "goal", "keep", "callbacks")
 """Keys of a template that are no settings of an algorithm."""
@@ -70,6 +73,10 @@ def load(name: str, overrides: Sequence[str] = (), environment: str | None = Non
         ConfigError: naming file, line, column, key, what came and what is allowed.
     """
     tree = read(path_of(name))
+    if is_full_form(tree):
+        overrides = [*_instead(source_names(tree), environment), *overrides]
+        composition = read_composition(tree, overrides, os.environ, runs_own_code=True)
+        return _own_code_checked(Template.of(composition))
     algorithm = _algorithm_of(tree, overrides)
     overrides = _dotted(algorithm, overrides)
     if environment is not None:
@@ -78,7 +85,8 @@ def load(name: str, overrides: Sequence[str] = (), environment: str | None = Non
         was = load_tree(tree, _OWN, overrides, os.environ, renamed=RENAMED).source.environment
         forgotten = ["goal.episode_return=null", "goal.evaluate_at=null"] if played != was else []
         overrides = [*forgotten, *overrides, f"source.environment={played}"]
-    return _own_code_checked(load_tree(tree, _OWN, overrides, os.environ, renamed=RENAMED))
+    loaded = load_tree(tree, _OWN, overrides, os.environ, renamed=RENAMED)
+    return _own_code_checked(template_of(loaded))
 
 
 def compose(name: str, task: str, overrides: Sequence[str] = ()) -> Template:
@@ -95,9 +103,8 @@ def compose(name: str, task: str, overrides: Sequence[str] = ()) -> Template:
     algorithm = load_algorithm(name)
     written = [f"source.environment={_quoted(task)}", *_dotted(algorithm, overrides)]
     text = f"algorithm: {_quoted(name)}"
-    return _own_code_checked(
-        load_text(text, "command line", _OWN, overrides=written, environment=os.environ)
-    )
+    loaded = load_text(text, "command line", _OWN, overrides=written, environment=os.environ)
+    return _own_code_checked(template_of(loaded))
 
 
 def parse(text: str, source: str) -> Template:
@@ -110,16 +117,37 @@ def parse(text: str, source: str) -> Template:
     Raises:
         ConfigError: the text is no valid template; see `load`.
     """
-    return template_of(load_text(text, source, chosen_schema, renamed=RENAMED))
+    tree = parse_tree(text, source)
+    if is_full_form(tree):
+        return Template.of(read_composition(tree, runs_own_code=False))
+    return template_of(load_tree(tree, chosen_schema, renamed=RENAMED))
 
 
-def _own_code_checked(loaded: Any) -> Template:
-    """Return a template of its owner, whose callbacks and curriculum are imported and checked."""
-    template = template_of(loaded)
+def _instead(sources: Sequence[str], environment: str | None) -> list[str]:
+    """Return the overrides that put another environment into a template of the full form.
+
+    Raises:
+        ConfigError: there are several sources.
+    """
+    if environment is None:
+        return []
+    if len(sources) != 1:
+        names = ", ".join(f"sources.{name}.environment=" for name in sources)
+        raise ConfigError(f"--env: expected a template with one source, got several: write {names}")
+    cleared = [f"goal.{key}=null" for key in ("episode_return", "evaluate_at")]
+    return [*cleared, f"sources.{sources[0]}.environment={environment}"]
+
+
+def _own_code_checked(template: Template) -> Template:
+    """Return a template of its owner, whose callbacks and curricula are imported and checked."""
     check_callbacks(template.callbacks)
-    curriculum = getattr(template.parts.source, "curriculum", None)
-    if curriculum is not None:
-        Curriculum(curriculum)
+    sources = [template.parts.source]
+    if template.composition is not None:
+        sources = [one.config for one in template.composition.sources.values()]
+    for source in sources:
+        curriculum = getattr(source, "curriculum", None)
+        if curriculum is not None:
+            Curriculum(curriculum)
     return template
 
 

@@ -1,40 +1,26 @@
 """Templates: one YAML file that describes a run.
 
 A template names an algorithm; its parts (model, agent, buffer, source, actor, trainer) are the
-configs that the algorithm names, so nothing is written twice. A template is named (`cartpole`,
+configs that the algorithm names, so nothing is written twice. The full form has any number of each,
+by name: see `bray.templates.composition`. A template is named (`cartpole`,
 shipped with bray) or is the path of a YAML file, or of a trial, whose `config.yaml` is one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
-from typing import Any, Literal, TypeAlias
+from typing import Any, Self
 
 from bray.goal import Goal
 from bray.retention import RetentionPolicy
 from bray.templates.callbacks import NamedCallback
+from bray.templates.composition import Composition
+from bray.templates.composition import Enable as Enable
+from bray.templates.part_settings import RenderPart as RenderPart
 from bray.training.algorithm import Algorithm, Parts, load_algorithm
 from bray_core.config import to_mapping
 from bray_core.errors import ConfigError
-
-Enable: TypeAlias = Literal["train", "deploy"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RenderPart:
-    """How episodes are shown."""
-
-    function: str | None = None
-    """`module:name` of what draws a tick, as an image or a figure; None draws what there is."""
-
-    def __post_init__(self) -> None:
-        if self.function is not None:
-            module, colon, name = self.function.partition(":")
-            if not (
-                colon and name.isidentifier() and all(map(str.isidentifier, module.split(".")))
-            ):
-                raise ConfigError(f"function: expected module:name, got {self.function!r}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +40,31 @@ class Template:
     keep: RetentionPolicy = field(default_factory=RetentionPolicy)
     callbacks: tuple[NamedCallback, ...] = ()
     """Classes of callbacks, see `bray.templates.callbacks`."""
+    composition: Composition | None = None
+    """The named parts of a template of the full form, where `algorithm` and `parts` are those of
+    the learner that the goal is about; None in the short form."""
+
+    @classmethod
+    def of(cls, composition: Composition) -> Template:
+        """Return the template of named parts."""
+        main = composition.main
+        return cls(
+            algorithm=main.algorithm,
+            parts=main.parts,
+            enable=composition.enable,
+            seed=composition.seed,
+            goal=composition.goal,
+            keep=composition.keep,
+            callbacks=composition.callbacks,
+            composition=composition,
+        )
+
+    def with_seed(self, seed: int) -> Self:
+        """Return the same run with another seed."""
+        composition = self.composition
+        if composition is not None:
+            composition = replace(composition, seed=seed)
+        return replace(self, seed=seed, composition=composition)
 
     @property
     def environment(self) -> str:
@@ -66,12 +77,20 @@ class Template:
         """Return the algorithm with these settings.
 
         Raises:
-            ConfigError: there is no such algorithm, or settings do not go together.
+            ConfigError: there is no such algorithm, settings do not go together, or there are
+                several learners: a composition is run as a whole.
         """
+        if self.composition is not None:
+            raise ConfigError(
+                f"template: expected one of the short form (`trainer:`), got one of named parts "
+                f"({', '.join(self.composition.learners)}): this command takes no such yet"
+            )
         return load_algorithm(self.algorithm)(self.parts)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as the YAML file holds it, all settings written out."""
+        if self.composition is not None:
+            return self.composition.to_mapping()
         found: dict[str, Any] = {"algorithm": self.algorithm, "enable": self.enable}
         found["seed"] = self.seed
         found |= dict(self.parts)
