@@ -16,6 +16,7 @@ from torch import nn
 
 from bray.goal import Goal, Outcome
 from bray.policies.config import TrunkConfig
+from bray.policies.first_weights import located_weights
 from bray.policies.networks import example_inputs
 from bray.run import Run
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
@@ -255,7 +256,7 @@ class OffPolicy(Algorithm[C]):
 
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Play into the replay and train out of it; see `Algorithm`."""
-        parts = self.parts
+        self.parts = parts = located_weights(self.parts)
         n, environment = parts.source.num_envs, parts.source.located()
         told = simulator_spaces(run, parts.source, parts.actor)
         spaces = read_spaces(environment) if told is None else told
