@@ -44,8 +44,8 @@ class OfflineCriticsTrainer(PolicyAndCriticsTrainer):
         model: ModelProtocol | None = None,
         directory: Path | None = None,
     ) -> None:
-        given: Any = model
-        super().__init__(spaces, parts, seed, given, transitions(spaces, parts, seed), directory)
+        buffer = transitions(spaces, parts, seed)
+        super().__init__(spaces, parts, seed, model, buffer, directory)
         fit_statistics(self.module, spaces, parts)
 
     def batch(self, replay: Packed) -> Batch:

@@ -59,7 +59,7 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
         spaces: Spaces,
         parts: Parts,
         seed: int,
-        model: ModelProtocol,
+        model: ModelProtocol | None,
         buffer: Any,
         directory: Path | None = None,
     ) -> None:
@@ -75,7 +75,7 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
         super().__init__(
             modules,
             buffer,
-            model={"policy": model},
+            model=None if model is None else {"policy": model},
             config=config,
             directory=directory,
             normalize_reward=self.settings.normalize_reward,
