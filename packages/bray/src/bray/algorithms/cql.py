@@ -53,12 +53,12 @@ class CQLConfig(OfflineConfig):
     """Weight of what presses values down where nobody recorded. 0 is plain Q-learning, which
     believes what it never saw; large clones the most frequent actions. 0.5 to 10."""
     num_sampled: PositiveInt = 10
-    """For reals: actions drawn evenly, and as many from the policy, by which the values of all
-    actions are estimated. More are steadier and dearer. 4 to 20."""
+    """Number of real actions drawn evenly, and as many from the policy, by which the values of all
+    actions are estimated. More are steadier and dearer. 4 to 20. A single choice needs none."""
     alpha: PositiveFloat = 0.2
-    """For reals: SAC's temperature at the start, the weight of the entropy. 0.05 to 1."""
+    """SAC's temperature at the start, the weight of the entropy of real actions. 0.05 to 1."""
     target_entropy: float | None = None
-    """For reals: entropy that the temperature aims at, in nats; None: −(number of action
+    """Entropy that SAC's temperature aims at for real actions, in nats; None: −(number of action
     dimensions)."""
 
 
@@ -88,12 +88,13 @@ class CQLTrainer(OfflineCriticsTrainer, SACTrainer):
             )
             even = torch.rand_like(drawn) * 2 - 1
         even_density = torch.full_like(log_prob, -math.log(2.0) * drawn.shape[-1])
-        q = [
-            critics(repeated, action).unflatten(-1, (-1, count))  # [K, B M] -> [K, B, M]
+        q = critics(seen, taken)
+        sampled = [
+            critics(repeated, action).reshape(*q.shape, count)  # [K, B M] -> [K, B, M]
             for action in (even, drawn)
         ]
-        density = [one.unflatten(-1, (-1, count)) for one in (even_density, log_prob)]
-        return cql.sampled_gap(critics(seen, taken), torch.cat(q, -1), torch.cat(density, -1))
+        density = [one.reshape(-1, count) for one in (even_density, log_prob)]
+        return cql.sampled_gap(q, torch.cat(sampled, -1), torch.cat(density, -1))
 
 
 class ChoiceCQLTrainer(KeepsTarget, NormalisingTrainer):

@@ -58,7 +58,7 @@ def begin_networks(networks: Mapping[str, nn.Module], trial: str) -> None:
         trial: folder of the trial; empty is none.
 
     Raises:
-        ConfigError: as `begin_policy`.
+        ConfigError: there is no checkpoint, or its policy has other weights.
     """
     if not trial:
         return
