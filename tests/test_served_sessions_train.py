@@ -71,9 +71,9 @@ def test_served_sessions_are_learnt_from(exported: Path, tmp_path: Path) -> None
     found = [data.steps(unit, data_sets.TRANSITION) for unit in range(data.num_units)]
     assert sorted(len(steps["reward"]) for steps in found) == sorted(map(int, returns))
     for steps in found:
-        assert steps["discount"][0] == 0, "the pole fell: the last step comes first"
-        assert (steps["discount"][1:] == np.float32(0.9)).all()
-        np.testing.assert_array_equal(steps["next_observation"][1:], steps["observation"][:-1])
+        assert steps["discount"][-1] == 0, "the pole fell"
+        assert (steps["discount"][:-1] == np.float32(0.9)).all()
+        np.testing.assert_array_equal(steps["next_observation"][:-1], steps["observation"][1:])
     small: dict[str, Any] = {"hidden": (8,), "batch_size": 8, "evaluate_every": 2, "max_steps": 2}
     goal = Goal(max_frames=1, evaluation_episodes=1)
     for algorithm in (bc.BC, iql.IQL):

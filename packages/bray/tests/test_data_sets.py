@@ -11,12 +11,17 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from bray.algorithms import dqn
 from bray.sources import data_sets, demonstrations
 from bray.sources.environments import read_spaces
+from bray.sources.replay_beginning import fill_replay
 from bray.training.offline import RecordedSourceConfig
-from bray_actor import PolicyActor, PolicyConfig, Recorder
+from bray_actor import PolicyActor, PolicyConfig, Recorder, segment_spec
+from bray_buffer import ReplayBuffer, ReplayConfig
 from bray_core import codec
+from bray_core.action_vector import step_specs
 from bray_core.errors import ConfigError, NotFoundError
+from bray_core.layout import Layout
 from bray_core.protocols import Answer
 from bray_server import InProcessClient
 
@@ -203,3 +208,37 @@ def test_steps_are_read_once_while_there_is_room(
             (found,) = source.read([0])
             assert len(found["reward"]) == 3
         assert len(read) == times
+
+
+def test_a_replay_begins_with_a_data_set(tmp_path: Path) -> None:
+    """A batch has the transitions of the data set, each with its own discount."""
+    for end in ("terminated", "truncated"):
+        write(tmp_path / end, {end: True, "observation": seen(3)})
+    (tmp_path / "tables").mkdir()
+    table(tmp_path / "tables" / "a.parquet")
+    for where, last in (("terminated", 0), ("truncated", GAMMA), ("tables", 0)):
+        for length in (2, 8):
+            layout = Layout(segment_spec(*step_specs(SPACES), length))
+            config = ReplayConfig(
+                unit="transition", batch_size=64, capacity=32, min_size=1, gamma=GAMMA, seed=1
+            )
+            buffer = ReplayBuffer(layout, config)
+            assert fill_replay(buffer, str(tmp_path / where), SPACES, GAMMA) == 3
+            batch = buffer.pop().tree
+            for at in range(3):
+                drawn = batch["observation"][:, 0] == at
+                assert drawn.any()
+                assert (batch["reward"][drawn] == at + 1).all()
+                discount = last if at == 2 else GAMMA
+                assert batch["discount"][drawn] == pytest.approx(discount)
+                if discount:
+                    assert (batch["next_observation"][drawn, 0] == at + 1).all()
+            assert fill_replay(buffer, str(tmp_path / where), SPACES, GAMMA) == 0
+            buffer.close()
+
+
+def test_a_replay_of_other_processes_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"buffer.begin_with: expected a local run, .* got shown"):
+        fill_replay(object(), "shown", SPACES, GAMMA)
+    with pytest.raises(ConfigError, match=r"memory_size: expected 0 with buffer.begin_with, .* 4"):
+        dqn.DQN.of("CartPole-v1", begin_with="shown", memory_size=4)

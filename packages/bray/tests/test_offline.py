@@ -298,3 +298,28 @@ def test_reals_and_choices_have_the_networks_of_online_algorithms() -> None:
     ):
         assert type(algorithm.of("CartPole-v1").policy(known, 1)) is wanted
         assert not ActionVector(known.action).is_one or wanted is dqn.DQNPolicy
+
+
+def test_a_run_goes_on_online_with_weights_and_data(
+    trials: Path, recorded: Path, tmp_path: Path
+) -> None:
+    """The data set counts as the warm-up: the first turn trains."""
+    name = task("vector", "box")
+    made = td3.TD3.of(
+        name,
+        hidden=(8,),
+        begin_from=str(trials / "TD3BC-box"),
+        begin_with=str(recorded / "vector-box"),
+        warmup_frames=20,
+        num_envs=2,
+        batch_size=8,
+        steps_per_collect=2,
+        replays_per_collect=2,
+    )
+    goal = Goal(episode_return=math.inf, max_frames=4, evaluation_episodes=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bray.training.off_policy.evaluate_latest", lambda *_, **__: [0.0])
+        with bray.init(tmp_path, "online") as run:
+            outcome = made.train(run, goal=goal)
+    assert outcome.frames == 4
+    assert outcome.version >= 1, "it trained"

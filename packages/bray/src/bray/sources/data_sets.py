@@ -82,6 +82,7 @@ class EpisodeFiles:
             found = [step for step in found if _has_outcome(step)]
         if not found:
             return None
+        found.reverse()  # they come from the end
         rows = nested.stack([{name: step[name] for name in leaves} for step in found])
         rows["action"] = self._actions.flatten(rows["action"])
         return rows

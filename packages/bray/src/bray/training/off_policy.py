@@ -24,6 +24,7 @@ from bray.sources.environments import make_environments, read_spaces
 from bray.sources.gamecores import GamecorePlay, gamecores
 from bray.sources.goal_rewards import GoalRewards, check_goals
 from bray.sources.hindsight import HindsightBuffer
+from bray.sources.replay_beginning import fill_replay
 from bray.sources.simulator_spaces import simulator_spaces
 from bray.sources.source import ExperienceSource
 from bray.training.algorithm import Algorithm, Takes, check_processes
@@ -77,6 +78,10 @@ class ReplaySettings:
     `desired_goal`: what was achieved later in the episode, as if it had been the goal
     (Andrychowicz et al. 2017). So episodes that reached nothing teach, too. They count towards the
     capacity. 4 is usual; 0: none."""
+    begin_with: str = ""
+    """Data set whose steps the replay begins with, such as what an offline trial has learnt from:
+    a folder of recorded episodes, `minari:NAME`, or a table. They count as played, and go as newer
+    ones come; a local run alone reads one. Empty: it begins empty."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -194,6 +199,11 @@ class OffPolicy(Algorithm[C]):
     def check(self) -> None:
         """Refuse processes that the workers cannot share out evenly, and what hindsight cannot."""
         check_processes(self.parts)
+        if self.parts.buffer.begin_with and getattr(self.parts.model, "memory_size", 0):
+            raise ConfigError(
+                "model.memory_size: expected 0 with buffer.begin_with, whose steps have no state "
+                f"of a memory, got {self.parts.model.memory_size}"
+            )
         if self.parts.buffer.hindsight:
             self._check_hindsight()
 
@@ -284,6 +294,7 @@ class OffPolicy(Algorithm[C]):
             )
         )
         buffer = run.buffer("replay", layout, self.replay(is_local=run.is_local))
+        fill_replay(buffer, parts.buffer.begin_with, spaces, self.config.gamma)
         trainer = self.trainer_for(spaces)
         make = partial(trainer, spaces, parts, seed, model, buffer, run.experiment.checkpoints)
 
