@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -115,8 +116,11 @@ def port_of(thread: ServerThread) -> int:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
+    """Return a port that no system hands out by itself, so that none takes it in between."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def run(program: Path, *arguments: object, stdin: str = "") -> None:

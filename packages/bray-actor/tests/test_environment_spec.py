@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from bray_actor.environments.recovering import MAX_ERRORS
+from bray_actor.environments.error_limit import MAX_ERRORS
 from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.gamecores.gamecore import play
 from bray_actor.spaces import resolve

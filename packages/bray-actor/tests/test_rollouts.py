@@ -23,6 +23,7 @@ from bray_actor import Rollouts, Runner, segment_spec
 from bray_actor.policy.batch_decoder import BatchDiagonalGaussian
 from bray_actor.policy.decoder import DiagonalGaussian, check_outputs, tanh_log_slope, tanh_squash
 from bray_actor.runners.rollout_worker import RolloutWorker
+from bray_actor.runners.rollouts import Played
 from bray_core import metrics
 from bray_core.errors import ConfigError, SpecError
 from bray_core.layout import Layout, Packed
@@ -113,7 +114,7 @@ def test_all_that_was_recorded_is_cut_and_pushed(mode: AutoresetMode) -> None:
         frames += played.frames
         assert sum(int(s["length"]) for s in buffer.segments) == frames
         assert played.returns == ([7.0] if steps in (9, 4) else [])
-    assert rollouts.poll() == (0, [])
+    assert rollouts.poll() == Played(0, [])
     rollouts.close()
     episode = buffer.segments[: [int(s["episode_length"]) for s in buffer.segments].index(7) + 1]
     steps = [int(o[0]) for s in episode for o in s["observation"][: s["length"]]]

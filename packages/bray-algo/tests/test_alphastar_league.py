@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from bray_algo.league.alphastar import FrozenCopy, League, LeagueRules
+from bray_algo.league.alphastar import FrozenCopy, League
+from bray_algo.league.league_rules import LeagueRules
 from bray_algo.league.matchmaking import pfsp_weights
 
 LEARNERS: Any = {

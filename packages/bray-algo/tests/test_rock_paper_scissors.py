@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bray_algo.league.alphastar import League, LeagueRules
+from bray_algo.league.alphastar import League
 from bray_algo.league.equilibrium import exploitability, nash
+from bray_algo.league.league_rules import LeagueRules
 
 RPS = np.array([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]])
 RATE, STEPS, PERIOD = 0.5, 900, 60

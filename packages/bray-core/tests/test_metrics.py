@@ -248,3 +248,22 @@ def test_pictures_that_are_none_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         Registry().show("a/b", content, frames_per_s=frames_per_s)
+
+
+def test_labels_of_a_context_tell_apart_what_a_thread_records():
+    registry = Registry()
+    with registry.labelled(trainer="hunter"):
+        registry.record("trainer/loss", 1.0)
+        with registry.labelled(phase="late"):
+            registry.record("trainer/loss", 2.0, part="value")
+        other = threading.Thread(target=lambda: registry.record("trainer/loss", 5.0))
+        other.start()
+        other.join()
+    registry.record("trainer/loss", 7.0)
+
+    found = {tuple(sorted(s.labels.items())): s.total for s in registry.drain()}
+    assert found == {
+        (): 12.0,
+        (("trainer", "hunter"),): 1.0,
+        (("part", "value"), ("phase", "late"), ("trainer", "hunter")): 2.0,
+    }

@@ -6,9 +6,12 @@ test_ranks.py, in one process.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -402,10 +405,11 @@ def main() -> None:
 
 
 def free_port() -> int:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """Return a port that no system hands out by itself, so that none takes it in between."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 if __name__ == "__main__":

@@ -234,7 +234,7 @@ def test_environments_without_goals_are_refused(tmp_path: Path) -> None:
 def test_the_proportion_on_ray_counts_relabelled_transitions() -> None:
     settings = {"num_envs": 4, "steps_per_collect": 8, "replays_per_collect": 10, "batch_size": 64}
     rates = [
-        SAC.of(REACH, hindsight=count, **settings).replay(is_local=False).samples_per_insert
+        SAC.of(REACH, hindsight=count, **settings).buffer(is_local=False).samples_per_insert
         for count in (0, 4)
     ]
     assert rates == [20.0, 4.0]

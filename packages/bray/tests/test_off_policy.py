@@ -46,8 +46,8 @@ def test_settings_out_of_range_are_named(algorithm: Any, settings: Any, message:
 def test_only_on_ray_the_replay_keeps_the_proportion() -> None:
     settings = {"steps_per_collect": 8, "replays_per_collect": 16, "batch_size": 64, "n_step": 2}
     algorithm = DQN.of("CartPole-v1", num_envs=4, prioritized=True, **settings)
-    assert algorithm.replay(is_local=True).samples_per_insert is None
-    replay = algorithm.replay(is_local=False)
+    assert algorithm.buffer(is_local=True).samples_per_insert is None
+    replay = algorithm.buffer(is_local=False)
     assert replay.samples_per_insert == 16 * 64 / (4 * 8)
     assert (replay.sampler, replay.n_step, replay.min_size) == ("prioritized", 2, 1_000)
 

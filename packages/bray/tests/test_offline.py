@@ -221,8 +221,7 @@ def test_online_training_begins_with_an_offline_policy(
     name = task("vector", trial.partition("-")[2])
     made = algorithm.of(name, hidden=(8,), begin_from=str(trials / trial))
     known = read_spaces(name)
-    make = made.first_policy if algorithm is ppo.PPO else made.policy
-    policy = make(known, 7)
+    policy = made.policy(known, 7)
     for key, weight in policy.state_dict().items():
         assert torch.equal(weight, saved.get(f"policy.{key}", saved.get(key))), key
     zeros = torch.from_numpy(example_inputs(known, 0))
@@ -318,7 +317,7 @@ def test_a_run_goes_on_online_with_weights_and_data(
     )
     goal = Goal(episode_return=math.inf, max_frames=4, evaluation_episodes=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bray.training.off_policy.evaluate_latest", lambda *_, **__: [0.0])
+        patch.setattr("bray.training.sampled_policy.evaluate_latest", lambda *_, **__: [0.0])
         with bray.init(tmp_path, "online") as run:
             outcome = made.train(run, goal=goal)
     assert outcome.frames == 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import random
 import socket
 import sys
 import threading
@@ -74,9 +75,13 @@ def digest(weights: Any) -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    """Return a port that, as the next one, no system hands out by itself: both stay free."""
+    while True:
+        port = random.randrange(20_000, 32_000, 2)
+        with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", port))
+            other.bind(("127.0.0.1", port + 1))
+            return port
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from bray import registry
 from bray.goal import Goal
 from bray.retention import RetentionPolicy
 from bray.templates import loading as template
-from bray.templates.schema import json_schema_of_all
+from bray.templates.json_schemas import json_schema_of_all
 from bray.templates.template import RenderPart, names
 from bray.training.algorithm import PARTS, load_algorithm
 from bray_core import cli

@@ -10,6 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ray import cloudpickle
+
 from bray_actor.runners.rollout_worker import RolloutWorker
 from bray_actor.runners.rollouts import AnyRunner, Played
 from bray_core import metrics
@@ -26,6 +28,8 @@ _ANSWER_S = 0.5
 """How long a poll waits for all workers; what comes later is part of the next one."""
 _SILENT_S = 10.0
 """After which a worker that does not answer is told of."""
+_MOST_NEWS_BYTES = 100_000
+"""Bytes that a driver may tell each worker: it does so often."""
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +96,17 @@ class RemoteActor(RemoteServer):
         """
         return self._reports.poll()
 
+    def tell(self, news: Any) -> None:
+        """Tell what makes the actors what the driver says, such as new opponents.
+
+        For that it has a method `tell` of its own. A worker that is replaced hears the last news
+        again.
+
+        Args:
+            news: What it takes; a model is named, not sent.
+        """
+        self._reports.tell(news)
+
 
 class PlayReports:
     """What the workers of a pool have played, asked of all without waiting for any.
@@ -112,6 +127,14 @@ class PlayReports:
         self._asked: dict[int, tuple[Any, float]] = {}
         """The answer that each worker owes, and since when."""
         self._silent: set[int] = set()
+        self._news: tuple[Any] | None = None
+        """What all workers are told, the newest alone."""
+
+    def tell(self, news: Any) -> None:
+        """Tell all workers, and later those that start again."""
+        self._news = (news,)
+        for worker in range(self._pool.size):
+            self._pool.submit("tell", news, worker=worker)
 
     def poll(self) -> Played:
         """Return what was played since the last call; errors as in `RemoteRollouts.poll`."""
@@ -140,10 +163,12 @@ class PlayReports:
                 if self._pids.setdefault(worker, pid) != pid:
                     self._note_lost(worker, "it has another process")  # back before it was missed
                     self._pids[worker] = pid
+                    if self._news is not None:  # its process has not heard it
+                        self._pool.submit("tell", *self._news, worker=worker)
                 self._lost.discard(worker)
                 self._silent.discard(worker)
             del self._asked[worker]
-            played = Played(played.frames + part.frames, played.returns + part.returns)
+            played = played.joined(part)
         return played
 
     def _note_silent(self, worker: int, since: float) -> None:
@@ -209,6 +234,25 @@ class RemoteRollouts:
                 process made; quotes its last words.
         """
         return self._reports.poll()
+
+    def tell(self, news: Any) -> None:
+        """Tell the runners of all workers what the driver says, such as new opponents.
+
+        They hear it before their next steps. A worker that is replaced hears the last news again.
+
+        Args:
+            news: What the runners' cast takes, at most 100 KB: a model is named, not sent.
+
+        Raises:
+            ConfigError: it is larger.
+        """
+        size = len(cloudpickle.dumps(news))
+        if size > _MOST_NEWS_BYTES:
+            raise ConfigError(
+                f"news: expected at most {_MOST_NEWS_BYTES:,} bytes, got {size:,}: name models "
+                "and files instead of sending them"
+            )
+        self._reports.tell(news)
 
     def close(self) -> None:
         """Kill the workers."""

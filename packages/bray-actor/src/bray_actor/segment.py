@@ -267,12 +267,25 @@ class SegmentWriter:
         self._views["terminated"][at] = terminated
         self._views["truncated"][at] = truncated
         if DISCOUNTED_RETURN in self._views:
-            self._discounted_return = self._gamma * self._discounted_return + reward
-            self._views[DISCOUNTED_RETURN][at] = self._discounted_return
+            self._views[DISCOUNTED_RETURN][at] = self._discount(reward)
             if terminated or truncated:
                 self._discounted_return = 0.0
         self._count += 1
         self._has_open_step = False
+
+    def pass_step(self, reward: float) -> None:
+        """Take the reward of a step that is not recorded, for the discounted return of later ones.
+
+        Raises:
+            SpecError: a segment is under way: it would have a gap.
+        """
+        if len(self):
+            raise SpecError("pass_step: cut the segment first")
+        self._discount(reward)
+
+    def _discount(self, reward: float) -> float:
+        self._discounted_return = self._gamma * self._discounted_return + reward
+        return self._discounted_return
 
     def finish(
         self,

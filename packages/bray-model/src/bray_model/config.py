@@ -31,7 +31,8 @@ class ModelConfig:
     turn of the event loop. Event loops keep time in milliseconds: 1 to 999 round up to 1 ms. Longer
     waits fill batches where few callers ask, and delay every answer. Typical: 0 to 2000."""
     pad_to: tuple[int, ...] = ()
-    """Batch sizes, ascending: a batch is padded to the next of them. Empty: not padded for size."""
+    """Batch sizes, ascending: a batch is padded to the next of them, so that oneDNN prepares its
+    convolutions for these alone. Empty: not padded for size."""
     max_queue_rows: PositiveInt = 16_384
     """Rows that may wait; beyond it a request is refused with `CapacityError`."""
     num_threads: PositiveInt = 1

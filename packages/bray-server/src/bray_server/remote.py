@@ -232,3 +232,8 @@ class _Worker:
         """Return the process, and what the service says when its own `poll` is called."""
         hosted: Any = self._hosted
         return os.getpid(), hosted.poll()
+
+    def tell(self, news: Any) -> None:
+        """Call the service's own `tell`."""
+        hosted: Any = self._hosted
+        hosted.tell(news)

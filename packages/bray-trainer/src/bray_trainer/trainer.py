@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import nn
 
 from bray_core import metrics
-from bray_core.errors import ClosedError, DeadlineError
+from bray_core.errors import ClosedError, ConfigError, DeadlineError
 from bray_core.process import memory
 from bray_core.protocols import BufferProtocol, ModelProtocol
 from bray_trainer.arguments import (
@@ -119,6 +120,7 @@ class Trainer(TrainerHooks):
         self._metrics = ReplayMetrics()
         self._offered_steps = 0
         self._prepared = False
+        self._anew: Mapping[str, npt.NDArray[Any]] | None = None
         self._stopping = threading.Event()
         self._agreement = ReplayAgreement(
             self._prefetcher, self.ranks, self._publisher, self._stopping, self.config.pop_timeout_s
@@ -181,6 +183,35 @@ class Trainer(TrainerHooks):
                     if not self._train_on_next():  # stopped from another thread
                         break
                 self._finish(checkpoint)
+
+    def begin_anew(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on from other weights with the next replay, and forget what the optimiser knows.
+
+        For learners that are set back, such as the exploiters of a league. May be called from
+        another thread.
+
+        Args:
+            weights: Arrays by the names of the module's parameters and buffers.
+
+        Raises:
+            ConfigError: the names are not the module's.
+        """
+        names = self.module.state_dict().keys()
+        if weights.keys() != names:
+            other = sorted(weights.keys() ^ names)[:3]
+            raise ConfigError(
+                f"weights: expected those of the trainer's module, but {', '.join(other)} are not "
+                "in both"
+            )
+        self._anew = dict(weights)
+
+    def _take_anew(self) -> None:
+        weights, self._anew = self._anew, None
+        if weights is None:
+            return
+        self.module.load_state_dict({n: torch.from_numpy(w.copy()) for n, w in weights.items()})
+        for optimizer in as_mapping(self.optimizer).values():
+            optimizer.state.clear()
 
     def progress(self) -> dict[str, float]:
         """Return counters, shares of time and the figures of the last replay by name."""
@@ -270,6 +301,7 @@ class Trainer(TrainerHooks):
 
     def _train_on(self, replay: Replay) -> None:
         started = time.perf_counter()
+        self._take_anew()
         taken = skipped = 0
         terms = LossMeans()
         if not self.module.training:  # the call takes as long as a small step

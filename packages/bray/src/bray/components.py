@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from bray_actor import GamecoreFleet, Rollouts
     from bray_actor.environments.spec import EnvironmentSpec
+    from bray_actor.gamecores.multi_agent_fleet import MultiAgentFleet
     from bray_actor.gamecores.simulators import SimulatorFleet, SimulatorPhase
     from bray_actor.remote import RemoteActor, RemoteRollouts
     from bray_actor.runners.rollouts import AnyRunner
@@ -302,6 +303,30 @@ class Components:
             addresses,
             num_processes=num_processes,
             envs_per_process=envs_per_process,
+            seed=seed,
+            log=self.experiment.path / "gamecores.log",
+        )
+        self._open.callback(fleet.stop)
+        return fleet
+
+    def game_processes(
+        self,
+        games: str,
+        addresses: Callable[[], Sequence[str]],
+        *,
+        num_processes: int,
+        lanes: int,
+        seed: int,
+    ) -> MultiAgentFleet:
+        """Make gamecore processes of a game of several agents here; `start` starts them, `check`
+        replaces dead ones. The arguments are those of `MultiAgentFleet`."""
+        from bray_actor.gamecores.multi_agent_fleet import MultiAgentFleet
+
+        fleet = MultiAgentFleet(
+            games,
+            addresses,
+            num_processes=num_processes,
+            lanes=lanes,
             seed=seed,
             log=self.experiment.path / "gamecores.log",
         )

@@ -6,11 +6,11 @@ import json
 import math
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from bray_core.errors import ConfigError
 from bray_core.files.saved_file import write_atomic
-from bray_core.settings.ranges import PositiveFloat, PositiveInt, check_fields
+from bray_core.settings.ranges import PositiveFloat, PositiveInt, Range, check_fields
 from bray_core.trials.trial import RESULT
 
 
@@ -30,6 +30,14 @@ class Goal:
     included. None: the algorithm's own budget."""
     max_hours: PositiveFloat | None = None
     """Hours of one launch after which training gives up. None: as long as it takes."""
+    agent: str | None = None
+    """Agent whose returns, or games, the goal is about; needed where several learn."""
+    win_rate: Annotated[float, Range(above=0, maximum=1)] | None = None
+    """Share of an evaluation's games that the agent must win, a draw counted as half, in place of a
+    return. Near 1 needs many episodes: of 100 games, 95 won may well be chance at a rate of 0.9."""
+    against: str | None = None
+    """Who plays the other side of these games: the name of an agent, `random`, or `module:function`
+    of a script. None: the newest opponents."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -37,6 +45,17 @@ class Goal:
             value = getattr(self, name)
             if value is not None and math.isnan(value):
                 raise ConfigError(f"{name}: expected a number, got nan")
+        if self.win_rate is not None and self.episode_return is not None:
+            raise ConfigError(
+                f"win_rate: expected either episode_return or win_rate, got "
+                f"episode_return={self.episode_return:g} and win_rate={self.win_rate:g}: "
+                "remove one"
+            )
+        if self.against is not None and self.win_rate is None:
+            raise ConfigError(
+                f"against: expected with win_rate alone, got {self.against!r} without: a return "
+                "is won against nobody"
+            )
 
     def completed(self, *, reward_threshold: float | None, max_frames: int) -> Goal:
         """Return the goal with all that was left open: no run sees None but for `episode_return`.
@@ -45,7 +64,8 @@ class Goal:
             reward_threshold: return that the environment is registered with, if there is one.
             max_frames: budget of the algorithm, in environment steps.
         """
-        wanted = reward_threshold if self.episode_return is None else self.episode_return
+        is_open = self.episode_return is None and self.win_rate is None
+        wanted = reward_threshold if is_open else self.episode_return
         return replace(
             self,
             episode_return=wanted,
@@ -64,9 +84,18 @@ class Goal:
             raise ConfigError("max_frames: expected a number of environment steps, got None")
         return self.max_frames
 
+    @property
+    def wanted(self) -> float | None:
+        """Mean return, or share of games won, that an evaluation must reach, if there is one."""
+        return self.episode_return if self.win_rate is None else self.win_rate
+
     def is_reached(self, mean_return: float) -> bool:
-        """Return whether an evaluation is good enough; any is where there is no return to reach."""
-        return self.episode_return is None or mean_return >= self.episode_return
+        """Return whether an evaluation is good enough; any is where there is nothing to reach.
+
+        Args:
+            mean_return: mean return of the evaluation, or the share of games won for a `win_rate`.
+        """
+        return self.wanted is None or mean_return >= self.wanted
 
     def is_promising(self, mean_return: float) -> bool:
         """Return whether a training return is good enough to evaluate; none is without a goal."""

@@ -21,13 +21,22 @@ from bray_core.settings.choice import check_choice
 
 _FOLDERS = {"bray.algorithms": "algorithms"}
 """Groups of which bray's own members are the modules of a folder."""
+_DECLARED = {
+    "bray.sources": {
+        "environments": "bray.sources.kinds:EnvironmentsKind",
+        "gamecores": "bray.sources.kinds:GamecoresKind",
+        "agents": "bray.sources.kinds:AgentsKind",
+        "matches": "bray.sources.kinds:MatchesKind",
+    }
+}
+"""Groups of which bray's own members are classes, by name."""
 
 
 def names(group: str = "bray.algorithms") -> list[str]:
     """Return the names of a group that can be looked up: bray's own and installed ones.
 
     Args:
-        group: `bray.algorithms` or `bray.networks`.
+        group: `bray.algorithms`, `bray.networks` or `bray.sources`.
     """
     return sorted({*_own(group), *_installed(group)})
 
@@ -53,6 +62,9 @@ def find(group: str, name: str, base: type[Any] | None = None) -> Any:
     if is_own_code(name):
         return _checked(word, name, _of_own_code(word, name), base)
     check_choice(word, name, names(group))
+    if name in _DECLARED.get(group, {}):
+        where, _, attribute = _DECLARED[group][name].partition(":")
+        return getattr(importlib.import_module(where), attribute)
     if name in _own(group):
         module = importlib.import_module(f"{group}.{name}")
         return _only_class(word, name, module, base)
@@ -68,7 +80,7 @@ def find(group: str, name: str, base: type[Any] | None = None) -> Any:
 def _own(group: str) -> list[str]:
     folder = _FOLDERS.get(group)
     if folder is None:
-        return []
+        return [*_DECLARED.get(group, {})]
     return [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent / folder)])]
 
 

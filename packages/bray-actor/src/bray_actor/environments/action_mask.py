@@ -63,9 +63,7 @@ class ActionMaskObservation(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
-        action = env.action_space
-        is_single = isinstance(action, spaces.Discrete)
-        self._size = int(action.n) if is_single else int(np.sum(action.nvec))
+        self._size = mask_size(env.action_space)
         self.observation_space = spaces.Dict(
             {"observation": env.observation_space, MASK: spaces.MultiBinary(self._size)}
         )
@@ -86,13 +84,31 @@ class ActionMaskObservation(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
         return {"observation": observation, MASK: self._mask(info.get(MASK))}
 
     def _mask(self, told: Any) -> npt.NDArray[np.int8]:
-        if told is None:
-            return np.ones(self._size, np.int8)
-        parts = told if isinstance(told, tuple | list) else [told]
-        mask = np.concatenate([np.reshape(part, -1) for part in parts]).astype(np.int8)
-        if mask.shape != (self._size,):
-            raise SpecError(
-                f"environment: info: action_mask: expected {self._size} flags, one an action, "
-                f"got {mask.shape[0]}"
-            )
-        return mask if mask.any() else np.ones(self._size, np.int8)
+        return joined_mask(told, self._size)
+
+
+def mask_size(action: Any) -> int:
+    """Return the number of flags in the mask of a Discrete or MultiDiscrete space."""
+    return int(action.n) if isinstance(action, spaces.Discrete) else int(np.sum(action.nvec))
+
+
+def joined_mask(told: Any, size: int) -> npt.NDArray[np.int8]:
+    """Return the mask that an environment tells as one array; all ones where none is allowed.
+
+    Args:
+        told: A mask, or one for each of several choices; None allows everything.
+        size: Number of flags.
+
+    Raises:
+        SpecError: the number of flags differs.
+    """
+    if told is None:
+        return np.ones(size, np.int8)
+    parts = told if isinstance(told, tuple | list) else [told]
+    mask = np.concatenate([np.reshape(part, -1) for part in parts]).astype(np.int8)
+    if mask.shape != (size,):
+        raise SpecError(
+            f"environment: info: action_mask: expected {size} flags, one an action, "
+            f"got {mask.shape[0]}"
+        )
+    return mask if mask.any() else np.ones(size, np.int8)

@@ -134,8 +134,8 @@ class EnvironmentSpec:
     def located(self) -> EnvironmentSpec:
         """Return it with absolute paths of files, for processes that run in other folders."""
         values = {one.name: getattr(self, one.name) for one in fields(EnvironmentSpec)}
-        values["environment"] = _located(self.environment)
-        values["wrappers"] = tuple(map(_located, self.wrappers))
+        values["environment"] = located_code(self.environment)
+        values["wrappers"] = tuple(map(located_code, self.wrappers))
         return EnvironmentSpec(**values)
 
     # What it makes.
@@ -269,6 +269,7 @@ class EnvironmentSpec:
         return env
 
 
-def _located(name: str) -> str:
+def located_code(name: str) -> str:
+    """Return `file.py:Class` with the absolute path of its file; another name as it is."""
     where, colon, attribute = name.rpartition(":")
     return f"{Path(where).resolve()}{colon}{attribute}" if where.endswith(".py") else name

@@ -10,15 +10,13 @@ connection, and their ticks are sent together.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.gamecores.actor_client import connect, exchange_bodies
@@ -29,9 +27,10 @@ from bray_actor.gamecores.environments import (
     VectorEnvironments,
     make_vector,
 )
+from bray_actor.gamecores.gamecore_process import die_with_parent, exit_quietly, play_on
 from bray_actor.spaces import resolve
 from bray_core import codec
-from bray_core.errors import BrayError, ConfigError, ServiceError
+from bray_core.errors import BrayError, ConfigError
 from bray_core.metrics import uplink
 from bray_core.nested import Nested
 from bray_server import Client, Request
@@ -41,9 +40,6 @@ _TIMEOUT_S = 900.0
 """Longer than an actor lets a tick wait for a new version or an evaluation."""
 _ATARI_SEEDS = 2**30
 """Number of seeds of a run: ALE takes 31 bits, which is this and some games more."""
-_GONE = ("connection_lost", "unreachable", "draining")
-_RETRY_AFTER_S = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""Pauses before a server that is gone is tried again; then it is taken to be gone for good."""
 _EMPTY = codec.encode({})
 
 
@@ -201,35 +197,6 @@ class _Lane:
         return request
 
 
-def _die_with_parent(parent: int | None) -> None:
-    """Ask Linux to end this process with the thread that started it, however that went."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1 is PR_SET_PDEATHSIG
-    if parent is not None and os.getppid() != parent:  # it went before we could ask
-        sys.exit(0)
-
-
-def _exit_quietly(number: int, frame: object) -> NoReturn:
-    sys.exit(0)
-
-
-def _play_on(game: Callable[[], list[float]]) -> None:
-    """Play until the server is gone for good: one that restarts is found again."""
-    pauses = list(_RETRY_AFTER_S)
-    while True:
-        began = time.monotonic()
-        try:
-            game()
-        except ServiceError as error:
-            if error.code not in _GONE:
-                raise
-            if time.monotonic() - began > sum(_RETRY_AFTER_S):  # it was there until now
-                pauses = list(_RETRY_AFTER_S)
-            if not pauses:
-                return
-            time.sleep(pauses.pop(0))
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     made = parser.add_mutually_exclusive_group(required=True)
@@ -250,8 +217,8 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play as a process of its own: quiet when it is ended, one line on errors."""
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, _exit_quietly)
-    _die_with_parent(options.parent)
+    signal.signal(signal.SIGTERM, exit_quietly)
+    die_with_parent(options.parent)
     uplink.join("gamecore", options.lane_offset // max(1, options.num_envs))
     try:
         environment = options.env or EnvironmentSpec.from_json(options.make)
@@ -272,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     try:
         if options.episodes is None:
-            _play_on(game)
+            play_on(game)
             return 0
         returns = game()
     except BrayError as error:

@@ -34,6 +34,9 @@ class GameResult(NamedTuple):
     """Sum of the rewards by agent."""
     lengths: Mapping[str, int]
     """Number of actions by agent."""
+    scores: Mapping[str, float] = {}
+    """What simulators said of how it ended, by agent: 1 won, 0.5 drawn, 0 lost; empty where they
+    say nothing."""
 
 
 class Cast(Protocol):

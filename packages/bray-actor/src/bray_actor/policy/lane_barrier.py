@@ -100,7 +100,7 @@ class LaneBarrier:
         """When this round began to wait for lanes."""
         self._lost: list[str] = []
 
-    def join(self, session: str, on_held: Callable[[Nested], None]) -> Seat:
+    def join(self, session: str, on_held: Callable[[Nested], None]) -> LaneSeat:
         """Return the seat of a new session, which takes the place of the lane's last one.
 
         Args:
@@ -122,7 +122,7 @@ class LaneBarrier:
             self._out.add(lane)
         if not self._plays_on:
             self._out.add(lane)
-        lane.seat = Seat(self, lane, on_held)
+        lane.seat = LaneSeat(self, lane, on_held)
         return lane.seat
 
     @property
@@ -167,7 +167,7 @@ class LaneBarrier:
         elif turn.is_answered:
             self.refund(1)
 
-    def _leave(self, seat: Seat, *, is_lost: bool) -> None:
+    def _leave(self, seat: LaneSeat, *, is_lost: bool) -> None:
         """Close a session; its lane may play on with another."""
         lane = seat.lane
         if is_lost:
@@ -319,7 +319,7 @@ class LaneBarrier:
         return await asyncio.gather(*alone, return_exceptions=True)
 
 
-class Seat:
+class LaneSeat:
     """The place of one session in a `LaneBarrier`: `LaneBarrier.join` makes it."""
 
     def __init__(
@@ -365,7 +365,7 @@ class Seat:
 class _Lane:
     name: str
     row: int
-    seat: Seat | None = None
+    seat: LaneSeat | None = None
     has_come: bool = False
     steps: int = 0
 
@@ -375,7 +375,7 @@ class _Turn:
     """One tick of a lane, from its arrival to its answer."""
 
     lane: _Lane
-    seat: Seat
+    seat: LaneSeat
     inputs: tuple[Nested, ...]
     future: asyncio.Future[Answer]
     is_held: bool = False

@@ -2,8 +2,8 @@
 
 Bodies are in bray's codec, or in JSON, whose observations are cast to what the model takes. start:
 `{}`. tick: `{"observation", "reward"}`, the reward being that of the action before (absent in the
-first tick); reply `{"action"}`. end: `{"observation", "reward", "terminated", "truncated"}`. One
-session is one episode of one environment.
+first tick); reply `{"action"}`. end: `{"observation", "reward", "terminated", "truncated"}`, and of
+a match also `"score"`. One session is one episode of one environment.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import random
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy as np
 from bray_actor.actor import Actor
 from bray_actor.policy.decoder import Decision, Decoder, check_outputs, decoder_for
 from bray_actor.policy.lane_barrier import LaneBarrier
-from bray_actor.policy.step_budget import StepBudget
+from bray_actor.policy.step_budget import Pace
 from bray_actor.segment import SegmentWriter, observation_spec
 from bray_core import codec, json_fit, metrics
 from bray_core.action_vector import ActionVector
@@ -59,6 +60,9 @@ class PolicyConfig:
     phase: str = ""
     """A label of its metrics, such as `evaluation`, that keeps them apart from those of training;
     empty is none."""
+    role: str = ""
+    """A label of its metrics, such as `opponent`, that keeps them apart from those of the policies
+    that learn; empty is none."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -86,7 +90,8 @@ class PolicyActor(Actor):
         model: Model of the policy.
         config: Settings: how to act.
         buffer: Buffer of finished segments; None records nothing.
-        budget: Budget of steps per policy version; None lets every tick through.
+        budget: What holds steps back, such as a `StepBudget` of each policy version; None lets
+            every tick through.
         lanes: Barrier that answers the ticks of a fixed set of sessions together, so that a run
             repeats; it has a budget of its own. None asks the model for each tick by itself.
         push_timeout_s: Seconds that a full buffer that blocks may hold the session back. With 0,
@@ -104,7 +109,7 @@ class PolicyActor(Actor):
         model: ModelProtocol,
         config: PolicyConfig,
         buffer: BufferProtocol | None = None,
-        budget: StepBudget | None = None,
+        budget: Pace | None = None,
         lanes: LaneBarrier | None = None,
         push_timeout_s: float = 0.0,
         actions: ActionVector | None = None,
@@ -113,7 +118,8 @@ class PolicyActor(Actor):
             raise ConfigError("budget: expected None beside lanes, which have their own")
         self._model = model
         self._config = config
-        self._labels = {"phase": config.phase} if config.phase else {}
+        labels = {"phase": config.phase, "role": config.role}
+        self._labels = {name: label for name, label in labels.items() if label}
         self._buffer = buffer
         self._push_timeout_s = push_timeout_s
         self._actions = config.action_vector() if actions is None else actions
@@ -125,8 +131,10 @@ class PolicyActor(Actor):
         self._random = random.Random(f"{config.seed}/{session}")
         self._decoder: Decoder | None = None
         self._has_acted = False  # and the outcome has not come yet
+        self._is_recorded = True  # the step at hand
         self._return = 0.0
         self._length = 0
+        self._score: float | None = None
 
     @classmethod
     def factory(
@@ -135,7 +143,7 @@ class PolicyActor(Actor):
         config: PolicyConfig,
         *,
         buffer: BufferProtocol | None = None,
-        budget: StepBudget | None = None,
+        budget: Pace | None = None,
         lanes: LaneBarrier | None = None,
         push_timeout_s: float = 0.0,
     ) -> Callable[[str], PolicyActor]:
@@ -161,6 +169,16 @@ class PolicyActor(Actor):
         """Sum of the episode's rewards so far, as the simulator gave them."""
         return self._return
 
+    @property
+    def episode_length(self) -> int:
+        """Number of the episode's actions so far."""
+        return self._length
+
+    @property
+    def score(self) -> float | None:
+        """What the simulator said of the match: 1 won, 0.5 drawn, 0 lost; None: nothing."""
+        return self._score
+
     async def start(self, body: bytes) -> bytes:
         """Begin an episode."""
         if body or type(body) is JsonBody:
@@ -181,7 +199,7 @@ class PolicyActor(Actor):
             decision = self._decide(answer.outputs)
             self._begin_step(observation, decision, answer.outputs, answer.version)
         except BaseException:
-            self._refund(1)
+            self._refund_step()
             raise
         action = decision.action
         return codec.encode(
@@ -241,6 +259,7 @@ class PolicyActor(Actor):
     async def _end(self, message: dict[str, Any]) -> bytes:
         terminated, truncated = _flag(message, "terminated"), _flag(message, "truncated")
         observation = None if terminated else _required(message, "observation")
+        self._score = _score(message)
         self._finish_step(message, terminated, truncated)
         writer = self._writer
         if writer is not None and len(writer):
@@ -278,14 +297,13 @@ class PolicyActor(Actor):
             if self._config.clip_reward:
                 reward = float(np.sign(reward))
             self._writer.finish_step(reward, terminated=terminated, truncated=truncated)
+        elif self._writer is not None:
+            self._writer.pass_step(float(np.sign(reward)) if self._config.clip_reward else reward)
 
     async def _admit(self, observation: Nested) -> None:
         """Wait for the budget; a segment that is open meanwhile is cut here and pushed."""
-        if self._pace is None:
-            return
-        while not self._pace.try_acquire():
-            self._cut(observation)
-            await self._pace.wait()
+        if self._pace is not None:
+            self._is_recorded = await self._pace.admit(partial(self._cut, observation))
 
     def _cut(self, observation: Nested) -> None:
         """Push the open segment, which `observation` follows, if there is one."""
@@ -296,11 +314,16 @@ class PolicyActor(Actor):
         if self._budget is not None:
             self._budget.refund(steps)
 
+    def _refund_step(self) -> None:
+        """Give the step at hand back, if it was taken of the budget."""
+        if self._is_recorded:
+            self._refund(1)
+
     async def _infer(self, *inputs: Nested) -> Answer:
         try:
             return await self._model.infer(*inputs)
         except BaseException:  # also a client that went away: the step was not taken
-            self._refund(1)
+            self._refund_step()
             raise
 
     def _decide(self, outputs: Nested) -> Decision:
@@ -319,7 +342,7 @@ class PolicyActor(Actor):
     def _begin_step(
         self, observation: Nested, decision: Decision, outputs: Nested, version: int
     ) -> None:
-        if self._writer is not None:
+        if self._writer is not None and self._is_recorded:
             self._writer.begin_step(
                 observation,
                 decision.action,
@@ -394,6 +417,19 @@ def _required(message: dict[str, Any], name: str) -> Nested:
         got = reprlib.repr(sorted(message))
         raise ServiceError("bad_request", f"body: expected the key {name!r}, got {got}")
     return message[name]
+
+
+def _score(message: dict[str, Any]) -> float | None:
+    """Return the score of a match. Raises ServiceError: `bad_request`: it is none."""
+    score = message.get("score")
+    if isinstance(score, np.ndarray) and score.ndim == 0:  # a numpy number, as the codec brings it
+        score = score.item()
+    if score is None:
+        return None
+    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+        wanted = "expected a number from 0 (lost) to 1 (won)"
+        raise ServiceError("bad_request", f"score: {wanted}, got {score!r:.100}")
+    return float(score)
 
 
 def _flag(message: dict[str, Any], name: str) -> bool:

@@ -1,10 +1,12 @@
-"""Finds the actor of a session when its `start` is read, by what that says of lane and phase."""
+"""Finds the actor of a session when its `start` is read, by what that says of itself."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Protocol
 
 from bray_actor.policy.lane_barrier import LaneBarrier, lane_of
 from bray_actor.policy.session_start import EVALUATION, SessionStart, told_spaces
@@ -16,66 +18,120 @@ MakeActor = Callable[[str], ActorProtocol]
 """Makes the actor of a session from its name."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoutedSeat:
+    """A policy that sessions may ask for, and how it answers them."""
+
+    make: MakeActor
+    """Makes the actor of a session that is trained on, from a name `lane/…`."""
+    spaces: Spaces | None = None
+    """What the policy sees and may do; None checks nothing."""
+    name: str = ""
+    """Name of the policy, by which a session may ask for it; empty is none."""
+    lanes: LaneBarrier | None = None
+    """Lanes of these; None: sessions have none."""
+    evaluate: MakeActor | None = None
+    """Makes the actor of a session of the phase `evaluation`; None refuses them."""
+
+
+class MatchDesk(Protocol):
+    """Answers the sessions of matches: `bray_actor.multi_agent.match_table.MatchTable`."""
+
+    def join(self, session: str, start: SessionStart) -> ActorProtocol:
+        """Return the actor of a session that plays a match.
+
+        Raises:
+            ServiceError: the match cannot be played so.
+        """
+        ...
+
+
 class SessionRouter:
     """Makes the actors of simulators that say in `start` what they are.
 
-    A session belongs to the lane that its `start` names, or its own name before the first `/`; one
-    that names none takes the first that is free. What it says of spaces is checked.
+    The first pattern that fits the session's agent says which policy answers it; where that has
+    lanes, the session belongs to the one that its `start` names, or its own name before the first
+    `/`; one that names none takes the first that is free. What it says of spaces is checked.
 
     Args:
-        spaces: What the policy sees and may do.
-        make: Makes the actor of a session that is trained on, from a name `lane/…`.
-        lanes: Lanes of these; None: sessions have none.
-        evaluate: Makes the actor of a session of the phase `evaluation`; None refuses them.
+        seats: Policies by pattern of the agents that they answer, such as `hunter_*`; `*` also
+            fits a session that names no agent.
+        matches: What answers sessions that name a match; None: they are like others.
     """
 
-    def __init__(
-        self,
-        spaces: Spaces,
-        make: MakeActor,
-        lanes: LaneBarrier | None = None,
-        evaluate: MakeActor | None = None,
-    ) -> None:
-        self._spaces = spaces
-        self._make = make
-        self._lanes = lanes
-        self._known = frozenset(() if lanes is None else lanes.names)
-        self._evaluate = evaluate
-        self._agreed: Mapping[str, Any] | None = None
-        """Spaces as the last session told them, which are those of the policy."""
-        self._started: Counter[str] = Counter()
+    def __init__(self, seats: Mapping[str, RoutedSeat], matches: MatchDesk | None = None) -> None:
+        self._seats = {pattern: _SeatEntry(seat) for pattern, seat in seats.items()}
+        self._by_name = {entry.seat.name: entry for entry in self._seats.values()}
+        self._by_name.pop("", None)
+        self._matches = matches
 
     def __call__(self, session: str) -> ActorProtocol:
         """Return the actor of a session, which finds out with its `start` what it is."""
         return RoutedActor(session, self._find)
 
     def _find(self, session: str, start: SessionStart) -> ActorProtocol:
-        self._check_spaces(session, start.spaces)
-        if start.phase != EVALUATION:
-            return self._make(self._name(session, start.lane))
-        if self._evaluate is None:
-            raise ServiceError("bad_request", "tags: phase: this server has no evaluation")
-        return self._evaluate(session)
+        entry = self._entry(start)
+        entry.check_spaces(session, start.spaces)
+        if start.phase == EVALUATION:
+            if entry.seat.evaluate is None:
+                raise ServiceError("bad_request", "tags: phase: this server has no evaluation")
+            return entry.seat.evaluate(session)
+        if self._matches is not None and start.match is not None:
+            return self._matches.join(session, start)
+        return entry.seat.make(entry.lane_session(session, start.lane))
 
-    def _check_spaces(self, session: str, described: Mapping[str, Any] | None) -> None:
-        if described is None or described == self._agreed:
+    def _entry(self, start: SessionStart) -> _SeatEntry:
+        """Return the policy that a session asks for, or that answers its agent."""
+        if start.policy is not None and self._by_name:
+            if start.policy in self._by_name:
+                return self._by_name[start.policy]
+            raise _unknown("policy", "one of", self._by_name, start.policy)
+        for pattern, entry in self._seats.items():
+            if fnmatchcase(start.agent or "", pattern):
+                return entry
+        raise _unknown("agent", "a name that fits one of", self._seats, start.agent)
+
+
+def _unknown(key: str, wanted: str, known: Iterable[str], got: str | None) -> ServiceError:
+    shown = "none" if got is None else repr(got[:100])
+    return ServiceError("bad_request", f"{key}: expected {wanted} {', '.join(known)}; got {shown}")
+
+
+class _SeatEntry:
+    """A policy, and what was said to it before."""
+
+    def __init__(self, seat: RoutedSeat) -> None:
+        self.seat = seat
+        self._known = frozenset(() if seat.lanes is None else seat.lanes.names)
+        self._agreed: Mapping[str, Any] | None = None
+        """Spaces as the last session told them, which are those of the policy."""
+        self._started: Counter[str] = Counter()
+
+    def check_spaces(self, session: str, described: Mapping[str, Any] | None) -> None:
+        """Compare what a session says of its spaces, if it does.
+
+        Raises:
+            ServiceError: `bad_spaces`: they are none, or others than the policy's.
+        """
+        if described is None or described == self._agreed or self.seat.spaces is None:
             return
         told = told_spaces(f"start of session {session[:100]!r}", described)
-        if (difference := self._spaces.difference(told)) is not None:
+        if (difference := self.seat.spaces.difference(told)) is not None:
             raise ServiceError("bad_spaces", difference)
         self._agreed = described
 
-    def _name(self, session: str, lane: str | None) -> str:
+    def lane_session(self, session: str, lane: str | None) -> str:
         """Return the session's name in its lane: its own, where that names the lane."""
-        if self._lanes is None:
+        lanes = self.seat.lanes
+        if lanes is None:
             return session
         if lane is None and lane_of(session) in self._known:
             return session
         if lane is None:
-            lane = self._lanes.free_lane()
+            lane = lanes.free_lane()
             if lane is None:
                 raise ServiceError("too_many_sessions", self._full())
-            self._lanes.stop_waiting("sessions name no lane")
+            lanes.stop_waiting("sessions name no lane")
         elif lane not in self._known:
             raise ServiceError(
                 "bad_request",

@@ -1,4 +1,4 @@
-"""What the body of a `start` says of its session: lane, spaces, phase."""
+"""What the body of a `start` says of its session: agent, match, lane, spaces, phase."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ MOST_START_BYTES = 1024**2
 MOST_VALUES = 1 << 16
 """Values that the categories of an observation or an action may have together, as a `start` says:
 a network has weights for each."""
+MOST_NAME = 200
+"""Characters of the name of an agent, a policy or a match."""
+MOST_SIDES = 64
+"""Sessions that play one match together."""
 EVALUATION = "evaluation"
 
 
@@ -32,6 +36,16 @@ class SessionStart:
     """What it shows and takes, not read yet."""
     phase: str = ""
     """`evaluation`: it is played by the evaluated policy, and nothing is recorded."""
+    agent: str | None = None
+    """Who of a game it is, such as `hunter_0`."""
+    policy: str | None = None
+    """Name of the policy that it asks for, whoever it is."""
+    match: str | None = None
+    """The match that it plays with other sessions."""
+    side: int | None = None
+    """Number of its side in the match, from 0."""
+    sides: int | None = None
+    """Number of sessions that play the match together."""
 
     @classmethod
     async def of_body(cls, body: bytes) -> SessionStart:
@@ -69,7 +83,46 @@ class SessionStart:
         phase = tags.get("phase", "")
         if not isinstance(phase, str):
             raise _wrong("tags: phase", "a word such as evaluation", phase)
-        return cls(lane=None if lane is None else str(lane), spaces=spaces, phase=phase)
+        side, sides = _sides(message)
+        return cls(
+            lane=None if lane is None else str(lane),
+            spaces=spaces,
+            phase=phase,
+            agent=_name(message, "agent"),
+            policy=_name(message, "policy"),
+            match=_name(message, "match" if message.get("match") is not None else "game"),
+            side=side,
+            sides=sides,
+        )
+
+
+def _name(message: Mapping[str, Any], key: str) -> str | None:
+    """Return a name, which may be a number."""
+    value = plain(message.get(key))
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise _wrong(key, "a name or a number", value)
+    if not 0 < len(name := str(value)) <= MOST_NAME:
+        got = f"got {len(name)}"
+        raise ServiceError("bad_request", f"{key}: expected 1 to {MOST_NAME} characters, {got}")
+    return name
+
+
+def _sides(message: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Return the number of a session's side, and how many there are."""
+    sides = _whole(message, "sides", 1, MOST_SIDES)
+    last = (MOST_SIDES if sides is None else sides) - 1
+    return _whole(message, "side", 0, last), sides
+
+
+def _whole(message: Mapping[str, Any], key: str, low: int, high: int) -> int | None:
+    value = plain(message.get(key))
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise _wrong(key, f"a whole number from {low} to {high}", value)
+    return value
 
 
 def _wrong(name: str, wanted: str, got: object) -> ServiceError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from bray_core.errors import ConfigError
@@ -35,6 +36,26 @@ class Budget(Protocol):
 
     async def wait(self) -> None:
         """Wait until `left` may be more than 0."""
+        ...
+
+
+class Pace(Protocol):
+    """Holds the steps of single sessions back; for sessions of one event loop.
+
+    `StepBudget` follows the versions of a model; the seats of `SharedTurn` and `SharedVersions`
+    follow each other, too.
+    """
+
+    async def admit(self, cut: Callable[[], None]) -> bool:
+        """Wait until a step may be played; return whether it is recorded.
+
+        Args:
+            cut: Function that pushes what was recorded until now, called before it waits.
+        """
+        ...
+
+    def refund(self, steps: int) -> None:
+        """Give back steps that were admitted but will not be recorded."""
         ...
 
 
@@ -89,6 +110,13 @@ class StepBudget:
         if not self.left:
             return False
         self.take(1)
+        return True
+
+    async def admit(self, cut: Callable[[], None]) -> bool:
+        """Take a step as soon as there is one; all that are played are recorded."""
+        while not self.try_acquire():
+            cut()
+            await self.wait()
         return True
 
     def refund(self, steps: int) -> None:

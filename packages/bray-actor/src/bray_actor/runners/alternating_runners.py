@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from bray_actor.multi_agent.seat import GameResult
 from bray_actor.runners.runner import Runner
 from bray_core import metrics
 from bray_core.errors import ConfigError
@@ -68,6 +69,10 @@ class AlternatingRunners:
     def take_returns(self) -> list[float]:
         """Return the returns of the episodes that ended since the last call."""
         return [value for runner in self._runners for value in runner.take_returns()]
+
+    def take_results(self) -> list[GameResult]:
+        """Return nothing: these are no games of several policies."""
+        return []
 
     def close(self) -> None:
         """Close the environments."""

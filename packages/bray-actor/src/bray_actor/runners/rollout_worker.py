@@ -7,9 +7,11 @@ import logging
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
+from typing import Any
 
-from bray_actor.runners.rollouts import AnyRunner, Played, collect
+from bray_actor.runners.rollouts import AnyRunner, Played, collect, taken, tell
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +34,8 @@ class RolloutWorker:
         self._steps = steps
         self._lockstep = lockstep
         self._lock = threading.Lock()
-        self._frames = 0
-        self._returns: list[float] = []
+        self._played = Played(0, [])
+        self._news: deque[Any] = deque()
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
 
@@ -49,9 +51,12 @@ class RolloutWorker:
         with self._lock:
             if self._error is not None:
                 raise self._error
-            played = Played(self._frames, self._returns)
-            self._frames, self._returns = 0, []
+            played, self._played = self._played, Played(0, [])
         return played
+
+    def tell(self, news: Any) -> None:
+        """Tell a runner of several policies what the driver says, before its next steps."""
+        self._news.append(news)
 
     def _run(self) -> None:
         if sys.platform == "linux":  # elsewhere it would be the whole process's
@@ -67,10 +72,11 @@ class RolloutWorker:
         runner = self._make()
         try:
             while True:
+                while self._news:
+                    tell(runner, self._news.popleft())
                 recorded = await collect(runner, self._steps)
                 with self._lock:
-                    self._frames += recorded
-                    self._returns += runner.take_returns()
+                    self._played = self._played.joined(taken(runner, recorded))
                 if self._lockstep:
                     await runner.next_version()
         finally:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from bray_actor.multi_agent.seat import GameResult
 
 
 class AnyRunner(Protocol):
@@ -25,8 +28,25 @@ class AnyRunner(Protocol):
         """Return the returns of the episodes that ended since the last call."""
         ...
 
+    def take_results(self) -> list[GameResult]:
+        """Return how the games of several agents ended since the last call; others have none."""
+        ...
+
     def close(self) -> None:
         """Close the environments."""
+        ...
+
+
+@runtime_checkable
+class SeatedRunner(Protocol):
+    """What a runner of several policies has besides: a `MultiAgentRunner`."""
+
+    def take_frames_by_seat(self) -> dict[str, int]:
+        """Return how many steps were recorded since the last call, by the seat's name."""
+        ...
+
+    def tell(self, news: Any) -> None:
+        """Tell those who draw the policies what the driver says."""
         ...
 
 
@@ -37,6 +57,24 @@ class Played(NamedTuple):
     """Steps recorded, of all environments together."""
     returns: list[float]
     """Sums of rewards of the episodes that ended, oldest first."""
+    results: tuple[GameResult, ...] = ()
+    """How the games of several agents ended, oldest first."""
+    frames_by_seat: Mapping[str, int] = {}
+    """Steps recorded of each policy, by the seat's name, where there are several."""
+
+    def joined(self, other: Played) -> Played:
+        """Return what both tell together."""
+        seats = {**self.frames_by_seat, **other.frames_by_seat}
+        by_seat = {
+            name: self.frames_by_seat.get(name, 0) + other.frames_by_seat.get(name, 0)
+            for name in seats
+        }
+        return Played(
+            self.frames + other.frames,
+            self.returns + other.returns,
+            self.results + other.results,
+            by_seat,
+        )
 
 
 class Rollouts:
@@ -67,7 +105,11 @@ class Rollouts:
     def poll(self) -> Played:
         """Return what was played since the last call."""
         frames, self._frames = self._frames, 0
-        return Played(frames, self._runner.take_returns())
+        return taken(self._runner, frames)
+
+    def tell(self, news: Any) -> None:
+        """Tell a runner of several policies what the driver says, such as new opponents."""
+        tell(self._runner, news)
 
     def close(self) -> None:
         """End the event loop and close the environments."""
@@ -80,3 +122,15 @@ async def collect(runner: AnyRunner, steps: int) -> int:
     recorded = await runner.run(steps)
     runner.cut()
     return recorded
+
+
+def taken(runner: AnyRunner, frames: int) -> Played:
+    """Take what a runner has played since the last call; `frames` were recorded."""
+    by_seat = runner.take_frames_by_seat() if isinstance(runner, SeatedRunner) else {}
+    return Played(frames, runner.take_returns(), tuple(runner.take_results()), by_seat)
+
+
+def tell(runner: AnyRunner, news: Any) -> None:
+    """Tell a runner of several policies what the driver says; others do not hear it."""
+    if isinstance(runner, SeatedRunner):
+        runner.tell(news)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bray_actor.gamecores.environments import autoreset_mode, final_observation
+from bray_actor.multi_agent.seat import GameResult
 from bray_actor.policy.batch_decoder import batch_decoder
 from bray_actor.runners.open_segments import PUSH_TIMEOUT_S, Column, OpenSegments, Rows
 from bray_actor.runners.reward_transform import RewardTransform
@@ -274,6 +275,10 @@ class Runner:
         """Return the sums of rewards of the episodes that ended since the last call (the newest
         10,000)."""
         return self._segments.take_returns()
+
+    def take_results(self) -> list[GameResult]:
+        """Return nothing: these are no games of several policies."""
+        return []
 
     async def _infer(self) -> Answer:
         if self._state.shape[1]:

@@ -9,77 +9,17 @@ self-play are in `elo` and `matchmaking`.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
+from bray_algo.league.league_rules import LeagueRules
 from bray_algo.league.matchmaking import pfsp_weights
 from bray_algo.league.payoff import PayoffTable
 from bray_algo.validation.scalars import check_not_negative
 
 Role: TypeAlias = Literal["main", "main_exploiter", "league_exploiter"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LeagueRules:
-    """Numbers of the rules; the defaults are the paper's, unless a line says otherwise."""
-
-    self_play: float = 0.35
-    """Share of a main learner's games against the current main learners, itself included. More
-    finds new play sooner; with too much the learner forgets what the past played."""
-    pfsp: float = 0.5
-    """Share of its games against all frozen players, by f_hard. The rest is against those that it
-    has forgotten how to beat."""
-    forgotten_win_rate: float = 0.7
-    """Win rate against a frozen main player below which it counts as forgotten (supplement)."""
-    strong_exploiter_win_rate: float = 0.3
-    """Win rate against a frozen main exploiter below which it counts as forgotten (supplement)."""
-    struggling_win_rate: float = 0.3
-    """Win rate against a main learner below which a main learner plays that one's frozen copies
-    by f_var instead: opponents of its own strength teach more (supplement)."""
-    curriculum_win_rate: float = 0.2
-    """Win rate below which a main exploiter plays frozen main players by f_var; the supplement has
-    0.1."""
-    curriculum: float = 0.5
-    """Share of such an exploiter's games that are against them; the supplement has 1."""
-    freeze_win_rate: float = 0.7
-    """Win rate of an exploiter against each of its targets above which it is frozen."""
-    main_period: float = 2e9
-    """Steps between two copies of a main learner. Short ones fill the league with players that are
-    nearly the same; long ones leave gaps in its history."""
-    main_exploiter_timeout: float = 4e9
-    """Steps after which a main exploiter is frozen at the latest."""
-    league_exploiter_timeout: float = 2e9
-    """Steps after which a league exploiter is frozen at the latest."""
-    league_exploiter_reset: float = 0.25
-    """Probability that a frozen league exploiter begins anew; a main exploiter always does."""
-    power: float = 2.0
-    """Exponent p of f_hard (1 − x)^p; larger ones play the hardest opponents alone."""
-    decay: float = 0.99
-    """Factor on the earlier games of two players after each further one (supplement): 0.99 keeps
-    about the last 100. Small ones follow a learner fast and are noisy; 1 forgets nothing."""
-    prior_games: float = 10.0
-    """Number of games at 0.5 added to every win rate, so that one lucky game neither freezes a
-    learner nor hides an opponent for good. Not the paper's: it has 0, and billions of steps."""
-
-    def __post_init__(self) -> None:
-        for name, value in _fields(self).items():
-            is_free = name.endswith(("_period", "_timeout")) or name in ("power", "prior_games")
-            if not 0 <= value < math.inf or (not is_free and value > 1):
-                raise ValueError(
-                    f"{name}: expected {'0 or more' if is_free else '0 to 1'}, got {value}"
-                )
-        if self.self_play + self.pfsp > 1 + 1e-9:
-            raise ValueError(
-                f"self_play + pfsp: expected at most 1, got {self.self_play} + {self.pfsp}"
-            )
-
-
-def _fields(rules: LeagueRules) -> dict[str, float]:
-    return {name: getattr(rules, name) for name in LeagueRules.__slots__}
 
 
 class LeagueMatch(NamedTuple):
@@ -155,8 +95,13 @@ class League:
         if player != opponent:
             self.payoff.record(player, opponent, score)
 
-    def advance(self, learner: str, num_steps: int) -> FrozenCopy | None:
+    def advance(self, learner: str, num_steps: int, name: str | None = None) -> FrozenCopy | None:
         """Count steps that a learner has learned from, and freeze it when it is time.
+
+        Args:
+            learner: Name of the learner.
+            num_steps: Number of steps since the call before.
+            name: Name of the copy, if there is one; see `freeze`.
 
         Raises:
             ValueError: an unknown learner, or a negative number of steps.
@@ -164,16 +109,22 @@ class League:
         role = self._role(learner)
         check_not_negative("num_steps", num_steps)
         self._steps[learner] += num_steps
-        return self.freeze(learner) if self._is_due(learner, role) else None
+        return self.freeze(learner, name) if self._is_due(learner, role) else None
 
-    def freeze(self, learner: str) -> FrozenCopy:
+    def freeze(self, learner: str, name: str | None = None) -> FrozenCopy:
         """Add a copy of a learner as a new player, whatever the time.
 
         A learner that begins anew loses its results: they were another policy's.
+
+        Args:
+            learner: Name of the learner.
+            name: Name of the copy, new in the league; None: `<learner>-<number>`.
+
+        Raises:
+            ValueError: an unknown learner, or a player has that name.
         """
         role = self._role(learner)
-        number = 1 + sum(parent == learner for parent in self.frozen.values())
-        name = f"{learner}-{number}"
+        name = name or self._new_name(learner)
         self.payoff.add(name)
         self.frozen[name] = learner
         self._steps[learner] = 0
@@ -183,6 +134,17 @@ class League:
         if reset:
             self.payoff.forget(learner)
         return FrozenCopy(learner, name, reset)
+
+    def drop(self, name: str) -> None:
+        """Take a frozen player and its games out, for good.
+
+        Raises:
+            ValueError: there is no frozen player of that name.
+        """
+        if name not in self.frozen:
+            raise ValueError(f"name: expected a frozen player, got {name!r}")
+        del self.frozen[name]
+        self.payoff.remove(name)
 
     def copies(self, *roles: Role) -> list[str]:
         """Return the frozen players whose learners have these roles, oldest first; no role: all."""
@@ -221,6 +183,12 @@ class League:
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             raise ValueError(f"state: expected what state() returned, got {error!r}") from error
         return league
+
+    def _new_name(self, learner: str) -> str:
+        number = 1 + sum(parent == learner for parent in self.frozen.values())
+        while f"{learner}-{number}" in self.payoff:  # an older one was dropped
+            number += 1
+        return f"{learner}-{number}"
 
     def _for_main(self, learner: str) -> LeagueMatch:
         draw = self._rng.random()

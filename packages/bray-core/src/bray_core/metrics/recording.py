@@ -12,7 +12,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -62,11 +63,18 @@ class _Series:
         self.all_total = 0.0
 
 
+class _Shared(threading.local):
+    """Labels that all metrics of a thread get."""
+
+    labels: dict[str, str] = {}  # noqa: RUF012  the process's own; a thread has another for a while
+
+
 class Registry:
     """The metrics of one process. Thread-safe, bounded; `record` waits for nobody."""
 
     def __init__(self, max_names: int = MAX_NAMES) -> None:
         self._max_names = max_names
+        self._shared = _Shared()
         self.elsewhere: MetricsQuerier | None = None
         """Answers queries where this process is not the hub; None in the hub and without one."""
         self.on_first: Callable[[], None] | None = None
@@ -106,6 +114,8 @@ class Registry:
         Raises:
             ConfigError: The name, kind, a label or the value is not valid.
         """
+        if shared := self._shared.labels:
+            labels = {**shared, **labels}
         series = self._lookup.get((name, *labels.items()) if labels else name)
         if series is None or series.kind != kind:
             series = self._find(name, labels, kind)
@@ -122,6 +132,24 @@ class Registry:
                 self._fold(series)
             finally:
                 self._folding.release()
+
+    @contextmanager
+    def labelled(self, **labels: str) -> Iterator[None]:
+        """Give labels to all that this thread records inside the context.
+
+        Args:
+            labels: Labels such as `trainer="hunter"`, which tell several of a kind apart.
+        """
+        before = self._shared.labels
+        self._shared.labels = {**before, **labels}
+        try:
+            yield
+        finally:
+            self._shared.labels = before
+
+    def label_process(self, **labels: str) -> None:
+        """Give labels to all that this process records from now on, in threads of its own too."""
+        _Shared.labels = {**_Shared.labels, **labels}
 
     def _find(self, name: str, labels: dict[str, str], kind: Kind) -> _Series | None:
         """Return a metric's series, made if it is new; None if there are too many."""
@@ -339,6 +367,8 @@ def _numbers(value: Any) -> list[float]:
 _default = Registry()
 os.register_at_fork(after_in_child=_default.reset)  # the parent reports what it has recorded
 record = _default.record
+labelled = _default.labelled
+label_process = _default.label_process
 query = _default.query
 show = _default.show
 drain = _default.drain

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, Union
 
 from bray_core.settings.ranges import declared_bounds
-from bray_core.settings.settings_tree import to_plain
+from bray_core.settings.settings_tree import to_plain, written_name
 
 _PLAIN: dict[Any, dict[str, Any]] = {
     bool: {"type": "boolean"},
@@ -45,12 +45,12 @@ def json_schema(schema: type[Any]) -> dict[str, Any]:
             made["description"] = words[field.name]
         default = _default(field)
         if default is dataclasses.MISSING:
-            required.append(field.name)
+            required.append(written_name(field))
         elif "properties" in made:
             made["type"] = ["object", "null"]  # `part:` with nothing below it
         else:
             made["default"] = to_plain(default)
-        properties[field.name] = made
+        properties[written_name(field)] = made
     found: dict[str, Any] = {"type": "object"}
     if schema.__doc__:
         found["description"] = inspect.cleandoc(schema.__doc__).split("\n\n")[0]

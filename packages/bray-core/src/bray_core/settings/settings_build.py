@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, Union
 
 from bray_core.errors import ConfigError, Problem, SettingsError
 from bray_core.settings.choice import closest
-from bray_core.settings.settings_tree import Value, place_of, unwrap
+from bray_core.settings.settings_tree import Value, place_of, unwrap, written_name
 
 T = TypeVar("T")
 
@@ -42,10 +42,9 @@ def build(root: Value, schema: type[T]) -> T:
     Raises:
         SettingsError: Holds all problems, those of a file by line.
     """
-    builder = _Builder()
+    builder = SettingsBuilder()
     made = builder.build(root, schema, "")
-    if builder.problems:
-        raise SettingsError([*sorted(builder.problems, key=_position), *builder.rest(root.place)])
+    builder.raise_problems(root.place)
     return typing.cast(T, made)
 
 
@@ -54,16 +53,40 @@ def _position(problem: Problem) -> tuple[bool, int, int]:
     return (False, int(found[1]), int(found[2])) if found else (True, 0, 0)
 
 
-class _Builder:
+class SettingsBuilder:
     """Builds values and gathers problems; a value that cannot be built becomes `_REFUSED`."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self._num_more = 0
 
-    def rest(self, place: str) -> list[Problem]:
-        """Return a line that stands for the problems beyond the limit."""
-        return [Problem(place, "", f"and {self._num_more} more")] if self._num_more else []
+    def raise_problems(self, place: str) -> None:
+        """Raise all problems that were found, those of a file by line.
+
+        Args:
+            place: Place of the line that stands for the problems beyond the limit.
+
+        Raises:
+            SettingsError: There are problems.
+        """
+        more = [Problem(place, "", f"and {self._num_more} more")] if self._num_more else []
+        if self.problems:
+            raise SettingsError([*sorted(self.problems, key=_position), *more])
+
+    def part(self, value: Value, schema: type[T], path: str) -> T | None:
+        """Return the dataclass of a part's settings; None where a problem left nothing to make.
+
+        Args:
+            value: The settings of the part alone.
+            schema: Dataclass that they are read into.
+            path: Dotted name of the part, with which the names of its settings begin.
+        """
+        made = self.build(value, schema, path)
+        return None if made is _REFUSED else typing.cast(T, made)
+
+    def refuse(self, place: str, key: str, text: str) -> None:
+        """Add a problem that was found elsewhere."""
+        self._refuse(place, key, text)
 
     def _is_full(self) -> bool:
         """Whether further problems are only counted."""
@@ -88,19 +111,22 @@ class _Builder:
             value = Value({}, value.place)
         if not isinstance(value.value, dict):
             return self._wrong(value, path, f"settings of {schema.__name__}")
-        fields = {f.name: f for f in dataclasses.fields(schema)}
+        fields = {written_name(f): f for f in dataclasses.fields(schema)}
         hints = typing.get_type_hints(schema)
         prefix = f"{path}." if path else ""
         made: dict[str, Any] = {}
         for name, child in value.value.items():
             key = f"{prefix}{name}"
             if name in fields:
-                made[name] = self._convert(child, hints[name], key)
+                own = fields[name].name
+                made[own] = self._convert(child, hints[own], key)
             elif not self._is_full():
                 known = f"{closest(name, fields)}; allowed: {', '.join(sorted(fields))}"
                 self._refuse(child.place, key, f"{key}: unknown key{known}")
-        for name in (n for n, field in fields.items() if n not in made and _required(field)):
-            made[name] = self._refuse(value.place, f"{prefix}{name}", f"{prefix}{name}: missing")
+        for name, field in fields.items():
+            if field.name not in made and _required(field):
+                missing = f"{prefix}{name}"
+                made[field.name] = self._refuse(value.place, missing, f"{missing}: missing")
         return self._checked(value, schema, made, prefix)
 
     def _checked(self, value: Value, schema: type[Any], made: dict[str, Any], prefix: str) -> Any:

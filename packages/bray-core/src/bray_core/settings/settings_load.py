@@ -28,7 +28,7 @@ def load_tree(
     Args:
         tree: what `settings_tree.read` returned; it stays as it is, and can be read again.
     """
-    root = _overridden(tree.copy(), overrides, environment, renamed)
+    root = overridden(tree.copy(), overrides, environment, renamed)
     if isinstance(schema, type):
         return build(root, schema)
     if not isinstance(root.value, dict):
@@ -42,11 +42,11 @@ def load_tree(
     return build(root, chosen)
 
 
-def _overridden(
+def overridden(
     root: Value,
-    overrides: Sequence[str],
-    environment: Mapping[str, str] | None,
-    renamed: Mapping[str, str] | None,
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    renamed: Mapping[str, str] | None = None,
 ) -> Value:
     """Return the settings with old names replaced and overrides written into them."""
     for old, new in (renamed or {}).items():
@@ -56,10 +56,17 @@ def _overridden(
                 text = f"{old}: is `{new}` today, and that is given, too: remove one"
                 raise SettingsError([Problem(child.place, old, text)])
             root.value = {new: child, **root.value}
-    for name, text in (environment or {}).items():
-        if name.startswith(PREFIX) and "__" in name:
-            key = name.removeprefix(PREFIX).lower().replace("__", ".")
-            override(root, f"{key}={text}", f"environment {name}")
+    for name, key, text in from_environment(environment or {}):
+        override(root, f"{key}={text}", f"environment {name}")
     for written in overrides:
         override(root, written, COMMAND_LINE)
     return root
+
+
+def from_environment(environment: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Return the variables that set something: name, dotted key of the setting, value."""
+    return [
+        (name, name.removeprefix(PREFIX).lower().replace("__", "."), text)
+        for name, text in environment.items()
+        if name.startswith(PREFIX) and "__" in name
+    ]

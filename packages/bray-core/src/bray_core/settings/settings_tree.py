@@ -175,10 +175,18 @@ def unwrap(value: Value) -> Any:
     return value.value
 
 
+def written_name(field: dataclasses.Field[Any]) -> str:
+    """Return the key of a field: `metadata["key"]`, such as `from`, where that is no name."""
+    key: str = field.metadata.get("key", field.name)
+    return key
+
+
 def to_plain(value: Any) -> Any:
     """Return a dataclass, or a value of one, in types that YAML and JSON can hold."""
     if dataclasses.is_dataclass(value):
-        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {
+            written_name(f): to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)
+        }
     if isinstance(value, Mapping):
         return {str(key): to_plain(child) for key, child in value.items()}
     if isinstance(value, list | tuple):

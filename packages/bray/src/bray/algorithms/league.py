@@ -28,9 +28,10 @@ from bray.run import Run
 from bray.training.algorithm import Algorithm, NoSettings, Parts, Takes
 from bray.training.lockstep import next_versions, training
 from bray_algo.distributions import categorical
-from bray_algo.league.alphastar import LeagueRules, Role
+from bray_algo.league.alphastar import Role
 from bray_algo.league.equilibrium import exploitability
 from bray_algo.league.intervals import Floats
+from bray_algo.league.league_rules import LeagueRules
 from bray_algo.losses import a2c
 from bray_buffer import BufferConfig
 from bray_core.cli import check_interrupted

@@ -276,7 +276,7 @@ class PQN(OnPolicy[PQNConfig]):
         """Environment steps of a replay."""
         return self.config.steps_per_replay
 
-    def first_policy(self, spaces: Spaces, seed: int) -> Any:
+    def policy(self, spaces: Spaces, seed: int) -> Any:
         """Return the policy to begin with, the same for the same seed."""
         return make_policy(spaces, self.parts.model, seed)
 

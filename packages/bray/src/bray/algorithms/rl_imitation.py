@@ -166,7 +166,7 @@ class RLImitation(ppo.PPO):
         super().check()
         bc.check_no_memory(self.parts)
 
-    def first_policy(self, spaces: Spaces, seed: int) -> AnyPolicy:
+    def policy(self, spaces: Spaces, seed: int) -> AnyPolicy:
         """Return the clone of the demonstrations, softened."""
         module = make_policy(spaces, self.parts.model, seed)
         if not hasattr(module, "soften"):

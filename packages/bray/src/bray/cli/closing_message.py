@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bray.goal import Goal, Outcome
 from bray.templates.template import Template
+from bray.training.algorithm import load_algorithm
 from bray_core.trials.trial import RESULT, Trial
 
 
@@ -23,14 +24,14 @@ def already_reached(trial: Path, goal: Goal) -> str | None:
     mean, frames = result.get("evaluation_return"), result.get("frames", 0)
     if not result.get("reached") or not isinstance(mean, int | float):
         return None
-    if goal.episode_return is None:
+    if goal.wanted is None:
         if frames < goal.budget:
             return None
         wanted = f"budget of {goal.budget:,} frames"
     elif not goal.is_reached(mean):
         return None
     else:
-        wanted = f"goal {goal.episode_return:g}"
+        wanted = f"goal {goal.wanted:g}"
     return (
         f"{trial} has reached its {wanted}: mean return {mean:.6g} after {frames:,} frames. "
         "Train on: --go-on, or raise --goal or --frames. Start afresh: another --trial."
@@ -53,7 +54,7 @@ def closing_message(template: Template, trial: Path, outcome: Outcome, *, is_exp
     if is_exported:
         shown.append((f"bray serve {trial}", "answer from the export, without torch or Ray"))
     has_own = getattr(template.parts.source, "is_simulator", False)  # `bray play` has no such
-    if is_exported and type(template.make()).serves == "actor" and not has_own:
+    if is_exported and load_algorithm(template.algorithm).serves == "actor" and not has_own:
         play = f"bray play {template.environment} --address tcp://127.0.0.1:7300"
         shown.append((play, "play against that server"))
     shown.append((f"tensorboard --logdir {trial}", "the curves"))
@@ -80,4 +81,4 @@ def closing_message(template: Template, trial: Path, outcome: Outcome, *, is_exp
 
 
 def _wanted(goal: Goal) -> str:
-    return "no goal" if goal.episode_return is None else f"goal {goal.episode_return:g}"
+    return "no goal" if goal.wanted is None else f"goal {goal.wanted:g}"

@@ -74,12 +74,15 @@ def _check(options: argparse.Namespace) -> int:
     from bray.templates.loading import load, path_of
 
     loaded = load(options.template, options.overrides)
-    _say(f"{path_of(options.template)}: {loaded.algorithm} on {loaded.environment}: valid")
+    title = f"{loaded.algorithm} on {loaded.environment}"
+    if loaded.composition is not None:
+        title = loaded.composition.title
+    _say(f"{path_of(options.template)}: {title}: valid")
     return 0
 
 
 def _schema(options: argparse.Namespace) -> int:
-    from bray.templates.schema import json_schema_of_all
+    from bray.templates.json_schemas import json_schema_of_all
 
     _say(json.dumps(json_schema_of_all(), indent=1))
     return 0

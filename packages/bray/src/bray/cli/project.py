@@ -11,8 +11,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from bray.templates.json_schemas import json_schema_of_all
 from bray.templates.loading import load, path_of
-from bray.templates.schema import json_schema_of_all
 from bray.training.algorithm import Algorithm, load_algorithm
 from bray_core.errors import AlreadyExistsError, BrayError
 from bray_core.files.trial_folders import PROJECT

@@ -179,10 +179,15 @@ def run_template(
     """
     import torch
 
+    from bray.composition.train import export_all, train_composition
     from bray.training.deploy import export_best
 
     torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
     template = replace(template, goal=goal)
+    composition = template.composition
+    if composition is not None:
+        with launch.open(template.to_mapping(), template.keep) as run:
+            return train_composition(run, composition, goal), export_all(run, composition)
     algorithm = template.make()
     with launch.open(template.to_mapping(), template.keep) as run:
         outcome = algorithm.train(run, goal=goal, seed=template.seed)
@@ -192,10 +197,11 @@ def run_template(
 def completed_goal(template: Template) -> Goal:
     """Return a template's goal with what it left open decided; see `Goal.completed`."""
     from bray.sources.environments import reward_threshold
+    from bray.training.algorithm import load_algorithm
 
     return template.goal.completed(
         reward_threshold=reward_threshold(template.environment),
-        max_frames=type(template.make()).budget,
+        max_frames=load_algorithm(template.algorithm).budget,
     )
 
 

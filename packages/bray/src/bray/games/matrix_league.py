@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from bray.games.matrix_game import play, scores
 from bray.games.version_pool import freeze_version, frozen_version
 from bray_algo.distributions import categorical
-from bray_algo.league.alphastar import League, LeagueRules, Role
+from bray_algo.league.alphastar import League, Role
 from bray_algo.league.equilibrium import nash
 from bray_algo.league.intervals import Floats
+from bray_algo.league.league_rules import LeagueRules
 from bray_algo.league.payoff import PayoffTable
 from bray_core.files.saved_file import check_format, write_atomic
 

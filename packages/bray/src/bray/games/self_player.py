@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bray_actor.multi_agent.seat import GameResult
 from bray_algo.games import RowGame
 from bray_algo.networks.board_network import BoardNetwork
 from bray_algo.search.alphazero import SelfPlay
@@ -115,6 +116,10 @@ class SelfPlayer:
 
     def take_returns(self) -> list[float]:
         """Return nothing: a game against oneself has no return."""
+        return []
+
+    def take_results(self) -> list[GameResult]:
+        """Return nothing: these are no games of several policies."""
         return []
 
     def close(self) -> None:

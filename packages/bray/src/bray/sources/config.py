@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.gamecores.simulators import command_words
@@ -69,7 +69,8 @@ class GamecoreSourceConfig(GymnasiumSourceConfig):
 
     def __post_init__(self) -> None:
         GymnasiumSourceConfig.__post_init__(self)
-        self._check_one_kind()
+        instead = {"count": "num_processes", "lanes": "num_envs"}
+        check_one_kind(self, "a Gymnasium id", instead)
         if self.command is not None:
             command_words(self.command)
         if self.spaces is not None:
@@ -86,41 +87,82 @@ class GamecoreSourceConfig(GymnasiumSourceConfig):
     @property
     def title(self) -> str:
         """What is played, in words."""
-        if self.command is not None:
-            words = [*itertools.takewhile(_names_a_program, command_words(self.command))]
-            return " ".join(Path(word).name for word in words) or self.command
-        return "external simulators" if self.external else str(self)
+        return title_of(self.command, "external simulators" if self.external else str(self))
 
-    def _check_one_kind(self) -> None:
-        """Refuse none or several of environment, command and external, and what only some have."""
-        kinds = {"environment": self.environment, "command": self.command is not None}
-        given = [
-            name for name, is_given in (kinds | {"external": self.external}).items() if is_given
-        ]
-        if not given:
+
+def title_of(command: str | None, otherwise: str) -> str:
+    """Return the program of a simulator's command, in words; something else where there is none."""
+    if command is None:
+        return otherwise
+    words = [*itertools.takewhile(_names_a_program, command_words(command))]
+    return " ".join(Path(word).name for word in words) or command
+
+
+class PlaysOneKind(Protocol):
+    """Settings of a source that is an environment, or a simulator over the wire."""
+
+    @property
+    def environment(self) -> str:
+        """What is played; nothing for a simulator."""
+
+    @property
+    def command(self) -> str | None:
+        """What starts a simulator."""
+
+    @property
+    def external(self) -> bool:
+        """Whether simulators call that were started elsewhere."""
+
+    @property
+    def count(self) -> int:
+        """Processes of the command."""
+
+    @property
+    def lanes(self) -> int:
+        """Sessions of a process."""
+
+    @property
+    def spaces(self) -> Mapping[str, Any] | None:
+        """What a simulator shows and takes."""
+
+
+def check_one_kind(source: PlaysOneKind, example: str, instead: Mapping[str, str]) -> None:
+    """Refuse none or several of environment, command and external, and what only some have.
+
+    Args:
+        source: settings of the source.
+        example: what an environment may be, in words.
+        instead: settings of an environment by those of a simulator that mean the same.
+
+    Raises:
+        ConfigError: begins with the name of a setting.
+    """
+    kinds = {"environment": source.environment, "command": source.command is not None}
+    given = [name for name, is_given in (kinds | {"external": source.external}).items() if is_given]
+    if not given:
+        raise ConfigError(
+            f"environment: missing: expected {example}, or the `command` of a simulator of "
+            "your own, or `external: true`"
+        )
+    if len(given) > 1:
+        raise ConfigError(
+            f"{given[1]}: expected one of environment, command and external, got "
+            f"{' and '.join(given)}"
+        )
+    if not source.environment:
+        return
+    for name, is_usual in (
+        ("spaces", source.spaces is None),
+        ("count", source.count == 1),
+        ("lanes", source.lanes == 1),
+    ):
+        if not is_usual:
+            other = instead.get(name)
+            cure = f"write `{other}`" if other else "those of an environment are its own"
             raise ConfigError(
-                "environment: missing: expected a Gymnasium id, or the `command` of a simulator of "
-                "your own, or `external: true`"
+                f"{name}: expected with `command` or `external` alone, got it with the "
+                f"environment {source.environment!r}: {cure}"
             )
-        if len(given) > 1:
-            raise ConfigError(
-                f"{given[1]}: expected one of environment, command and external, got "
-                f"{' and '.join(given)}"
-            )
-        if not self.environment:
-            return
-        for name, is_usual in (
-            ("spaces", self.spaces is None),
-            ("count", self.count == 1),
-            ("lanes", self.lanes == 1),
-        ):
-            if not is_usual:
-                other = {"count": "num_processes", "lanes": "num_envs"}.get(name)
-                cure = f"write `{other}`" if other else "those of an environment are its own"
-                raise ConfigError(
-                    f"{name}: expected with `command` or `external` alone, got it with the "
-                    f"environment {self.environment!r}: {cure}"
-                )
 
 
 def _names_a_program(word: str) -> bool:

@@ -42,7 +42,7 @@ from bray.sources.source import Played
 from bray_actor import PolicyActor, PolicyConfig, Recorder
 from bray_actor.gamecores.fleet import lanes_at
 from bray_actor.policy.lane_barrier import LaneBarrier
-from bray_actor.policy.session_router import MakeActor, SessionRouter
+from bray_actor.policy.session_router import MakeActor, RoutedSeat, SessionRouter
 from bray_actor.policy.step_budget import Budget, StepBudget
 from bray_actor.policy.turn_budget import TurnBudget
 from bray_core.cli import check_interrupted
@@ -51,9 +51,9 @@ from bray_core.layout import Layout, Packed
 from bray_core.protocols import ActorProtocol, BufferProtocol, ModelProtocol
 from bray_core.spaces import Spaces
 
-_LOOK_S = 0.25
+LOOK_S = 0.25
 """How often gamecores are looked after while a turn is played."""
-_PUSH_TIMEOUT_S = 900.0
+PUSH_TIMEOUT_S = 900.0
 """How long a full buffer may hold a session back: as long as a trainer may evaluate."""
 _KEPT_EPISODES = 1000
 """Newest recorded episodes that stay where the run does not say how many."""
@@ -75,6 +75,9 @@ class GamecorePlay:
     """Seed of the environments."""
     spaces: Spaces | None = None
     """What simulators of one's own show and take; None: gamecores of a Gymnasium id play."""
+    games: str | None = None
+    """How a game of several agents is made, as `MultiAgentSpec.to_json` writes; then the lanes of
+    bray's own gamecores are games of it."""
 
     @property
     def num_lanes(self) -> int:
@@ -117,10 +120,11 @@ class TurnGamecores:
         make: MakeActor = PolicyActor.factory(model, play.policy, buffer=recorder, lanes=lanes)
         self._desk = EvaluationDesk(model, play.policy)
         if play.spaces is not None:
-            make = SessionRouter(play.spaces, make, lanes, self._desk)
-        recorded = _recorded(make, play, _episodes(run), _most_episodes(run))
-        self._actors = run.actor("actor", lambda: recorded, **_ports(play))
-        self._fleet = _fleet(run, play, self._actors)
+            seat = RoutedSeat(spaces=play.spaces, make=make, lanes=lanes, evaluate=self._desk)
+            make = SessionRouter({"*": seat})
+        recorded = some_recorded(make, play, episodes_of(run), most_episodes_of(run))
+        self._actors = run.actor("actor", lambda: recorded, **ports_of(play))
+        self._fleet = fleet_of(run, play, self._actors)
 
     def collect(self, steps: int) -> None:
         """Play so many steps of each environment in the mean; return when they are pushed.
@@ -129,13 +133,13 @@ class TurnGamecores:
             BrayError: a gamecore ends again and again, or the buffer has no room for the turn.
         """
         self._turn.grant(steps * self._play.num_lanes)
-        while not self._turn.wait_played(_LOOK_S):
+        while not self._turn.wait_played(LOOK_S):
             check_interrupted()
             self._fleet.check()
         segments = self._turn.segments()
         if not segments:  # all of the turn was lent before
             return
-        rows = _in_order(Packed(self._turn.layout, np.stack([s.block for s in segments])))
+        rows = in_order_of(Packed(self._turn.layout, np.stack([s.block for s in segments])))
         if (taken := self._played.push(rows)) < len(segments):
             raise BrayError(
                 f"buffer: has room for {taken} of the {len(segments)} segments of a turn, and "
@@ -144,12 +148,12 @@ class TurnGamecores:
 
     def poll(self) -> Played:
         """Return what was played since the last call; the first one starts the gamecores."""
-        _start_once(self._fleet)
+        start_once(self._fleet)
         return self._played.poll()
 
     def lines(self) -> list[str]:
         """Return how the simulators find this run, and how it is evaluated, in words."""
-        return _lines(self._play, self._actors, takes_tagged=True)
+        return lines_of(self._play, self._actors, takes_tagged=True)
 
     def evaluate(self, policy: ModelProtocol, episodes: int, seed: int) -> Sequence[float] | None:
         """Let simulators play episodes with a policy; return the episodes' returns.
@@ -177,13 +181,13 @@ class RemoteGamecores:
     def __init__(self, run: Run, play: GamecorePlay, model: Any, buffer: Any) -> None:
         from bray_core.remote.workers import with_worker_index
 
-        make = partial(WorkerActors, play, model, buffer, _episodes(run), _most_episodes(run))
+        make = partial(WorkerActors, play, model, buffer, episodes_of(run), most_episodes_of(run))
         self._run = run
         self._play = play
         self._actors: Any = run.actor(
-            "actor", with_worker_index(make), num_workers=play.actor.num_workers, **_ports(play)
+            "actor", with_worker_index(make), num_workers=play.actor.num_workers, **ports_of(play)
         )
-        self._fleet = _fleet(run, play, self._actors)
+        self._fleet = fleet_of(run, play, self._actors)
 
     def collect(self, steps: int) -> None:
         """Do nothing: they play by themselves."""
@@ -197,14 +201,14 @@ class RemoteGamecores:
             BrayError: a gamecore ends again and again.
             WorkerLostError: a worker died too often; quotes its last words.
         """
-        _start_once(self._fleet)
+        start_once(self._fleet)
         self._fleet.check()
         played: Played = self._actors.poll()
         return played
 
     def lines(self) -> list[str]:
         """Return how the simulators find this run, and how it is evaluated, in words."""
-        return _lines(self._play, self._actors, takes_tagged=False)
+        return lines_of(self._play, self._actors, takes_tagged=False)
 
     def evaluate(self, policy: ModelProtocol, episodes: int, seed: int) -> Sequence[float] | None:
         """Let simulators play episodes with a policy; as in `TurnGamecores.evaluate`."""
@@ -246,11 +250,13 @@ class WorkerActors:
             budget = StepBudget(play.steps_per_version // play.actor.num_workers, model)
             lanes = _barrier(model, play, worker, budget)
         make: MakeActor = PolicyActor.factory(
-            model, play.policy, buffer=recorder, lanes=lanes, push_timeout_s=_PUSH_TIMEOUT_S
+            model, play.policy, buffer=recorder, lanes=lanes, push_timeout_s=PUSH_TIMEOUT_S
         )
         if play.spaces is not None:
-            make = SessionRouter(play.spaces, make, lanes, EvaluationDesk(model, play.policy))
-        self._make = _recorded(make, play, episodes, most_episodes)
+            desk = EvaluationDesk(model, play.policy)
+            seat = RoutedSeat(spaces=play.spaces, make=make, lanes=lanes, evaluate=desk)
+            make = SessionRouter({"*": seat})
+        self._make = some_recorded(make, play, episodes, most_episodes)
 
     def __call__(self, session: str) -> ActorProtocol:
         """Return the actor of a session."""
@@ -307,13 +313,14 @@ class CountingBuffer:
         return played
 
 
-def _in_order(rows: Packed) -> Packed:
+def in_order_of(rows: Packed) -> Packed:
+    """Return the segments of a turn in an order that does not depend on when each one came."""
     from bray_trainer.sequences import in_order  # torch: templates know this module without it
 
     return in_order(rows)
 
 
-def _recorded(
+def some_recorded(
     make: Callable[[str], ActorProtocol], play: GamecorePlay, episodes: Path, most: int
 ) -> Callable[[str], ActorProtocol]:
     """Return a maker of the same actors, of which some are recorded if that is wanted."""
@@ -321,11 +328,13 @@ def _recorded(
     return Recorder(episodes, every=every, max_files=most).record(make) if every else make
 
 
-def _episodes(run: Run) -> Path:
+def episodes_of(run: Run) -> Path:
+    """Return the folder of recorded episodes."""
     return run.experiment.path / "episodes"
 
 
-def _most_episodes(run: Run) -> int:
+def most_episodes_of(run: Run) -> int:
+    """Return how many of the newest recorded episodes stay."""
     return _KEPT_EPISODES if run.retention is None else run.retention.episodes
 
 
@@ -341,22 +350,26 @@ def _barrier(model: ModelProtocol, play: GamecorePlay, worker: int, budget: Budg
     )
 
 
-def _ports(play: GamecorePlay) -> dict[str, Any]:
-    if play.spaces is None:
+def ports_of(play: GamecorePlay) -> dict[str, Any]:
+    """Return the ports at which actors listen."""
+    if not play.source.is_simulator:
         return {"port": play.actor.port}
     ports = SimulatorPorts.of(play.source, play.actor)
     return {"port": ports.tcp, "http_port": ports.http}
 
 
-def _lines(play: GamecorePlay, actors: Any, *, takes_tagged: bool) -> list[str]:
-    if play.spaces is None:
+def lines_of(play: GamecorePlay, actors: Any, *, takes_tagged: bool) -> list[str]:
+    """Return how simulators find a run, and how it is evaluated, in words."""
+    if not play.source.is_simulator:
         return []
     source = play.source
     lines = [] if source.command is not None else [how_to_connect(actors.addresses)]
     return [*lines, f"evaluation: {evaluation_in_words(source, takes_tagged=takes_tagged)}"]
 
 
-def _fleet(run: Run, play: GamecorePlay, actors: Any) -> Any:
+def fleet_of(run: Run, play: GamecorePlay, actors: Any) -> Any:
+    """Return the processes that play, which start later."""
+
     def addresses() -> list[str]:
         found: list[str] = actors.worker_addresses
         return found
@@ -372,6 +385,14 @@ def _fleet(run: Run, play: GamecorePlay, actors: Any) -> Any:
             seed=play.seed,
             http_port=http_port_of(actors.addresses),
             logs=run.experiment.path / LOGS,
+        )
+    if play.games is not None:
+        return run.game_processes(
+            play.games,
+            addresses,
+            num_processes=play.source.num_processes,
+            lanes=play.source.num_envs,
+            seed=play.seed,
         )
     return run.gamecores(
         play.source,
@@ -397,7 +418,8 @@ class ExternalSimulators:
         """Do nothing."""
 
 
-def _start_once(fleet: Any) -> None:
+def start_once(fleet: Any) -> None:
+    """Start a fleet, unless it plays already."""
     if not fleet.pids:
         fleet.start()
 

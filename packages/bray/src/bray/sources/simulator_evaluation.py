@@ -13,7 +13,7 @@ from bray.sources.config import GamecoreSourceConfig
 from bray.sources.evaluation_desk import EvaluationDesk
 from bray.sources.simulator_ports import http_port_of
 from bray_actor.gamecores.simulators import placeholders
-from bray_actor.policy.session_router import SessionRouter
+from bray_actor.policy.session_router import RoutedSeat, SessionRouter
 from bray_core.cli import check_interrupted
 from bray_core.errors import DeadlineError
 from bray_core.protocols import ModelProtocol
@@ -71,7 +71,7 @@ def evaluate_by_command(
     desk = EvaluationDesk(policy, play.policy)
     desk.open(policy, episodes)
     source = play.source
-    router = SessionRouter(play.spaces, desk, evaluate=desk)
+    router = SessionRouter({"*": RoutedSeat(spaces=play.spaces, make=desk, evaluate=desk)})
     needs_http = "http_port" in placeholders(source.command)
     with ExitStack() as stack:
         server = ServerThread(router, tcp_port=0, http_port=0 if needs_http else None)

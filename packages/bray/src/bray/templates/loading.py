@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from bray import registry
+from bray.templates.full_form import read_composition, source_names
 from bray.templates.schema import RENAMED, chosen_schema, template_of
 from bray.templates.template import Template, names
+from bray.templates.written_parts import is_full_form
 from bray.training.algorithm import PARTS, Algorithm, load_algorithm
 from bray_actor.spaces import resolve
 from bray_core.config import load_text
@@ -20,6 +22,7 @@ from bray_core.files.trial_folders import CONFIG
 from bray_core.settings.choice import closest
 from bray_core.settings.settings_load import load_tree
 from bray_core.settings.settings_tree import Value, read, unwrap
+from bray_core.settings.settings_tree import parse as parse_tree
 
 _WHOLE = ("algorithm", "enable", "seed", "render", "goal", "keep")
 """Keys of a template that are no settings of an algorithm."""
@@ -68,6 +71,9 @@ def load(name: str, overrides: Sequence[str] = (), environment: str | None = Non
         ConfigError: naming file, line, column, key, what came and what is allowed.
     """
     tree = read(path_of(name))
+    if is_full_form(tree):
+        overrides = [*_instead(source_names(tree), environment), *overrides]
+        return Template.of(read_composition(tree, overrides, os.environ, runs_own_code=True))
     algorithm = _algorithm_of(tree, overrides)
     overrides = _dotted(algorithm, overrides)
     if environment is not None:
@@ -108,7 +114,25 @@ def parse(text: str, source: str) -> Template:
     Raises:
         ConfigError: the text is no valid template; see `load`.
     """
-    return template_of(load_text(text, source, chosen_schema, renamed=RENAMED))
+    tree = parse_tree(text, source)
+    if is_full_form(tree):
+        return Template.of(read_composition(tree, runs_own_code=False))
+    return template_of(load_tree(tree, chosen_schema, renamed=RENAMED))
+
+
+def _instead(sources: Sequence[str], environment: str | None) -> list[str]:
+    """Return the overrides that put another environment into a template of the full form.
+
+    Raises:
+        ConfigError: there are several sources.
+    """
+    if environment is None:
+        return []
+    if len(sources) != 1:
+        names = ", ".join(f"sources.{name}.environment=" for name in sources)
+        raise ConfigError(f"--env: expected a template with one source, got several: write {names}")
+    cleared = [f"goal.{key}=null" for key in ("episode_return", "evaluate_at")]
+    return [*cleared, f"sources.{sources[0]}.environment={environment}"]
 
 
 def _quoted(text: str) -> str:

@@ -15,7 +15,7 @@ from bray.retention import RetentionPolicy
 from bray.templates.template import Enable, RenderPart, Template
 from bray.training.algorithm import PARTS, Algorithm, Parts, load_algorithm, task_id
 from bray_core.errors import ConfigError
-from bray_core.settings.json_schema import descriptions, json_schema
+from bray_core.settings.json_schema import descriptions
 
 RENAMED = {"recipe": "algorithm"}
 """Keys of a template as earlier versions wrote them, with their names today."""
@@ -60,11 +60,14 @@ def tuned_task(algorithm: type[Algorithm[Any]], task: object, variant: str = "")
         return ""
     known = task_id(task)
     return (
-        known if _defaults(algorithm, known, variant) != _defaults(algorithm, "", variant) else ""
+        known
+        if defaults_of(algorithm, known, variant) != defaults_of(algorithm, "", variant)
+        else ""
     )
 
 
-def _defaults(algorithm: type[Algorithm[Any]], task: str, variant: str) -> dict[str, Any]:
+def defaults_of(algorithm: type[Algorithm[Any]], task: str, variant: str) -> dict[str, Any]:
+    """Return the settings that an algorithm's variant has for a task, by dotted name."""
     return {**algorithm.defaults(task), **algorithm.variant_defaults(variant, task)}
 
 
@@ -81,7 +84,7 @@ def schema(name: str, task: str = "", variant: str = "") -> type[Any]:
         ConfigError: there is no such algorithm.
     """
     algorithm = load_algorithm(name)
-    defaults = _defaults(algorithm, task, variant)
+    defaults = defaults_of(algorithm, task, variant)
     made: list[Any] = [
         ("algorithm", str, _described("The algorithm.")),
         (
@@ -93,7 +96,7 @@ def schema(name: str, task: str = "", variant: str = "") -> type[Any]:
     ]
     for part, words in PARTS.items():
         values = {n.partition(".")[2]: v for n, v in defaults.items() if n.startswith(f"{part}.")}
-        config = _with_defaults(algorithm.config_of(part), values)
+        config = part_schema(algorithm.config_of(part), values)
         config.__doc__ = words
         is_needed = part == "source" or any(
             f.default is f.default_factory
@@ -121,18 +124,50 @@ def _described(words: str, *default: Any) -> Any:
     return field(metadata=metadata) if not default else field(default=default[0], metadata=metadata)
 
 
-def _with_defaults(config: type[Any], values: Mapping[str, Any]) -> type[Any]:
-    """Return a config class of which some fields have other defaults."""
+def part_schema(
+    config: type[Any], defaults: Mapping[str, Any], wires: type[Any] | None = None
+) -> type[Any]:
+    """Return a config class of which some fields have other defaults.
+
+    Args:
+        config: the class, which is left as it is.
+        defaults: the defaults by name.
+        wires: dataclass whose fields are added: how the part is joined to others.
+    """
     hints = typing.get_type_hints(config, include_extras=True)
     words = descriptions(config)
-    changed = [
+    changed: list[Any] = [
         (name, hints[name], field(default=value, metadata={"description": words.get(name, "")}))
-        for name, value in values.items()
+        for name, value in defaults.items()
     ]
+    if wires is not None:
+        hints, words = typing.get_type_hints(wires, include_extras=True), descriptions(wires)
+        changed += [(one.name, hints[one.name], _again(one, words)) for one in fields(wires)]
     namespace = {"__module__": config.__module__}  # where the names of its other types are known
     return make_dataclass(
         config.__name__, changed, bases=(config,), frozen=True, kw_only=True, namespace=namespace
     )
+
+
+def _again(one: Field[Any], words: Mapping[str, str]) -> Any:
+    """Return a field of another dataclass with its default and description."""
+    metadata = {**one.metadata, "description": words.get(one.name, "")}
+    if one.default_factory is not MISSING:
+        return field(default_factory=one.default_factory, metadata=metadata)
+    return field(default=one.default, metadata=metadata)
+
+
+def plain_config(config: type[Any], loaded: Any) -> Any:
+    """Return settings as the class that they are of, which travels to workers.
+
+    Args:
+        config: the class.
+        loaded: an instance of what `part_schema` made of it.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+    return config(**{f.name: getattr(loaded, f.name) for f in fields(config)})
 
 
 def explained(name: str, task: str = "") -> str:
@@ -166,27 +201,6 @@ def _shown_default(one: Field[Any]) -> str:
     return "required"
 
 
-def json_schema_of_all() -> dict[str, Any]:
-    """Return the JSON Schema of templates: what a part may hold follows from the algorithm."""
-    names = registry.names()
-    branches = [
-        {
-            "if": {"properties": {"algorithm": {"const": name}}},
-            "then": {"$ref": f"#/$defs/{name}"},
-        }
-        for name in names
-    ]
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A template of bray",
-        "type": "object",
-        "properties": {"algorithm": {"enum": names}},
-        "required": ["algorithm"],
-        "allOf": branches,
-        "$defs": {name: json_schema(schema(name)) for name in names},
-    }
-
-
 def template_of(loaded: Any) -> Template:
     """Return what was read into the dataclass of `schema` as a template.
 
@@ -195,6 +209,7 @@ def template_of(loaded: Any) -> Template:
     """
     if loaded.seed < 0:
         raise ConfigError(f"seed: expected 0 or more, got {loaded.seed}")
+    _check_goal(loaded.goal)
     algorithm = load_algorithm(loaded.algorithm)
     made = Template(
         algorithm=loaded.algorithm,
@@ -209,12 +224,22 @@ def template_of(loaded: Any) -> Template:
     return made
 
 
+def _check_goal(goal: Goal) -> None:
+    """Refuse what a goal may say of named parts alone."""
+    for name in ("agent", "win_rate"):
+        if (got := getattr(goal, name)) is not None:
+            raise ConfigError(
+                f"goal.{name}: expected in a template with named agents or matches alone, got "
+                f"{got!r}: write `source: {{kind: matches}}`, or `agents:` and `trainers:` by name"
+            )
+
+
 def _plain(algorithm: type[Algorithm[Any]], part: str, loaded: Any) -> Any:
     """Return a part's config as the algorithm's own class, which travels to workers."""
     config = algorithm.config_of(part)
-    values = {f.name: getattr(loaded, f.name) for f in fields(config)}
     try:
-        return config(**values)
+        return plain_config(config, loaded)
     except ConfigError as error:
         name = re.split(r"\W", str(error), maxsplit=1)[0]
-        raise ConfigError(f"{part}.{error}" if name in values else str(error)) from error
+        is_field = name in {f.name for f in fields(config)}
+        raise ConfigError(f"{part}.{error}" if is_field else str(error)) from error

@@ -1,7 +1,8 @@
 """Templates: one YAML file that describes a run.
 
 A template names an algorithm; its parts (model, agent, buffer, source, actor, trainer) are the
-configs that the algorithm names, so nothing is written twice. A template is named (`cartpole`,
+configs that the algorithm names, so nothing is written twice. The full form has any number of each,
+by name: see `bray.templates.composition`. A template is named (`cartpole`,
 shipped with bray) or is the path of a YAML file, or of a trial, whose `config.yaml` is one.
 """
 
@@ -9,13 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from bray.goal import Goal
 from bray.retention import RetentionPolicy
 from bray.training.algorithm import Algorithm, Parts, load_algorithm
 from bray_core.config import to_mapping
 from bray_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bray.templates.composition import Composition
 
 Enable: TypeAlias = Literal["train", "deploy"]
 
@@ -28,12 +32,8 @@ class RenderPart:
     """`module:name` of what draws a tick, as an image or a figure; None draws what there is."""
 
     def __post_init__(self) -> None:
-        if self.function is not None:
-            module, colon, name = self.function.partition(":")
-            if not (
-                colon and name.isidentifier() and all(map(str.isidentifier, module.split(".")))
-            ):
-                raise ConfigError(f"function: expected module:name, got {self.function!r}")
+        if self.function is not None and not is_dotted_code(self.function):
+            raise ConfigError(f"function: expected module:name, got {self.function!r}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +51,23 @@ class Template:
     render: RenderPart = field(default_factory=RenderPart)
     goal: Goal = field(default_factory=Goal)
     keep: RetentionPolicy = field(default_factory=RetentionPolicy)
+    composition: Composition | None = None
+    """The named parts of a template of the full form, where `algorithm` and `parts` are those of
+    the learner that the goal is about; None in the short form."""
+
+    @classmethod
+    def of(cls, composition: Composition) -> Template:
+        """Return the template of named parts."""
+        main = composition.main
+        return cls(
+            algorithm=main.algorithm,
+            parts=main.parts,
+            enable=composition.enable,
+            seed=composition.seed,
+            goal=composition.goal,
+            keep=composition.keep,
+            composition=composition,
+        )
 
     @property
     def environment(self) -> str:
@@ -63,12 +80,20 @@ class Template:
         """Return the algorithm with these settings.
 
         Raises:
-            ConfigError: there is no such algorithm, or settings do not go together.
+            ConfigError: there is no such algorithm, settings do not go together, or there are
+                several learners: a composition is run as a whole.
         """
+        if self.composition is not None:
+            raise ConfigError(
+                f"template: expected one of the short form (`trainer:`), got one of named parts "
+                f"({', '.join(self.composition.learners)}): this command takes no such yet"
+            )
         return load_algorithm(self.algorithm)(self.parts)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as the YAML file holds it, all settings written out."""
+        if self.composition is not None:
+            return self.composition.to_mapping()
         found: dict[str, Any] = {"algorithm": self.algorithm, "enable": self.enable}
         found["seed"] = self.seed
         found |= dict(self.parts)
@@ -79,3 +104,11 @@ def names() -> list[str]:
     """Return the names of the templates that ship with bray."""
     files = resources.files("bray") / "templates"
     return sorted(f.name.removesuffix(".yaml") for f in files.iterdir() if f.name.endswith(".yaml"))
+
+
+def is_dotted_code(name: str) -> bool:
+    """Return whether a name is `module:name`."""
+    module, colon, attribute = name.partition(":")
+    return (
+        bool(colon) and attribute.isidentifier() and all(map(str.isidentifier, module.split(".")))
+    )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from bray.sources.config import FrameSourceConfig
 from bray.training.algorithm import Parts
 from bray_core.errors import ConfigError
 from bray_core.process.machine import num_cores
@@ -31,7 +32,7 @@ def decided(parts: Parts, *, is_image: bool, is_local: bool, num_ranks: int = 1)
     """Return a run's settings with the threads of environments and network decided.
 
     Args:
-        parts: settings whose `trainer` is a `ComputeConfig`, and whose `source` has `env_threads`.
+        parts: settings whose `trainer` is a `ComputeConfig`.
         is_image: whether a convolutional network computes.
         is_local: whether one process does all.
         num_ranks: processes of a machine that train at once.
@@ -45,9 +46,12 @@ def decided(parts: Parts, *, is_image: bool, is_local: bool, num_ranks: int = 1)
     threads = 1
     if is_image:
         threads = cores if is_local else max(1, cores // 2 // num_ranks)
+    source = parts.source
+    if isinstance(source, FrameSourceConfig):
+        source = replace(source, env_threads=source.env_threads or cores)
     return replace(
         parts,
-        source=replace(parts.source, env_threads=parts.source.env_threads or cores),
+        source=source,
         trainer=replace(parts.trainer, trainer_threads=parts.trainer.trainer_threads or threads),
     )
 

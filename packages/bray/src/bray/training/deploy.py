@@ -18,24 +18,28 @@ _NAMES = ("policy", "main")
 """Names of the model that is deployed, of which a run has one."""
 
 
-def export_best(run: Run, algorithm: type[Algorithm[Any]]) -> ExportReport | None:
+def export_best(
+    run: Run, algorithm: type[Algorithm[Any]], name: str | None = None, *, is_main: bool = True
+) -> ExportReport | None:
     """Export the version with the best evaluation, or the newest; None where there is no model.
 
     Args:
         run: the run that trained it.
         algorithm: says how its policy is served.
+        name: name of the model; None: the only one that is deployed.
+        is_main: whether the trial's best version is one of this model.
 
     Raises:
         ExportError: its outputs differ from torch's.
     """
-    name = next((name for name in _NAMES if name in run.models), None)
+    name = name or next((name for name in _NAMES if name in run.models), None)
     if name is None:
         return None
     model = run.models[name]
-    best = BestVersion.read(run.experiment.path)
+    best = BestVersion.read(run.experiment.path) if is_main else None
     version = model.version if best is None else best.version
     folder = run.experiment.models / name / "onnx" / str(version)
-    actor = _actor(run, model) if algorithm.serves == "actor" else None
+    actor = _actor(run, name, model) if algorithm.serves == "actor" else None
     if version == model.version:
         report: ExportReport = model.export(folder, actor=actor)
         return report
@@ -47,18 +51,27 @@ def export_best(run: Run, algorithm: type[Algorithm[Any]]) -> ExportReport | Non
     return report
 
 
-def keep_spaces(run: Run, spaces: Spaces) -> None:
-    """Write what a run's policy sees and may do into its trial, for those who deploy it."""
+def keep_spaces(run: Run, spaces: Spaces, model: str | None = None) -> None:
+    """Write what a policy sees and may do into its trial, for those who deploy it.
+
+    Args:
+        run: has the trial.
+        spaces: what is written.
+        model: name of the policy's model, where the run has several.
+    """
     text = json.dumps(spaces.described(), indent=1)
-    write_atomic(run.experiment.path / _SPACES, text.encode())
+    folder = run.experiment.path if model is None else run.experiment.models / model
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / _SPACES, text.encode())
 
 
-def _actor(run: Run, model: Any) -> dict[str, Any]:
+def _actor(run: Run, name: str, model: Any) -> dict[str, Any]:
     """Return what answers gamecores: `PolicyActor`, with the state of a recurrent policy."""
     config: dict[str, Any] = {"deterministic": True}
-    spaces = run.experiment.path / _SPACES
-    if spaces.is_file():
-        config["spaces"] = json.loads(spaces.read_text())
+    for folder in (run.experiment.models / name, run.experiment.path):
+        if (spaces := folder / _SPACES).is_file():
+            config["spaces"] = json.loads(spaces.read_text())
+            break
     inputs = model.signature.inputs
     if len(inputs) == 2:
         config["state_size"] = inputs[1].shape[-1]

@@ -37,15 +37,16 @@ EVALUATION_SEED = 1_000_000
 """Added to a run's own seed: evaluations play in environments that training has not seen."""
 
 
-def snapshot(model: Any, module: Any, example: Any) -> LocalModel:
+def snapshot(model: Any, module: Any, example: Any, rows: int = NUM_ENVS) -> LocalModel:
     """Return a model's current version as a model of this process that nobody publishes to.
 
     Args:
         model: model that is trained; has `weights()`.
         module: module of the same kind, on the CPU.
         example: inputs of the module, with a batch dimension.
+        rows: rows that are asked at once, at most.
     """
-    config = ModelConfig(max_batch_size=NUM_ENVS, pad_to=(NUM_ENVS,))
+    config = ModelConfig(max_batch_size=rows, pad_to=(rows,))
     made = LocalModel(module, example, name="snapshot", config=config)
     version, weights = model.weights()
     made.adopt(weights, version)  # also one that was never published

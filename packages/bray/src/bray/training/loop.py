@@ -33,7 +33,7 @@ _LEAST_SHARE = 0.1
 a short run is evaluated soon."""
 _MOST_SHARE = 1 / 50
 """The same as a share of the budget, which is enough in a long run."""
-_POLL_S = 0.25
+POLL_S = 0.25
 _SHOW_S = 2.0
 
 
@@ -71,6 +71,8 @@ class Loop:
             the training returns call for them, and without a return to reach there is one in the
             end.
         unit: what `Played.frames` counts, in words.
+        advance: lets the run go on for a moment; None: by `turn` in a local run, on Ray by
+            looking after trainer and source.
 
     Raises:
         CodecError: the trial's `progress.json` cannot be read.
@@ -89,6 +91,7 @@ class Loop:
         evaluate: Callable[[], Sequence[float] | None],
         evaluate_every: int | None = None,
         unit: str = "frames",
+        advance: Advance | None = None,
     ) -> None:
         self._run = run
         self._trainer = trainer
@@ -99,7 +102,7 @@ class Loop:
         self._evaluate = evaluate
         self._evaluate_every = evaluate_every
         self._unit = unit
-        self._advance = _advance(run, trainer, source, turn)
+        self._advance = advance or _advance(run, trainer, source, turn)
         self._view = display(title, goal, unit)
         checkpoints = run.experiment.checkpoints
         self._checkpoints = checkpoints_in(checkpoints)
@@ -240,7 +243,7 @@ class Loop:
             offer_best(self._run, self._model, version, mean, frames)
         self._view.say(f"evaluation at {frames:,} {self._unit}: mean return {mean:.2f}{whose}")
         self._run.report({**self._figures(), "evaluation_return": mean}, self._save)
-        is_planned = self._goal.episode_return is not None or self._is_budget_spent
+        is_planned = self._goal.wanted is not None or self._is_budget_spent
         return Outcome(
             reached=self._goal.is_reached(mean) and is_planned,
             evaluation_return=mean,
@@ -252,7 +255,7 @@ class Loop:
         )
 
 
-class _Advance(Protocol):
+class Advance(Protocol):
     """Lets a run go on for a moment."""
 
     def begin(self, *, is_resumed: bool) -> None:
@@ -272,7 +275,7 @@ class _Advance(Protocol):
         ...
 
 
-def _advance(run: Run, trainer: Any, source: ExperienceSource, turn: Turn) -> _Advance:
+def _advance(run: Run, trainer: Any, source: ExperienceSource, turn: Turn) -> Advance:
     return Turns(trainer, source, turn) if run.is_local else Watch(trainer, source)
 
 
@@ -344,7 +347,7 @@ class Watch:
         """Wait a moment, and return what was played meanwhile."""
         if self._is_paused:  # for an evaluation, which is over
             self._trainer.start()
-        self._is_paused = self._trainer.wait(_POLL_S)
+        self._is_paused = self._trainer.wait(POLL_S)
         return self._source.poll()
 
     def save(self) -> bool:
@@ -362,6 +365,11 @@ def _said(goal: Goal, unit: str) -> str:
     if goal.max_hours is not None:
         limits.append(f"{goal.max_hours:g} hours of this launch")
     limit = " or ".join(limits)
+    if goal.win_rate is not None:
+        return (
+            f"goal: {goal.win_rate:.0%} of {goal.evaluation_episodes} games won against "
+            f"{goal.against or 'the newest opponents'}; gives up after {limit}"
+        )
     if goal.episode_return is None:
         return f"budget: ends after {limit}; no return decides"
     return (

@@ -77,10 +77,10 @@ class LoopState:
 def checkpoints_in(folder: Path) -> frozenset[tuple[str, int]]:
     """Return the checkpoints in a folder, each with the time at which it was written."""
     found = set()
-    for path in folder.glob("*.pt"):
+    for path in folder.glob("**/*.pt"):  # of several trainers each has a folder of its own
         with suppress(FileNotFoundError):  # a trainer of another process has just replaced it
             if path.name != "partial.pt":  # it is being written
-                found.add((path.name, path.stat().st_mtime_ns))
+                found.add((str(path.relative_to(folder)), path.stat().st_mtime_ns))
     return frozenset(found)
 
 

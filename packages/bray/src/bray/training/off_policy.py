@@ -6,34 +6,25 @@ networks.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from torch import nn
 
-from bray.goal import Goal, Outcome
 from bray.policies.config import TrunkConfig
 from bray.policies.first_weights import located_weights
-from bray.policies.networks import example_inputs
 from bray.run import Run
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
-from bray.sources.environments import make_environments, read_spaces
-from bray.sources.gamecores import GamecorePlay, gamecores
+from bray.sources.environments import make_environments
 from bray.sources.goal_rewards import GoalRewards, check_goals
 from bray.sources.hindsight import HindsightBuffer
 from bray.sources.replay_beginning import fill_replay
-from bray.sources.simulator_spaces import simulator_spaces
-from bray.sources.source import ExperienceSource
-from bray.training.algorithm import Algorithm, Takes, check_processes
-from bray.training.combination import check_combination
-from bray.training.deploy import keep_spaces
-from bray.training.evaluation import evaluate_latest, evaluate_simulators
-from bray.training.loop import Loop, Turn
-from bray.training.policy_model import policy_model
-from bray_actor import PolicyConfig, Runner, segment_spec
+from bray.training.algorithm import Takes, check_processes
+from bray.training.loop import Turn
+from bray.training.sampled_policy import SampledPolicy
+from bray_actor import Runner, segment_spec
 from bray_actor.atari import AtariRewardTransform
 from bray_buffer import ReplayConfig
 from bray_core.action_vector import step_specs
@@ -116,10 +107,11 @@ class OffPolicyConfig:
         check_fields(self)
 
 
-class OffPolicy(Algorithm[C]):
+class OffPolicy(SampledPolicy[C]):
     """An algorithm that learns from a replay of single transitions."""
 
     pacing = "ratio"
+    buffer_name = "replay"
     takes: ClassVar[Takes] = Takes(gamecores=True)
     configs: ClassVar[dict[str, type[Any]]] = {
         "model": TrunkConfig,
@@ -132,10 +124,6 @@ class OffPolicy(Algorithm[C]):
     """Called with the spaces, the settings and `seed, model, buffer, directory`."""
     is_prioritized: bool = False
     """Whether transitions are drawn by their error."""
-
-    @abstractmethod
-    def policy(self, spaces: Spaces, seed: int) -> nn.Module:
-        """Return the module that acts, the same for the same seed."""
 
     def trainer_for(self, spaces: Spaces) -> Callable[..., Trainer]:
         """Return what makes the trainer for what the policy may do."""
@@ -150,7 +138,7 @@ class OffPolicy(Algorithm[C]):
         """
         return model
 
-    def replay(self, *, is_local: bool) -> ReplayConfig:
+    def buffer(self, *, is_local: bool) -> ReplayConfig:
         """Return the replay's settings.
 
         On Ray it keeps playing and training in their proportion; a local run takes turns.
@@ -183,13 +171,9 @@ class OffPolicy(Algorithm[C]):
         n_step, gamma = self.parts.agent.n_step, self.config.gamma
         return {"unit": "transition", "batch_size": size, "n_step": n_step, "gamma": gamma}
 
-    def turn(self, replay: Any) -> Turn:
-        """Return the turns of a local run; what was restored into the replay is not played again.
-
-        Args:
-            replay: the replay of the run.
-        """
-        warmup = self.parts.buffer.warmup_frames - int(replay.stats()["queued"])
+    def turn(self, buffer: Any) -> Turn:
+        """Return the turns of a local run; what was restored is not played again."""
+        warmup = self.parts.buffer.warmup_frames - int(buffer.stats()["queued"])
         return Turn(
             steps=self.config.steps_per_collect,
             replays=self.config.replays_per_collect,
@@ -238,24 +222,6 @@ class OffPolicy(Algorithm[C]):
                     f"{name.partition('.')[2]}={wanted}, or hindsight=0"
                 )
 
-    def _gamecore_play(
-        self, spaces: Spaces, state_size: int, *, is_local: bool, seed: int
-    ) -> GamecorePlay:
-        """Return what the gamecores play, and how the policy answers them."""
-        actor = self.parts.actor
-        return GamecorePlay(
-            source=self.parts.source,
-            actor=replace(actor, num_workers=1) if is_local else actor,
-            policy=PolicyConfig(
-                seed=seed,
-                state_size=state_size,
-                clip_reward=self.parts.source.is_atari,
-                spaces=spaces.described(),
-                gamma=self.config.gamma,
-            ),
-            seed=seed,
-        )
-
     def _recording(self, buffer: Any, seed: int) -> Any:
         """Return the buffer as a worker's runner pushes to it, in the worker's process."""
         hindsight = self.parts.buffer.hindsight
@@ -264,28 +230,30 @@ class OffPolicy(Algorithm[C]):
         rewards = GoalRewards(self.parts.source.located())
         return HindsightBuffer(buffer, rewards, hindsight, seed)
 
-    def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
-        """Play into the replay and train out of it; see `Algorithm`."""
-        self.parts = parts = located_weights(self.parts)
-        n, environment = parts.source.num_envs, parts.source.located()
-        told = simulator_spaces(run, parts.source, parts.actor)
-        spaces = read_spaces(environment) if told is None else told
-        check_combination(self, spaces)
-        if parts.buffer.hindsight:
+    @property
+    def gamma(self) -> float:
+        """Discount per step."""
+        return self.config.gamma
+
+    def check_spaces(self, spaces: Spaces) -> None:
+        """Refuse also goals that cannot be relabelled, before any worker does."""
+        super().check_spaces(spaces)
+        if self.parts.buffer.hindsight:
             check_goals(spaces)
-            GoalRewards(environment).close()  # refuses here what has none, and in no worker
-        keep_spaces(run, spaces)
-        policy = self.policy(spaces, seed)
-        state_size = int(getattr(policy, "state_size", 0))
-        example = example_inputs(spaces, state_size)
-        batching, play, title = ModelConfig(max_batch_size=n, pad_to=(n,)), None, ""
-        if parts.source.num_processes:
-            play = self._gamecore_play(spaces, state_size, is_local=run.is_local, seed=seed)
-            play = replace(play, spaces=told)
-            batching = ModelConfig(max_batch_size=play.num_lanes)
-            title = ", gamecores over the wire"
-        model = policy_model(run, policy, example, batching, parts.actor)
-        layout = Layout(
+            GoalRewards(self.parts.source.located()).close()
+
+    def settled(self, run: Run, spaces: Spaces) -> Self:
+        """Return the algorithm with what this machine decides: where its first weights are."""
+        made = super().settled(run, spaces)
+        return type(self)(located_weights(made.parts))
+
+    def fill(self, buffer: Any, spaces: Spaces) -> None:
+        """Let the replay begin with a data set, if the settings name one."""
+        fill_replay(buffer, self.parts.buffer.begin_with, spaces, self.gamma)
+
+    def layout(self, spaces: Spaces, state_size: int) -> Layout:
+        """Return the layout of a segment."""
+        return Layout(
             segment_spec(
                 *step_specs(spaces),
                 self.config.steps_per_collect,
@@ -293,47 +261,25 @@ class OffPolicy(Algorithm[C]):
                 discounted=self.config.normalize_reward,
             )
         )
-        buffer = run.buffer("replay", layout, self.replay(is_local=run.is_local))
-        fill_replay(buffer, parts.buffer.begin_with, spaces, self.config.gamma)
-        trainer = self.trainer_for(spaces)
-        make = partial(trainer, spaces, parts, seed, model, buffer, run.experiment.checkpoints)
 
-        def runner(worker: int) -> Runner:
-            environments = make_environments(environment, n, num_cores())
-            return Runner(
-                environments,
-                self.acting_model(model, worker),
-                self._recording(buffer, seed + 1000 * worker),
-                seed=seed + 1000 * worker,
-                reward_transform=AtariRewardTransform() if parts.source.is_atari else None,
-                gamma=parts.trainer.gamma,
-            )
+    def trainer_factory(self, spaces: Spaces, module: nn.Module, **parts: Any) -> Any:
+        """Return what makes the trainer."""
+        made = parts["seed"], parts["model"], parts["buffer"], parts["directory"]
+        return partial(self.trainer_for(spaces), spaces, self.parts, *made)
 
-        evaluate: Callable[[], Sequence[float] | None] = partial(
-            evaluate_latest, model, policy, spaces, environment, goal, seed=seed
+    def batching(self, *, is_local: bool) -> ModelConfig:
+        """Return how the rows of a worker's environments are batched."""
+        number = self.parts.source.num_envs
+        return ModelConfig(max_batch_size=number, pad_to=(number,))
+
+    def runner(self, model: Any, buffer: Any, seed: int, worker: int, *, is_local: bool) -> Any:
+        """Make the runner of a worker's environments."""
+        source, seed = self.parts.source, seed + 1000 * worker
+        return Runner(
+            make_environments(source.located(), source.num_envs, num_cores()),
+            self.acting_model(model, worker),
+            self._recording(buffer, seed),
+            seed=seed,
+            reward_transform=AtariRewardTransform() if source.is_atari else None,
+            gamma=self.gamma,
         )
-        source: ExperienceSource
-        if play is not None:
-            source = simulators = gamecores(run, play, model, buffer)
-            title = "\n".join([title, *simulators.lines()])
-            if told is not None:
-                evaluate = partial(
-                    evaluate_simulators, source, model, policy, example, goal, seed=seed
-                )
-        else:
-            source = run.rollouts(
-                "rollouts",
-                runner,
-                steps=self.config.steps_per_collect,
-                num_workers=parts.actor.num_workers,
-            )
-        return Loop(
-            run,
-            f"{self.title} on {parts.source.title}{title}",
-            model=model,
-            trainer=run.trainer("trainer", make),
-            source=source,
-            turn=self.turn(buffer),
-            goal=goal,
-            evaluate=evaluate,
-        ).until_goal()

@@ -6,38 +6,33 @@ steps a replay has and how far play may be ahead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
+from torch import nn
 
-from bray.goal import Goal, Outcome
 from bray.policies.config import NetworkConfig
 from bray.policies.flattening import has_images
-from bray.policies.networks import AnyPolicy, example_inputs, make_policy
+from bray.policies.networks import make_policy
 from bray.run import Run
 from bray.sources.config import FrameSourceConfig, ServingActorConfig
 from bray.sources.environment_runners import EnvironmentRunners
-from bray.sources.environments import read_spaces
-from bray.sources.gamecores import GamecorePlay, gamecores, steps_per_turn
-from bray.sources.simulator_spaces import simulator_spaces
-from bray.sources.source import ExperienceSource
-from bray.training.algorithm import Algorithm, Takes, check_processes
-from bray.training.combination import check_combination
+from bray.sources.gamecores import steps_per_turn
+from bray.training.algorithm import Takes, check_processes
 from bray.training.compute import decided, described
-from bray.training.deploy import keep_spaces
-from bray.training.evaluation import evaluate_latest, evaluate_simulators
-from bray.training.loop import Loop, Turn
-from bray.training.policy_model import policy_model
-from bray_actor import PolicyConfig, segment_spec
+from bray.training.loop import Turn
+from bray.training.sampled_policy import SampledPolicy
+from bray_actor import segment_spec
 from bray_buffer import BufferConfig
 from bray_core.action_vector import step_specs
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
 from bray_core.settings.ranges import PositiveInt, check_fields
 from bray_core.spaces import Spaces
+from bray_model import ModelConfig
 from bray_trainer import Trainer
 
 C = TypeVar("C")
@@ -58,7 +53,7 @@ class SegmentConfig:
         check_fields(self)
 
 
-class OnPolicy(Algorithm[C]):
+class OnPolicy(SampledPolicy[C]):
     """An algorithm that learns from what its newest policies play, once or a few times."""
 
     takes: ClassVar[Takes] = Takes(
@@ -92,16 +87,6 @@ class OnPolicy(Algorithm[C]):
         """Versions, above which segments are dropped; None: on Ray the players wait for each."""
         return None
 
-    @property
-    def gamma(self) -> float:
-        """Discount per step, of what normalises rewards."""
-        return float(getattr(self.config, "gamma", 0.99))
-
-    @property
-    def num_ranks(self) -> int:
-        """Processes that train at once on Ray, each on a replay of its own."""
-        return 1
-
     def check(self) -> None:
         """Refuse a bound of the lag that a local run would not keep, and lanes that do not fit.
 
@@ -128,9 +113,24 @@ class OnPolicy(Algorithm[C]):
                 f"(source.num_processes × source.num_envs), got {self.batch_steps}"
             )
 
-    def first_policy(self, spaces: Spaces, seed: int) -> AnyPolicy:
+    def policy(self, spaces: Spaces, seed: int) -> nn.Module:
         """Return the policy to begin with: one that knows nothing, the same for the same seed."""
         return make_policy(spaces, self.parts.model, seed)
+
+    def layout(self, spaces: Spaces, state_size: int) -> Layout:
+        """Return the layout of a segment."""
+        return segment_layout(
+            spaces,
+            self.parts.agent.segment_length,
+            state_size,
+            stack=self.parts.source.is_atari,
+            discounted=getattr(self.config, "normalize_reward", False),
+        )
+
+    def trainer_factory(self, spaces: Spaces, module: nn.Module, **parts: Any) -> Any:
+        """Return what makes the trainer."""
+        buffer = parts.pop("buffer")
+        return partial(self.make_trainer(spaces, **parts), module, buffer)
 
     def make_trainer(self, spaces: Spaces, **parts: Any) -> Any:
         """Return the trainer's factory but for its arguments `module, buffer`; pickled on Ray."""
@@ -138,112 +138,57 @@ class OnPolicy(Algorithm[C]):
             parts["spaces"] = spaces
         return partial(self.trainer, part=self.config, **parts)
 
-    def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
-        """Play, queue the segments, train on them until the goal is reached; see `Algorithm`."""
-        environment = self.parts.source
-        title = f"{self.title} on {self.parts.source.title}"
-        told = simulator_spaces(run, self.parts.source, self.parts.actor)
-        spaces = read_spaces(environment) if told is None else told
-        check_combination(self, spaces)
-        keep_spaces(run, spaces)
-        num_ranks = 1 if run.is_local else self.num_ranks
-        is_image = has_images(spaces)
-        parts = decided(self.parts, is_image=is_image, is_local=run.is_local, num_ranks=num_ranks)
-        if is_image:
-            title = f"{title}\n{described(parts, is_local=run.is_local, num_ranks=num_ranks)}"
+    @property
+    def steps_per_version(self) -> int | None:
+        """Steps of a replay, where the players wait for each version."""
+        return self.batch_steps if self.max_policy_lag is None else None
+
+    def settled(self, run: Run, spaces: Spaces) -> Self:
+        """Return the algorithm with threads and workers decided."""
+        settled = super().settled(run, spaces)
+        parts = decided(
+            settled.parts,
+            is_image=has_images(spaces),
+            is_local=run.is_local,
+            num_ranks=1 if run.is_local else self.num_ranks,
+        )
         if run.is_local:
             torch.set_num_threads(parts.trainer.trainer_threads)
-            parts = replace(parts, actor=replace(parts.actor, num_workers=1))
-        this = type(self)(parts)
-        module = this.first_policy(spaces, seed)
-        example = example_inputs(spaces, module.state_size)
-        runners = EnvironmentRunners(
-            parts.source,
-            parts.trainer,
-            is_local=run.is_local,
-            gamma=self.gamma,
-        )
-        batching, play = runners.model_config(), None
-        if parts.source.num_processes:
-            title = f"{title}, gamecores over the wire"
-            play = replace(this._gamecore_play(spaces, module.state_size, seed), spaces=told)
-            batching = replace(batching, max_batch_size=len(play.lanes()), pad_to=())
-        model = policy_model(run, module, example, batching, parts.actor)
-        is_lockstep = self.max_policy_lag is None
-        num_workers = parts.actor.num_workers
-        length = parts.agent.segment_length
-        buffer = run.buffer(
-            "experience",
-            segment_layout(
-                spaces,
-                length,
-                module.state_size,
-                stack=parts.source.is_atari,
-                discounted=getattr(parts.trainer, "normalize_reward", False),
-            ),
-            this._queue(must_hold_all=run.is_local or is_lockstep),
-            num_workers=num_ranks,
-        )
-        evaluate: Callable[[], Sequence[float] | None] = partial(
-            evaluate_latest, model, module, spaces, environment, goal, seed=seed
-        )
-        source: ExperienceSource
-        if play is not None:
-            steps = steps_per_turn(this.batch_steps, play.num_lanes)
-            source = simulators = gamecores(run, play, model, buffer)
-            title = "\n".join([title, *simulators.lines()])
-            if told is not None:
-                evaluate = partial(
-                    evaluate_simulators, source, model, module, example, goal, seed=seed
-                )
-        else:
-            steps = steps_per_collect(
-                this.batch_steps, parts.source.num_envs, num_workers if is_lockstep else 1
-            )
-            source = run.rollouts(
-                "rollouts",
-                lambda worker: runners.runner(model, buffer, seed + 1000 * worker),
-                steps=steps,
-                lockstep=is_lockstep,
-                num_workers=num_workers,
-            )
-        make = this.make_trainer(
-            spaces, model=model, directory=run.experiment.checkpoints, seed=seed
-        )
-        return Loop(
-            run,
-            title,
-            model=model,
-            trainer=run.trainer(
-                "trainer",
-                partial(make, module, buffer),
-                num_workers=num_ranks,
-                num_gpus=1.0 if parts.trainer.device == "cuda" else 0.0,
-            ),
-            source=source,
-            turn=Turn(
-                steps=steps, collects=self.replays_per_collect, replays=self.replays_per_collect
-            ),
-            goal=goal,
-            evaluate=evaluate,
-        ).until_goal()
+        return type(self)(parts)
 
-    def _gamecore_play(self, spaces: Spaces, state_size: int, seed: int) -> GamecorePlay:
-        """Return what the gamecores play, and how the policy answers them."""
-        source, actor = self.parts.source, self.parts.actor
-        return GamecorePlay(
-            source=source,
-            actor=actor,
-            policy=PolicyConfig(
-                seed=seed,
-                state_size=state_size,
-                clip_reward=source.is_atari,
-                spaces=spaces.described(),
-                gamma=self.gamma,
-            ),
-            steps_per_version=self.batch_steps if self.max_policy_lag is None else None,
-            seed=seed,
+    def described(self, run: Run, spaces: Spaces) -> str:
+        """Return what plays and trains in words, where frames are played."""
+        if not has_images(spaces):
+            return ""
+        num_ranks = 1 if run.is_local else self.num_ranks
+        return f"\n{described(self.parts, is_local=run.is_local, num_ranks=num_ranks)}"
+
+    def turn(self, buffer: Any) -> Turn:
+        """Return the turns of a local run: a replay is played, then trained on."""
+        source, number = self.parts.source, self.replays_per_collect
+        if source.num_processes:
+            steps = steps_per_turn(self.batch_steps, source.num_processes * source.num_envs)
+        else:
+            num_workers = self.parts.actor.num_workers if self.max_policy_lag is None else 1
+            steps = steps_per_collect(self.batch_steps, source.num_envs, num_workers)
+        return Turn(steps=steps, collects=number, replays=number)
+
+    def _runners(self, *, is_local: bool) -> EnvironmentRunners:
+        return EnvironmentRunners(
+            self.parts.source, self.parts.trainer, is_local=is_local, gamma=self.gamma
         )
+
+    def batching(self, *, is_local: bool) -> ModelConfig:
+        """Return how the rows of a worker's environments are batched."""
+        return self._runners(is_local=is_local).model_config()
+
+    def runner(self, model: Any, buffer: Any, seed: int, worker: int, *, is_local: bool) -> Any:
+        """Make the runner of a worker's environments."""
+        return self._runners(is_local=is_local).runner(model, buffer, seed + 1000 * worker)
+
+    def buffer(self, *, is_local: bool) -> BufferConfig:
+        """Return the queue's settings."""
+        return self._queue(must_hold_all=is_local or self.max_policy_lag is None)
 
     def _queue(self, *, must_hold_all: bool) -> BufferConfig:
         """Return the queue's settings.

@@ -16,9 +16,15 @@ if TYPE_CHECKING:
 
 
 def policy_model(
-    run: Run, module: nn.Module, example: Any, batching: ModelConfig, actor: ServingActorConfig
+    run: Run,
+    module: nn.Module,
+    example: Any,
+    batching: ModelConfig,
+    actor: ServingActorConfig,
+    *,
+    name: str = "policy",
 ) -> AnyModel:
-    """Make the model `policy`, its rows computed where the settings place them.
+    """Make the model of a policy, its rows computed where the settings place them.
 
     Args:
         run: what makes the components.
@@ -27,12 +33,13 @@ def policy_model(
         batching: how the rows of one worker are batched; inference workers on Ray batch those of
             all workers.
         actor: the workers, and where their rows are computed.
+        name: name of the model.
     """
     if actor.placement != "caller" and not run.is_local:  # the rows of all workers meet
         rows = batching.max_batch_size * actor.num_workers
         batching = replace(batching, max_batch_size=rows, pad_to=())
     return run.model(
-        "policy",
+        name,
         module,
         example,
         batching,

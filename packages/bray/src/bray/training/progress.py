@@ -55,7 +55,7 @@ def rows(goal: Goal | None = None, unit: str = "frames") -> tuple[DisplayRow, ..
         goal: what is to be reached, and the budget; None shows the figures alone.
         unit: what frames are in this run, in words.
     """
-    wanted = None if goal is None else goal.episode_return
+    wanted = None if goal is None else goal.episode_return  # a win rate is no training return
     budget = None if goal is None else goal.max_frames
     words = "frames (environment steps)" if unit == "frames" else unit
     return (

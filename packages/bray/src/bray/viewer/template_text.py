@@ -13,6 +13,7 @@ import yaml
 
 from bray.templates import loading
 from bray.templates.schema import RENAMED, chosen_schema, tuned_task
+from bray.templates.written_parts import is_full_form
 from bray.training.algorithm import load_algorithm
 from bray_core.config import to_mapping
 from bray_core.errors import ConfigError, SettingsError
@@ -29,7 +30,8 @@ class InspectedTemplate(TypedDict):
     settings: dict[str, object] | None
     """None where the text is no YAML of settings."""
     form: dict[str, str] | None
-    """`{"algorithm", "task"}` whose settings it has; None where it has no algorithm."""
+    """`{"algorithm", "task"}` whose settings it has; None where it has no algorithm, or has named
+    parts, for which there is no form."""
     problems: list[dict[str, object]]
     """`{"key", "line", "text"}` of each problem."""
 
@@ -68,6 +70,8 @@ def template_yaml(settings: Mapping[str, object], before: str) -> str:
 
 def without_defaults(settings: Mapping[str, object]) -> dict[str, object]:
     """Return settings without those that are the default, in the order of the schema."""
+    if is_full_form(Value.of_plain(settings, SOURCE)):
+        return dict(settings)
     try:
         return _without_defaults(settings, chosen_schema(settings))
     except ConfigError:  # no algorithm: then there are no defaults
@@ -124,6 +128,8 @@ def _renamed(settings: dict[str, object] | None) -> dict[str, object] | None:
 
 
 def _form(settings: Mapping[str, object] | None) -> dict[str, str] | None:
+    if is_full_form(Value.of_plain(settings or {}, SOURCE)):
+        return None
     try:
         chosen_schema(settings or {})
     except ConfigError:

@@ -1,0 +1,58 @@
+"""What every gamecore that is a process of its own does: it outlives neither parent nor server."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+from bray_core.errors import ServiceError
+
+_GONE = ("connection_lost", "unreachable", "draining")
+_RETRY_AFTER_S = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""Pauses before a server that is gone is tried again; then it is taken to be gone for good."""
+
+
+def die_with_parent(parent: int | None) -> None:
+    """Ask Linux to end this process with the thread that started it, however that went.
+
+    Args:
+        parent: Id of the process that must not be outlived; None takes whatever started this one.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1 is PR_SET_PDEATHSIG
+    if parent is not None and os.getppid() != parent:  # it went before we could ask
+        sys.exit(0)
+
+
+def exit_quietly(number: int, frame: object) -> NoReturn:
+    """End the process without a traceback, as a handler of a signal."""
+    sys.exit(0)
+
+
+def play_on(game: Callable[[], object]) -> None:
+    """Play until the server is gone for good: one that restarts is found again.
+
+    Args:
+        game: Function that plays until the server is gone.
+
+    Raises:
+        ServiceError: the server answered with an error.
+    """
+    pauses = list(_RETRY_AFTER_S)
+    while True:
+        began = time.monotonic()
+        try:
+            game()
+        except ServiceError as error:
+            if error.code not in _GONE:
+                raise
+            if time.monotonic() - began > sum(_RETRY_AFTER_S):  # it was there until now
+                pauses = list(_RETRY_AFTER_S)
+            if not pauses:
+                return
+            time.sleep(pauses.pop(0))

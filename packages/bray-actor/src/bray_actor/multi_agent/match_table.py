@@ -1,0 +1,313 @@
+"""The matches that are played over the wire: who plays which side, and how each ended."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from bray_actor.multi_agent.seat import Cast, GameResult, Seat
+from bray_actor.policy.policy_actor import PolicyActor
+from bray_actor.policy.session_start import SessionStart
+from bray_core import metrics
+from bray_core.errors import ConfigError, ServiceError
+
+PlaySeat = Callable[[str, Seat], PolicyActor]
+"""Makes the actor of a session from its name and who plays it."""
+_MOST_RESULTS = 10_000
+"""Results that wait to be asked for; beyond it the oldest half is dropped."""
+
+logger = logging.getLogger(__name__)
+
+
+class MatchTable:
+    """Draws who plays each match when its first session starts, and gathers how it ended.
+
+    A session names its match, and its agent or the number of its side; all sessions of a match come
+    to one worker. A match counts when all its sides have ended. It is void if one of them is lost,
+    or does not come in time: then it is counted in `actor/matches_voided`, and those who play it
+    may play on.
+
+    Args:
+        cast: Says who plays; called on the event loop, and by `tell` on the caller's thread, never
+            at once. Its agents may be patterns, such as `hunter_*`, of which the first that fits
+            counts; sessions then say their agent, and of how many sides their match is.
+        play: Makes the actor of a session.
+        seed: Seed of the draws, together with the match's name.
+        max_matches: Largest number of open matches.
+        side_timeout_s: Seconds from a match's first start until all of its sides must have come.
+        clock: What tells the time in seconds.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+
+    def __init__(
+        self,
+        cast: Cast,
+        play: PlaySeat,
+        *,
+        seed: int = 0,
+        max_matches: int = 4096,
+        side_timeout_s: float = 300.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if max_matches < 1:
+            raise ConfigError(f"max_matches: expected 1 or more, got {max_matches}")
+        if not side_timeout_s > 0:
+            raise ConfigError(f"side_timeout_s: expected more than 0, got {side_timeout_s}")
+        self._cast = cast
+        self._play = play
+        self._seed = seed
+        self._max_matches = max_matches
+        self._side_timeout_s = side_timeout_s
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._matches: dict[str, _Match] = {}
+        self._results: list[GameResult] = []
+
+    def join(self, session: str, start: SessionStart) -> MatchSession:
+        """Return the actor of a session that plays a match.
+
+        Args:
+            session: Name of the session.
+            start: What it says of itself.
+
+        Raises:
+            ServiceError: `bad_request`: it does not say who of the match it is, somebody else is
+                that, or its match has other sides. `too_many_sessions`: too many matches are open.
+        """
+        if start.match is None:
+            raise _refused("match: expected the name of a match, got none")
+        with self._lock:
+            self._void_late()
+            match = self._matches.get(start.match) or self._open(start)
+            agent = match.agent(start)
+            seat = match.seat(agent)
+            actor = self._play(session, seat)
+            self._matches[match.name] = match
+            match.playing.add(agent)
+            match.came[agent] = seat.name
+        return MatchSession(self, match, agent, actor)
+
+    def _open(self, start: SessionStart) -> _Match:
+        """Draw who plays a new match."""
+        if len(self._matches) >= self._max_matches:
+            raise ServiceError(
+                "too_many_sessions",
+                f"match: {self._max_matches} matches are open: end one before the next",
+            )
+        assert start.match is not None
+        seats = self._cast.draw(random.Random(f"{self._seed}/{start.match}"))
+        if any(map(_is_pattern, seats)):
+            if start.sides is None:
+                raise _refused("sides: expected the number of the match's sides, got none")
+        elif start.sides is not None and start.sides > len(seats):
+            raise _refused(f"sides: expected at most {len(seats)} ({_names(seats)})", start.sides)
+        return _Match(start.match, seats, start.sides, self._clock() + self._side_timeout_s)
+
+    def ended(self, match: _Match, agent: str, actor: PolicyActor) -> None:
+        """Take how a side ended; the last one's makes the match's result.
+
+        Args:
+            match: Match that was played.
+            agent: Who ended.
+            actor: What answered it.
+        """
+        with self._lock:
+            match.playing.discard(agent)
+            match.returns[agent] = actor.episode_return
+            match.lengths[agent] = actor.episode_length
+            if actor.score is not None:
+                match.scores[agent] = actor.score
+            if not match.is_void and len(match.returns) == match.num_sides:
+                self._add(match.result())
+                del self._matches[match.name]
+            self._forget(match)
+
+    def _add(self, result: GameResult) -> None:
+        if len(self._results) >= _MOST_RESULTS:
+            del self._results[: _MOST_RESULTS // 2]
+        self._results.append(result)
+        metrics.record("actor/matches", 1, kind="count")
+
+    def lost(self, match: _Match, agent: str) -> None:
+        """Take that a side was lost: the match is void.
+
+        Args:
+            match: Match that was played.
+            agent: Who was lost.
+        """
+        with self._lock:
+            match.playing.discard(agent)
+            self._void(match)
+            self._forget(match)
+
+    def _void(self, match: _Match) -> None:
+        if not match.is_void:
+            match.is_void = True
+            metrics.record("actor/matches_voided", 1, kind="count")
+
+    def _void_late(self) -> None:
+        """Void the matches whose sides have not all come in time."""
+        now = self._clock()
+        late = [m for m in self._matches.values() if now > m.until and not m.is_complete]
+        for match in late:
+            if not match.is_void:
+                logger.warning("match %s: a side did not come: it is void", match.name)
+            self._void(match)
+            self._forget(match)
+
+    def _forget(self, match: _Match) -> None:
+        """Forget a void match that nobody plays any more."""
+        if match.is_void and not match.playing and self._matches.get(match.name) is match:
+            del self._matches[match.name]
+
+    def poll(self) -> list[GameResult]:
+        """Return the results of the matches that ended since the last call."""
+        with self._lock:
+            self._void_late()
+            found, self._results = self._results, []
+        return found
+
+    def tell(self, news: Any) -> None:
+        """Let the cast know what the driver says, such as new opponents."""
+        with self._lock:
+            self._cast.tell(news)
+
+    @property
+    def num_open(self) -> int:
+        """Number of matches that are being played."""
+        return len(self._matches)
+
+
+@dataclass(slots=True, eq=False)
+class _Match:
+    """One match, from its first start on."""
+
+    name: str
+    seats: Mapping[str, Seat]
+    sides: int | None
+    until: float
+    is_void: bool = False
+    came: dict[str, str] = field(default_factory=dict)
+    playing: set[str] = field(default_factory=set)
+    returns: dict[str, float] = field(default_factory=dict)
+    lengths: dict[str, int] = field(default_factory=dict)
+    scores: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def num_sides(self) -> int:
+        return len(self.seats) if self.sides is None else self.sides
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self.came) >= self.num_sides
+
+    def agent(self, start: SessionStart) -> str:
+        """Return who of the match a session is.
+
+        Raises:
+            ServiceError: `bad_request`: nobody, or somebody who is there already.
+        """
+        if start.sides not in (None, self.num_sides):
+            raise _refused(f"sides: match {self.name} has {self.num_sides}", start.sides)
+        agent = start.agent
+        if agent is None:
+            if start.side is None:
+                raise _refused(f"match {self.name}: expected an agent or a side, got neither")
+            agent = self._agent_of(start.side)
+        self.seat(agent)
+        if agent in self.came:
+            raise _refused(f"match {self.name}: {agent!r} has come already: start another match")
+        if self.is_complete:
+            raise _refused(f"match {self.name}: all {self.num_sides} sides have come", agent)
+        return agent
+
+    def _agent_of(self, side: int) -> str:
+        """Return the agent of a side: that of this place in the cast."""
+        names = list(self.seats)
+        if side >= len(names):
+            raise _refused(f"side: expected 0 to {len(names) - 1}", side)
+        if _is_pattern(names[side]):
+            raise _refused(f"match {self.name}: expected an agent beside the side, got none")
+        return names[side]
+
+    def seat(self, agent: str) -> Seat:
+        """Return who plays an agent. Raises ServiceError: `bad_request`: nobody."""
+        if agent in self.seats:
+            return self.seats[agent]
+        for pattern, seat in self.seats.items():
+            if _is_pattern(pattern) and fnmatchcase(agent, pattern):
+                return seat
+        raise _refused(f"agent: expected one of {_names(self.seats)}", agent)
+
+    def result(self) -> GameResult:
+        """Return how the match ended, the agents in the order of the cast."""
+        known = [agent for agent in self.seats if agent in self.came]
+        agents = [*known, *(agent for agent in self.came if agent not in known)]
+        return GameResult(
+            {agent: self.came[agent] for agent in agents},
+            {agent: self.returns[agent] for agent in agents},
+            {agent: self.lengths[agent] for agent in agents},
+            {agent: self.scores[agent] for agent in agents if agent in self.scores},
+        )
+
+
+class MatchSession:
+    """The actor of one side of a match, whose end its match is told.
+
+    Args:
+        table: Table of the matches.
+        match: Match that it plays.
+        agent: Who of the match it is.
+        actor: What answers it.
+    """
+
+    def __init__(self, table: MatchTable, match: _Match, agent: str, actor: PolicyActor) -> None:
+        self._table = table
+        self._match = match
+        self._agent = agent
+        self._actor = actor
+        self.tick = actor.tick
+        """Answers one tick, as the policy does."""
+
+    async def start(self, body: bytes) -> bytes:
+        """Begin the side's episode."""
+        try:
+            return await self._actor.start(body)
+        except BaseException:
+            self._table.lost(self._match, self._agent)
+            raise
+
+    async def end(self, body: bytes) -> bytes:
+        """Take the last outcome."""
+        try:
+            reply = await self._actor.end(body)
+        except BaseException:
+            self._table.lost(self._match, self._agent)
+            raise
+        self._table.ended(self._match, self._agent, self._actor)
+        return reply
+
+    async def abort(self, reason: str) -> None:
+        """Void the match, and give back what was recorded last."""
+        self._table.lost(self._match, self._agent)
+        await self._actor.abort(reason)
+
+
+def _refused(text: str, *got: object) -> ServiceError:
+    return ServiceError("bad_request", text + "".join(f", got {g!r:.100}" for g in got))
+
+
+def _is_pattern(name: str) -> bool:
+    return any(sign in name for sign in "*?[")
+
+
+def _names(seats: Mapping[str, Seat]) -> str:
+    return ", ".join(seats)

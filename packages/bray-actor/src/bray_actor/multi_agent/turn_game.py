@@ -1,0 +1,72 @@
+"""PettingZoo's environments in which agents act one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bray_actor.multi_agent.agent_view import AgentView, agents_of, tells_masks
+from bray_actor.multi_agent.environment import AgentTick
+from bray_core.nested import Nested
+from bray_core.spaces import Spaces
+
+
+class TurnGame:
+    """A `pettingzoo.AECEnv` (agent environment cycle) as a `MultiAgentEnvironment`.
+
+    One agent acts at a time. The reward of its tick is what it got since its last action, and who
+    has died is told so before the next one acts.
+
+    Args:
+        environment: Environment of PettingZoo's turn-based API.
+    """
+
+    def __init__(self, environment: Any) -> None:
+        self._env = environment
+        self._agents = agents_of(environment)
+        environment.reset(seed=0)
+        self._tells_mask = tells_masks(environment.infos)
+        self._views: dict[str, AgentView] = {}
+
+    @property
+    def agents(self) -> Sequence[str]:
+        """Names of all agents that may ever take part."""
+        return self._agents
+
+    def spaces(self, agent: str) -> Spaces:
+        """Return what an agent sees and may do."""
+        return self._view(agent).spaces
+
+    def _view(self, agent: str) -> AgentView:
+        if agent not in self._views:
+            self._views[agent] = AgentView(self._env, agent, tells_mask=self._tells_mask)
+        return self._views[agent]
+
+    def reset(self, seed: int | None = None) -> dict[str, AgentTick]:
+        """Begin a game; one agent acts."""
+        self._env.reset(seed=seed)
+        return self._until_one_acts()
+
+    def step(self, actions: Mapping[str, Nested]) -> dict[str, AgentTick]:
+        """Take the action of the agent whose turn it was."""
+        ((agent, action),) = actions.items()
+        self._env.step(self._view(agent).action(action))
+        return self._until_one_acts()
+
+    def _until_one_acts(self) -> dict[str, AgentTick]:
+        """Return the ticks of those who have died, and of the first who has not."""
+        ticks: dict[str, AgentTick] = {}
+        while self._env.agents:
+            agent = self._env.agent_selection
+            value, reward, terminated, truncated, info = self._env.last()
+            observation = self._view(agent).observation(value, info)
+            tick = AgentTick(observation, float(reward), bool(terminated), bool(truncated), info)
+            ticks[agent] = tick
+            if not tick.has_ended:
+                break
+            self._env.step(None)
+        return ticks
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()

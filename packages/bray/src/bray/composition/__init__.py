@@ -1,0 +1,1 @@
+"""Runs of several policies: who plays what, learners side by side, one loop for all."""

@@ -1,0 +1,230 @@
+"""Who plays in the games of a source, in training and in evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+from bray.composition.evaluation import EvaluationGames, returns_of
+from bray.composition.roster import Roster
+from bray.games.evaluate_match import evaluate_match
+from bray.games.match_cast import MatchCast
+from bray.games.matchmaker import Matchmaker
+from bray.games.named_opponents import named_opponent
+from bray.games.sides import sides_of
+from bray.goal import Goal
+from bray.run import Run
+from bray.sources.multi_agent_config import MatchesSourceConfig
+from bray.sources.several_gamecores import CastMaker
+from bray.templates.composition import SourcePart
+from bray.training.learner import Learner
+from bray_actor import Played
+from bray_actor.multi_agent.seat import Cast, FixedCast, Seat
+from bray_core.errors import ConfigError
+
+_RESULTS_PER_PAIRING = 32
+"""Matches after which opponents are drawn anew."""
+
+
+class Casting(Protocol):
+    """Says who plays a source's games."""
+
+    cast: Cast
+    """Who plays in training; it travels to the workers."""
+    make_cast: CastMaker | None
+    """Makes the same in the workers that answer simulators; None: who answers an agent else."""
+
+    def after(self, played: Played) -> Any:
+        """Take what was played; return what the workers' casts are to be told, or None."""
+        ...
+
+    def evaluate(
+        self, games: EvaluationGames, seats: Mapping[str, Seat], main: str, goal: Goal
+    ) -> Sequence[float]:
+        """Play an evaluation; return returns, or scores of 0, 0.5 and 1.
+
+        Args:
+            games: what is played, and how often.
+            seats: seats of the learners' snapshots, by name.
+            main: name of the learner that is evaluated.
+            goal: says against whom.
+        """
+        ...
+
+
+def casting_of(
+    run: Run, roster: Roster, source: SourcePart, learners: Mapping[str, Learner]
+) -> Casting:
+    """Return who plays the games of a source.
+
+    Args:
+        run: has the trial in which a league is kept.
+        roster: who plays what.
+        source: the source.
+        learners: learners by name.
+    """
+    if isinstance(source.config, MatchesSourceConfig):
+        return MatchCasting(run, roster, source, learners)
+    return FixedCasting(roster, source, learners)
+
+
+def learner_seats(learners: Mapping[str, Learner]) -> dict[str, Seat]:
+    """Return the seats of learners in training, which record what they do."""
+    return {
+        name: Seat(name=name, model=one.model, config=one.policy, buffer=one.buffer)
+        for name, one in learners.items()
+    }
+
+
+class FixedCasting:
+    """Each agent is played by the same policy, or script, in every game.
+
+    Args:
+        roster: who plays what.
+        source: the source.
+        learners: learners by name.
+    """
+
+    def __init__(self, roster: Roster, source: SourcePart, learners: Mapping[str, Learner]) -> None:
+        self._roster = roster
+        self._source = source
+        self.make_cast: CastMaker | None = None
+        self.cast: Cast = FixedCast(self._seated(learner_seats(learners)))
+
+    def _seated(self, seats: Mapping[str, Seat]) -> dict[str, Seat]:
+        composition, found = self._roster.composition, {}
+        for agent, part in self._roster.parts(self._source).items():
+            learner = composition.learner_of(part.name)
+            if learner is not None:
+                found[agent] = seats[learner.name]
+                continue
+            spaces = self._roster.agents[self._source.name][agent]
+            seat = named_opponent(part.play or part.load or "", spaces, seed=composition.seed)
+            found[agent] = replace(seat, name=part.name)
+        return found
+
+    def after(self, played: Played) -> Any:
+        """Return None: nobody else ever plays."""
+        return None
+
+    def evaluate(
+        self, games: EvaluationGames, seats: Mapping[str, Seat], main: str, goal: Goal
+    ) -> Sequence[float]:
+        """Return the mean return of the learner's agents in each game of the snapshots."""
+        return returns_of(games.play(FixedCast(self._seated(seats))), main)
+
+
+class MatchCasting:
+    """Learners meet one another, and frozen versions of themselves.
+
+    Args:
+        run: has the trial in which the league is kept.
+        roster: who plays what.
+        source: the source, whose settings name the rule.
+        learners: learners by name.
+    """
+
+    def __init__(
+        self, run: Run, roster: Roster, source: SourcePart, learners: Mapping[str, Learner]
+    ) -> None:
+        config: MatchesSourceConfig = source.config
+        self._roster = roster
+        self._spaces = roster.agents[source.name]
+        self._learners = {name: learners[name] for name in roster.learners(source)}
+        self._sides = sides_of(list(self._spaces), config.sides or None)
+        self.make_cast: CastMaker | None = partial(MatchCast, self._sides)
+        self.cast: Cast = MatchCast(self._sides, learner_seats(self._learners))
+        self._first = _first_weights(self._learners) if config.opponents.rule == "league" else {}
+        self._matchmaker = Matchmaker(
+            replace(config.opponents, roles=self._roles(config)),
+            {name: one.model for name, one in self._learners.items()},
+            run.experiment.path / "league.json",
+            sides=self._sides,
+            seed=roster.composition.seed,
+        )
+        self._frames = self._matchmaker.frames
+        self._unpaired: int | None = None
+        """Matches since opponents were drawn; None: they never were."""
+
+    def _roles(self, config: MatchesSourceConfig) -> dict[str, Any]:
+        """Return the roles by the learners' names; a template has them by the agents'."""
+        found = {}
+        for agent, role in config.opponents.roles.items():
+            learner = self._roster.composition.learner_of(agent)
+            if learner is None:
+                raise ConfigError(f"opponents.roles.{agent}: expected an agent that learns")
+            found[learner.name] = role
+        return found
+
+    def after(self, played: Played) -> Any:
+        """Count the matches, freeze versions if it is time; return new pairings now and then."""
+        agents = {agent for side in self._sides.values() for agent in side}
+        results = [one for one in played.results if set(one.seats) == agents]
+        self._matchmaker.record(results)
+        for name in self._frames:
+            self._frames[name] += played.frames_by_seat.get(name, 0)
+        frozen = self._matchmaker.progress(self._frames)
+        for copy in frozen:
+            if copy.reset:
+                _begin_anew(self._learners[copy.learner], self._first[copy.learner])
+        number = None if self._unpaired is None else self._unpaired + len(results)
+        if frozen or number is None or number >= _RESULTS_PER_PAIRING:
+            self._unpaired = 0
+            return self._matchmaker.pairings()
+        self._unpaired = number
+        return None
+
+    def evaluate(
+        self, games: EvaluationGames, seats: Mapping[str, Seat], main: str, goal: Goal
+    ) -> Sequence[float]:
+        """Return the score of each game against the opponent that the goal names."""
+        opponents = {
+            agent: self._opponent(goal.against, agent, seats, main)
+            for side in self._sides.values()
+            for agent in side
+        }
+        with games.environments() as environments:
+            return evaluate_match(
+                seats[main], opponents, environments, games.number, games.seed, sides=self._sides
+            )
+
+    def _opponent(
+        self, against: str | None, agent: str, seats: Mapping[str, Seat], main: str
+    ) -> Seat:
+        composition = self._roster.composition
+        if against is None:
+            newest = [name for name in self._matchmaker.versions if name.startswith(f"{main}:")]
+            against = newest[-1] if newest else "random"
+        if (part := composition.agents.get(against)) is not None:
+            learner = composition.learner_of(against)
+            if learner is not None and learner.name != main:
+                return seats[learner.name]
+            against = part.play or part.load or "random"
+        return named_opponent(
+            against,
+            self._spaces[agent],
+            seed=composition.seed,
+            versions=partial(self._version, main),
+        )
+
+    def _version(self, main: str, name: str) -> Seat:
+        config = replace(self._learners[main].policy, deterministic=True, phase="opponent")
+        return Seat(name=name, model=self._matchmaker.model(name), config=config)
+
+
+def _first_weights(learners: Mapping[str, Learner]) -> dict[str, dict[str, Any]]:
+    """Return copies of the weights that learners begin with: a local trainer changes its module."""
+    return {
+        name: {key: value.detach().numpy().copy() for key, value in one.module.state_dict().items()}
+        for name, one in learners.items()
+    }
+
+
+def _begin_anew(learner: Learner, weights: Mapping[str, Any]) -> None:
+    trainer = learner.trainer
+    if hasattr(trainer, "begin_anew"):
+        trainer.begin_anew(weights)
+    else:  # in a process of its own
+        trainer.call("begin_anew", weights)

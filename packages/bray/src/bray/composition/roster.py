@@ -1,0 +1,167 @@
+"""Who plays what: the agents of each source, the policies that answer, what they see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from bray.sources.environments import read_spaces
+from bray.sources.multi_agent_config import MatchesSourceConfig, MultiAgentSourceConfig
+from bray.templates.composition import AgentPart, Composition, SourcePart
+from bray_actor.multi_agent.making import MultiAgentSpec
+from bray_core.errors import ConfigError
+from bray_core.spaces import Spaces
+
+Seated = Mapping[str, Mapping[str, Spaces]]
+"""Spaces by the environment's name of an agent, by source."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Roster:
+    """Who plays in the sources of a composition."""
+
+    composition: Composition
+    """The run."""
+    agents: Mapping[str, Mapping[str, Spaces]]
+    """What each agent of a source sees and may do, by its name in the environment; a source of one
+    agent has the name of its agent part."""
+
+    @classmethod
+    def read(cls, composition: Composition) -> Roster:
+        """Make an environment of each source, and read what its agents see and may do.
+
+        Raises:
+            ConfigError: an environment is unknown, or a simulator's spaces are not said.
+        """
+        found = {name: _spaces(composition, one) for name, one in composition.sources.items()}
+        return cls(composition=composition, agents=found)
+
+    def part_of(self, source: SourcePart, agent: str) -> AgentPart:
+        """Return who answers for an agent of a source.
+
+        Raises:
+            ConfigError: no pattern fits it.
+        """
+        for pattern, name in source.agents.items():
+            if fnmatchcase(agent, pattern):
+                return self.composition.agents[name]
+        raise ConfigError(
+            f"sources.{source.name}.agents: expected a pattern that fits each agent, got none for "
+            f"{agent!r}: patterns are {', '.join(source.agents) or 'none'}; '*' fits all"
+        )
+
+    def patterns(self, source: SourcePart) -> dict[str, str]:
+        """Return the names of the learners that answer by pattern of the agents' names."""
+        if isinstance(source.config, MatchesSourceConfig) and not source.agents:
+            return {name: name for name in self.learners(source)}
+        found = {}
+        for pattern, agent in source.agents.items():
+            if (learner := self.composition.learner_of(agent)) is not None:
+                found[pattern] = learner.name
+        return found
+
+    def parts(self, source: SourcePart) -> dict[str, AgentPart]:
+        """Return who answers for each agent of a source; in matches only those that are named."""
+        if isinstance(source.config, MatchesSourceConfig) and not source.agents:
+            return {}
+        return {agent: self.part_of(source, agent) for agent in self.agents[source.name]}
+
+    def learners(self, source: SourcePart) -> list[str]:
+        """Return the names of the learners that play in a source, in the template's order."""
+        if isinstance(source.config, MatchesSourceConfig):
+            playing = set(source.agents.values()) or set(self.composition.agents)
+        else:
+            playing = {part.name for part in self.parts(source).values()}
+        found = [self.composition.learner_of(name) for name in playing]
+        names = {one.name for one in found if one is not None}
+        return [name for name in self.composition.learners if name in names]
+
+    def spaces_of(self, learner: str) -> Spaces:
+        """Return what a learner's policy sees and may do, the same in all that it plays.
+
+        Raises:
+            ConfigError: two of its agents differ, or it plays nowhere.
+        """
+        seen = [
+            (f"{source.name}: {agent}", spaces)
+            for source in self.composition.sources.values()
+            for agent, spaces in self._played_by(source, learner)
+        ]
+        if not seen:
+            raise ConfigError(
+                f"trainers.{learner}: expected a source in which it plays, found none: name its "
+                "agent in sources.*.agents"
+            )
+        first = seen[0][1]
+        for where, spaces in seen[1:]:
+            if (difference := first.difference(spaces)) is not None:
+                raise ConfigError(
+                    f"trainers.{learner}: expected agents that see and may do the same, but "
+                    f"{where} differs from {seen[0][0]}: {difference}: give each kind a model of "
+                    "its own"
+                )
+        return first
+
+    def rows_of(self, learner: str) -> int:
+        """Return how many agents of a source's environments a learner may answer at once."""
+        rows = [
+            len(self._played_by(source, learner)) * max(1, int(source.config.num_envs))
+            for source in self.composition.sources.values()
+        ]
+        return max([1, *rows])
+
+    def _played_by(self, source: SourcePart, learner: str) -> Sequence[tuple[str, Spaces]]:
+        agents = self.agents[source.name]
+        if isinstance(source.config, MatchesSourceConfig):  # any learner may play any side
+            return list(agents.items()) if learner in self.learners(source) else []
+        return [
+            (agent, agents[agent])
+            for agent, part in self.parts(source).items()
+            if (found := self.composition.learner_of(part.name)) is not None
+            and found.name == learner
+        ]
+
+
+def _spaces(composition: Composition, source: SourcePart) -> dict[str, Spaces]:
+    """Return what the agents of a source see and may do."""
+    config: Any = source.config
+    if not isinstance(config, MultiAgentSourceConfig):
+        return {name: _of_one(composition, source, name) for name in source.agents.values()}
+    if config.is_simulator:
+        return {
+            pattern: _declared(composition, source, name) for pattern, name in source.agents.items()
+        }
+    spec = spec_of(config)
+    with closing(spec.make()) as environment:
+        return {agent: environment.spaces(agent) for agent in environment.agents}
+
+
+def _of_one(composition: Composition, source: SourcePart, agent: str) -> Spaces:
+    if getattr(source.config, "is_simulator", False):
+        return _declared(composition, source, agent)
+    return read_spaces(source.config.located())
+
+
+def _declared(composition: Composition, source: SourcePart, agent: str) -> Spaces:
+    """Return what a template says of a simulator's spaces."""
+    model = composition.agents[agent].model
+    told = source.config.spaces
+    if told is None and model is not None:
+        told = composition.models[model].spaces
+    if told is None:
+        raise ConfigError(
+            f"sources.{source.name}.spaces: expected what the simulator shows and takes, such as "
+            "{observation: {shape: [3]}, action: {discrete: 3}}, here or at each model, got none"
+        )
+    return Spaces.parse(f"models.{model}.spaces", told)
+
+
+def spec_of(config: MultiAgentSourceConfig) -> MultiAgentSpec:
+    """Return how the environments of a source are made, for workers in other folders too."""
+    located = config.located()
+    return MultiAgentSpec(
+        environment=located.environment, kwargs=located.kwargs, wrappers=located.wrappers
+    )

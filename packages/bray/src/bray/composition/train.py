@@ -1,0 +1,318 @@
+"""Trains a composition: its learners side by side, whatever its sources play.
+
+sources ──segments──► buffer of each learner ──► its trainer ──versions──► its model ──► sources
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bray.composition.casting import Casting, casting_of
+from bray.composition.evaluation import EvaluationGames, snapshot_seats
+from bray.composition.roster import Roster, spec_of
+from bray.composition.turns import (
+    PlayingSource,
+    ReplaysDue,
+    SeveralSources,
+    SeveralTurns,
+    SeveralWatch,
+)
+from bray.goal import Goal, Outcome
+from bray.run import Run
+from bray.sources.gamecores import GamecorePlay
+from bray.sources.games import GamesPlay
+from bray.sources.multi_agent_config import MultiAgentSourceConfig
+from bray.sources.several_gamecores import SeatPlan, several_gamecores
+from bray.templates.composition import Composition, LearnerPart, SourcePart
+from bray.training.deploy import export_best, keep_spaces
+from bray.training.evaluation import EVALUATION_SEED, evaluate_latest
+from bray.training.learner import Learner, LearnerPlace
+from bray.training.loop import Loop
+from bray.training.sampled_policy import SampledPolicy
+from bray_actor import Played, PolicyConfig
+from bray_core.errors import ConfigError
+from bray_model import ExportReport, ModelConfig
+
+_TURN_STEPS = 64
+"""Steps of an environment between two looks at the quotas, on Ray."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Made:
+    """A learner of a run, with the algorithm that made it."""
+
+    algorithm: SampledPolicy[Any]
+    learner: Learner
+
+
+def train_composition(run: Run, composition: Composition, goal: Goal) -> Outcome:
+    """Train until the goal is reached or its budget is used up.
+
+    Args:
+        run: returned by `bray.init`.
+        composition: what is trained, checked.
+        goal: that of the composition, completed.
+
+    Raises:
+        ConfigError: an algorithm cannot be trained on what its agents see and may do.
+    """
+    roster = Roster.read(composition)
+    algorithms = {name: _algorithm(run, roster, one) for name, one in composition.learners.items()}
+    made = {
+        name: _Made(algorithm=one, learner=_learner(run, roster, name, one))
+        for name, one in algorithms.items()
+    }
+    return _Composed(run, roster, made, goal).train()
+
+
+def export_all(run: Run, composition: Composition) -> ExportReport | None:
+    """Export each learner's policy: the main one's best version, the others' newest.
+
+    Args:
+        run: the run that trained them.
+        composition: what was trained.
+
+    Returns:
+        The report of the main learner's.
+
+    Raises:
+        ExportError: an export's outputs differ from torch's.
+    """
+    main = composition.main
+    reports = {
+        name: export_best(run, one.algorithm_class, one.model, is_main=one is main)
+        for name, one in composition.learners.items()
+    }
+    return reports[main.name]
+
+
+def _algorithm(run: Run, roster: Roster, part: LearnerPart) -> SampledPolicy[Any]:
+    """Return a learner's algorithm, once its spaces are known to suit it."""
+    algorithm = part.make()
+    if not isinstance(algorithm, SampledPolicy):
+        raise ConfigError(
+            f"trainers.{part.name}.algorithm: {part.algorithm!r} does not learn side by side with "
+            "others: it plays by itself; train it alone, or choose one that is sampled from, such "
+            "as ppo, impala, dqn or sac"
+        )
+    spaces = roster.spaces_of(part.name)
+    try:
+        algorithm.check_spaces(spaces)
+    except ConfigError as error:
+        raise ConfigError(f"trainers.{part.name}: {error}") from error
+    return algorithm.settled(run, spaces)
+
+
+def _learner(run: Run, roster: Roster, name: str, algorithm: SampledPolicy[Any]) -> Learner:
+    part = roster.composition.learners[name]
+    spaces = roster.spaces_of(name)
+    keep_spaces(run, spaces, part.model)
+    holds = roster.composition.buffers.get(part.inputs.get("experience", ""))
+    return algorithm.learner(
+        run,
+        spaces,
+        LearnerPlace(
+            model=part.model,
+            buffer=f"{name}-experience",
+            trainer=f"{name}-trainer",
+            checkpoints=run.experiment.checkpoints / name,
+            batching=ModelConfig(max_batch_size=roster.rows_of(name)),
+            seed=roster.composition.seed + list(roster.composition.learners).index(name),
+            holds=None if holds is None or holds.kind == "own" else holds.config,
+        ),
+    )
+
+
+class _Composed:
+    """The parts of one launch, and how they play together."""
+
+    def __init__(self, run: Run, roster: Roster, made: Mapping[str, _Made], goal: Goal) -> None:
+        self._run = run
+        self._roster = roster
+        self._composition = roster.composition
+        self._algorithms = {name: one.algorithm for name, one in made.items()}
+        self._learners = {name: one.learner for name, one in made.items()}
+        self._main = roster.composition.main.name
+        self._goal = goal
+        self._castings: dict[str, Casting] = {}
+        self._lines: list[str] = []
+        self._sources = [self._playing(one) for one in self._composition.sources.values()]
+
+    def train(self) -> Outcome:
+        """Play and train until the goal is reached."""
+        learners, main = self._learners, self._learners[self._main]
+        advance: SeveralTurns | SeveralWatch
+        if self._run.is_local:
+            due = {name: ReplaysDue(one, self._frames(name)) for name, one in learners.items()}
+            advance = SeveralTurns(learners, due, self._sources, self._main, self._after)
+        else:
+            advance = SeveralWatch(learners, self._sources, self._main, self._after)
+        return Loop(
+            self._run,
+            "\n".join([self._composition.title, *self._lines]),
+            model=main.model,
+            trainer=main.trainer,
+            source=SeveralSources(self._sources, self._main),
+            turn=main.turn,
+            advance=advance,
+            goal=self._goal,
+            evaluate=self._evaluate,
+            evaluate_every=self._evaluate_every,
+            unit="agent steps",
+        ).until_goal()
+
+    def _frames(self, name: str) -> int:
+        """Return the recorded steps for which a learner alone would have its replays."""
+        source = self._algorithms[name].parts.source
+        envs = int(source.num_envs) * max(1, int(source.num_processes))
+        return max(1, self._learners[name].turn.steps * envs)
+
+    @property
+    def _evaluate_every(self) -> int | None:
+        """Frames between two evaluations, where no training return calls for them."""
+        return max(1, self._goal.budget // 20) if self._goal.win_rate is not None else None
+
+    def _after(self, played: Played) -> None:
+        """Tell those who choose opponents what was played."""
+        for name, casting in self._castings.items():
+            news = casting.after(played)
+            if news is not None:
+                source: Any = next(one.source for one in self._sources if one.name == name)
+                source.tell(news)
+
+    # What plays.
+
+    def _playing(self, part: SourcePart) -> PlayingSource:
+        if isinstance(part.config, MultiAgentSourceConfig):
+            return self._games(part)
+        return self._environments(part)
+
+    def _environments(self, part: SourcePart) -> PlayingSource:
+        """Return environments of one agent, as its learner alone would play them."""
+        (agent,) = set(part.agents.values())
+        found = self._composition.learner_of(agent)
+        if found is None:
+            raise ConfigError(f"sources.{part.name}: expected an agent that learns, got {agent!r}")
+        algorithm, learner = self._algorithms[found.name], self._learners[found.name]
+        parts = replace(algorithm.parts, source=part.config)
+        algorithm = type(algorithm)(parts)
+        sharing = [
+            one
+            for one in self._composition.sources.values()
+            if found.name in self._roster.learners(one)
+        ]
+        steps = -(-algorithm.turn(learner.buffer).steps // len(sharing))
+        source, _, _ = algorithm.source(
+            self._run,
+            learner,
+            None,
+            self._goal,
+            self._composition.seed,
+            name=part.name,
+            steps=steps,
+        )
+        return PlayingSource(name=part.name, source=source, steps=steps, learner=found.name)
+
+    def _games(self, part: SourcePart) -> PlayingSource:
+        """Return environments of several agents, stepped by the workers."""
+        config: Any = part.config
+        casting = casting_of(self._run, self._roster, part, self._learners)
+        self._castings[part.name] = casting
+        if config.is_simulator:
+            return self._simulators(part, casting)
+        actor = part.actor
+        num_workers = 1 if self._run.is_local else actor.num_workers
+        play = GamesPlay(
+            spec=spec_of(config),
+            num_envs=config.num_envs,
+            cast=casting.cast,
+            quotas=self._quotas(self._roster.learners(part)),
+            num_workers=num_workers,
+            ends_with_first=self._run.is_local,
+            seed=self._composition.seed,
+        )
+        steps = self._turn_steps(self._roster.learners(part))
+        source = self._run.rollouts(
+            part.name,
+            play.runner,
+            steps=steps,
+            lockstep=bool(play.quotas),
+            num_workers=num_workers,
+        )
+        return PlayingSource(name=part.name, source=source, steps=steps)
+
+    def _simulators(self, part: SourcePart, casting: Casting) -> PlayingSource:
+        """Return simulators that call over the wire, each agent a session."""
+        actor: Any = part.actor
+        play = GamecorePlay(
+            source=part.config,
+            actor=replace(actor, num_workers=1) if self._run.is_local else actor,
+            policy=PolicyConfig(),
+            seed=self._composition.seed,
+            spaces=next(iter(self._learners.values())).spaces,
+        )
+        quotas = self._quotas(self._roster.learners(part))
+        seats = {
+            pattern: SeatPlan(name, one.model, one.policy, one.buffer, quotas.get(name))
+            for pattern, name in self._roster.patterns(part).items()
+            if (one := self._learners[name])
+        }
+        source = several_gamecores(self._run, play, seats, casting.make_cast)
+        self._lines += [f"{part.name}: {line}" for line in source.lines()]
+        return PlayingSource(
+            name=part.name, source=source, steps=self._turn_steps(self._roster.learners(part))
+        )
+
+    def _quotas(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the steps of one version that are recorded, of learners that have a bound.
+
+        In a local run each queue has one, which is what it can hold.
+        """
+        found = {}
+        for name in names:
+            one = self._learners[name]
+            quota = one.steps_per_version
+            if self._run.is_local and one.batch_steps is not None:
+                quota = one.batch_steps
+            if quota is not None:
+                found[name] = quota
+        return found
+
+    def _turn_steps(self, names: Sequence[str]) -> int:
+        """Return the steps of each environment between two cuts."""
+        if not self._run.is_local:
+            return _TURN_STEPS
+        replays = [n for n in names if self._learners[n].batch_steps is None]
+        if replays:
+            return min(self._learners[name].turn.steps for name in replays)
+        return max(self._quotas(names).values())  # the first quota that is filled ends the turn
+
+    # How it is evaluated.
+
+    def _evaluate(self) -> Sequence[float] | None:
+        """Play episodes of the first source that the main learner plays; return what it got."""
+        part = next(
+            one
+            for one in self._composition.sources.values()
+            if self._main in self._roster.learners(one)
+        )
+        config: Any = part.config
+        if getattr(config, "is_simulator", False):
+            return None
+        main, seed = self._learners[self._main], self._composition.seed
+        if not isinstance(config, MultiAgentSourceConfig):
+            return evaluate_latest(
+                main.model, main.module, main.spaces, config.located(), self._goal, seed=seed
+            )
+        rows = {name: self._roster.rows_of(name) for name in self._learners}
+        with ExitStack() as stack:
+            seats = snapshot_seats(self._learners, rows, stack)
+            games = EvaluationGames(
+                spec=spec_of(config),
+                number=self._goal.evaluation_episodes,
+                seed=seed + EVALUATION_SEED,
+            )
+            return self._castings[part.name].evaluate(games, seats, self._main, self._goal)

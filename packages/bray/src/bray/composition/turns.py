@@ -1,0 +1,226 @@
+"""Turns of several learners in one process, and several trainers on Ray, as the loop sees them.
+
+In a local run a turn is played by all sources, in the order of their names, until a learner has
+what it trains on; then each learner that has enough trains, in the order of theirs. So the same
+seed is the same run. On Ray all go by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bray.sources.source import ExperienceSource
+from bray.training.learner import Learner
+from bray.training.loop import POLL_S
+from bray_actor import Played
+from bray_actor.multi_agent.seat import GameResult
+from bray_core import metrics
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlayingSource:
+    """A source of a run, and how much it plays in a turn."""
+
+    name: str
+    """Name of the source."""
+    source: ExperienceSource
+    """Plays, and pushes what was recorded."""
+    steps: int
+    """Steps of each of its environments in a turn, at most."""
+    learner: str | None = None
+    """Name of the learner that all of its frames belong to; None: it tells by itself."""
+
+
+class ReplaysDue:
+    """How many replays a learner trains on after a turn.
+
+    A queue gives as many as are ready: agents that come and go do not fill all queues alike. A
+    replay gives them in proportion to what was recorded.
+
+    Args:
+        learner: whose buffer it is.
+        frames_per_turn: recorded steps for which the learner's own turn has its replays.
+    """
+
+    def __init__(self, learner: Learner, frames_per_turn: int) -> None:
+        self._learner = learner
+        self._per_frame = learner.turn.replays / frames_per_turn
+        self._frames = 0
+        self._trained = 0.0
+
+    def __call__(self, new_frames: int) -> int:
+        """Return the number after so many more recorded steps."""
+        stats = self._learner.buffer.stats()
+        if (batch := self._learner.batch_steps) is not None:
+            return int(stats["queued_steps"]) // batch
+        warmup = self._learner.turn.warmup_frames
+        self._frames += new_frames
+        if self._frames <= warmup:
+            return 0
+        due = (self._frames - warmup) * self._per_frame - self._trained
+        self._trained += int(due)
+        return int(due)
+
+
+class SeveralTurns:
+    """Lets a local run of several learners go on, as `bray.training.loop.Turns` does that of one.
+
+    Args:
+        learners: learners by name.
+        due: what says how many replays a learner trains on, by its name.
+        sources: what plays.
+        main: name of the learner whose returns count.
+        after: called with what was played in each turn, before it is trained on.
+    """
+
+    def __init__(
+        self,
+        learners: Mapping[str, Learner],
+        due: Mapping[str, ReplaysDue],
+        sources: Sequence[PlayingSource],
+        main: str,
+        after: Callable[[Played], None],
+    ) -> None:
+        self._learners = learners
+        self._due = due
+        self._sources = sources
+        self._main = main
+        self._after = after
+        self._is_training = False
+
+    def begin(self, *, is_resumed: bool) -> None:
+        """Let the trainers go on from their checkpoints before the first step is played."""
+        if is_resumed:
+            self._train(dict.fromkeys(self._learners, 0))
+
+    def __call__(self) -> Played:
+        """Play a turn, then let those train who have enough."""
+        for one in self._sources:
+            one.source.collect(one.steps)
+        played = merged(self._sources, self._main)
+        self._after(played)
+        frames = played.frames_by_seat
+        self._train({name: due(frames.get(name, 0)) for name, due in self._due.items()})
+        return played
+
+    def _train(self, replays: Mapping[str, int]) -> None:
+        self._is_training = True
+        for name, learner in self._learners.items():
+            with metrics.labelled(trainer=name):
+                learner.trainer.run(replays[name], checkpoint=False)
+        self._is_training = False
+
+    def save(self) -> bool:
+        """Write checkpoints, unless an interrupt came in the middle of a step."""
+        if not self._is_training:
+            self.end()
+        return not self._is_training
+
+    def end(self) -> None:
+        """Write a checkpoint of each."""
+        for learner in self._learners.values():
+            learner.trainer.run(0)
+
+
+class SeveralWatch:
+    """Looks after several trainers and sources that go by themselves, on Ray.
+
+    Args:
+        learners: learners by name.
+        sources: what plays.
+        main: name of the learner whose returns count.
+        after: called with what was played.
+    """
+
+    def __init__(
+        self,
+        learners: Mapping[str, Learner],
+        sources: Sequence[PlayingSource],
+        main: str,
+        after: Callable[[Played], None],
+    ) -> None:
+        self._trainers: list[Any] = [learner.trainer for learner in learners.values()]
+        self._paused = [False] * len(self._trainers)
+        self._sources = sources
+        self._main = main
+        self._after = after
+
+    def begin(self, *, is_resumed: bool) -> None:
+        """Start the trainers, which go on from their checkpoints."""
+        for trainer in self._trainers:
+            trainer.start()
+
+    def __call__(self) -> Played:
+        """Wait a moment, and return what was played meanwhile."""
+        for index, trainer in enumerate(self._trainers):
+            if self._paused[index]:  # for an evaluation, which is over
+                trainer.start()
+            self._paused[index] = trainer.wait(0.0 if index else POLL_S)
+        played = merged(self._sources, self._main)
+        self._after(played)
+        return played
+
+    def save(self) -> bool:
+        """Write nothing: trainers of other processes write checkpoints by themselves."""
+        return True
+
+    def end(self) -> None:
+        """Stop the trainers, which write checkpoints."""
+        for trainer in self._trainers:
+            trainer.stop()
+
+
+class SeveralSources:
+    """Several sources as the loop sees them: one.
+
+    Args:
+        sources: what plays.
+        main: name of the learner whose returns count.
+    """
+
+    def __init__(self, sources: Sequence[PlayingSource], main: str) -> None:
+        self._sources = sources
+        self._main = main
+
+    def collect(self, steps: int) -> None:
+        """Do nothing: turns collect from each source as much as it plays."""
+
+    def poll(self) -> Played:
+        """Return what all have played; on Ray they begin to play with the first call."""
+        return merged(self._sources, self._main)
+
+    def close(self) -> None:
+        """End what plays."""
+        for one in self._sources:
+            one.source.close()
+
+
+def merged(sources: Sequence[PlayingSource], main: str) -> Played:
+    """Return what several sources have played since they were last asked.
+
+    Args:
+        sources: what plays.
+        main: name of the learner whose returns are returned.
+    """
+    frames: dict[str, int] = {}
+    returns: list[float] = []
+    results: list[GameResult] = []
+    for one in sources:
+        played = one.source.poll()
+        results += played.results
+        found = played.frames_by_seat
+        if one.learner is not None:
+            found = {one.learner: played.frames}
+            returns += played.returns if one.learner == main else ()
+        for name, number in found.items():
+            frames[name] = frames.get(name, 0) + number
+    returns += [value for one in results if (value := return_of(one, main)) is not None]
+    return Played(sum(frames.values()), returns, tuple(results), frames)
+
+
+def return_of(result: GameResult, seat: str) -> float | None:
+    """Return the mean return of the agents that a policy played in a game; None: it played none."""
+    own = [result.returns[agent] for agent, name in result.seats.items() if name == seat]
+    return sum(own) / len(own) if own else None

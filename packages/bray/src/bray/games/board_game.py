@@ -1,0 +1,92 @@
+"""bray's own board games as environments of two agents, which take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bray_actor.multi_agent.environment import AgentTick
+from bray_algo.games import Boards
+from bray_core.errors import ConfigError
+from bray_core.nested import Nested
+from bray_core.spaces import LeafSpace, Spaces
+
+PLAYERS = ("player_0", "player_1")
+"""The agents: the first one begins."""
+
+
+class BoardGame:
+    """A game of so many in a row as a `MultiAgentEnvironment`; a win pays 1, a loss −1.
+
+    An observation is `{"observation", "action_mask"}`: the mover's stones, then the other's, as
+    planes `[2, H, W]`.
+
+    Args:
+        rules: Rules of the game.
+    """
+
+    def __init__(self, rules: Boards) -> None:
+        self._rules = rules
+        self._board = rules.initial(1)
+        self._mover = 0
+        size = rules.num_actions
+        observation = {
+            "observation": LeafSpace("real", "float32", (2, *rules.shape), low=0.0, high=1.0),
+            "action_mask": LeafSpace("binary", "int8", (size,)),
+        }
+        self._spaces = Spaces("board", observation, LeafSpace("category", "int64", (), (size,)))
+
+    @property
+    def agents(self) -> Sequence[str]:
+        """Names of the two players."""
+        return PLAYERS
+
+    def spaces(self, agent: str) -> Spaces:
+        """Return what a player sees and may do: the same for both."""
+        return self._spaces
+
+    def reset(self, seed: int | None = None) -> dict[str, AgentTick]:
+        """Empty the board; nothing is drawn."""
+        self._board, self._mover = self._rules.initial(1), 0
+        return {PLAYERS[0]: self._tick()}
+
+    def step(self, actions: Mapping[str, Nested]) -> dict[str, AgentTick]:
+        """Take the mover's action.
+
+        Raises:
+            ConfigError: it is not legal.
+        """
+        action = int(actions[PLAYERS[self._mover]])
+        try:
+            self._board = self._rules.step(self._board, np.array([action]))
+        except ValueError as error:
+            raise ConfigError(
+                f"action: {error}: the policy is to mask its choices by observation['action_mask']"
+            ) from error
+        self._mover = 1 - self._mover
+        outcome = float(self._rules.outcome(self._board)[0])
+        if np.isnan(outcome):
+            return {PLAYERS[self._mover]: self._tick()}
+        return {
+            agent: AgentTick(None, outcome if k == self._mover else 0.0 - outcome, terminated=True)
+            for k, agent in enumerate(PLAYERS)
+        }
+
+    def _tick(self) -> AgentTick:
+        planes = self._rules.observation(self._board).reshape(2, *self._rules.shape)
+        mask = self._rules.legal(self._board)[0].astype(np.int8)
+        return AgentTick({"observation": planes, "action_mask": mask})
+
+    def close(self) -> None:
+        """Do nothing: the board holds nothing."""
+
+
+def tic_tac_toe() -> BoardGame:
+    """Make three in a row on a board of three by three."""
+    return BoardGame(Boards(3, 3, 3))
+
+
+def connect_four() -> BoardGame:
+    """Make four in a row on a board of six by seven, where stones fall."""
+    return BoardGame(Boards(6, 7, 4, falls=True))

@@ -1,0 +1,51 @@
+"""Who has won a match of several sides, by what it brought them."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+from typing import NamedTuple
+
+from bray.games.sides import Sides
+from bray_actor.multi_agent.seat import GameResult
+
+
+class PairScore(NamedTuple):
+    """How one seat did against another in a match."""
+
+    one: str
+    """Name of the one seat."""
+    other: str
+    """Name of the other seat."""
+    score: float
+    """Score of the one: 1 it won, 0.5 a draw, 0 the other won."""
+
+
+def side_returns(result: GameResult, sides: Sides) -> dict[str, float]:
+    """Return the mean return of each side's agents; one that never took part counts as 0."""
+    return {
+        side: math.fsum(result.returns.get(agent, 0.0) for agent in agents) / len(agents)
+        for side, agents in sides.items()
+    }
+
+
+def score_of(mine: float, other: float) -> float:
+    """Return 1 where the greater return is mine, 0.5 where both are equal but for rounding."""
+    if math.isclose(mine, other, rel_tol=1e-9, abs_tol=1e-12):
+        return 0.5
+    return float(mine > other)
+
+
+def pair_scores(result: GameResult, sides: Sides) -> list[PairScore]:
+    """Return how every two sides of a match did against each other.
+
+    Args:
+        result: How the match ended.
+        sides: Agents by side.
+    """
+    returns = side_returns(result, sides)
+    seats = {side: result.seats[agents[0]] for side, agents in sides.items()}
+    return [
+        PairScore(seats[one], seats[other], score_of(returns[one], returns[other]))
+        for one, other in combinations(sides, 2)
+    ]

@@ -1,0 +1,102 @@
+"""What flows into which buffer, and out of it: who fills it, who reads it, what is mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bray.templates.wires import EXPERIENCE, Wires
+from bray.templates.written_parts import WrittenParts
+
+
+class BufferWiring:
+    """Resolves and checks what leads to buffers.
+
+    Args:
+        written: the template; takes what is wrong.
+        wires: the wires; those of trainers and agents are there when buffers are asked for.
+    """
+
+    def __init__(self, written: WrittenParts, wires: Wires) -> None:
+        self._written = written
+        self._wires = wires
+        self._buffers = written.names("buffer")
+
+    def wire(self, name: str) -> None:
+        """Find where an agent's experience goes."""
+        told = self._written.setting("agent", name, "buffer")
+        key = f"agents.{name}.buffer"
+        trainer = self._wires.trainer_of(self._wires.agents[name])
+        if told is not None:
+            if not self._written.is_known(key, told, self._buffers, "a buffer"):
+                return
+            if self._kind(told) in ("dataset", "mixture"):
+                words = f"expected a queue or a replay, got {told!r}, a {self._kind(told)}"
+                self._written.refuse(key, f"{words}: nobody pushes into it")
+                return
+            self._wires.buffer_of[name] = told
+        elif trainer is not None and EXPERIENCE in self._wires.inputs_of[trainer]:
+            buffer = self._wires.inputs_of[trainer][EXPERIENCE]
+            taking = [one for one in self._leaves(buffer) if self._kind(one) != "dataset"]
+            if len(taking) > 1:
+                self._written.refuse(key, f"missing: expected one of {', '.join(taking)}")
+            elif taking:
+                self._wires.buffer_of[name] = taking[0]
+
+    def _kind(self, buffer: str) -> str | None:
+        return self._written.text("buffer", buffer, "kind")
+
+    def _of(self, buffer: str) -> list[str]:
+        """Return the names of a mixture's buffers that exist."""
+        if self._kind(buffer) != "mixture":
+            return []
+        of = self._written.mapping("buffer", buffer, "of")
+        return [name for name in of if name in self._buffers]
+
+    def _leaves(self, buffer: str, seen: Iterable[str] = ()) -> list[str]:
+        """Return the buffers below a mixture that are none; another buffer by itself."""
+        if self._kind(buffer) != "mixture":
+            return [buffer]
+        inner = [one for one in self._of(buffer) if one not in (*seen, buffer)]
+        found = (leaf for one in inner for leaf in self._leaves(one, (*seen, buffer)))
+        return list(dict.fromkeys(found))
+
+    def check(self) -> None:
+        """Refuse buffers that nobody fills or reads, and mixtures that have no end."""
+        read = {one for inputs in self._wires.inputs_of.values() for one in inputs.values()}
+        read |= {one for buffer in self._buffers for one in self._of(buffer)}
+        for name in self._buffers:
+            for one in self._written.mapping("buffer", name, "of"):
+                if self._kind(name) == "mixture":
+                    known = [buffer for buffer in self._buffers if buffer != name] + [name]
+                    self._written.is_known(f"buffers.{name}.of.{one}", one, known, "a buffer")
+            if name not in read:
+                self._written.refuse(
+                    f"buffers.{name}",
+                    "nobody reads it: name it in the `inputs` of a trainer, or remove it",
+                )
+            is_filled = self._kind(name) in ("dataset", "mixture")
+            if not is_filled and name not in self._wires.buffer_of.values():
+                self._written.refuse(
+                    f"buffers.{name}",
+                    "nobody fills it: name it as the `buffer` of an agent, or give it a kind that "
+                    "brings its own (dataset, mixture)",
+                )
+        self._check_cycles()
+
+    def _check_cycles(self) -> None:
+        told: set[str] = set()
+        for name in self._buffers:
+            cycle = self._cycle_from(name, [name])
+            if cycle and name not in told:
+                told |= set(cycle)
+                self._written.refuse(
+                    f"buffers.{name}.of", f"a cycle of mixtures: {' → '.join(cycle)}"
+                )
+
+    def _cycle_from(self, start: str, path: list[str]) -> list[str]:
+        for one in self._of(path[-1]):
+            if one == start:
+                return [*path, one]
+            if one not in path and (found := self._cycle_from(start, [*path, one])):
+                return found
+        return []

@@ -1,0 +1,363 @@
+"""Reading a template of the full form: parts by name, wired, each with the settings of its kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from bray.goal import Goal
+from bray.retention import RetentionPolicy
+from bray.templates.composition import (
+    AgentPart,
+    BufferPart,
+    Composition,
+    LearnerPart,
+    ModelPart,
+    SourcePart,
+)
+from bray.templates.part_classes import (
+    OWN,
+    PartClass,
+    PartClasses,
+    load_algorithms,
+    settings_by_name,
+)
+from bray.templates.part_settings import DatasetConfig
+from bray.templates.schema import RENAMED, plain_config
+from bray.templates.template import Enable
+from bray.templates.wires import DEMONSTRATIONS, EXPERIENCE, Wires
+from bray.templates.wiring import Wiring
+from bray.templates.written_parts import PLURALS, WHOLE, WrittenParts
+from bray.training.algorithm import Algorithm, NoSettings, Parts
+from bray_core.errors import ConfigError
+from bray_core.settings.choice import closest
+from bray_core.settings.ranges import NonNegativeInt, check_fields
+from bray_core.settings.settings_build import SettingsBuilder
+from bray_core.settings.settings_load import COMMAND_LINE, from_environment, overridden
+from bray_core.settings.settings_tree import Value, override
+
+_AS_ENVIRONMENTS = {"count": "num_processes", "lanes": "num_envs"}
+"""Settings of simulators, by what they are called where gamecores play an environment."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WholeSettings:
+    """What is no part of a template."""
+
+    enable: Enable = "train"
+    seed: NonNegativeInt = 1
+    goal: Goal = field(default_factory=Goal)
+    keep: RetentionPolicy = field(default_factory=RetentionPolicy)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def read_composition(
+    tree: Value,
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    *,
+    runs_own_code: bool,
+) -> Composition:
+    """Return the composition of a template.
+
+    Args:
+        tree: the template as it was read; it stays as it is.
+        overrides: settings such as `trainers.hunter.learning_rate=3e-4`, or `learning_rate=3e-4`
+            where only one part has such a setting.
+        environment: variables such as `BRAY_TRAINERS__HUNTER__LEARNING_RATE`.
+        runs_own_code: whether classes `module:Class` may be imported, which runs them.
+
+    Raises:
+        ConfigError: naming all that is wrong, each with file, line, column and key.
+    """
+    root = overridden(tree.copy(), renamed=RENAMED)
+    _override(root, overrides, environment or {}, runs_own_code=runs_own_code)
+    problems = SettingsBuilder()
+    made = _Reader(root, problems, runs_own_code=runs_own_code).composition()
+    problems.raise_problems(root.place)
+    assert made is not None, "what cannot be made is a problem"
+    return made
+
+
+def source_names(tree: Value) -> list[str]:
+    """Return the names of a template's sources."""
+    return WrittenParts(tree.copy(), SettingsBuilder()).names("source")
+
+
+def _override(
+    root: Value,
+    overrides: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    runs_own_code: bool,
+) -> None:
+    """Write overrides into a template; those of a setting alone come last, when parts are known."""
+    alone = []
+    written = WrittenParts(root.copy(), SettingsBuilder())
+    for variable, key, text in from_environment(environment):
+        if key.partition(".")[0] in (*PLURALS, *PLURALS.values(), *WHOLE):
+            override(root, f"{written.full_key(key)}={text}", f"environment {variable}")
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        key = RENAMED.get(key, key)
+        if equals and "." not in key and key not in (*PLURALS, *PLURALS.values(), *WHOLE):
+            alone.append((key, value))
+        else:
+            override(root, f"{written.full_key(key)}{equals}{value}", COMMAND_LINE)
+    for key, value in alone:
+        reader = _Reader(root.copy(), SettingsBuilder(), runs_own_code=runs_own_code)
+        override(root, f"{_found(key, reader.settings())}={value}", COMMAND_LINE)
+
+
+def _found(setting: str, known: Mapping[str, Sequence[str]]) -> str:
+    """Return the dotted name of a setting that is given by its own name alone.
+
+    Raises:
+        ConfigError: no part has one, or several have.
+    """
+    found = known.get(setting, ())
+    if len(found) > 1:
+        raise ConfigError(f"{setting}: expected one of {', '.join(found)}")
+    if not found:
+        near = closest(setting, known)
+        raise ConfigError(f"{setting}: unknown setting{near}; known: {', '.join(sorted(known))}")
+    return found[0]
+
+
+class _Reader:
+    """Reads one template.
+
+    Args:
+        root: the template; it is changed.
+        problems: takes all that is wrong.
+        runs_own_code: whether classes `module:Class` may be imported.
+    """
+
+    def __init__(self, root: Value, problems: SettingsBuilder, *, runs_own_code: bool) -> None:
+        self._problems = problems
+        self._written = WrittenParts(root, problems)
+        self._algorithms = load_algorithms(self._written, runs_own_code=runs_own_code)
+        self._wires: Wires = Wiring(self._written, self._algorithms).resolve()
+        self._chooser = PartClasses(
+            self._written, self._wires, self._algorithms, runs_own_code=runs_own_code
+        )
+        self._classes = self._chooser.all()
+        self._loaded: dict[tuple[str, str], Any] = {}
+
+    def settings(self) -> dict[str, list[str]]:
+        """Return the dotted names of all settings, by their own names."""
+        classes = {}
+        for (kind, name), one in self._classes.items():
+            classes[kind, self._as_written(kind, name)] = one
+        return settings_by_name(classes)
+
+    def composition(self) -> Composition | None:
+        """Return all parts; None where something is wrong with one of them."""
+        self._refuse_unknown()
+        for (kind, name), one in self._classes.items():
+            self._load(kind, name, one)
+        whole = self._build(self._written.whole(), WholeSettings, "")
+        self._check_shared_agents()
+        if self._problems.problems or whole is None:
+            return None
+        learners = {name: self._learner(name) for name in self._wires.model_of}
+        self._check_learners(learners)
+        if self._problems.problems:
+            return None
+        return Composition(
+            models={name: self._model(name) for name in self._wires.models},
+            learners=learners,
+            agents={name: self._agent(name) for name in self._wires.agents},
+            buffers={name: self._buffer(name) for name in self._written.names("buffer")},
+            sources={name: self._source(name) for name in self._wires.players},
+            renders={
+                name: replace(self._loaded["render", name], source=self._wires.render_of[name])
+                for name in self._written.names("render")
+            },
+            goal=whole.goal,
+            keep=whole.keep,
+            seed=whole.seed,
+            enable=whole.enable,
+        )
+
+    # Settings.
+
+    def _refuse_unknown(self) -> None:
+        known = [*PLURALS.values(), *WHOLE]
+        for key, child in self._written.root.value.items():
+            if key not in known:
+                near = closest(key, [*known, *PLURALS])
+                words = f"unknown key{near}; allowed: {', '.join(sorted(known))}"
+                self._written.refuse(key, words, child.place)
+
+    def _as_written(self, kind: str, name: str) -> str:
+        """Return the name below which settings are: an actor's may be that of another."""
+        return (self._wires.actor_of[name] or name) if kind == "actor" else name
+
+    def _load(self, kind: str, name: str, one: PartClass) -> None:
+        """Read the settings of a part."""
+        own = self._as_written(kind, name)
+        value = self._written.part(kind, own)
+        if kind == "source" and self._wires.kinds[name] == "gamecores":
+            value = _as_environments(value)
+        loaded = self._build(value, one.schema, f"{PLURALS[kind]}.{own}")
+        if loaded is None:
+            return
+        self._loaded[kind, name] = loaded if kind == "render" else plain_config(one.config, loaded)
+
+    def _build(self, value: Value, schema: type[Any], path: str) -> Any:
+        """Read a part by itself: what is wrong with another says nothing about its settings."""
+        builder = SettingsBuilder()
+        made = builder.part(value, schema, path)
+        known = {(one.place, one.text) for one in self._problems.problems}
+        for one in builder.problems:
+            if (one.place, one.text) not in known:  # an actor that two sources share
+                self._problems.refuse(one.place, one.key, one.text)
+        return None if builder.problems else made
+
+    # Parts.
+
+    def _learner(self, name: str) -> LearnerPart:
+        algorithm, model = self._algorithms[name], self._wires.model_of[name]
+        source = self._wires.source_of(name)
+        inputs = self._wires.inputs_of[name]
+        parts = Parts(
+            model=self._loaded["model", model],
+            agent=self._loaded["agent", self._agents_of(model)[0]],
+            buffer=self._buffer_config(name, algorithm),
+            source=self._source_config(source, inputs),
+            actor=self._actor_config(source, algorithm),
+            trainer=self._loaded["trainer", name],
+        )
+        written = self._written.text("trainer", name, "algorithm")
+        return LearnerPart(
+            name=name, algorithm=str(written), model=model, parts=parts, inputs=inputs
+        )
+
+    def _agents_of(self, model: str) -> list[str]:
+        """Return the agents that a model answers, that of its own name first."""
+        found = [name for name, answering in self._wires.agents.items() if answering == model]
+        return sorted(found, key=lambda name: name != model)
+
+    def _buffer_config(self, trainer: str, algorithm: type[Algorithm[Any]]) -> Any:
+        """Return the settings of the buffer that an algorithm makes."""
+        config = algorithm.config_of("buffer")
+        model = self._wires.model_of[trainer]
+        named = [
+            self._wires.inputs_of[trainer].get(EXPERIENCE),
+            *(self._wires.buffer_of.get(agent) for agent in self._agents_of(model)),
+        ]
+        for name in named:
+            if name is not None and self._kind_of_buffer(name) == OWN:
+                return self._loaded["buffer", name]
+        return plain_config(config, self._chooser.buffer_schema(trainer)())
+
+    def _source_config(self, source: str | None, inputs: Mapping[str, str]) -> Any:
+        """Return what a learner plays, with its demonstrations."""
+        assert source is not None, "a learner who never plays is a problem"
+        config = self._loaded["source", source]
+        recorded = self._loaded.get(("buffer", inputs.get(DEMONSTRATIONS, "")))
+        takes_a_folder = DEMONSTRATIONS in {one.name for one in fields(config)}
+        if not isinstance(recorded, DatasetConfig) or not takes_a_folder:
+            return config
+        if recorded.origin == "recordings":
+            return replace(config, **{DEMONSTRATIONS: recorded.path})
+        return config
+
+    def _actor_config(self, source: str | None, algorithm: type[Algorithm[Any]]) -> Any:
+        wanted = algorithm.config_of("actor")
+        assert source is not None, "a learner who never plays is a problem"
+        return wanted() if wanted is NoSettings else self._loaded["actor", source]
+
+    def _model(self, name: str) -> ModelPart:
+        spaces = self._written.setting("model", name, "spaces")
+        load = self._written.text("model", name, "load")
+        return ModelPart(name=name, config=self._loaded["model", name], load=load, spaces=spaces)
+
+    def _agent(self, name: str) -> AgentPart:
+        model = self._wires.agents[name]
+        return AgentPart(
+            name=name,
+            model=model,
+            play=self._written.text("agent", name, "play"),
+            load=self._written.text("model", model, "load") if model is not None else None,
+            buffer=self._wires.buffer_of.get(name),
+        )
+
+    def _kind_of_buffer(self, name: str) -> str:
+        return self._written.text("buffer", name, "kind") or OWN
+
+    def _buffer(self, name: str) -> BufferPart:
+        config = self._loaded["buffer", name]
+        return BufferPart(name=name, kind=self._kind_of_buffer(name), config=config)
+
+    def _source(self, name: str) -> SourcePart:
+        return SourcePart(
+            name=name,
+            kind=self._wires.kinds[name],
+            config=self._loaded["source", name],
+            agents=self._wires.players[name],
+            actor=self._loaded["actor", name],
+        )
+
+    # What does not go together.
+
+    def _check_shared_agents(self) -> None:
+        """Refuse agents of one model that record in different ways: its trainer reads but one."""
+        for model in self._wires.model_of.values():
+            first, *others = self._agents_of(model) or [""]
+            for other in others:
+                both = (self._loaded.get(("agent", name)) for name in (first, other))
+                if None not in (pair := tuple(both)) and pair[0] != pair[1]:
+                    words = f"expected the settings of agents.{first}, whose model is the same"
+                    self._written.refuse(f"agents.{other}", words)
+
+    def _check_learners(self, learners: Mapping[str, LearnerPart]) -> None:
+        """Refuse settings of several parts that an algorithm cannot combine."""
+        for name, learner in learners.items():
+            try:
+                self._algorithms[name](learner.parts)
+            except ConfigError as error:
+                self._refuse_of_learner(learner, str(error))
+            except AttributeError as error:  # of a source that is not bray's
+                if not hasattr(error, "name") or error.name is None:
+                    raise
+                source = self._wires.source_of(name)
+                words = f"{self._algorithms[name].title} asks for `{error.name}`, which its"
+                self._written.refuse(f"sources.{source}.kind", f"{words} settings do not have")
+
+    def _refuse_of_learner(self, learner: LearnerPart, message: str) -> None:
+        """Add what an algorithm says of `source.num_envs`, by the names of the template's parts."""
+        source = str(self._wires.source_of(learner.name))
+        names = {
+            "trainer": learner.name,
+            "model": learner.model,
+            "agent": self._agents_of(learner.model)[0],
+            "source": source,
+            "actor": self._wires.actor_of[source] or source,
+            "buffer": learner.inputs.get(EXPERIENCE, learner.name),
+        }
+        found = re.match(r"(\w+)\.(\w+): ", message)
+        if found is None or found[1] not in names:
+            self._written.refuse(f"trainers.{learner.name}", message)
+            return
+        key = f"{PLURALS[found[1]]}.{names[found[1]]}.{found[2]}"
+        self._written.refuse(key, message[found.end() :])
+
+
+def _as_environments(value: Value) -> Value:
+    """Return gamecores' settings with an environment's names: `count` is `num_processes` there."""
+    settings = value.value
+    if not isinstance(settings, dict) or "environment" not in settings:
+        return value
+    if not settings["environment"].value:
+        return value
+    renamed = {
+        key if (other := _AS_ENVIRONMENTS.get(key, key)) in settings else other: child
+        for key, child in settings.items()
+    }
+    return Value(renamed, value.place)

@@ -1,0 +1,131 @@
+"""What parts of the full form have beside their settings: their kind, and the wires to others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from bray.templates.template import RenderPart
+from bray_buffer import BufferConfig, ReplayConfig
+from bray_core.errors import ConfigError
+from bray_core.settings.ranges import PositiveInt, check_fields
+
+BufferKind: TypeAlias = Literal["queue", "replay", "dataset", "mixture"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelWires:
+    """What a model is beside its network."""
+
+    load: str | None = None
+    """Path of a trial, or of an export, whose policy it is; then nobody trains it."""
+    spaces: Mapping[str, Any] | None = None
+    """What its policy sees and may do: `{observation: {shape: [3]}, action: {discrete: 3}}`. None:
+    the source tells."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainerWires:
+    """What a trainer trains, and on what."""
+
+    algorithm: str
+    """The algorithm: a name, `module:Class` or `file.py:Class`."""
+    model: str | None = None
+    """Name of the model that it trains. None: the model of its own name, else the only one."""
+    buffer: str | None = None
+    """Name of the buffer that holds its experience. None: the buffer of its own name, else one
+    that the algorithm makes."""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    """Names of buffers by input of the algorithm: `experience`, `demonstrations`. Those that are
+    absent the algorithm makes for itself."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentWires:
+    """Who answers for an agent."""
+
+    model: str | None = None
+    """Name of the model that answers. None: the model of its own name, else the only one."""
+    play: str | None = None
+    """`random`, or `module:function` of a script that plays in place of a model."""
+    buffer: str | None = None
+    """Name of the buffer where its experience goes. None: that of the trainer of its model."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceWires:
+    """What kind a source is, and who plays in it."""
+
+    kind: str | None = None
+    """`environments`, `gamecores`, `agents`, `matches`, an installed kind, or `module:Class`. None:
+    `gamecores` with a `command` or `external`, else `environments`."""
+    agents: Mapping[str, Any] = field(default_factory=dict)
+    """Names of agents by pattern of the agents' names in the environment, such as `{"hunter_*":
+    hunter}`; the first that fits holds. By default the only agent plays all."""
+    actor: str | None = None
+    """Name of the actor whose workers play. None: the actor of its own name, else the only one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BufferWires:
+    """What kind a buffer is."""
+
+    kind: BufferKind | None = None
+    """`queue`, `replay`, `dataset`: recorded experience, or `mixture` of other buffers. None: what
+    the algorithm that reads it makes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NamedRenderPart(RenderPart):
+    """How the episodes of a source are shown."""
+
+    source: str | None = None
+    """Name of the source. None: the only one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatasetConfig:
+    """Experience that was recorded before; nobody pushes into it."""
+
+    origin: Literal["recordings", "minari", "parquet", "objects"] = field(
+        default="recordings", metadata={"key": "from"}
+    )
+    """Where it comes from: `recordings` of bray, a data set of `minari`, `parquet` files, or Python
+    `objects` that a function of yours returns."""
+    path: str
+    """Folder, name of the data set, files, or `module:function`."""
+    batch_size: PositiveInt = 256
+    """Steps of a batch. 32 to 4,096."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MixtureConfig:
+    """Batches that come from one of several buffers, drawn by their shares."""
+
+    of: Mapping[str, Any]
+    """Share of each buffer by its name, such as `{expert: 0.25, played: 0.75}`; shares need not add
+    up to 1."""
+    seed: int = 0
+    """Seed of the draws."""
+
+    def __post_init__(self) -> None:
+        for name, share in self.of.items():
+            is_number = isinstance(share, int | float) and not isinstance(share, bool)
+            if not is_number or not 0 <= share < math.inf:
+                raise ConfigError(f"of.{name}: expected a share of 0 or more, got {share!r}")
+        if not any(self.of.values()):
+            raise ConfigError(f"of: expected at least one share above 0, got {dict(self.of)}")
+
+
+BUFFER_KINDS: Mapping[str, type[Any]] = {
+    "queue": BufferConfig,
+    "replay": ReplayConfig,
+    "dataset": DatasetConfig,
+    "mixture": MixtureConfig,
+}
+"""Class of a buffer's settings by its kind."""

@@ -1,0 +1,63 @@
+"""What trains one policy in a run: its model, its buffer and its trainer, whatever plays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from bray.training.loop import Turn
+from bray_actor import PolicyConfig
+from bray_buffer import BufferConfig, ReplayConfig
+from bray_core.nested import Nested
+from bray_core.spaces import Spaces
+from bray_model import ModelConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LearnerPlace:
+    """Where a learner stands in its run: the names of its components, and who plays for it."""
+
+    model: str = "policy"
+    """Name of the model."""
+    buffer: str
+    """Name of the buffer."""
+    trainer: str = "trainer"
+    """Name of the trainer."""
+    checkpoints: Path
+    """Folder of the trainer's checkpoints."""
+    batching: ModelConfig
+    """Rows that one worker asks the model at once."""
+    seed: int
+    """Seed of network and draws."""
+    holds: BufferConfig | ReplayConfig | None = None
+    """Settings of the buffer; None: those that the algorithm makes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Learner:
+    """The components that train one policy."""
+
+    spaces: Spaces
+    """What the policy sees and may do."""
+    module: nn.Module
+    """The network as it began, on the CPU: what snapshots of the model are made of."""
+    example: Nested
+    """Inputs of the network, with a batch dimension."""
+    model: Any
+    """Answers observations, with the newest version."""
+    buffer: Any
+    """Holds what was recorded until it is trained on."""
+    trainer: Any
+    """Trains, and publishes to the model."""
+    policy: PolicyConfig
+    """How the policy acts while it is trained."""
+    turn: Turn
+    """Order of playing and training in a local run."""
+    batch_steps: int | None
+    """Recorded steps that the queue gives at once; None: it is a replay."""
+    steps_per_version: int | None
+    """Recorded steps of all that play, after which the next policy version is waited for; None
+    waits for none."""

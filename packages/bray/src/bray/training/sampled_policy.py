@@ -1,0 +1,317 @@
+"""Algorithms whose policy is sampled from: what plays asks its model, and records what happens.
+
+    source ──segments──► buffer ──► trainer ──versions──► model ──actions──► source
+
+Such an algorithm says what is recorded, what holds it and what trains on it. Whether one policy
+plays environments (`SampledPolicy.train`) or several play together is the business of who calls
+`SampledPolicy.learner`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Self, TypeVar
+
+from torch import nn
+
+from bray.goal import Goal, Outcome
+from bray.policies.networks import example_inputs
+from bray.run import Run
+from bray.sources.environments import read_spaces
+from bray.sources.gamecores import GamecorePlay, gamecores
+from bray.sources.simulator_spaces import simulator_spaces
+from bray.sources.source import ExperienceSource
+from bray.training.algorithm import Algorithm
+from bray.training.combination import check_combination
+from bray.training.deploy import keep_spaces
+from bray.training.evaluation import evaluate_latest, evaluate_simulators
+from bray.training.learner import Learner, LearnerPlace
+from bray.training.loop import Loop, Turn
+from bray.training.policy_model import policy_model
+from bray_actor import PolicyConfig
+from bray_actor.runners.rollouts import AnyRunner
+from bray_buffer import BufferConfig, ReplayConfig
+from bray_core.layout import Layout
+from bray_core.spaces import Spaces
+from bray_model import ModelConfig
+
+C = TypeVar("C")
+
+
+class SampledPolicy(Algorithm[C]):
+    """An algorithm whose policy is sampled from by whatever plays."""
+
+    buffer_name: ClassVar[str] = "experience"
+    """Name of the buffer in the trial."""
+
+    # What a family of algorithms says.
+
+    @abstractmethod
+    def policy(self, spaces: Spaces, seed: int) -> nn.Module:
+        """Return the policy to begin with: one that knows nothing, the same for the same seed."""
+
+    @abstractmethod
+    def layout(self, spaces: Spaces, state_size: int) -> Layout:
+        """Return the layout of a segment.
+
+        Args:
+            spaces: what the policy sees and may do.
+            state_size: numbers of a recurrent policy's state; 0 is no memory.
+        """
+
+    @abstractmethod
+    def buffer(self, *, is_local: bool) -> BufferConfig | ReplayConfig:
+        """Return the settings of what holds the segments.
+
+        Args:
+            is_local: whether one process plays and trains.
+        """
+
+    @abstractmethod
+    def trainer_factory(self, spaces: Spaces, module: nn.Module, **parts: Any) -> Any:
+        """Return what makes the trainer, without arguments; it is pickled on Ray.
+
+        Args:
+            spaces: what the policy sees and may do.
+            module: the policy to begin with.
+            **parts: `model`, `buffer`, `directory` of the checkpoints, and `seed`.
+        """
+
+    @abstractmethod
+    def turn(self, buffer: Any) -> Turn:
+        """Return the order of playing and training in a local run.
+
+        Args:
+            buffer: the buffer of the run; what was restored into a replay is not played again.
+        """
+
+    @abstractmethod
+    def runner(self, model: Any, buffer: Any, seed: int, worker: int, *, is_local: bool) -> Any:
+        """Make the runner of a worker's environments, in the worker's process.
+
+        Args:
+            model: policy that acts.
+            buffer: where the segments go.
+            seed: seed of the run.
+            worker: number of the worker, from 0 on.
+            is_local: whether one process plays and trains.
+        """
+
+    @abstractmethod
+    def batching(self, *, is_local: bool) -> ModelConfig:
+        """Return how the rows of a worker's environments are batched."""
+
+    def fill(self, buffer: Any, spaces: Spaces) -> None:
+        """Put into the buffer what it begins with, before anything is played: nothing.
+
+        Args:
+            buffer: the buffer of the run, which may be restored.
+            spaces: what the policy sees and may do.
+        """
+
+    @property
+    def steps_per_version(self) -> int | None:
+        """Steps of all that play, after which the next version is waited for; None: no wait."""
+        return None
+
+    @property
+    def gamma(self) -> float:
+        """Discount per step, of what normalises rewards."""
+        return float(getattr(self.config, "gamma", 0.99))
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that train at once on Ray, each on a replay of its own."""
+        return 1
+
+    def check_spaces(self, spaces: Spaces) -> None:
+        """Refuse spaces that the algorithm or its settings cannot take.
+
+        Raises:
+            ConfigError: says why, and what to do instead.
+        """
+        check_combination(self, spaces)
+
+    def settled(self, run: Run, spaces: Spaces) -> Self:
+        """Return the algorithm with what this machine and runtime decide: a local run plays with
+        one worker."""
+        if not run.is_local:
+            return self
+        return type(self)(replace(self.parts, actor=replace(self.parts.actor, num_workers=1)))
+
+    def described(self, run: Run, spaces: Spaces) -> str:
+        """Return a line about what computes, where that is worth one."""
+        return ""
+
+    # What follows from it.
+
+    def acting(self, spaces: Spaces, state_size: int, seed: int) -> PolicyConfig:
+        """Return how the policy acts while it is trained."""
+        return PolicyConfig(
+            seed=seed,
+            state_size=state_size,
+            clip_reward=self.parts.source.is_atari,
+            spaces=spaces.described(),
+            gamma=self.gamma,
+        )
+
+    def learner(self, run: Run, spaces: Spaces, place: LearnerPlace) -> Learner:
+        """Make what trains the policy.
+
+        Args:
+            run: makes the components.
+            spaces: what the policy sees and may do, checked.
+            place: names of the components, and the rows that are asked at once.
+        """
+        module = self.policy(spaces, place.seed)
+        state_size = int(getattr(module, "state_size", 0))
+        example = example_inputs(spaces, state_size)
+        num_ranks = 1 if run.is_local else self.num_ranks
+        model = policy_model(
+            run, module, example, place.batching, self.parts.actor, name=place.model
+        )
+        holds = place.holds or self.buffer(is_local=run.is_local)
+        buffer = run.buffer(
+            place.buffer, self.layout(spaces, state_size), holds, num_workers=num_ranks
+        )
+        self.fill(buffer, spaces)
+        make = self.trainer_factory(
+            spaces,
+            module,
+            model=model,
+            buffer=buffer,
+            directory=place.checkpoints,
+            seed=place.seed,
+        )
+        is_on_gpu = getattr(self.config, "device", "cpu") == "cuda"
+        trainer = run.trainer(
+            place.trainer, make, num_workers=num_ranks, num_gpus=1.0 if is_on_gpu else 0.0
+        )
+        return Learner(
+            spaces=spaces,
+            module=module,
+            example=example,
+            model=model,
+            buffer=buffer,
+            trainer=trainer,
+            policy=self.acting(spaces, state_size, place.seed),
+            turn=self.turn(buffer),
+            batch_steps=holds.batch_steps if isinstance(holds, BufferConfig) else None,
+            steps_per_version=self.steps_per_version,
+        )
+
+    def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
+        """Play, record and train until the goal is reached; see `Algorithm`."""
+        source = self.parts.source
+        told = simulator_spaces(run, source, self.parts.actor)
+        spaces = read_spaces(source.located()) if told is None else told
+        self.check_spaces(spaces)
+        keep_spaces(run, spaces)
+        return self.settled(run, spaces)._train(run, spaces, told, goal, seed)
+
+    def _train(
+        self, run: Run, spaces: Spaces, told: Spaces | None, goal: Goal, seed: int
+    ) -> Outcome:
+        play = self._gamecore_play(told, seed) if self.parts.source.num_processes else None
+        batching = self.batching(is_local=run.is_local)
+        if play is not None:
+            batching = replace(batching, max_batch_size=len(play.lanes()), pad_to=())
+        learner = self.learner(
+            run,
+            spaces,
+            LearnerPlace(
+                buffer=self.buffer_name,
+                checkpoints=run.experiment.checkpoints,
+                batching=batching,
+                seed=seed,
+            ),
+        )
+        source, evaluate, lines = self.source(run, learner, play, goal, seed)
+        title = f"{self.title} on {self.parts.source.title}{self.described(run, spaces)}"
+        return Loop(
+            run,
+            "\n".join([title + (", gamecores over the wire" if play else ""), *lines]),
+            model=learner.model,
+            trainer=learner.trainer,
+            source=source,
+            turn=learner.turn,
+            goal=goal,
+            evaluate=evaluate,
+        ).until_goal()
+
+    def source(
+        self,
+        run: Run,
+        learner: Learner,
+        play: GamecorePlay | None,
+        goal: Goal,
+        seed: int,
+        *,
+        name: str = "rollouts",
+        steps: int | None = None,
+    ) -> tuple[ExperienceSource, Callable[[], Sequence[float] | None], Sequence[str]]:
+        """Return what plays, what evaluates, and lines about both.
+
+        Args:
+            run: makes the components.
+            learner: what is played for.
+            play: what gamecores play; None: the workers step environments.
+            goal: says how many episodes an evaluation has.
+            seed: seed of environments and draws.
+            name: name of the workers that step environments.
+            steps: steps of each environment between two cuts; None: those of the learner's turn.
+        """
+        evaluate: Callable[[], Sequence[float] | None] = partial(
+            evaluate_latest,
+            learner.model,
+            learner.module,
+            learner.spaces,
+            self.parts.source.located(),
+            goal,
+            seed=seed,
+        )
+        if play is None:
+            make = partial(
+                self._make_runner, learner.model, learner.buffer, seed, is_local=run.is_local
+            )
+            rollouts = run.rollouts(
+                name,
+                make,
+                steps=steps or learner.turn.steps,
+                lockstep=learner.steps_per_version is not None,
+                num_workers=self.parts.actor.num_workers,
+            )
+            return rollouts, evaluate, ()
+        play = replace(play, policy=learner.policy)
+        simulators = gamecores(run, play, learner.model, learner.buffer)
+        if play.spaces is not None:
+            evaluate = partial(
+                evaluate_simulators,
+                simulators,
+                learner.model,
+                learner.module,
+                learner.example,
+                goal,
+                seed=seed,
+            )
+        return simulators, evaluate, simulators.lines()
+
+    def _make_runner(
+        self, model: Any, buffer: Any, seed: int, worker: int, *, is_local: bool
+    ) -> AnyRunner:
+        made: AnyRunner = self.runner(model, buffer, seed, worker, is_local=is_local)
+        return made
+
+    def _gamecore_play(self, told: Spaces | None, seed: int) -> GamecorePlay:
+        """Return what the gamecores play, but for how the policy answers them."""
+        return GamecorePlay(
+            source=self.parts.source,
+            actor=self.parts.actor,
+            policy=PolicyConfig(),
+            steps_per_version=self.steps_per_version,
+            seed=seed,
+            spaces=told,
+        )
