@@ -21,7 +21,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from bray_actor import Rollouts, Runner, segment_spec
 from bray_actor.policy.batch_decoder import BatchDiagonalGaussian
-from bray_actor.policy.decoder import DiagonalGaussian, check_outputs, tanh_log_slope, tanh_squash
+from bray_actor.policy.decoder import DiagonalGaussian, check_outputs
+from bray_actor.policy.densities import tanh_log_slope, tanh_squash
 from bray_actor.runners.rollout_worker import RolloutWorker
 from bray_actor.runners.rollouts import Played
 from bray_core import metrics

@@ -19,13 +19,11 @@ from bray_algo.distributions import (
 )
 from bray_algo.networks import entities
 from bray_algo.networks.attention import EntityTransformer
-from bray_algo.networks.autoregressive import AutoRegressiveHead
 from bray_algo.networks.convolutional import ImpalaResNet
 from bray_algo.networks.encoders import Embeddings, binary, one_hot, sinusoidal
 from bray_algo.networks.heads import DuellingHead, PointerHead
 from bray_algo.networks.normalisation import RunningNorm
 from bray_algo.networks.recurrent import Recurrent
-from bray_algo.networks.spatial import scatter
 from bray_algo.networks.transformer_xl import GatedTransformerXL, Memory
 
 
@@ -35,20 +33,17 @@ class Modes(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layer = mlp([4, 8, 24])
-        self.parts = AutoRegressiveHead(4, [2, 3])
 
     def forward(self, x: Tensor, legal: Tensor) -> dict[str, Tensor]:
         y = self.layer(x)
         one, several = y[:, :6], multi_categorical.split(y[:, :6], [2, 4])
         masks = list(torch.split(legal, [2, 4], -1))
         mean, log_std, grid = y[:, 6:8], y[:, 8:10], y[:, 14:24].unflatten(-1, (2, 5))
-        joint = torch.ones_like(y[:, :6], dtype=torch.bool).unflatten(-1, (2, 3))
         return {
             "categorical_mode": categorical.mode(categorical.mask(one, legal)),
             "multi_categorical_mode": multi_categorical.mode(
                 multi_categorical.mask(several, masks)
             ),
-            "autoregressive_mode": self.parts(x, [masks[0], joint]),
             "gaussian_mode": gaussian.mode(mean, log_std),
             "squashed_gaussian_mode": squashed_gaussian.mode(mean, log_std),
             "beta_mode": beta.mode(*beta.parameters(y[:, 10:14])),
@@ -59,7 +54,7 @@ class Modes(nn.Module):
 
 
 class Networks(nn.Module):
-    """Encoders, sets, a map, and the recurrent networks for one step."""
+    """Encoders, sets, pixels, and the recurrent networks for one step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +86,7 @@ class Networks(nn.Module):
         lstm, lstm_state = self.lstm(step, states[:, :10], begins[None])
         gru, gru_state = self.gru(step, states[:, 10:], begins[None])
         remembered, memory = self.memory(step, Memory(steps, valid), begins[None])
-        pixels = self.pixels(scatter(encoded, index, present, 6, 5, "mean"))
+        pixels = self.pixels(features[..., None, None].expand(-1, -1, 6, 5))
         pooled = [f(encoded, present) for f in (entities.masked_mean, entities.masked_max)]
         return {
             "numbers": torch.cat([one_hot(index, 6), binary(index, 3), sinusoidal(index, 4)], -1),

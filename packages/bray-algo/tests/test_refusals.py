@@ -43,7 +43,6 @@ from bray_algo.losses import (
     td3,
 )
 from bray_algo.networks import encoders, initialisation
-from bray_algo.networks.autoregressive import AutoRegressiveHead
 from bray_algo.networks.mlp import mlp
 from bray_algo.networks.noisy import NoisyLinear
 from bray_algo.networks.normalisation import RunningNorm, moments
@@ -85,7 +84,6 @@ def test_arrays_and_lists_are_not_taken_for_tensors(case: str, name: str) -> Non
     [
         lambda action: categorical.log_prob(ROWS, action),
         lambda action: multi_categorical.log_prob([ROWS], action[:, None]),
-        lambda action: AutoRegressiveHead(2, [3]).log_prob(PAIR, action[:, None]),
         lambda action: dqn.loss(ROWS, action, COLUMN),
         lambda action: dqn.td_error(ROWS, action, COLUMN),
         lambda action: dqn.chosen(ROWS, action),

@@ -40,6 +40,10 @@ CASES = {
         PPO + "sources: {gym: {environment: CartPole-v1, agents: {'*': aa}}}",
         "2: sources.gym.agents.*: expected the name of an agent, one of a, got 'aa'",
     ),
+    "players that are no mapping": (
+        PPO + "sources: {gym: {environment: CartPole-v1, agents: 3}}",
+        "2: sources.gym.agents: expected settings, such as {name: value}, got 3",
+    ),
     "a dangling actor": (
         PPO + "sources: {gym: {environment: CartPole-v1, actor: x}}\nactors: {y: {}}",
         "2: sources.gym.actor: expected the name of an actor, one of y, got 'x'",

@@ -38,7 +38,7 @@ class Queue:
 
 def trainer(**settings: Any) -> pqn.PQNTrainer:
     algorithm = pqn.PQN.of("CartPole-v1", hidden=(8,), **settings)
-    module = algorithm.first_policy(SPACES, 1)
+    module = algorithm.policy(SPACES, 1)
     make = algorithm.make_trainer(SPACES, model=None, seed=1)
     made: pqn.PQNTrainer = make(module, Queue())
     return made
@@ -96,7 +96,7 @@ def test_epsilon_falls_with_the_frames_of_what_is_published_next() -> None:
 
 
 def test_every_layer_of_a_trunk_is_normalised() -> None:
-    policy = pqn.PQN.of("CartPole-v1", hidden=(8, 8)).first_policy(SPACES, 1)
+    policy = pqn.PQN.of("CartPole-v1", hidden=(8, 8)).policy(SPACES, 1)
     kinds = [type(module).__name__ for module in policy.trunk.modules()]
     assert (kinds.count("Linear"), kinds.count("LayerNorm")) == (2, 2)
     encoder: Any = add_layer_norms(NatureEncoder(4, 16))

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from bray_actor.multi_agent.environment import AgentTick
 from bray_actor.multi_agent.seat import Seat
 from bray_actor.multi_agent.seat_record import SeatRecord
-from bray_actor.policy.decoder import Decision, Decoder, check_outputs, decoder_for
+from bray_actor.policy.decision import Decision, Decoder
+from bray_actor.policy.decoder import check_outputs, decoder_for
 from bray_actor.segment import SegmentWriter, can_hold, observation_spec, state_size_of
 from bray_core import nested
 from bray_core.action_vector import ActionVector, step_specs

@@ -4,28 +4,31 @@ Discrete: outputs `{"logits": [N, A]}`; of several actions at once (MultiDiscret
 list of heads `[N, A_k]`. Continuous: `{"mean": [N, D], "log_std": [N, D]}`, a diagonal Gaussian;
 with `{"low": [N, D], "high": [N, D]}` too it is squashed between these by tanh; with `alpha` and
 `beta [N, D]` in place of mean and deviation it is a Beta distribution between them. Choices and
-reals at once have both, and one array of both as action (`bray_core.action_vector`).
+reals at once have both, and one array of both as action (`bray_core.action_vector`). With
+`conditional [N, S, S + D]` and `order [N, K]` each choice depends on those before
+(`bray_actor.policy.autoregressive`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from bray_actor.policy.decoder import (
+from bray_actor.policy.decoder import MAX_LOG_STD
+from bray_actor.policy.densities import (
     BETA_OUTPUTS,
-    MAX_LOG_STD,
     beta_log_density,
     between,
-    heads_of,
     held_beta,
     tanh_log_slope,
     tanh_squash,
 )
+from bray_actor.policy.named_outputs import heads_of, is_autoregressive, order_of
 from bray_core.action_vector import ActionVector
 from bray_core.errors import SpecError
 from bray_core.nested import Nested
@@ -73,15 +76,21 @@ class BatchCategorical:
 
 
 class BatchMultiCategorical:
-    """Several independent actions a row, one of `num_actions[k]` each, int64 `[N, K]`."""
+    """Several actions a row, one of `num_actions[k]` each, int64 `[N, K]`.
+
+    They are independent, but where the outputs have `conditional`.
+    """
 
     def __init__(self, num_envs: int, num_actions: Sequence[int]) -> None:
         self._heads = [BatchCategorical(num_envs, number) for number in num_actions]
+        self._in_order = BatchAutoregressive(num_envs, num_actions)
 
     def sample(
         self, outputs: Nested, rng: np.random.Generator
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
         """Draw head by head; log probabilities are the heads' sums."""
+        if is_autoregressive(outputs):
+            return self._in_order.sample(outputs, rng)
         logits = heads_of(outputs, len(self._heads))
         drawn = [
             head.sample({"logits": part}, rng)
@@ -146,19 +155,72 @@ class BatchReals:
 
 
 class BatchMixed:
-    """Several choices and a real vector a row, float32 `[N, K + D]`."""
+    """Several choices and a real vector a row, float32 `[N, K + D]`.
+
+    They are independent, but where the outputs have `conditional`.
+    """
 
     def __init__(self, num_envs: int, num_actions: Sequence[int], size: int) -> None:
         self._choices = BatchMultiCategorical(num_envs, num_actions)
         self._reals = BatchReals(num_envs, size)
+        self._in_order = BatchAutoregressive(num_envs, num_actions, size)
 
     def sample(
         self, outputs: Nested, rng: np.random.Generator
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
         """Draw both; log probabilities are the sums."""
+        if is_autoregressive(outputs):
+            return self._in_order.sample(outputs, rng)
         choices, of_choices = self._choices.sample(outputs, rng)
         reals, of_reals = self._reals.sample(outputs, rng)
         return np.concatenate([choices, reals], -1, dtype=np.float32), of_choices + of_reals
+
+
+class BatchAutoregressive:
+    """Several choices a row in an order, each given those before, and reals given all of them.
+
+    Args:
+        num_envs: number of rows N.
+        num_actions: number of values of each choice.
+        num_reals: number D of reals.
+    """
+
+    def __init__(self, num_envs: int, num_actions: Sequence[int], num_reals: int = 0) -> None:
+        self._heads = [BatchCategorical(num_envs, number) for number in num_actions]
+        self._reals = BatchReals(num_envs, num_reals) if num_reals else None
+        self._num_reals = num_reals
+        self._starts = list(accumulate(num_actions, initial=0))
+        self._rows = np.arange(num_envs)
+
+    def sample(
+        self, outputs: Nested, rng: np.random.Generator
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+        """Draw one after the other; log probabilities are the sums along the way."""
+        rows, number, num_values = len(self._rows), len(self._heads), self._starts[-1]
+        logits = heads_of(outputs, number)
+        shape = (rows, num_values, num_values + self._num_reals)
+        conditional = _leaf(outputs, "conditional", shape)
+        given = np.zeros((rows, shape[2]))  # what the choices so far add
+        action, total = np.zeros((rows, number), np.int64), np.zeros(rows)
+        for k in self._order(outputs):
+            start, end = self._starts[k : k + 2]
+            head = _leaf({"logits": logits[k]}, "logits", (rows, end - start))
+            action[:, k], log_prob = self._heads[k].sample(
+                {"logits": head + given[:, start:end]}, rng
+            )
+            given += conditional[self._rows, start + action[:, k]]
+            total += log_prob
+        if self._reals is None:
+            return action, total
+        mean = _leaf(outputs, "mean", (rows, self._num_reals)) + given[:, num_values:]
+        reals, of_reals = self._reals.sample({**outputs, "mean": mean}, rng)
+        return np.concatenate([action, reals], -1, dtype=np.float32), total + of_reals
+
+    def _order(self, outputs: Nested) -> list[int]:
+        order = _leaf(outputs, "order", (len(self._rows), len(self._heads)))
+        if (order != order[0]).any():
+            raise SpecError(f"model output order: expected the same in all rows, got {order}")
+        return order_of(order[0], len(self._heads))
 
 
 def batch_decoder(actions: ActionVector, num_envs: int) -> BatchDecoder:

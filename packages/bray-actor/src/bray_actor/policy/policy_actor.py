@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from bray_actor.actor import Actor
-from bray_actor.policy.decoder import Decision, Decoder, check_outputs, decoder_for
+from bray_actor.policy.decision import Decision, Decoder
+from bray_actor.policy.decoder import check_outputs, decoder_for
 from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_actor.policy.step_budget import Pace
 from bray_actor.segment import SegmentWriter, observation_spec

@@ -3,7 +3,8 @@
 The outputs say which distribution it is: `logits` (a tensor) a categorical, a list of `logits`
 several, `mean` and `log_std` a Gaussian, with `low` and `high` too one that tanh squashes between
 them, `alpha`, `beta`, `low` and `high` a Beta between them. A list of `logits` beside reals is both
-at once: the action `[…, K + D]` has the choices first. They are those that `bray_actor` decodes.
+at once: the action `[…, K + D]` has the choices first. With `conditional` later choices depend on
+earlier ones (`autoregressive`). They are those that `bray_actor` decodes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from bray_algo.distributions import (
+    autoregressive,
     beta,
     categorical,
     gaussian,
@@ -29,6 +31,8 @@ def log_prob(outputs: Mapping[str, Any], action: Tensor) -> Tensor:
     Raises:
         ValueError: shapes do not agree.
     """
+    if autoregressive.is_autoregressive(outputs):
+        outputs = autoregressive.given(outputs, action[..., : len(outputs["logits"])])
     logits = outputs.get("logits")
     if isinstance(logits, Tensor):
         return categorical.log_prob(logits, action)
@@ -47,19 +51,26 @@ def log_prob_and_entropy(outputs: Mapping[str, Any], action: Tensor) -> tuple[Te
         ValueError: shapes do not agree.
     """
     if _has_reals(outputs) or isinstance(outputs["logits"], list | tuple):
-        return log_prob(outputs, action), entropy(outputs)
+        return log_prob(outputs, action), entropy(outputs, action)
     return categorical.log_prob_and_entropy(outputs["logits"], action)
 
 
-def entropy(outputs: Mapping[str, Any]) -> Tensor:
-    """Return the entropy `[…]`, in nats."""
-    logits = outputs.get("logits")
-    if isinstance(logits, Tensor):
-        return categorical.entropy(logits)
-    if not _has_reals(outputs):
-        return multi_categorical.entropy(outputs["logits"])
-    of_reals = _entropy_of_reals(outputs)
-    return of_reals if logits is None else of_reals + multi_categorical.entropy(logits)
+def entropy(outputs: Mapping[str, Any], action: Tensor | None = None) -> Tensor:
+    """Return the entropy `[…]`, in nats.
+
+    Args:
+        outputs: a policy's outputs.
+        action: what was drawn. Where later choices depend on earlier ones, with more than
+            `autoregressive.MAX_JOINT` combinations, it gives an estimate: the entropies along the
+            action's path, without bias if this policy drew it. Their gradient leaves out that
+            earlier choices say which later ones are met. Everything else is exact without it.
+
+    Raises:
+        ValueError: no action is given where an estimate needs it.
+    """
+    if autoregressive.is_autoregressive(outputs):
+        return _entropy_in_order(outputs, action)
+    return _independent_entropy(outputs)
 
 
 def mode(outputs: Mapping[str, Any]) -> Tensor:
@@ -71,11 +82,38 @@ def mode(outputs: Mapping[str, Any]) -> Tensor:
     if isinstance(logits, Tensor):
         return logits.argmax(-1)
     parts: list[Tensor] = []
-    if logits is not None:
+    if autoregressive.is_autoregressive(outputs):
+        choices, outputs = autoregressive.mode(outputs)
+        parts.append(choices)
+    elif logits is not None:
         parts.append(torch.stack([head.argmax(-1) for head in logits], -1))
     if _has_reals(outputs):
         parts.append(_mode_of_reals(outputs))
     return parts[0] if len(parts) == 1 else torch.cat([part.float() for part in parts], -1)
+
+
+def _independent_entropy(outputs: Mapping[str, Any]) -> Tensor:
+    logits = outputs.get("logits")
+    if isinstance(logits, Tensor):
+        return categorical.entropy(logits)
+    if not _has_reals(outputs):
+        return multi_categorical.entropy(outputs["logits"])
+    of_reals = _entropy_of_reals(outputs)
+    return of_reals if logits is None else of_reals + multi_categorical.entropy(logits)
+
+
+def _entropy_in_order(outputs: Mapping[str, Any], action: Tensor | None) -> Tensor:
+    every = autoregressive.every_choice(outputs)
+    if every is not None:
+        choices, path = every
+        lead = path["logits"][0].shape[:-1]  # […, J]
+        log_p = multi_categorical.log_prob(path["logits"], choices.expand(*lead, -1))
+        of_reals = _entropy_of_reals(path) if _has_reals(path) else 0.0
+        return (log_p.exp() * (of_reals - log_p)).sum(-1)
+    if action is None:
+        raise ValueError("action: expected the action that was drawn, to estimate the entropy by")
+    path = autoregressive.given(outputs, action[..., : len(outputs["logits"])])
+    return _independent_entropy(path)
 
 
 def _has_reals(outputs: Mapping[str, Any]) -> bool:

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from bray.sources import atari
 from bray.training.actor_critic import ActorCriticTrainer
+from bray.training.annealing import AnnealsLearningRate
 from bray.training.compute import ComputeConfig
 from bray.training.generator import KeepsGenerator
 from bray.training.minibatches import minibatches
 from bray.training.on_policy import OnPolicy
 from bray_actor.spaces import ATARI
-from bray_algo import gae, schedules
+from bray_algo import gae
 from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import ppo
 from bray_algo.losses.reductions import standardised
@@ -85,11 +84,6 @@ class PPOConfig(ComputeConfig):
     max_grad_norm: PositiveFloat = 0.5
     """Gradient norm above which gradients are scaled down, so that one strange batch cannot undo
     much. 0.5 to 40."""
-    normalize_reward: bool = False
-    """Whether rewards are divided by the running deviation of their discounted sum, so that returns
-    are of the order of 1: for tasks whose rewards are very large, very small or of unknown size.
-    What is reported stays the simulator's return. Off where rewards are near 1 already: what the
-    values mean moves while the deviation settles."""
     curiosity: NonNegativeFloat = 0.0
     """Weight of a bonus beside the reward for what was rarely seen (random network distillation):
     for tasks where chance never reaches a reward. A step's bonus begins near 0.1 and falls while
@@ -109,7 +103,7 @@ class PPOConfig(ComputeConfig):
         check_fields(self)
 
 
-class PPOTrainer(KeepsGenerator, ActorCriticTrainer):
+class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
     """Trains a policy of `bray.policies.networks` in several passes over each replay."""
 
     part: PPOConfig
@@ -187,15 +181,6 @@ class PPOTrainer(KeepsGenerator, ActorCriticTrainer):
         """Return the weight of the entropy bonus, for choices if nobody said it."""
         given = self.part.entropy_coefficient
         return (0.01 if "logits" in outputs else 0.0) if given is None else given
-
-    def make_scheduler(self) -> LRScheduler | None:
-        """Return the fall of the learning rate to a tenth, if it is wanted."""
-        if not self.part.anneal_frames:
-            return None
-        assert isinstance(self.optimizer, torch.optim.Optimizer)
-        replays = self.part.anneal_frames / self.part.steps_per_replay
-        fall = partial(schedules.linear, start=1.0, end=0.1, num_steps=replays)
-        return LambdaLR(self.optimizer, fall)
 
 
 def _record_fit(segments: Batch) -> None:

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from bray.policies.config import TrunkConfig
 from bray.policies.first_weights import begin_policy
@@ -27,11 +25,12 @@ from bray.policies.trunks import make_trunk
 from bray.policies.values import allowed_actions, masked, num_choices
 from bray.sources import atari
 from bray.training.algorithm import Takes
+from bray.training.annealing import AnnealsLearningRate
 from bray.training.compute import ComputeConfig
 from bray.training.generator import KeepsGenerator
 from bray.training.minibatches import minibatches
-from bray.training.normalisation import NormalisingTrainer
 from bray.training.on_policy import OnPolicy, SegmentConfig
+from bray.training.on_policy_trainer import OnPolicyTrainer
 from bray_actor.spaces import ATARI
 from bray_algo import schedules
 from bray_algo.losses import dqn
@@ -39,7 +38,6 @@ from bray_algo.networks.initialisation import orthogonal_
 from bray_algo.returns.advantages import td_lambda
 from bray_core.layout import Packed
 from bray_core.nested import Nested
-from bray_core.protocols import BufferProtocol, ModelProtocol
 from bray_core.settings.ranges import (
     Fraction,
     NonNegativeInt,
@@ -48,7 +46,7 @@ from bray_core.settings.ranges import (
     check_fields,
 )
 from bray_core.spaces import Spaces
-from bray_trainer import Trainer, TrainerConfig
+from bray_trainer import Trainer
 from bray_trainer.frame_stacks import as_tensors
 from bray_trainer.sequences import (
     Batch,
@@ -99,10 +97,6 @@ class PQNConfig(ComputeConfig):
     anneal_frames: NonNegativeInt = 0
     """Frames over which the learning rate falls linearly to a tenth, which steadies the end of a
     run; 0 keeps it constant."""
-    normalize_reward: bool = False
-    """Whether rewards are divided by the running deviation of their discounted sum, so that returns
-    are of the order of 1: for tasks whose rewards are very large, very small or of unknown size.
-    What is reported stays the simulator's return."""
     checkpoint_every: PositiveInt = 20
     """Replays between two checkpoints: what a crash costs at most."""
 
@@ -150,52 +144,19 @@ def make_policy(spaces: Spaces, config: TrunkConfig, seed: int) -> PQNPolicy:
     return policy
 
 
-class PQNTrainer(KeepsGenerator, NormalisingTrainer):
+class PQNTrainer(KeepsGenerator, AnnealsLearningRate, OnPolicyTrainer):
     """Trains in several passes over each replay, towards Q(λ) returns computed once."""
 
-    def __init__(
-        self,
-        module: nn.Module,
-        buffer: BufferProtocol,
-        *,
-        model: ModelProtocol,
-        part: PQNConfig,
-        agent: EpsilonFramesConfig,
-        seed: int,
-        directory: Path | None = None,
-    ) -> None:
-        self.part, self.agent = part, agent
+    part: PQNConfig
+
+    def __init__(self, *args: Any, agent: EpsilonFramesConfig, seed: int, **kwargs: Any) -> None:
+        self.agent = agent
         self.generator = torch.Generator().manual_seed(seed)
-        config = TrainerConfig(
-            learning_rate=part.learning_rate,
-            max_grad_norm=part.max_grad_norm,
-            checkpoint_every=part.checkpoint_every,
-            precision=part.precision,
-            device=part.device,
-            threads=part.trainer_threads,
-            seed=seed,
-        )
-        super().__init__(
-            module,
-            buffer,
-            model=model,
-            config=config,
-            directory=directory,
-            normalize_reward=part.normalize_reward,
-        )
+        super().__init__(*args, seed=seed, **kwargs)
 
     def make_optimizer(self) -> Optimizer:
         """Return RAdam, which begins with small steps (Liu et al. 2020)."""
         return torch.optim.RAdam(self.module.parameters(), lr=self.part.learning_rate)
-
-    def make_scheduler(self) -> LRScheduler | None:
-        """Return the fall of the learning rate to a tenth, if it is wanted."""
-        if not self.part.anneal_frames:
-            return None
-        assert isinstance(self.optimizer, Optimizer)
-        replays = self.part.anneal_frames / self.part.steps_per_replay
-        fall = partial(schedules.linear, start=1.0, end=0.1, num_steps=replays)
-        return LambdaLR(self.optimizer, fall)
 
     def handle(self, replay: Packed) -> Iterator[Batch]:
         """Yield shuffled minibatches of one replay's steps, its returns computed once."""

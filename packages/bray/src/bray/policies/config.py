@@ -88,3 +88,19 @@ class NetworkConfig(MemoryConfig):
     taken. `squashed`: between the bounds by tanh, which reaches them slowly and never leaves
     them. `beta`: between the bounds, which it reaches without bias, with a spread that depends on
     the observation."""
+    autoregressive: bool = False
+    """Whether later choices of an action depend on earlier ones, and reals on all of them, in place
+    of each being drawn by itself. On where parts must fit together, such as a kind of action and
+    its target, and several ways are good; off where one way is best, as it takes a number for each
+    pair of values: slower, and large actions are refused."""
+    action_order: tuple[str, ...] = ()
+    """Order in which the choices of a Dict or Tuple are drawn for `autoregressive`, by their paths,
+    such as `[kind, target]`; empty takes them as the space has them, a Dict's by name. Put first
+    what the others depend on. Reals come last."""
+
+    def __post_init__(self) -> None:
+        MemoryConfig.__post_init__(self)
+        if self.action_order and not self.autoregressive:
+            raise ConfigError(
+                f"action_order: expected autoregressive=true beside it, got {self.action_order}"
+            )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from bray.policies.conditional_choices import ConditionalChoices
+from bray.policies.config import NetworkConfig
 from bray_algo.distributions import beta, categorical, multi_categorical
 from bray_core.action_vector import ActionVector
 from bray_core.errors import ConfigError
@@ -21,35 +23,40 @@ class ActionHead(nn.Module):
     and `log_std [D]`; an action of both has both. The standard deviation is a parameter of its own,
     the same for all observations, and begins at 1. Beta distributions have `alpha` and `beta [D]`,
     both from the layer, so that their spread depends on the observation. Drawn numbers are those
-    of `bray_core.action_vector`.
+    of `bray_core.action_vector`. Where later choices depend on earlier ones there are `conditional`
+    and `order` besides (`ConditionalChoices`).
 
     Args:
         spaces: what the policy sees and may do.
-        distribution: how reals are drawn: `gaussian`, or `squashed` between their bounds by tanh
-            (Haarnoja et al. 2018), or by `beta` distributions between them (Chou et al. 2017), both
-            with `low` and `high [D]` beside.
+        config: the network's settings. `distribution` says how reals are drawn: `gaussian`, or
+            `squashed` between their bounds by tanh (Haarnoja et al. 2018), or by `beta`
+            distributions between them (Chou et al. 2017), both with `low` and `high [D]` beside.
 
     Raises:
-        ConfigError: squashed reals, or those of Beta distributions, have no bounds.
+        ConfigError: squashed reals, or those of Beta distributions, have no bounds, or choices
+            cannot depend on each other.
     """
 
     low: Tensor
     high: Tensor
     sharpness: Tensor
 
-    def __init__(
-        self,
-        spaces: Spaces,
-        distribution: Literal["default", "gaussian", "squashed", "beta"] = "default",
-    ) -> None:
+    def __init__(self, spaces: Spaces, config: NetworkConfig | None = None) -> None:
         super().__init__()
+        config = config or NetworkConfig()
+        distribution = config.distribution
         actions = ActionVector(spaces.action, spaces.origin)
         self.sizes = actions.sizes
         self.is_one = actions.is_one
         self.num_reals = actions.num_reals
         self.is_beta = distribution == "beta" and self.num_reals > 0
         self.is_bounded = distribution in ("squashed", "beta") and self.num_reals > 0
-        self.num_numbers = sum(self.sizes) + self.num_reals * (2 if self.is_beta else 1)
+        self._of_actions = sum(self.sizes) + self.num_reals * (2 if self.is_beta else 1)
+        self.num_numbers = self._of_actions
+        self.conditional: ConditionalChoices | None = None
+        if config.autoregressive:
+            self.conditional = ConditionalChoices(spaces, config)
+            self.num_numbers += self.conditional.num_numbers
         if self.is_beta:
             # A buffer: `soften` widens the distributions by it.
             self.register_buffer("sharpness", torch.ones(()))
@@ -68,6 +75,12 @@ class ActionHead(nn.Module):
     def forward(self, numbers: Tensor, mask: Tensor | None) -> dict[str, Any]:
         """Map numbers `[…, num_numbers]` and a mask of the choices' values to the outputs."""
         numbers = numbers.float()  # bfloat16 has too few digits for probabilities
+        if self.conditional is None:
+            return self._actions(numbers, mask)
+        tables = self.conditional(numbers[..., self._of_actions :])
+        return {**self._actions(numbers[..., : self._of_actions], mask), **tables}
+
+    def _actions(self, numbers: Tensor, mask: Tensor | None) -> dict[str, Any]:
         if not self.sizes:
             return self._reals(numbers)
         of_choices = sum(self.sizes)
@@ -99,6 +112,8 @@ class ActionHead(nn.Module):
     def soften(self, temperature: float, last: nn.Module) -> None:
         """Flatten the distribution: π becomes π^(1 / temperature), normalised.
 
+        Where later choices depend on earlier ones, that is done to each given those before.
+
         Args:
             temperature: above 1 makes the policy less certain, below 1 more.
             last: the layer that makes the numbers.
@@ -107,6 +122,9 @@ class ActionHead(nn.Module):
         of_choices = sum(self.sizes)
         last.weight[:of_choices].div_(temperature)
         last.bias[:of_choices].div_(temperature)
+        if self.conditional is not None:
+            rows = slice(self._of_actions, None)
+            self.conditional.soften(temperature, last.weight[rows], last.bias[rows])
         if self.is_beta:
             self.sharpness.div_(temperature)
         elif self.num_reals:  # a Gaussian to this power has a variance larger by this factor

@@ -42,7 +42,7 @@ class VectorPolicy(nn.Module):
         super().__init__()
         self._space = spaces.observation
         self.normalize = ObservationNorm(spaces, config)
-        self.actions = ActionHead(spaces, config.distribution)
+        self.actions = ActionHead(spaces, config)
         # A policy that begins nearly uniform explores (Andrychowicz et al. 2021, §3.2).
         self.policy: Any = make_network(spaces, config, self.actions.num_numbers, output_gain=0.01)
         self.value = make_network(spaces, config, 1)
@@ -73,7 +73,7 @@ class SharedPolicy(nn.Module):
         super().__init__()
         self._space = spaces.observation
         self.normalize = ObservationNorm(spaces, config)
-        self.actions = ActionHead(spaces, config.distribution)
+        self.actions = ActionHead(spaces, config)
         self.encoder = trunk
         self.policy = orthogonal_(nn.Linear(trunk.size, self.actions.num_numbers), 0.01)
         self.value = orthogonal_(nn.Linear(trunk.size, 1), 1.0)
@@ -105,7 +105,7 @@ class RecurrentPolicy(nn.Module):
         super().__init__()
         self._space = spaces.observation
         self.normalize = ObservationNorm(spaces, config)
-        self.actions = ActionHead(spaces, config.distribution)
+        self.actions = ActionHead(spaces, config)
         self.encoder = trunk
         size = config.memory_size
         self.memory = make_memory(trunk.size, config)  # [T, B, H] -> [T, B, M]

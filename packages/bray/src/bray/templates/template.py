@@ -10,30 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any
 
 from bray.goal import Goal
 from bray.retention import RetentionPolicy
+from bray.templates.composition import Composition
+from bray.templates.composition import Enable as Enable
+from bray.templates.part_settings import RenderPart as RenderPart
 from bray.training.algorithm import Algorithm, Parts, load_algorithm
 from bray_core.config import to_mapping
 from bray_core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from bray.templates.composition import Composition
-
-Enable: TypeAlias = Literal["train", "deploy"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RenderPart:
-    """How episodes are shown."""
-
-    function: str | None = None
-    """`module:name` of what draws a tick, as an image or a figure; None draws what there is."""
-
-    def __post_init__(self) -> None:
-        if self.function is not None and not is_dotted_code(self.function):
-            raise ConfigError(f"function: expected module:name, got {self.function!r}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,11 +90,3 @@ def names() -> list[str]:
     """Return the names of the templates that ship with bray."""
     files = resources.files("bray") / "templates"
     return sorted(f.name.removesuffix(".yaml") for f in files.iterdir() if f.name.endswith(".yaml"))
-
-
-def is_dotted_code(name: str) -> bool:
-    """Return whether a name is `module:name`."""
-    module, colon, attribute = name.partition(":")
-    return (
-        bool(colon) and attribute.isidentifier() and all(map(str.isidentifier, module.split(".")))
-    )

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bray.templates.buffer_wiring import BufferWiring
-from bray.templates.template import is_dotted_code
+from bray.templates.part_settings import is_dotted_code
 from bray.templates.wires import EXPERIENCE, Wires, inputs_of
 from bray.templates.written_parts import WrittenParts
 from bray.training.algorithm import Algorithm
@@ -212,7 +212,8 @@ class Wiring:
                 for pattern, agent in self._written.mapping("source", name, "agents").items()
                 if self._written.is_known(f"{key}.{pattern}", agent, known, "an agent")
             }
-            self._is_astray |= len(found) < len(written)
+            is_mapping = isinstance(written, dict)  # the loader says so where it is none
+            self._is_astray |= not is_mapping or len(found) < len(written)
             return found
         learning = [n for n in known if self._wires.trainer_of(self._wires.agents[n]) is not None]
         if len(known) == 1 or len(learning) == 1:

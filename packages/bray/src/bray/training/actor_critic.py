@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from bray.training.compute import ComputeConfig
 from bray.training.curiosity import Curiosity
-from bray.training.normalisation import NormalisingTrainer
+from bray.training.on_policy_trainer import OnPolicyTrainer
 from bray.training.play_gap import PlayGap
 from bray_algo.distributions import outputs as distribution
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
-from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import (
     Fraction,
     NonNegativeFloat,
@@ -28,7 +26,6 @@ from bray_core.settings.ranges import (
     check_fields,
 )
 from bray_core.spaces import Spaces
-from bray_trainer import TrainerConfig
 from bray_trainer.sequences import Batch, time_major, unroll, valid_steps
 
 
@@ -50,11 +47,6 @@ class ActorCriticConfig(ComputeConfig):
     max_grad_norm: PositiveFloat = 0.5
     """Gradient norm above which gradients are scaled down, so that one strange batch cannot undo
     much. 0.5 to 40."""
-    normalize_reward: bool = False
-    """Whether rewards are divided by the running deviation of their discounted sum, so that returns
-    are of the order of 1: for tasks whose rewards are very large, very small or of unknown size.
-    What is reported stays the simulator's return. Off where rewards are near 1 already: what the
-    values mean moves while the deviation settles."""
     curiosity: NonNegativeFloat = 0.0
     """Weight of a bonus beside the reward for what was rarely seen (random network distillation):
     for tasks where chance never reaches a reward. A step's bonus begins near 0.1 and falls while
@@ -77,52 +69,25 @@ class Columns(NamedTuple):
     """`[B]`, without gradient."""
 
 
-class ActorCriticTrainer(NormalisingTrainer):
+class ActorCriticTrainer(OnPolicyTrainer):
     """One replay of segments is one step, unless an algorithm's `handle` says otherwise.
 
     Args:
-        module: policy that is trained.
-        buffer: buffer of its segments.
-        model: model that weights are published to.
+        args: arguments of `OnPolicyTrainer`, with `kwargs`.
         part: the algorithm's settings.
         seed: seed of what is drawn.
-        directory: folder of the checkpoints; None writes none.
         spaces: what the policy sees and may do; only `part.curiosity` needs it.
+        kwargs: see `args`.
 
     Raises:
         ConfigError: `part.curiosity` is set, and observations are none that it reads.
     """
 
     def __init__(
-        self,
-        module: nn.Module,
-        buffer: Any,
-        *,
-        model: ModelProtocol,
-        part: Any,
-        seed: int,
-        directory: Path | None = None,
-        spaces: Spaces | None = None,
+        self, *args: Any, part: Any, seed: int, spaces: Spaces | None = None, **kwargs: Any
     ) -> None:
-        self.part = part
         self.gap = PlayGap()
-        config = TrainerConfig(
-            learning_rate=part.learning_rate,
-            max_grad_norm=part.max_grad_norm,
-            checkpoint_every=part.checkpoint_every,
-            precision=part.precision,
-            device=part.device,
-            threads=part.trainer_threads,
-            seed=seed,
-        )
-        super().__init__(
-            module,
-            buffer,
-            model=model,
-            config=config,
-            directory=directory,
-            normalize_reward=part.normalize_reward,
-        )
+        super().__init__(*args, part=part, seed=seed, **kwargs)
         self.curiosity = self._make_curiosity(spaces, seed) if part.curiosity else None
         """What rewards are raised by, where a setting says so."""
 

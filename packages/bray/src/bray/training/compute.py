@@ -8,6 +8,7 @@ import torch
 
 from bray.sources.config import FrameSourceConfig
 from bray.training.algorithm import Parts
+from bray.training.reward_scale import RewardScaleConfig
 from bray_core.errors import ConfigError
 from bray_core.process.machine import num_cores
 from bray_core.settings.ranges import PositiveInt
@@ -15,8 +16,8 @@ from bray_model.config import Device, Precision
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ComputeConfig:
-    """What the network computes on; an algorithm's config adds its own settings."""
+class ComputeConfig(RewardScaleConfig):
+    """What the network computes on, and whether rewards are scaled; an algorithm adds its own."""
 
     trainer_threads: PositiveInt | None = None
     """CPU threads of the network. None: 1 for perceptrons, whose threads would only wait for each

@@ -23,6 +23,7 @@ from bray.sources.hindsight import HindsightBuffer
 from bray.sources.replay_beginning import fill_replay
 from bray.training.algorithm import Takes, check_processes
 from bray.training.loop import Turn
+from bray.training.reward_scale import RewardScaleConfig
 from bray.training.sampled_policy import SampledPolicy
 from bray_actor import Runner, segment_spec
 from bray_actor.atari import AtariRewardTransform
@@ -84,7 +85,7 @@ class ReplaySettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OffPolicyConfig:
+class OffPolicyConfig(RewardScaleConfig):
     """Playing into a replay, training out of it; an algorithm adds its own."""
 
     gamma: Fraction = 0.99
@@ -94,11 +95,6 @@ class OffPolicyConfig:
     """Transitions of one step of the optimiser. 32 to 1,024."""
     steps_per_collect: PositiveInt = 16
     """Steps of each environment between two trainings: also the length of a segment."""
-    normalize_reward: bool = False
-    """Whether rewards are divided by the running deviation of their discounted sum, so that returns
-    are of the order of 1: for tasks whose rewards are very large, very small or of unknown size.
-    What is reported stays the simulator's return. Off where rewards are near 1 already: what the
-    values mean moves while the deviation settles."""
     replays_per_collect: PositiveInt = 32
     """Optimiser steps after these. More an environment step learn more from it, until the values
     fit the replay and not the task: 0.25 to 1 an environment step, up to 20 with care."""
