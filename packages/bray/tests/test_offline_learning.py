@@ -112,12 +112,6 @@ def test_reals_are_better_than_those_recorded(swung: Path, tmp_path: Path, seed:
         "gamma": 0.95,
     }
     cloned = mean_of(bc.BC, "Pendulum-v1", tmp_path, seed, learning_rate=1e-3, **shared)
-    for algorithm, settings in (
-        (td3_bc.TD3BC, {"learning_rate": 1e-3, "tau": 0.01, "alpha": 5.0}),
-        (
-            iql.IQL,
-            {"learning_rate": 5e-4, "tau": 0.01, "expectile": 0.7, "inverse_temperature": 1.0},
-        ),
-    ):
-        found = mean_of(algorithm, "Pendulum-v1", tmp_path, seed, **shared, **settings)
-        assert found > cloned + 100, algorithm
+    near: dict[str, Any] = {"learning_rate": 1e-3, "tau": 0.01, "alpha": 5.0}
+    found = mean_of(td3_bc.TD3BC, "Pendulum-v1", tmp_path, seed, **shared, **near)
+    assert found > cloned + 100
