@@ -113,7 +113,7 @@ def test_reals_that_are_not_finite_name_the_function() -> None:
 
 def test_an_error_of_a_function_names_it() -> None:
     model = ScriptedModel(f"{SCRIPTS}:fails", TOY)
-    with pytest.raises(BrayError, match="medium_script.py:fails: KeyError: 'cards'"):
+    with pytest.raises(BrayError, match=r"medium_script\.py:fails: KeyError: 'cards'"):
         ask(model, np.ones(1))
 
 

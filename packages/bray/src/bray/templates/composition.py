@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from bray.goal import Goal
 from bray.retention import RetentionPolicy
 from bray.sources.config import ActorConfig
 from bray.templates.part_settings import NamedRenderPart
-from bray.templates.template import Enable
 from bray.training.algorithm import Algorithm, Parts, load_algorithm
 from bray_core.config import to_mapping
+
+Enable: TypeAlias = Literal["train", "deploy"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,6 +13,7 @@ from bray.templates.composition import (
     AgentPart,
     BufferPart,
     Composition,
+    Enable,
     LearnerPart,
     ModelPart,
     SourcePart,
@@ -26,7 +27,6 @@ from bray.templates.part_classes import (
 )
 from bray.templates.part_settings import DatasetConfig
 from bray.templates.schema import RENAMED, plain_config
-from bray.templates.template import Enable
 from bray.templates.wires import DEMONSTRATIONS, EXPERIENCE, Wires
 from bray.templates.wiring import Wiring
 from bray.templates.written_parts import PLURALS, WHOLE, WrittenParts

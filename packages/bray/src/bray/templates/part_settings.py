@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from bray.templates.template import RenderPart
 from bray_buffer import BufferConfig, ReplayConfig
 from bray_core.errors import ConfigError
 from bray_core.settings.ranges import PositiveInt, check_fields
@@ -78,6 +77,18 @@ class BufferWires:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RenderPart:
+    """How episodes are shown."""
+
+    function: str | None = None
+    """`module:name` of what draws a tick, as an image or a figure; None draws what there is."""
+
+    def __post_init__(self) -> None:
+        if self.function is not None and not is_dotted_code(self.function):
+            raise ConfigError(f"function: expected module:name, got {self.function!r}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NamedRenderPart(RenderPart):
     """How the episodes of a source are shown."""
 
@@ -129,3 +140,11 @@ BUFFER_KINDS: Mapping[str, type[Any]] = {
     "mixture": MixtureConfig,
 }
 """Class of a buffer's settings by its kind."""
+
+
+def is_dotted_code(name: str) -> bool:
+    """Return whether a name is `module:name`."""
+    module, colon, attribute = name.partition(":")
+    return (
+        bool(colon) and attribute.isidentifier() and all(map(str.isidentifier, module.split(".")))
+    )
