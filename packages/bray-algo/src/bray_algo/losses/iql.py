@@ -99,6 +99,7 @@ def policy_loss(
     """
     check_positive("inverse_temperature", inverse_temperature)
     check_columns(log_prob, advantage=advantage)
+    check_finite(advantage=advantage)
     weight = cloning.advantage_weight(
         advantage, temperature=1 / inverse_temperature, maximum=maximum
     )
