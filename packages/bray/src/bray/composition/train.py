@@ -54,7 +54,7 @@ def train_composition(run: Run, composition: Composition, goal: Goal) -> Outcome
     Args:
         run: returned by `bray.init`.
         composition: what is trained, checked.
-        goal: that of the composition, completed.
+        goal: the goal of the composition, with all that it left open decided.
 
     Raises:
         ConfigError: an algorithm cannot be trained on what its agents see and may do.
