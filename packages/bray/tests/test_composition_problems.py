@@ -99,7 +99,7 @@ CASES = {
     ),
     "an agent whose script is none": (
         PPO + GYM + "agents: {a: {}, x: {play: wildly}}",
-        "3: agents.x.play: expected random or module:function, got 'wildly'",
+        "3: agents.x.play: expected random, search or module:function, got 'wildly'",
     ),
     "an agent of two players": (
         PPO + GYM + "agents: {a: {}, x: {play: random, model: a}}",

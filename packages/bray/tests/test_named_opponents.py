@@ -19,6 +19,7 @@ from bray.games.evaluate_match import evaluate_match
 from bray.games.named_opponents import named_opponent, random_action
 from bray.games.scripted_model import ScriptedModel
 from bray.games.sides import sides_of
+from bray.sources.opponents_config import is_opponent_name
 from bray_actor import PolicyConfig
 from bray_actor.multi_agent.making import MultiAgentSpec
 from bray_actor.multi_agent.seat import Seat
@@ -172,6 +173,13 @@ def test_names_that_are_no_opponent_are_refused_in_words(tmp_path: Path) -> None
         named_opponent("search", TOY)
     with pytest.raises(NotFoundError, match="neither an export"):
         named_opponent(str(tmp_path), TOY)
+
+
+def test_templates_know_opponents_by_their_names(tmp_path: Path) -> None:
+    for name in ("random", "search", "v12", "main:v3", str(tmp_path)):
+        assert is_opponent_name(name)
+    for name in ("", "medium", "vv", "v", "a:b:v3", "my_game:medium"):
+        assert not is_opponent_name(name)
 
 
 def test_a_version_is_asked_for_by_its_name() -> None:
