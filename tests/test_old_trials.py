@@ -70,7 +70,7 @@ def updates(state: dict[str, Any]) -> int:
     return int(state["replays"] if "replays" in state else state["generation"])
 
 
-WITHOUT = {"pqn", "tqc", "crossq"}
+WITHOUT = {"pqn", "tqc", "crossq", "iql", "cql", "td3_bc"}
 """Algorithms that came after the format of the kept trials."""
 
 

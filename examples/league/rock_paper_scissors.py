@@ -58,3 +58,8 @@ class RockPaperScissors:
 
     def close(self) -> None:
         """Do nothing."""
+
+
+def always_rock(observation: Any, generator: np.random.Generator) -> int:
+    """Play rock: an opponent for `goal.against`."""
+    return 0

@@ -29,6 +29,7 @@ OFF_POLICY = (
     "num_envs=2 hidden=[4] capacity=64 warmup_frames=32 batch_size=8 "
     "steps_per_collect=8 replays_per_collect=2"
 )
+OFFLINE = "hidden=[4] batch_size=8 evaluate_every=2 max_steps=4"
 QMIX = (
     "hidden=[4] num_envs=2 capacity=32 warmup_frames=8 batch_size=8 "
     "steps_per_collect=4 replays_per_collect=2"
@@ -47,12 +48,20 @@ TRIALS = {
     "a2c": ("a2c", "CartPole-v1", ON_POLICY),
     "alphazero": ("alphazero", "tic-tac-toe", ALPHAZERO),
     "appo": ("appo", "CartPole-v1", f"{ON_POLICY} replays_per_collect=2 minibatches=2"),
-    "bc": ("bc", "CartPole-v1", "hidden=[4] batch_size=8 evaluate_every=2 max_steps=4"),
+    "bc": ("bc", "CartPole-v1", OFFLINE),
+    "cql-choice": ("cql", "CartPole-v1", OFFLINE),
+    "cql": (
+        "cql",
+        "Pendulum-v1",
+        f"{OFFLINE} demonstrations=demonstrations/pendulum num_sampled=2",
+    ),
     "crossq": ("crossq", "Pendulum-v1", f"{OFF_POLICY} critic_hidden=[4]"),
     "dqn": ("dqn", "CartPole-v1", f"{OFF_POLICY} prioritized=true"),
     "dqn-rainbow": ("dqn", "CartPole-v1", f"{OFF_POLICY} variant=rainbow num_atoms=11"),
     "es": ("es", "CartPole-v1", "hidden=[4] population=4"),
     "impala": ("impala", "CartPole-v1", f"{ON_POLICY} replays_per_collect=2"),
+    "iql-choice": ("iql", "CartPole-v1", OFFLINE),
+    "iql": ("iql", "Pendulum-v1", f"{OFFLINE} demonstrations=demonstrations/pendulum"),
     "league": ("league", "rock-paper-scissors", LEAGUE),
     "mappo": ("mappo", "two-step", "hidden=[4] num_envs=2 steps_per_replay=4 epochs=1"),
     "ppo": ("ppo", "CartPole-v1", PPO),
@@ -64,10 +73,12 @@ TRIALS = {
     "sac-choice": ("sac", "CartPole-v1", OFF_POLICY),
     "selfplay": ("selfplay", "tic-tac-toe", SELFPLAY),
     "td3": ("td3", "Pendulum-v1", OFF_POLICY),
+    "td3_bc": ("td3_bc", "Pendulum-v1", f"{OFFLINE} demonstrations=demonstrations/pendulum"),
     "tqc": ("tqc", "Pendulum-v1", f"{OFF_POLICY} num_critics=2 num_quantiles=3"),
 }
 """Algorithm, task and settings: as small as they go."""
 DEMONSTRATIONS = "demonstrations"
+SWINGS = f"{DEMONSTRATIONS}/pendulum"
 MAX_FRAMES = 64
 _KEPT = ("buffers/**/*", "checkpoints/*", "models/**/versions/*", "launches/*/*.jsonl", "*.json")
 
@@ -81,6 +92,16 @@ class _Demonstrator:
         push = int(observation[2] + 0.5 * observation[3] > 0.06)
         logits = np.where(np.arange(2) == push, 1.0, 0.0).astype(np.float32)
         return Answer({"logits": logits, "value": np.float32(0)}, 0)
+
+
+class _Swinger:
+    """Pushes a pendulum on in the direction in which it moves."""
+
+    version = 0
+
+    async def infer(self, observation: Any, batch: bool = False) -> Answer:
+        mean, log_std = np.sign(observation[2:]).astype(np.float32), np.zeros(1, np.float32)
+        return Answer({"mean": mean, "log_std": log_std, "value": np.float32(0)}, 0)
 
 
 def make(name: str, *, trial: str | None = None, seed: int = 1, times: int = 1) -> None:
@@ -111,6 +132,7 @@ def make_demonstrations() -> None:
     folder = Path(DEMONSTRATIONS)
     folder.mkdir()
     demonstrations.record(folder, "CartPole-v1", _Demonstrator(), episodes=2, seed=1)
+    demonstrations.record(SWINGS, "Pendulum-v1", _Swinger(), episodes=1, seed=1)
 
 
 def _files(trial: Path) -> Iterator[Path]:
@@ -145,7 +167,7 @@ def main(folder: Path) -> None:
     made.mkdir(parents=True)
     os.chdir(made)
     make_demonstrations()
-    pack(DEMONSTRATIONS, list(Path(DEMONSTRATIONS).iterdir()), Path(".."))
+    pack(DEMONSTRATIONS, list(Path(DEMONSTRATIONS).rglob("*")), Path(".."))
     for name in TRIALS:
         make(name)
         pack(name, list(_files(Path(name))), Path(".."))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import zlib
@@ -12,7 +13,7 @@ from bray_actor import Actor, Recorder, read_episode, recording
 from bray_actor.recording import LongEpisodeError
 from bray_core import codec, metrics
 from bray_core.errors import ConfigError, SpecError
-from bray_server import Client, ServerThread
+from bray_server import Client, InProcessClient, ServerThread
 
 
 class Echo(Actor):
@@ -25,7 +26,7 @@ class Echo(Actor):
         return body.upper()
 
 
-def play(client: Client, session: str, *bodies: bytes) -> None:
+def play(client: Client | InProcessClient, session: str, *bodies: bytes) -> None:
     client.start(session, b"begin")
     for body in bodies:
         client.tick(session, body)
@@ -184,3 +185,48 @@ async def test_only_so_many_requests_are_noted(
     recorder.close()
     episode = read_episode(recorder.files()[0])
     assert (len(episode.requests), episode.is_whole) == (3, False)
+
+
+def test_a_share_is_drawn_by_the_sessions_name(tmp_path: Path) -> None:
+    names = [f"session {number}" for number in range(1000)]
+    for share in (0.0, 0.01, 0.3, 1.0):
+        drawn = [name for name in names if recording.is_drawn(name, share)]
+        assert len(drawn) == pytest.approx(1000 * share, abs=50)
+        assert drawn == [name for name in names if recording.is_drawn(name, share)]
+    recorder = Recorder(tmp_path, share=0.3, max_waiting=20)
+    with InProcessClient(recorder.record(Echo)) as client:
+        for name in names[:20]:
+            play(client, name, b"a")
+    recorder.close()
+    found = [read_episode(path).session for path in recorder.files()]
+    assert found == [name for name in names[:20] if recording.is_drawn(name, 0.3)]
+    assert 2 <= len(found) <= 12
+    for bad in (-0.1, 1.1, math.nan):
+        with pytest.raises(ConfigError, match=f"share: expected 0 to 1, got {bad}"):
+            Recorder(tmp_path, share=bad)
+
+
+async def test_sessions_share_a_bounded_memory(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, max_memory_bytes=1000)
+    long, short = (recorder.record(Echo)(name) for name in ("long", "short"))
+    await long.tick(b"a" * 400)  # 864 bytes with the reply
+    await short.tick(b"b" * 400)
+    await long.end(b"")
+    await short.end(b"")
+    recorder.close()
+    found = [read_episode(path) for path in recorder.files()]
+    assert [(one.session, len(one.requests), one.is_whole) for one in found] == [
+        ("long", 2, True),
+        ("short", 0, False),
+    ]
+    again = Recorder(tmp_path / "again", max_memory_bytes=1000)
+    for name in ("one", "two"):
+        actor = again.record(Echo)(name)
+        await actor.tick(b"a" * 400)
+        await actor.end(b"")
+        for _ in range(1000):  # until it is on disk, its memory is taken
+            if len(again.files()) == 1 + (name == "two"):
+                break
+            await asyncio.sleep(0.01)
+    again.close()
+    assert all(read_episode(path).is_whole for path in again.files())

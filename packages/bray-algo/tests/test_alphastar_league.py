@@ -187,3 +187,19 @@ def test_it_goes_on_where_it_was_saved() -> None:
 def test_nonsense_is_refused(use: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         use()
+
+
+def test_copies_may_be_named_and_dropped() -> None:
+    league = League({"main": "main"}, seed=0)
+    assert league.freeze("main", "main:v3") == FrozenCopy("main", "main:v3", False)
+    assert league.advance("main", 2 * 10**9, "main:v4") == FrozenCopy("main", "main:v4", False)
+    league.freeze("main")
+    league.record("main", "main:v3", 1.0)
+    league.drop("main:v3")
+    assert league.copies() == ["main:v4", "main-3"]
+    assert league.payoff.players == ("main", "main:v4", "main-3")
+    assert league.freeze("main").name == "main-4"  # main-3 is taken
+    with pytest.raises(ValueError, match="name: expected a frozen player, got 'main'"):
+        league.drop("main")
+    with pytest.raises(ValueError, match="name: expected a new player, got 'main:v4'"):
+        league.freeze("main", "main:v4")

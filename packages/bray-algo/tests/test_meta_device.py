@@ -15,14 +15,17 @@ from bray_algo.losses import (
     adversarial,
     c51,
     cloning,
+    cql,
     critics,
     dqn,
+    iql,
     qmix,
     qr_dqn,
     rnd,
     sac,
     sac_discrete,
     td3,
+    td3_bc,
     tqc,
 )
 from bray_algo.networks import mixers
@@ -97,6 +100,14 @@ def td3_step() -> Tensor:
     return loss + td3.actor_loss(rows(N))[0]
 
 
+def offline_step() -> Tensor:
+    loss = iql.value_loss(rows(N), rows(C, N))[0]
+    loss = loss + iql.policy_loss(rows(N), iql.advantage(rows(N), rows(C, N)))[0]
+    loss = loss + cql.choice_gap(rows(N, A), torch.zeros(N, dtype=torch.int64), flags(N, A))
+    loss = loss + cql.sampled_gap(rows(C, N), rows(C, N, K), rows(N, K))
+    return loss + td3_bc.actor_loss(rows(N), rows(N, A), rows(N, A))[0]
+
+
 def imitation_step() -> Tensor:
     weight = cloning.advantage_weight(rows(N), temperature=1.0)
     loss = cloning.likelihood_loss(rows(N), weight=weight)[0]
@@ -139,6 +150,7 @@ STEPS = [
     sac_discrete_step,
     tqc_step,
     td3_step,
+    offline_step,
     imitation_step,
     curiosity_step,
     mixing_step,

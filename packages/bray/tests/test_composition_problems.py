@@ -99,7 +99,7 @@ CASES = {
     ),
     "an agent whose script is none": (
         PPO + GYM + "agents: {a: {}, x: {play: wildly}}",
-        "3: agents.x.play: expected random or module:function, got 'wildly'",
+        "3: agents.x.play: expected random, search or module:function, got 'wildly'",
     ),
     "an agent of two players": (
         PPO + GYM + "agents: {a: {}, x: {play: random, model: a}}",
@@ -256,7 +256,7 @@ CASES = {
     ),
     "an unknown key": (
         PPO + GYM + "gaol: {}",
-        "3: gaol: unknown key, did you mean 'goal'?; allowed: actors, agents, buffers, enable, "
+        "3: gaol: unknown key, did you mean 'goal'?; allowed: actors, agents, buffers, callbacks, enable, "
         "goal, keep, models, renders, seed, sources, trainers",
     ),
     "a negative seed": (PPO + GYM + "seed: -1", "3: seed: expected 0 or more, got -1"),

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 from toy_matches import SIDES, make_model, publish
 
-from bray.games.board_environment import BOARDS, BoardEnvironment, board_code, board_spaces
+from bray.games.board_game import BOARD_GAMES, board_code
 from bray.games.evaluate_match import evaluate_match
 from bray.games.named_opponents import named_opponent, random_action
 from bray.games.scripted_model import ScriptedModel
 from bray.games.sides import sides_of
+from bray.sources.opponents_config import is_opponent_name
 from bray_actor import PolicyConfig
 from bray_actor.multi_agent.making import MultiAgentSpec
 from bray_actor.multi_agent.seat import Seat
@@ -43,6 +44,10 @@ ACTIONS = {
 }
 
 
+def board_spaces(name: str) -> Spaces:
+    return BOARD_GAMES[name]().spaces("player_0")
+
+
 def of_action(action: Any) -> Spaces:
     return Spaces.parse("toy", {"observation": {"shape": [1]}, "action": action})
 
@@ -51,20 +56,21 @@ def ask(model: ScriptedModel, observation: Any, *, batch: bool = False) -> Any:
     return asyncio.run(model.infer(observation, batch=batch)).outputs
 
 
-@pytest.mark.parametrize("name", ACTIONS)
-def test_every_decoder_takes_what_a_script_returns(name: str) -> None:
-    description, action = ACTIONS[name]
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_every_decoder_takes_what_a_script_returns(kind: str) -> None:
+    description, action = ACTIONS[kind]
     spaces = of_action(description)
     model = ScriptedModel("mine", spaces, function=lambda observation, generator: action)
     vector = ActionVector(spaces.action)
     row = np.ones(1, np.float32)
     outputs = ask(model, row)
     decoder = decoder_for(outputs)
-    wanted = dict(nested.items(nested.map(np.asarray, action)))
+    wanted = action if isinstance(action, dict) else {"": action}
     for decision in (decoder.mode(outputs), decoder.sample(outputs, random.Random(0))):
-        taken = dict(nested.items(vector.assemble(np.asarray(decision.action))))
-        for path, leaf in wanted.items():
-            np.testing.assert_allclose(taken[path], leaf, atol=1e-6)
+        made: Any = vector.assemble(np.asarray(decision.action))
+        taken = made if isinstance(made, dict) else {"": made}
+        for name, leaf in wanted.items():
+            np.testing.assert_allclose(taken[name], leaf, atol=1e-6)
     batched = ask(model, np.ones((3, 1), np.float32), batch=True)
     for one, three in zip(nested.items(outputs), nested.items(batched), strict=True):
         assert (three[1] == one[1][None]).all()
@@ -82,7 +88,6 @@ def test_a_script_is_called_for_each_row_with_what_the_agent_sees() -> None:
     model = ScriptedModel("copy_cat", spaces, function=copy_cat)
     rows = {
         "observation": np.array([[3.0], [0.0], [5.0]], np.float32),
-        "is_first": np.ones((3, 1), np.int8),
         "action_mask": np.array([[1] * 9, [0] * 9, [1] * 9], np.int8),  # nobody is in the second
     }
     outputs = ask(model, rows, batch=True)
@@ -158,9 +163,7 @@ def test_names_that_are_no_opponent_are_refused_in_words(tmp_path: Path) -> None
             named_opponent(name, TOY)
     with pytest.raises(ConfigError, match="opponent: v12: this run has no frozen versions"):
         named_opponent("v12", TOY)
-    with pytest.raises(
-        ConfigError, match=r"nowhere:f: expected module:function .* No module named"
-    ):
+    with pytest.raises(ConfigError, match=r"nowhere:f: expected module:function .* No module"):
         named_opponent("nowhere:f", TOY)
     with pytest.raises(ConfigError, match=r"medium_script.py:other: expected .* no attribute"):
         named_opponent(f"{SCRIPTS}:other", TOY)
@@ -170,6 +173,13 @@ def test_names_that_are_no_opponent_are_refused_in_words(tmp_path: Path) -> None
         named_opponent("search", TOY)
     with pytest.raises(NotFoundError, match="neither an export"):
         named_opponent(str(tmp_path), TOY)
+
+
+def test_templates_know_opponents_by_their_names(tmp_path: Path) -> None:
+    for name in ("random", "search", "v12", "main:v3", str(tmp_path)):
+        assert is_opponent_name(name)
+    for name in ("", "medium", "vv", "v", "a:b:v3", "my_game:medium"):
+        assert not is_opponent_name(name)
 
 
 def test_a_version_is_asked_for_by_its_name() -> None:
@@ -185,6 +195,7 @@ def test_a_version_is_asked_for_by_its_name() -> None:
     assert asked == ["v12", "main:v12"]
 
 
+@pytest.mark.long
 def test_an_export_and_the_trial_that_holds_it_are_opponents(tmp_path: Path) -> None:
     with make_model(tmp_path) as model:
         publish(model)
@@ -265,48 +276,9 @@ def test_first_players_have_the_advantage_and_each_side_is_played_as_often() -> 
     assert sum(scores) == 5.0
 
 
-def test_a_board_says_whose_stones_they_are_and_what_is_legal() -> None:
-    game = BoardEnvironment("tic-tac-toe")
-    (tick,) = game.reset().values()
-    nested.check(tick.observation, game.spaces("player_0").observation_spec, name="player_0")
-    assert tick.observation["is_first"].tolist() == [1]
-    ticks = game.step({"player_0": np.int64(4)})
-    assert list(ticks) == ["player_1"]
-    seen: Any = ticks["player_1"].observation
-    assert seen["observation"].reshape(2, 9)[1].tolist() == [0, 0, 0, 0, 1, 0, 0, 0, 0]
-    assert seen["is_first"].tolist() == [0]
-    assert seen["action_mask"].tolist() == [1, 1, 1, 1, 0, 1, 1, 1, 1]
-
-
-@pytest.mark.parametrize(
-    ("moves", "rewards"),
-    [
-        ([0, 3, 1, 4, 2], (1.0, -1.0)),
-        ([0, 3, 1, 4, 8, 5], (-1.0, 1.0)),
-        ([0, 1, 2, 4, 3, 5, 7, 6, 8], (0.0, 0.0)),
-        ([4, 4], (1.0, -1.0)),  # not legal: lost
-        ([9], (-1.0, 1.0)),
-    ],
-)
-def test_a_board_game_ends_as_its_rules_say(moves: list[int], rewards: Any) -> None:
-    game = BoardEnvironment("tic-tac-toe")
-    ticks = game.reset()
-    for move in moves:
-        (mover,) = ticks
-        ticks = game.step({mover: move})
-    assert all(tick.terminated for tick in ticks.values())
-    assert tuple(ticks[agent].reward for agent in game.agents) == rewards
-
-
 def test_boards_are_named_and_mistakes_told() -> None:
-    for name in BOARDS:
+    for name in BOARD_GAMES:
         assert boards(name, 1)[0].spaces("player_0").difference(board_spaces(name)) is None
     assert board_code("connect_four_v3") == "connect_four_v3"
     with pytest.raises(ConfigError, match=r"environment: expected one of .*did you mean 'bray:tic"):
         board_code("bray:tictactoe")
-    with pytest.raises(ConfigError, match="game: expected one of tic-tac-toe, connect-four"):
-        BoardEnvironment("chess")
-    game = BoardEnvironment("connect-four")
-    game.reset()
-    with pytest.raises(ConfigError, match=r"actions: expected that of player_0, got .*player_1"):
-        game.step({"player_1": 0})

@@ -1,4 +1,4 @@
-"""Episodes on disk: one file for each of 1 in N sessions, with all its requests and replies.
+"""Episodes on disk: one file for each of some sessions, with all its requests and replies.
 
 A file is `BRAYEP01` and then zlib-compressed bray codec: `{"session", "began_s", "outcome",
 "is_whole", "requests": [[kind, at_s, body, reply], …]}`. Bodies are as they were on the wire;
@@ -7,8 +7,10 @@ those in JSON are in the codec, where the actor reads both.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
+import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -32,6 +34,7 @@ logger = logging.getLogger(__name__)
 SUFFIX = ".episode"
 _MAGIC = b"BRAYEP01"
 _MAX_EPISODE_BYTES = 64 * 1024 * 1024
+_MAX_MEMORY_BYTES = 1024**3
 _MAX_FILE_BYTES = 2 * _MAX_EPISODE_BYTES
 """What a file may hold once it is decompressed: the bodies, and what the codec adds."""
 
@@ -73,7 +76,7 @@ class LongEpisodeError(SpecError):
 
 
 class Recorder:
-    """Records 1 in `every` of the sessions of one process.
+    """Records 1 in `every` of the sessions of one process, or a share of them by their names.
 
     Writing happens in a thread and delays no tick. A file that cannot be written, or for which the
     disk is too slow, is logged and counted (`actor/recordings_lost`); the session goes on.
@@ -81,8 +84,12 @@ class Recorder:
     Args:
         folder: Folder of the files; made if it is absent.
         every: N; the first session is recorded.
+        share: Share of the sessions that is recorded, 0 to 1, drawn by a hash of each session's
+            name: every process draws the same.
         max_files: Number of files beyond which the oldest of the folder is deleted.
         max_waiting: Largest number of episodes in memory that wait for the disk.
+        max_memory_bytes: Largest size of all requests in memory, of sessions under way and of
+            those that wait; beyond it the rest of a session is left out.
 
     Examples:
         >>> import asyncio, tempfile
@@ -104,20 +111,36 @@ class Recorder:
     """
 
     def __init__(
-        self, folder: str | Path, *, every: int, max_files: int = 1000, max_waiting: int = 4
+        self,
+        folder: str | Path,
+        *,
+        every: int = 1,
+        share: float = 1.0,
+        max_files: int = 1000,
+        max_waiting: int = 4,
+        max_memory_bytes: int = _MAX_MEMORY_BYTES,
     ) -> None:
-        limits = (("every", every), ("max_files", max_files), ("max_waiting", max_waiting))
+        limits = (
+            ("every", every),
+            ("max_files", max_files),
+            ("max_waiting", max_waiting),
+            ("max_memory_bytes", max_memory_bytes),
+        )
         for name, number in limits:
             if number < 1:
                 raise ConfigError(f"{name}: expected 1 or more, got {number}")
+        if not 0 <= share <= 1:
+            raise ConfigError(f"share: expected 0 to 1, got {share}")
         self._folder = Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._every = every
+        self._share = share
         self._max_files = max_files
         self._max_waiting = max_waiting
         self._seen = 0
         self._written = 0
         self._waiting = 0
+        self._memory = _Memory(max_memory_bytes)
         self._token = uuid4().hex[:8]  # other recorders write into the folder too
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="recorder")
 
@@ -127,9 +150,9 @@ class Recorder:
         def maker(session: str) -> ActorProtocol:
             actor = make(session)
             self._seen += 1
-            if (self._seen - 1) % self._every:
+            if (self._seen - 1) % self._every or not is_drawn(session, self._share):
                 return actor
-            return _Recorded(actor, session, self._keep)
+            return _Recorded(actor, session, self._memory, self._keep)
 
         return maker
 
@@ -141,18 +164,20 @@ class Recorder:
         """Wait until all is written."""
         self._writer.shutdown(wait=True)
 
-    def _keep(self, episode: Episode) -> None:
+    def _keep(self, episode: Episode, size: int) -> None:
         if self._waiting >= self._max_waiting:
+            self._memory.release(size)
             self._lose("the disk is too slow")
             return
         self._waiting += 1
         try:
-            self._writer.submit(self._write, episode)
+            self._writer.submit(self._write, episode, size)
         except RuntimeError:  # closed meanwhile
             self._waiting -= 1
+            self._memory.release(size)
             self._lose("the recorder was closed")
 
-    def _write(self, episode: Episode) -> None:
+    def _write(self, episode: Episode, size: int) -> None:
         try:
             # No part of a name comes from the network. The time makes names sort by age.
             began = time.strftime("%Y%m%dT%H%M%S", time.gmtime(episode.began_s))
@@ -165,23 +190,63 @@ class Recorder:
             self._lose(str(error))
         finally:
             self._waiting -= 1
+            self._memory.release(size)
 
     def _lose(self, reason: str) -> None:
         logger.warning("an episode is not recorded: %s", reason)
         metrics.record("actor/recordings_lost", 1, kind="count")
 
 
+def is_drawn(session: str, share: float) -> bool:
+    """Return whether a session is of the share that is recorded, by its name alone.
+
+    Args:
+        session: Id of the session.
+        share: Share of all sessions, 0 to 1.
+    """
+    digest = hashlib.blake2b(session.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < share * 2**64
+
+
+class _Memory:
+    """Bytes of requests that a recorder holds."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+        self._lock = threading.Lock()
+
+    def claim(self, size: int) -> bool:
+        """Take so many bytes, if they are there."""
+        with self._lock:
+            if size > self._left:
+                return False
+            self._left -= size
+            return True
+
+    def release(self, size: int) -> None:
+        """Give bytes back."""
+        with self._lock:
+            self._left += size
+
+
 class _Recorded:
     """An actor that notes what it is asked and answers."""
 
-    def __init__(self, actor: ActorProtocol, session: str, keep: Callable[[Episode], None]) -> None:
+    def __init__(
+        self,
+        actor: ActorProtocol,
+        session: str,
+        memory: _Memory,
+        keep: Callable[[Episode, int], None],
+    ) -> None:
         self._actor = actor
+        self._memory = memory
+        self._size = 0
         self._session = session
         self._keep = keep
         self._began_s = time.time()
         self._began = time.monotonic()
         self._requests: list[RecordedRequest] = []
-        self._left = _MAX_EPISODE_BYTES
         self._is_whole = True
 
     async def start(self, body: bytes) -> bytes:
@@ -210,16 +275,24 @@ class _Recorded:
             return reply
         finally:
             body, reply = _kept(body), None if reply is None else _kept(reply)
-            self._left -= len(body) + len(reply or b"") + 64
-            if self._left >= 0 and len(self._requests) < MAX_REQUESTS:
+            if self._is_whole and self._has_room(len(body) + len(reply or b"") + 64):
                 self._requests.append(RecordedRequest(kind, at_s, body, reply))
-            else:
+            else:  # nothing later either: what is kept has no gap
                 self._is_whole = False
 
+    def _has_room(self, size: int) -> bool:
+        """Claim the memory of a request, within the bounds of one session and of all."""
+        is_short = len(self._requests) < MAX_REQUESTS
+        if not is_short or self._size + size > _MAX_EPISODE_BYTES or not self._memory.claim(size):
+            return False
+        self._size += size
+        return True
+
     def _finish(self, outcome: str) -> None:
-        requests = tuple(self._requests)
-        self._requests = []
-        self._keep(Episode(self._session, self._began_s, outcome, self._is_whole, requests))
+        requests, size = tuple(self._requests), self._size
+        self._requests, self._size = [], 0
+        episode = Episode(self._session, self._began_s, outcome, self._is_whole, requests)
+        self._keep(episode, size)
 
 
 def _kept(body: bytes) -> bytes:

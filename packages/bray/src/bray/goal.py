@@ -36,8 +36,9 @@ class Goal:
     """Share of an evaluation's games that the agent must win, a draw counted as half, in place of a
     return. Near 1 needs many episodes: of 100 games, 95 won may well be chance at a rate of 0.9."""
     against: str | None = None
-    """Who plays the other side of these games: the name of an agent, `random`, or `module:function`
-    of a script. None: the newest opponents."""
+    """Who plays the other side of these games: the name of an agent, `random`, `search` (in bray's
+    own board games), a frozen version such as `v12`, `module:function` of a script, or the folder
+    of an export or a trial. None: the newest opponents."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -62,6 +62,9 @@ class PolicyConfig:
     """What the policy sees and may do, `{observation: …, action: …}` in the words of
     `bray_core.spaces`: then an action is answered as the simulator takes it, nested and shaped.
     None answers with the array of numbers that the policy draws."""
+    agents: tuple[str, ...] = ()
+    """Patterns of the agents that it plays, such as `hunter_*`: a server of several policies finds
+    by them who answers a session."""
     phase: str = ""
     """A label of its metrics, such as `evaluation`, that keeps them apart from those of training;
     empty is none."""

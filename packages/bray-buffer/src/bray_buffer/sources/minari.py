@@ -35,7 +35,7 @@ class MinariSource:
     def __init__(self, dataset: Any, length: int) -> None:
         if length < 1:
             raise ConfigError(f"length: expected 1 or more, got {length}")
-        self._dataset = _load(dataset) if isinstance(dataset, str) else dataset
+        self._dataset = load_minari(dataset) if isinstance(dataset, str) else dataset
         self._length = length
         self.num_units = len(self._dataset.episode_indices)
 
@@ -73,7 +73,16 @@ class MinariSource:
         return f"{self._dataset.id} episode {self._dataset.episode_indices[unit]}"
 
 
-def _load(name: str) -> Any:
+def load_minari(name: str) -> Any:
+    """Return a Minari data set that is on this machine.
+
+    Args:
+        name: Its name, such as `D4RL/pointmaze/umaze-v2`.
+
+    Raises:
+        NotFoundError: it is not on this machine.
+        MissingExtraError: minari is not installed.
+    """
     try:
         import minari
     except ModuleNotFoundError as error:

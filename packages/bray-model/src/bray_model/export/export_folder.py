@@ -36,7 +36,8 @@ def find_export(path: Path) -> Path:
 
 
 def find_exports(path: Path) -> list[Path]:
-    """Return what is served from `path`: an export, a trial's newest one, or a folder's.
+    """Return what is served from `path`: an export, the newest of each model of a trial, or a
+    folder's.
 
     A folder of exports holds them as `EXPORT/` or `NAME/VERSION/`, whatever they are called.
 
@@ -44,13 +45,21 @@ def find_exports(path: Path) -> list[Path]:
         NotFoundError: there is none.
     """
     try:
-        return [find_export(path)]
+        newest = find_export(path)
+        models = {file.parents[2] for file in path.glob(_IN_A_TRIAL)}
+        return sorted(map(_newest_of, models)) or [newest]
     except NotFoundError:
         found = [*path.glob(f"*/{MANIFEST}"), *path.glob(f"*/*/{MANIFEST}")]
         exports = sorted(file.parent for file in found if _is_visible(file.relative_to(path)))
         if not exports:
             raise
     return exports
+
+
+def _newest_of(model: Path) -> Path:
+    """Return the newest export of a trial's model."""
+    manifests = model.glob(f"onnx/*/{MANIFEST}")
+    return max(manifests, key=lambda file: (file.stat().st_mtime_ns, file)).parent
 
 
 def _is_visible(path: Path) -> bool:

@@ -46,6 +46,7 @@ def _serve_here(options: argparse.Namespace) -> None:
     from bray_model.serving.repository import ExportRepository
     from bray_model.serving.service import service_of
     from bray_model.serving.serving_processes import say_ready
+    from bray_model.serving.session_recording import record_share
     from bray_model.serving.shared_publishing import SharedFollower
     from bray_server import ServerThread
     from bray_server.hosting.server_thread import until_signal
@@ -61,8 +62,15 @@ def _serve_here(options: argparse.Namespace) -> None:
             started.callback(repository.close)
             if options.group is not None:
                 started.callback(SharedFollower(repository, options.group).close)
-            server = ServerThread(
+            service, end_recording = record_share(
                 service_of(repository, options.model),
+                share=options.record_share,
+                folder=options.record_folder,
+                max_files=options.record_files,
+            )
+            started.callback(end_recording)
+            server = ServerThread(
+                service,
                 host=options.host,
                 tcp_port=options.tcp_port,
                 http_port=options.http_port,

@@ -47,7 +47,8 @@ OTHER_LIMITS: Mapping[str, tuple[float, str]] = {
 }
 _FORWARDED = (
     "host", "tcp_port", "http_port", "model", "token_env", "tls_certificate", "tls_key", "drain_s",
-    "lame_duck_s",    "max_batch_size", "threads", "backend", "device", "max_wait_us", "group",
+    "lame_duck_s", "record_share", "record_folder", "record_files",
+    "max_batch_size", "threads", "backend", "device", "max_wait_us", "group",
     *SERVER_LIMITS, *OTHER_LIMITS,
 )  # fmt: skip
 
@@ -83,6 +84,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=2.0,
         help="how long, of --drain-s, at least all but new sessions is answered after SIGTERM, "
         "while /ready says no and new connections are taken",
+    )
+    add(
+        "--record-share",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="share of the sessions, 0 to 1, that is written to --record-folder, whole, for `bc`, "
+        "`iql` and the like to learn from; drawn by a hash of each session's id",
+    )
+    add(
+        "--record-folder",
+        type=Path,
+        default=Path("recorded"),
+        metavar="FOLDER",
+        help="folder of the recorded sessions, a file each (default: recorded)",
+    )
+    add(
+        "--record-files",
+        type=int,
+        default=10_000,
+        metavar="N",
+        help="newest recorded sessions that stay (default: 10000)",
     )
     add(
         "--max-batch-size",
@@ -140,6 +163,10 @@ def check_options(options: argparse.Namespace) -> None:
             raise ConfigError(f"--{option.replace('_', '-')}: expected 0 to 65535, got {port}")
     if options.workers < 1:
         raise ConfigError(f"--workers: expected 1 or more, got {options.workers}")
+    if not 0 <= options.record_share <= 1:
+        raise ConfigError(f"--record-share: expected 0 to 1, got {options.record_share}")
+    if options.record_files < 1:
+        raise ConfigError(f"--record-files: expected 1 or more, got {options.record_files}")
     for name in ("drain_s", "lame_duck_s"):
         if not getattr(options, name) >= 0:
             option = f"--{name.replace('_', '-')}"

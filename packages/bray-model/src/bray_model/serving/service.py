@@ -18,6 +18,7 @@ from bray_model.model import Model
 from bray_model.serving.admin_pages import NoService
 from bray_model.serving.repository import ExportRepository, ServedModel
 from bray_model.serving.row_codec import RowCodec
+from bray_model.serving.several_actors import SeveralActors
 from bray_model.tree_spec import Leaves
 from bray_server.sessions.services import Service
 
@@ -156,9 +157,13 @@ def make_service(
 
 
 def service_of(repository: ExportRepository, name: str | None) -> Service:
-    """Return what answers sessions and stateless calls, by one model."""
+    """Return what answers sessions and stateless calls, by one model; of several policies each
+    session names its own."""
     if name is None:
         if len(repository.names) > 1:
+            policies = [one for one in repository.names if repository.get(one).manifest.actor]
+            if len(policies) > 1:
+                return _several(repository, policies)
             return NoService(
                 f"several models are served, {repository.names}: "
                 "start with --model NAME, or ask /v2/models/NAME/infer"
@@ -168,6 +173,15 @@ def service_of(repository: ExportRepository, name: str | None) -> Service:
     if served.manifest.actor is None:
         return make_service(served, None)
     return _NewestActors(repository, name)
+
+
+def _several(repository: ExportRepository, names: Sequence[str]) -> SeveralActors:
+    actors = {name: _NewestActors(repository, name) for name in names}
+    agents = {}
+    for name in names:
+        actor = repository.get(name).manifest.actor or {}
+        agents[name] = [str(one) for one in actor.get("config", {}).get("agents", [])]
+    return SeveralActors(actors, agents)
 
 
 class _NewestActors:

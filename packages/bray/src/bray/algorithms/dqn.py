@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from bray.policies.first_weights import begin_policy
 from bray.policies.flattening import split_mask
 from bray.policies.normalisation import ObservationNorm
 from bray.policies.recurrent_values import RecurrentDQNPolicy
@@ -177,9 +178,10 @@ def make_policy(
     """Make the policy, the same for the same seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        if config.memory_size:
-            return RecurrentDQNPolicy(spaces, config)
-        return DQNPolicy(spaces, config)
+        is_recurrent = bool(config.memory_size)
+        policy = RecurrentDQNPolicy(spaces, config) if is_recurrent else DQNPolicy(spaces, config)
+    begin_policy(policy, config.begin_from)
+    return policy
 
 
 class DQNTrainer(KeepsTarget, NormalisingTrainer):

@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bray.goal import Goal, Outcome
 from bray.policies.config import TrunkConfig
+from bray.policies.first_weights import begin_policy
 from bray.policies.flattening import split_mask
 from bray.policies.heads import ActionHead
 from bray.policies.networks import example_inputs
@@ -105,7 +106,9 @@ def policy(spaces: Spaces, config: TrunkConfig, seed: int) -> ESPolicy:
     """Make the policy, the same for the same seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return ESPolicy(spaces, config)
+        made = ESPolicy(spaces, config)
+    begin_policy(made, config.begin_from)
+    return made
 
 
 class CandidatePlayer:

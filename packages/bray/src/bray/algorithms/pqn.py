@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bray.policies.config import TrunkConfig
+from bray.policies.first_weights import begin_policy
 from bray.policies.flattening import split_mask
 from bray.policies.layer_norms import add_layer_norms
 from bray.policies.normalisation import ObservationNorm
@@ -145,7 +146,9 @@ def make_policy(spaces: Spaces, config: TrunkConfig, seed: int) -> PQNPolicy:
     """Make the policy, the same for the same seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return PQNPolicy(spaces, config)
+        policy = PQNPolicy(spaces, config)
+    begin_policy(policy, config.begin_from)
+    return policy
 
 
 class PQNTrainer(KeepsGenerator, AnnealsLearningRate, OnPolicyTrainer):

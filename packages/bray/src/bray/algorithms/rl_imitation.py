@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -19,9 +18,10 @@ from torch import Tensor
 
 from bray.algorithms import bc, ppo
 from bray.policies.networks import AnyPolicy, make_policy
-from bray.sources import demonstrations
+from bray.sources import data_sets
 from bray.sources.config import FrameSourceConfig
 from bray.training.algorithm import Takes
+from bray.training.offline import DataSets
 from bray.training.on_policy import OnPolicy
 from bray_algo import schedules
 from bray_algo.distributions import outputs as distribution
@@ -44,7 +44,8 @@ class DemonstratedSourceConfig(FrameSourceConfig):
     """Environments, and recorded episodes."""
 
     demonstrations: str = "demonstrations"
-    """Folder of recorded episodes."""
+    """Data set: a folder of recorded episodes, `minari:NAME`, or a `.parquet` or `.arrow` file or a
+    folder of such."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,16 +76,17 @@ class ImitatingTrainer(ppo.PPOTrainer):
         buffer: BufferProtocol,
         *,
         part: RLImitationConfig,
-        folder: str,
+        where: DataSets,
         spaces: Spaces,
         seed: int,
         **rest: Any,
     ) -> None:
         self.frames = 0
         """Environment steps trained on, by which the imitation fades."""
-        self.demonstrated = demonstrations.source(
-            folder,
+        self.demonstrated = data_sets.buffer_of(
+            where,
             spaces,
+            leaves=data_sets.DEMONSTRATION,
             gamma=part.gamma,
             batch_size=part.steps_per_replay,
             seed=seed,
@@ -176,13 +178,13 @@ class RLImitation(ppo.PPO):
         config = self.parts.trainer
         rate = value_at(config.learning_rate, 0)
         cloning = bc.BCConfig(learning_rate=rate, gamma=config.gamma)
-        folder = str(Path(self.parts.source.demonstrations).resolve())
-        bc.CloningTrainer(module, spaces, folder, cloning, seed).run(config.cloning_steps)
+        where = data_sets.located(self.parts.source.demonstrations)
+        bc.CloningTrainer(module, spaces, where, cloning, seed).run(config.cloning_steps)
         soften: Any = module.soften
         soften(config.temperature)
         return module
 
     def make_trainer(self, spaces: Spaces, **parts: Any) -> Any:
         """Return the trainer's factory, which reads the demonstrations."""
-        folder = str(Path(self.parts.source.demonstrations).resolve())
-        return partial(super().make_trainer(spaces, folder=folder, **parts), spaces=spaces)
+        where = data_sets.located(self.parts.source.demonstrations)
+        return partial(super().make_trainer(spaces, where=where, **parts), spaces=spaces)

@@ -111,7 +111,7 @@ class SACTrainer(PolicyAndCriticsTrainer):
         return SACPolicy(spaces, ActionBounds.of(spaces), parts.model)
 
     @staticmethod
-    def more_networks(parts: Parts) -> dict[str, nn.Module]:
+    def more_networks(spaces: Spaces, parts: Parts) -> dict[str, nn.Module]:
         """Make the temperature."""
         return {"temperature": Temperature(parts.trainer.alpha)}
 

@@ -25,6 +25,7 @@ from bray.training.policy_and_critics import (
     PolicyAndCriticsTrainer,
 )
 from bray_algo.losses import critics, td3
+from bray_algo.losses.reductions import LossTerms
 from bray_algo.networks.polyak import polyak_
 from bray_core.layout import Packed
 from bray_core.nested import Nested
@@ -131,8 +132,21 @@ class TD3Trainer(PolicyAndCriticsTrainer):
         loss, terms = critics.critic_loss(members(observation, taken), target)
         if not td3.is_actor_step(step, self.settings.delay):
             return {"critics": loss}, terms
-        policy_loss, _ = td3.actor_loss(members.first(observation, policy.unit(observation)))
-        return {"critics": loss, "policy": policy_loss}, terms
+        action = policy.unit(observation)
+        policy_loss, policy_terms = self.policy_loss(
+            members.first(observation, action), action, taken
+        )
+        return {"critics": loss, "policy": policy_loss}, {**policy_terms, **terms}
+
+    def policy_loss(self, q: Tensor, action: Tensor, taken: Tensor) -> tuple[Tensor, LossTerms]:
+        """Return the loss of the policy.
+
+        Args:
+            q: values `[B]` by the first critic of what the policy would do.
+            action: these actions `[B, D]`, scaled to (−1, 1).
+            taken: the actions of the batch, scaled alike.
+        """
+        return td3.actor_loss(q)
 
 
 class TD3(PolicyAndCritics[TD3Config]):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from bray.games.board_game import board_code
 from bray.sources.environments import read_spaces
 from bray.sources.multi_agent_config import MatchesSourceConfig, MultiAgentSourceConfig
 from bray.templates.composition import AgentPart, Composition, SourcePart
@@ -163,5 +164,7 @@ def spec_of(config: MultiAgentSourceConfig) -> MultiAgentSpec:
     """Return how the environments of a source are made, for workers in other folders too."""
     located = config.located()
     return MultiAgentSpec(
-        environment=located.environment, kwargs=located.kwargs, wrappers=located.wrappers
+        environment=board_code(located.environment),
+        kwargs=located.kwargs,
+        wrappers=located.wrappers,
     )

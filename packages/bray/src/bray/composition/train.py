@@ -54,7 +54,7 @@ def train_composition(run: Run, composition: Composition, goal: Goal) -> Outcome
     Args:
         run: returned by `bray.init`.
         composition: what is trained, checked.
-        goal: goal of the composition, completed.
+        goal: the goal of the composition, with all that it left open decided.
 
     Raises:
         ConfigError: an algorithm cannot be trained on what its agents see and may do.
@@ -83,10 +83,27 @@ def export_all(run: Run, composition: Composition) -> ExportReport | None:
     """
     main = composition.main
     reports = {
-        name: export_best(run, one.algorithm_class, one.model, is_main=one is main)
+        name: export_best(
+            run,
+            one.algorithm_class,
+            one.model,
+            is_main=one is main,
+            agents=_patterns(composition, name),
+        )
         for name, one in composition.learners.items()
     }
     return reports[main.name]
+
+
+def _patterns(composition: Composition, learner: str) -> list[str]:
+    """Return the patterns of the agents that a learner plays in environments of several."""
+    found = {
+        pattern: composition.learner_of(agent)
+        for source in composition.sources.values()
+        if isinstance(source.config, MultiAgentSourceConfig)
+        for pattern, agent in source.agents.items()
+    }
+    return [pattern for pattern, one in found.items() if one is not None and one.name == learner]
 
 
 def _algorithm(run: Run, roster: Roster, part: LearnerPart) -> SampledPolicy[Any]:

@@ -10,8 +10,11 @@ from bray_actor.multi_agent.environment import AgentTick
 from bray_algo.games import Boards
 from bray_core.errors import ConfigError
 from bray_core.nested import Nested
+from bray_core.settings.choice import check_choice
 from bray_core.spaces import LeafSpace, Spaces
 
+PREFIX = "bray:"
+"""What stands before the name of a board game where an environment is named."""
 PLAYERS = ("player_0", "player_1")
 """The agents: the first one begins."""
 
@@ -90,3 +93,22 @@ def tic_tac_toe() -> BoardGame:
 def connect_four() -> BoardGame:
     """Make four in a row on a board of six by seven, where stones fall."""
     return BoardGame(Boards(6, 7, 4, falls=True))
+
+
+BOARD_GAMES = {"tic-tac-toe": tic_tac_toe, "connect-four": connect_four}
+"""The games by name."""
+
+
+def board_code(environment: str) -> str:
+    """Return what makes a board game, `module:function`; other names stay as they are.
+
+    Args:
+        environment: Name of an environment, such as `bray:connect-four`.
+
+    Raises:
+        ConfigError: bray has no board game of that name; names the closest.
+    """
+    if not environment.startswith(PREFIX):
+        return environment
+    check_choice("environment", environment, [PREFIX + name for name in BOARD_GAMES])
+    return f"{__name__}:{BOARD_GAMES[environment.removeprefix(PREFIX)].__name__}"

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bray.games.benchmark_opponents import benchmark_opponent
-from bray.games.board_environment import BOARDS, board_spaces
+from bray.games.board_game import BOARD_GAMES, PLAYERS
 from bray_algo.games import CONNECT_FOUR, TicTacToe, action_values, best_actions, solve
 from bray_core.errors import ConfigError
 from bray_core.spaces import Spaces
@@ -35,18 +35,17 @@ class BoardSearch:
         Raises:
             ConfigError: none of bray's board games has them.
         """
-        for name in BOARDS:
-            if board_spaces(name).difference(spaces) is None:
+        for name, make in BOARD_GAMES.items():
+            if make().spaces(PLAYERS[0]).difference(spaces) is None:
                 return cls(name)
         raise ConfigError(
-            f"search: expected a game whose rules bray knows ({', '.join(BOARDS)}), got "
+            f"search: expected a game whose rules bray knows ({', '.join(BOARD_GAMES)}), got "
             f"{spaces.origin}: name a function of yours (module:function)"
         )
 
     def __call__(self, observation: Any, generator: np.random.Generator) -> int:
-        """Return a move for an observation of `BoardEnvironment`."""
-        shape = BOARDS[self.name].shape
-        mine, other = np.asarray(observation["observation"]).reshape(2, *shape)
+        """Return a move for an observation of `BoardGame`."""
+        mine, other = np.asarray(observation["observation"])
         board = (mine - other).astype(np.int8)
         if self.name == "tic-tac-toe":
             best = _perfect_moves().get(board.tobytes())

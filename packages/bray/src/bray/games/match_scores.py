@@ -49,3 +49,20 @@ def pair_scores(result: GameResult, sides: Sides) -> list[PairScore]:
         PairScore(seats[one], seats[other], score_of(returns[one], returns[other]))
         for one, other in combinations(sides, 2)
     ]
+
+
+def game_score(result: GameResult, seat: str, sides: Sides) -> float:
+    """Return how a seat that plays one side did against all others.
+
+    Args:
+        result: How the match ended.
+        seat: Name of the seat.
+        sides: Agents by side.
+
+    Returns:
+        1 where its return is greater than that of every other side, 0.5 where it shares the
+        greatest, else 0.
+    """
+    returns = side_returns(result, sides)
+    mine = next(side for side, agents in sides.items() if result.seats[agents[0]] == seat)
+    return min(score_of(returns[mine], other) for side, other in returns.items() if side != mine)

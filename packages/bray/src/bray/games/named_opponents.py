@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from bray.games.board_search import BoardSearch
 from bray.games.scripted_model import ScriptedModel, found_script
+from bray.sources.opponents_config import is_version_name
 from bray_actor.multi_agent.seat import Seat
 from bray_actor.policy.policy_actor import PolicyConfig
 from bray_core import nested
@@ -24,7 +24,6 @@ from bray_core.spaces import LeafSpace, Spaces
 VersionSeat: TypeAlias = Callable[[str], Seat]
 """Returns the seat of a version by its name, `v12` or `main:v12`."""
 
-_VERSION = re.compile(r"([^:]+:)?v\d+")
 _FORMS = (
     "random, search, a version (v12), a script (module:function, file.py:function), or the folder "
     "of an export or a trial"
@@ -54,7 +53,7 @@ def named_opponent(
         return _scripted(name, spaces, seed, partial(random_action, spaces.action))
     if name == "search":
         return _scripted(name, spaces, seed, BoardSearch.of(spaces))
-    if _VERSION.fullmatch(name):
+    if is_version_name(name):
         if versions is None:
             raise ConfigError(f"opponent: {name}: this run has no frozen versions")
         return versions(name)

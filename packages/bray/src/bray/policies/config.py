@@ -41,6 +41,12 @@ class TrunkConfig(LayersConfig):
     """What reads a leaf of the observation, by its path, such as `{camera: cnn}`: `flat`, `cnn`,
     `embedding`, `attention`, or `module:Class` of yours. Leaves without an entry are read as suits
     their kind."""
+    begin_from: str = ""
+    """Folder of a trial, such as `runs/offline`, whose newest checkpoint's policy training begins
+    with, and its critics where they match: what was learnt from a data set goes on online. The
+    policy must be of the same kind and size (`iql`, `cql` → `sac`, `cql` of one choice → `dqn`,
+    `td3_bc` → `td3`, `bc` → `ppo`). Empty: random weights. A trial of one's own that is resumed
+    goes on with its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

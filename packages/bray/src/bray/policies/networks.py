@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bray.policies.config import NetworkConfig
+from bray.policies.first_weights import begin_policy
 from bray.policies.flattening import seen_space, split_mask
 from bray.policies.heads import ActionHead
 from bray.policies.memory import make_memory
@@ -147,17 +148,24 @@ def make_policy(spaces: Spaces, config: NetworkConfig, seed: int) -> AnyPolicy:
         seed: seed of the initial weights.
 
     Raises:
-        ConfigError: a network of yours is none; names what was expected.
+        ConfigError: a network of yours is none, or the trial to begin from has another policy;
+            names what was expected.
     """
     with torch.random.fork_rng():  # the caller's random numbers go on as if nothing was drawn
         torch.manual_seed(seed)
-        if is_own(config):
-            return _of_own(spaces, config)
-        if config.memory_size:
-            return RecurrentPolicy(spaces, config, make_trunk(spaces, config))
-        if is_flat(spaces, config):
-            return VectorPolicy(spaces, config)
-        return SharedPolicy(spaces, config, make_trunk(spaces, config))
+        policy = _make(spaces, config)
+    begin_policy(policy, config.begin_from)
+    return policy
+
+
+def _make(spaces: Spaces, config: NetworkConfig) -> AnyPolicy:
+    if is_own(config):
+        return _of_own(spaces, config)
+    if config.memory_size:
+        return RecurrentPolicy(spaces, config, make_trunk(spaces, config))
+    if is_flat(spaces, config):
+        return VectorPolicy(spaces, config)
+    return SharedPolicy(spaces, config, make_trunk(spaces, config))
 
 
 def _of_own(spaces: Spaces, config: NetworkConfig) -> AnyPolicy:

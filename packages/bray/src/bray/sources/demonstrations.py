@@ -17,13 +17,11 @@ from bray_actor import PolicyActor, PolicyConfig, Recorder, read_episode
 from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.gamecores.gamecore import play
 from bray_actor.recording import SUFFIX, Episode
-from bray_buffer.sources import SourceBuffer, SourceConfig
 from bray_core import codec, nested
 from bray_core.action_vector import ActionVector
 from bray_core.errors import BrayError, ConfigError
-from bray_core.nested import ArraySpec, Nested
+from bray_core.nested import Nested
 from bray_core.protocols import ModelProtocol
-from bray_core.spaces import Spaces
 
 
 def record(
@@ -104,9 +102,10 @@ class Demonstrations:
     def read(self, units: Sequence[int]) -> Iterator[Nested]:
         """Yield the steps of episodes, leaves `[n, …]`."""
         for unit in units:
-            steps = _steps(read_episode(self._paths[unit]), self._gamma)
-            if steps:
-                samples = nested.stack(steps)
+            found = steps(read_episode(self._paths[unit]), self._gamma)
+            if found:
+                leaves = ("observation", "action", "return")
+                samples = nested.stack([{name: step[name] for name in leaves} for step in found])
                 if self._actions is not None:
                     samples["action"] = self._actions.flatten(samples["action"])
                 yield samples
@@ -116,58 +115,47 @@ class Demonstrations:
         return str(self._paths[unit])
 
 
-def source(
-    folder: str | Path,
-    spaces: Spaces,
-    *,
-    gamma: float,
-    batch_size: int,
-    seed: int,
-) -> SourceBuffer:
-    """Return a buffer of the steps of a folder's episodes, shuffled, again and again.
+def steps(episode: Episode, gamma: float) -> list[dict[str, Any]]:
+    """Return the answered steps of an episode, from its end, where the returns are known.
+
+    Each has `observation`, `action`, `return` as a sample of `Demonstrations`, `reward` (NaN where
+    the session was lost before it came), `discount` (0 where the episode terminated, else γ) and
+    `next_observation`, None where it is not known. Truncated steps have their own episode's last.
 
     Args:
-        folder: folder of recorded episodes.
-        spaces: what was seen and done.
-        gamma: discount per step, of the returns.
-        batch_size: steps.
-        seed: seed of the order.
-
-    Raises:
-        ConfigError: there are no episodes.
+        episode: what was recorded.
+        gamma: discount γ per step.
     """
-    config = SourceConfig(
-        batch_size=batch_size, epochs=None, shuffle=True, shuffle_size=16_384, seed=seed
-    )
-    number = ArraySpec(np.dtype(np.float32), ())
-    actions = ActionVector(spaces.action, spaces.origin)
-    spec = {"observation": spaces.recorded, "action": actions.spec, "return": number}
-    return SourceBuffer(Demonstrations(folder, gamma, actions), config, layout=spec)
-
-
-def _steps(episode: Episode, gamma: float) -> list[dict[str, Any]]:
-    """Return the samples of an episode, from its end, where the returns are known."""
-    samples: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     following: dict[str, Any] = {}
-    to_go = math.nan
+    to_go, discount = math.nan, gamma
     for request in reversed(episode.requests):
         message = codec.decode(request.body)
         if request.kind == "tick" and request.reply is not None:
-            to_go = float(following.get("reward", math.nan)) + gamma * to_go
-            samples.append(
+            reward = float(following.get("reward", math.nan))
+            to_go = reward + gamma * to_go
+            seen = nested.map(narrow, message["observation"])
+            # Nothing that follows a terminated step counts: what was seen last stands in for it.
+            after = following.get("observation", None if discount else message["observation"])
+            found.append(
                 {
-                    "observation": nested.map(_narrow, message["observation"]),
-                    "action": nested.map(_narrow, codec.decode(request.reply)["action"]),
+                    "observation": seen,
+                    "action": nested.map(narrow, codec.decode(request.reply)["action"]),
                     "return": np.float32(to_go),
+                    "reward": np.float32(reward),
+                    "discount": np.float32(discount),
+                    "next_observation": None if after is None else nested.map(narrow, after),
                 }
             )
+            discount = gamma
         elif request.kind == "end":
-            to_go = 0.0 if message.get("terminated") else math.nan
+            is_terminated = bool(message.get("terminated"))
+            to_go, discount = (0.0, 0.0) if is_terminated else (math.nan, gamma)
         following = message
-    return samples
+    return found
 
 
-def _narrow(leaf: Any) -> Any:
+def narrow(leaf: Any) -> Any:
     """Return an array in float32 if it is float64 (`Spaces.recorded`)."""
     array = np.asarray(leaf)
     return array.astype(np.float32) if array.dtype == np.float64 else array

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from bray_core.errors import ConfigError
@@ -11,6 +13,9 @@ from bray_core.settings.choice import check_choice
 from bray_core.settings.ranges import Fraction, PositiveInt, check_fields
 
 OpponentRule: TypeAlias = Literal["latest", "past", "pfsp", "champion", "league"]
+OPPONENTS = ("random", "search")
+"""Opponents that bray brings: by chance, and by a search in its own board games."""
+_VERSION = re.compile(r"([^:]+:)?v\d+")
 ROLES = ("main", "main_exploiter", "league_exploiter")
 """What a learner may be in a league."""
 
@@ -45,3 +50,17 @@ class OpponentsConfig:
             raise ConfigError(f"roles: expected those of all learners for rule=league alone, {got}")
         if self.roles and "main" not in self.roles.values():
             raise ConfigError(f"roles: expected one `main` or more, got {dict(self.roles)}")
+
+
+def is_version_name(name: str) -> bool:
+    """Return whether a name is that of a frozen version, such as `v12` or `main:v12`."""
+    return _VERSION.fullmatch(name) is not None
+
+
+def is_opponent_name(name: str) -> bool:
+    """Return whether a name is one of an opponent that is no agent, but for scripts of one's own.
+
+    Args:
+        name: `random`, `search`, a frozen version, or the folder of an export or a trial.
+    """
+    return name in OPPONENTS or is_version_name(name) or (name != "" and Path(name).is_dir())

@@ -71,7 +71,7 @@ class AgentPart:
     model: str | None = None
     """Name of the model that answers; None: a script plays."""
     play: str | None = None
-    """`module:function` or `random`: a script that plays; nobody learns from it."""
+    """`random`, `search` or `module:function`: a script that plays; nobody learns from it."""
     load: str | None = None
     """Path of the trial or export whose policy the model is, where it is frozen."""
     buffer: str | None = None

@@ -48,7 +48,7 @@ class AgentWires:
     model: str | None = None
     """Name of the model that answers. None: the model of its own name, else the only one."""
     play: str | None = None
-    """`random`, or `module:function` of a script that plays in place of a model."""
+    """`random`, `search`, or `module:function` of a script: what plays in place of a model."""
     buffer: str | None = None
     """Name of the buffer where its experience goes. None: that of the trainer of its model."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from bray.sources.opponents_config import OPPONENTS, is_opponent_name
 from bray.templates.buffer_wiring import BufferWiring
 from bray.templates.part_settings import is_dotted_code
 from bray.templates.wires import EXPERIENCE, Wires, inputs_of
@@ -164,10 +165,9 @@ class Wiring:
             self._written.refuse(key, words)
 
     def _check_script(self, name: str, play: Any, told: Any) -> None:
-        if play != "random" and not (isinstance(play, str) and is_dotted_code(play)):
-            self._written.refuse(
-                f"agents.{name}.play", f"expected random or module:function, got {play!r}"
-            )
+        if play not in OPPONENTS and not (isinstance(play, str) and is_dotted_code(play)):
+            words = f"expected {', '.join(OPPONENTS)} or module:function, got {play!r}"
+            self._written.refuse(f"agents.{name}.play", words)
         elif told is not None:
             words = f"expected either `play` or `model`, got both: {play!r} and {told!r}"
             self._written.refuse(f"agents.{name}.play", words)
@@ -293,7 +293,8 @@ class Wiring:
         elif len(self._wires.model_of) > 1:
             words = f"missing: {len(self._wires.model_of)} learn: expected one of"
             self._written.refuse("goal.agent", f"{words} {', '.join(learning)}")
-        if isinstance(against, str) and against != "random" and not is_dotted_code(against):
+        is_agent = isinstance(against, str) and not is_opponent_name(against)
+        if is_agent and not is_dotted_code(against):
             self._written.is_known("goal.against", against, self._wires.agents, "an agent")
         if against is not None and against == agent:
             self._written.refuse("goal.against", f"expected another agent than goal.agent={agent}")

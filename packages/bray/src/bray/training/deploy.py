@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from bray.best import BestVersion
@@ -19,7 +20,12 @@ _NAMES = ("policy", "main")
 
 
 def export_best(
-    run: Run, algorithm: type[Algorithm[Any]], name: str | None = None, *, is_main: bool = True
+    run: Run,
+    algorithm: type[Algorithm[Any]],
+    name: str | None = None,
+    *,
+    is_main: bool = True,
+    agents: Sequence[str] = (),
 ) -> ExportReport | None:
     """Export the version with the best evaluation, or the newest; None where there is no model.
 
@@ -28,6 +34,7 @@ def export_best(
         algorithm: says how its policy is served.
         name: name of the model; None: the only one that is deployed.
         is_main: whether the trial's best version is one of this model.
+        agents: patterns of the agents that it plays, where a run has several policies.
 
     Raises:
         ExportError: its outputs differ from torch's.
@@ -39,7 +46,7 @@ def export_best(
     best = BestVersion.read(run.experiment.path) if is_main else None
     version = model.version if best is None else best.version
     folder = run.experiment.models / name / "onnx" / str(version)
-    actor = _actor(run, name, model) if algorithm.serves == "actor" else None
+    actor = _actor(run, name, model, agents) if algorithm.serves == "actor" else None
     if version == model.version:
         report: ExportReport = model.export(folder, actor=actor)
         return report
@@ -65,9 +72,11 @@ def keep_spaces(run: Run, spaces: Spaces, model: str | None = None) -> None:
     write_atomic(folder / _SPACES, text.encode())
 
 
-def _actor(run: Run, name: str, model: Any) -> dict[str, Any]:
+def _actor(run: Run, name: str, model: Any, agents: Sequence[str]) -> dict[str, Any]:
     """Return what answers gamecores: `PolicyActor`, with the state of a recurrent policy."""
     config: dict[str, Any] = {"deterministic": True}
+    if agents:
+        config["agents"] = list(agents)
     for folder in (run.experiment.models / name, run.experiment.path):
         if (spaces := folder / _SPACES).is_file():
             config["spaces"] = json.loads(spaces.read_text())

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from torch import nn
 
 from bray.policies.config import TrunkConfig
+from bray.policies.first_weights import located_weights
+from bray.run import Run
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
 from bray.sources.environments import make_environments
 from bray.sources.goal_rewards import GoalRewards, check_goals
 from bray.sources.hindsight import HindsightBuffer
+from bray.sources.replay_beginning import fill_replay
 from bray.training.algorithm import Takes, check_processes
 from bray.training.loop import Turn
 from bray.training.reward_scale import RewardScaleConfig
@@ -68,6 +71,10 @@ class ReplaySettings:
     `desired_goal`: what was achieved later in the episode, as if it had been the goal
     (Andrychowicz et al. 2017). So episodes that reached nothing teach, too. They count towards the
     capacity. 4 is usual; 0: none."""
+    begin_with: str = ""
+    """Data set whose steps the replay begins with, such as what an offline trial has learnt from:
+    a folder of recorded episodes, `minari:NAME`, or a table. They count as played, and go as newer
+    ones come; a local run alone reads one. Empty: it begins empty."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -182,6 +189,11 @@ class OffPolicy(SampledPolicy[C]):
     def check(self) -> None:
         """Refuse processes that the workers cannot share out evenly, and what hindsight cannot."""
         check_processes(self.parts)
+        if self.parts.buffer.begin_with and getattr(self.parts.model, "memory_size", 0):
+            raise ConfigError(
+                "model.memory_size: expected 0 with buffer.begin_with, whose steps have no state "
+                f"of a memory, got {self.parts.model.memory_size}"
+            )
         if self.parts.buffer.hindsight:
             self._check_hindsight()
 
@@ -235,6 +247,15 @@ class OffPolicy(SampledPolicy[C]):
         if self.parts.buffer.hindsight:
             check_goals(spaces)
             GoalRewards(self.parts.source.located()).close()
+
+    def settled(self, run: Run, spaces: Spaces) -> Self:
+        """Return the algorithm with what this machine decides: where its first weights are."""
+        made = super().settled(run, spaces)
+        return type(self)(located_weights(made.parts))
+
+    def fill(self, buffer: Any, spaces: Spaces) -> None:
+        """Let the replay begin with a data set, if the settings name one."""
+        fill_replay(buffer, self.parts.buffer.begin_with, spaces, self.gamma)
 
     def layout(self, spaces: Spaces, state_size: int) -> Layout:
         """Return the layout of a segment."""

@@ -18,6 +18,7 @@ from torch import nn
 from torch.optim import Adam, Optimizer
 
 from bray.policies.continuous import ActionBounds, Critics
+from bray.policies.first_weights import begin_networks
 from bray.training.algorithm import Parts, Takes
 from bray.training.normalisation import NormalisingTrainer
 from bray.training.off_policy import OffPolicy, OffPolicyConfig
@@ -59,7 +60,7 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
         spaces: Spaces,
         parts: Parts,
         seed: int,
-        model: ModelProtocol,
+        model: ModelProtocol | None,
         buffer: Any,
         directory: Path | None = None,
     ) -> None:
@@ -75,7 +76,7 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
         super().__init__(
             modules,
             buffer,
-            model={"policy": model},
+            model=None if model is None else {"policy": model},
             config=config,
             directory=directory,
             normalize_reward=self.settings.normalize_reward,
@@ -93,11 +94,13 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
         """Make all that is trained, by name, the same for the same seed."""
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            return {
+            made = {
                 "policy": cls.make_policy(spaces, parts),
                 "critics": cls.make_critics(spaces, parts),
-                **cls.more_networks(parts),
+                **cls.more_networks(spaces, parts),
             }
+        begin_networks(made, parts.model.begin_from)
+        return made
 
     @staticmethod
     @abstractmethod
@@ -110,7 +113,7 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
         return Critics(spaces, ActionBounds.of(spaces).size, parts.model)
 
     @staticmethod
-    def more_networks(parts: Parts) -> dict[str, nn.Module]:
+    def more_networks(spaces: Spaces, parts: Parts) -> dict[str, nn.Module]:
         """Make what is trained besides policy and critics."""
         return {}
 

@@ -125,6 +125,14 @@ class SampledPolicy(Algorithm[C]):
     def batching(self, *, is_local: bool) -> ModelConfig:
         """Return how the rows of a worker's environments are batched."""
 
+    def fill(self, buffer: Any, spaces: Spaces) -> None:
+        """Put into the buffer what it begins with, before anything is played: nothing.
+
+        Args:
+            buffer: the buffer of the run, which may be restored.
+            spaces: what the policy sees and may do.
+        """
+
     @property
     def steps_per_version(self) -> int | None:
         """Steps of all that play, after which the next version is waited for; None: no wait."""
@@ -190,6 +198,7 @@ class SampledPolicy(Algorithm[C]):
         buffer = run.buffer(
             place.buffer, self.layout(spaces, state_size), holds, num_workers=num_ranks
         )
+        self.fill(buffer, spaces)
         make = with_schedules(
             self.trainer_factory(
                 spaces,

@@ -1,0 +1,358 @@
+"""Data sets to learn from: folders of recorded episodes, Minari data sets, Parquet files.
+
+One is named by where it is: a folder of `Recorder`'s episodes, `minari:NAME`, or a `.parquet` or
+`.arrow` file or a folder of such. A row of a table has the columns `observation` and `action`, for
+offline reinforcement learning `reward`, `next_observation` and `terminated` too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from bray.sources import demonstrations
+from bray_actor import read_episode
+from bray_buffer.mixture import Mixture
+from bray_buffer.sources import ParquetSource, SourceBuffer, SourceConfig
+from bray_buffer.sources.minari import load_minari
+from bray_core import nested
+from bray_core.action_vector import ActionVector
+from bray_core.errors import ConfigError, SpecError
+from bray_core.nested import ArraySpec, Nested
+from bray_core.spaces import Spaces
+
+TRANSITION = ("observation", "action", "reward", "next_observation", "discount")
+"""Leaves of a sample of offline reinforcement learning. The discount is γ, or 0 where the episode
+terminated; a truncated step keeps it."""
+DEMONSTRATION = ("observation", "action", "return")
+"""Leaves of a sample to imitate. The return is NaN where it is not known."""
+
+_MINARI = "minari:"
+_TABLES = (".parquet", ".pq", ".arrow", ".feather", ".ipc")
+_SHUFFLED = 16_384
+"""Samples that are mixed at a time."""
+_MOST_CACHED_BYTES = 1024**3
+"""Samples kept in memory as they were read first, so that later epochs need not decode them."""
+
+
+class DataSet(Protocol):
+    """Steps of recorded episodes, in units that can be read in any order."""
+
+    num_units: int
+
+    def steps(self, unit: int, leaves: Sequence[str]) -> Nested | None:
+        """Return those leaves `[n, …]` of a unit's steps for which all are known; None: no step."""
+        ...
+
+    def describe(self, unit: int) -> str:
+        """Return where a unit comes from, for messages."""
+        ...
+
+    def mean_return(self) -> float:
+        """Return the mean sum of rewards of the episodes; NaN where that is not known."""
+        ...
+
+
+class EpisodeFiles:
+    """A folder of recorded episodes.
+
+    Args:
+        folder: the folder.
+        actions: turns actions as the simulator took them into arrays.
+        gamma: discount per step.
+
+    Raises:
+        ConfigError: there are none.
+    """
+
+    def __init__(self, folder: Path, actions: ActionVector, gamma: float) -> None:
+        self._folder = folder
+        self._paths = demonstrations.files(folder)
+        self._actions = actions
+        self._gamma = gamma
+        self.num_units = len(self._paths)
+
+    def steps(self, unit: int, leaves: Sequence[str]) -> Nested | None:
+        """Return the steps of an episode; for transitions those whose outcome is known."""
+        found = demonstrations.steps(read_episode(self._paths[unit]), self._gamma)
+        if "next_observation" in leaves:
+            found = [step for step in found if _has_outcome(step)]
+        if not found:
+            return None
+        found.reverse()  # they come from the end
+        rows = nested.stack([{name: step[name] for name in leaves} for step in found])
+        rows["action"] = self._actions.flatten(rows["action"])
+        return rows
+
+    def describe(self, unit: int) -> str:
+        """Return the path."""
+        return str(self._paths[unit])
+
+    def mean_return(self) -> float:
+        """Return the mean sum of rewards of the episodes."""
+        return demonstrations.mean_return(self._folder)
+
+
+def _has_outcome(step: Mapping[str, Any]) -> bool:
+    return step["next_observation"] is not None and not np.isnan(step["reward"])
+
+
+class MinariEpisodes:
+    """Episodes of a Minari data set that is on this machine.
+
+    Args:
+        name: name of the data set.
+        actions: turns actions as the environment takes them into arrays.
+        gamma: discount per step.
+    """
+
+    def __init__(self, name: str, actions: ActionVector, gamma: float) -> None:
+        self._data = load_minari(name)
+        self._actions = actions
+        self._gamma = gamma
+        self.num_units = len(self._data.episode_indices)
+
+    def _episode(self, unit: int) -> Any:
+        (episode,) = self._data.iterate_episodes([self._data.episode_indices[unit]])
+        return episode
+
+    def steps(self, unit: int, leaves: Sequence[str]) -> Nested | None:
+        """Return the steps of an episode, whose observations are one more than its actions."""
+        episode = self._episode(unit)
+        reward = np.asarray(episode.rewards, np.float32)
+        if not len(reward):
+            return None
+        seen = nested.map(demonstrations.narrow, episode.observations)
+        ended = np.asarray(episode.terminations, bool)
+        rows = {
+            "observation": nested.map(lambda leaf: leaf[:-1], seen),
+            "next_observation": nested.map(lambda leaf: leaf[1:], seen),
+            "action": self._actions.flatten(self._from_0(episode.actions)),
+            "reward": reward,
+            "discount": np.where(ended, 0.0, self._gamma).astype(np.float32),
+            "return": _returns(reward, self._gamma, is_known=bool(ended[-1])),
+        }
+        return {name: rows[name] for name in leaves}
+
+    def _from_0(self, action: Nested) -> Nested:
+        """Return actions whose choices are numbered from 0 on, as they are on the wire."""
+        return nested.map(
+            lambda leaf, space: np.asarray(leaf) - np.asarray(space.start) if space.start else leaf,
+            action,
+            self._actions.space,
+        )
+
+    def describe(self, unit: int) -> str:
+        """Return the data set and the episode."""
+        return f"{self._data.id} episode {self._data.episode_indices[unit]}"
+
+    def mean_return(self) -> float:
+        """Return the mean sum of rewards of the episodes."""
+        sums = [np.sum(self._episode(unit).rewards) for unit in range(self.num_units)]
+        return float(np.mean(sums))
+
+
+def _returns(reward: Any, gamma: float, *, is_known: bool) -> Any:
+    """Return the discounted sums of the rewards to the end; NaN where it went on unseen."""
+    found, to_go = np.empty(len(reward), np.float32), 0.0 if is_known else float("nan")
+    for at in reversed(range(len(reward))):
+        found[at] = to_go = float(reward[at]) + gamma * to_go
+    return found
+
+
+class TableRows:
+    """Rows of Parquet and Arrow files, a step each.
+
+    Args:
+        where: a file, or a folder of files.
+        actions: turns actions as the environment takes them into arrays.
+        gamma: discount per step.
+        leaves: leaves that will be asked for.
+
+    Raises:
+        ConfigError: a column is missing.
+    """
+
+    def __init__(
+        self, where: Path, actions: ActionVector, gamma: float, leaves: Sequence[str]
+    ) -> None:
+        columns = [_COLUMNS.get(name, name) for name in leaves if name != "return"]
+        self._rows = ParquetSource(_tables(where), columns)
+        self._actions = actions
+        self._gamma = gamma
+        self.num_units = self._rows.num_units
+
+    def steps(self, unit: int, leaves: Sequence[str]) -> Nested | None:
+        """Return the steps of a row group; returns are not known."""
+        parts = list(self._rows.read([unit]))
+        for part in parts:
+            if isinstance(part, SpecError):
+                raise part
+        if not parts:
+            return None
+        rows = nested.map(demonstrations.narrow, nested.concat(parts))
+        rows["action"] = self._actions.flatten(rows["action"])
+        if "reward" in rows:
+            rows["reward"] = rows["reward"].astype(np.float32)
+            ended = rows["terminated"].astype(bool)
+            rows["discount"] = np.where(ended, 0.0, self._gamma).astype(np.float32)
+        rows["return"] = np.full(len(rows["action"]), np.nan, np.float32)
+        return {name: rows[name] for name in leaves}
+
+    def describe(self, unit: int) -> str:
+        """Return the file and the row group."""
+        return self._rows.describe(unit)
+
+    def mean_return(self) -> float:
+        """Return NaN: rows do not say where episodes begin."""
+        return float("nan")
+
+
+_COLUMNS = {"discount": "terminated"}
+"""Leaf → the column that it is made of, where it has another name."""
+
+
+def _tables(where: Path) -> list[Path]:
+    if not where.is_dir():
+        return [where]
+    return sorted(path for path in where.iterdir() if path.suffix in _TABLES)
+
+
+def open_data_set(
+    where: str, spaces: Spaces, *, gamma: float, leaves: Sequence[str] = TRANSITION
+) -> DataSet:
+    """Open a data set by where it is.
+
+    Args:
+        where: a folder of recorded episodes, `minari:NAME`, or a table's file or folder.
+        spaces: what was seen and done.
+        gamma: discount per step.
+        leaves: `TRANSITION` or `DEMONSTRATION`: what it is read for.
+
+    Raises:
+        ConfigError: there is none, or a table has no such columns.
+        NotFoundError: the Minari data set is not on this machine.
+        MissingExtraError: a package that reads it is not installed.
+    """
+    actions = ActionVector(spaces.action, spaces.origin)
+    if where.startswith(_MINARI):
+        return MinariEpisodes(where.removeprefix(_MINARI), actions, gamma)
+    path = Path(where)
+    if path.suffix in _TABLES or (path.is_dir() and _tables(path)):
+        return TableRows(path, actions, gamma, leaves)
+    return EpisodeFiles(path, actions, gamma)
+
+
+class DataSetSource:
+    """A `bray_buffer.sources.Source` of a data set's steps; what was read first stays in memory.
+
+    Args:
+        data: the data set.
+        leaves: leaves of a sample.
+    """
+
+    units_per_read = 1
+    is_shuffled_by_order = False
+
+    def __init__(self, data: DataSet, leaves: Sequence[str]) -> None:
+        self._data = data
+        self._leaves = leaves
+        self._kept: dict[int, Nested | None] = {}
+        self._left = _MOST_CACHED_BYTES
+        self.num_units = data.num_units
+
+    def read(self, units: Sequence[int]) -> Iterator[Nested]:
+        """Yield the steps of units, leaves `[n, …]`."""
+        for unit in units:
+            rows = self._kept[unit] if unit in self._kept else self._first_read(unit)
+            if rows is not None:
+                yield rows
+
+    def _first_read(self, unit: int) -> Nested | None:
+        rows = self._data.steps(unit, self._leaves)
+        size = 0 if rows is None else sum(leaf.nbytes for _, leaf in nested.items(rows))
+        if size <= self._left:
+            self._left -= size
+            self._kept[unit] = rows
+        return rows
+
+    def describe(self, unit: int) -> str:
+        """Return where the unit comes from."""
+        return self._data.describe(unit)
+
+
+def buffer_of(
+    where: str | Mapping[str, float],
+    spaces: Spaces,
+    *,
+    leaves: Sequence[str],
+    gamma: float,
+    batch_size: int,
+    seed: int,
+) -> SourceBuffer | Mixture:
+    """Return a buffer of the steps of data sets, shuffled, again and again.
+
+    Args:
+        where: a data set, see `open_data_set`; or several, each with its share of the batches.
+        spaces: what was seen and done.
+        leaves: `TRANSITION` or `DEMONSTRATION`.
+        gamma: discount per step.
+        batch_size: steps of a batch.
+        seed: seed of the order.
+
+    Raises:
+        ConfigError: there is no such data set, or the shares are none.
+    """
+    if isinstance(where, str):
+        data = open_data_set(where, spaces, gamma=gamma, leaves=leaves)
+        config = SourceConfig(
+            batch_size=batch_size, epochs=None, shuffle=True, shuffle_size=_SHUFFLED, seed=seed
+        )
+        return SourceBuffer(DataSetSource(data, leaves), config, layout=sample_spec(spaces, leaves))
+    parts = {
+        f"{number}": (
+            buffer_of(
+                one, spaces, leaves=leaves, gamma=gamma, batch_size=batch_size, seed=seed + number
+            ),
+            share,
+        )
+        for number, (one, share) in enumerate(where.items())
+    }
+    return Mixture(parts, seed)
+
+
+def sample_spec(spaces: Spaces, leaves: Sequence[str]) -> Nested:
+    """Return the `ArraySpec`s of one sample of those leaves."""
+    number = ArraySpec(np.dtype(np.float32), ())
+    actions = ActionVector(spaces.action, spaces.origin)
+    seen = {"observation": spaces.recorded, "next_observation": spaces.recorded}
+    every = {**seen, "action": actions.spec, "reward": number, "discount": number, "return": number}
+    return {name: every[name] for name in leaves}
+
+
+def located(where: str) -> str:
+    """Return where a data set is as a worker finds it, whose working directory is another."""
+    return where if where.startswith(_MINARI) else str(Path(where).resolve())
+
+
+def mean_return(where: Sequence[str], spaces: Spaces) -> float:
+    """Return the mean sum of rewards of data sets' episodes; NaN where one does not say it."""
+    means = [
+        open_data_set(one, spaces, gamma=1.0, leaves=DEMONSTRATION).mean_return() for one in where
+    ]
+    return float(np.mean(means))
+
+
+def check_shares(shares: Mapping[str, Any]) -> None:
+    """Refuse shares of data sets that are no numbers above 0.
+
+    Raises:
+        ConfigError: names the data set.
+    """
+    for name, share in shares.items():
+        is_number = isinstance(share, int | float) and not isinstance(share, bool)
+        if not is_number or not 0 < share < float("inf"):
+            raise ConfigError(f"mixture: {name}: expected a share above 0, got {share!r}")

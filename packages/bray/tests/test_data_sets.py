@@ -1,0 +1,244 @@
+"""Data sets to learn from: transitions of episodes, Minari data sets and tables, and mixtures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from bray.algorithms import dqn
+from bray.sources import data_sets, demonstrations
+from bray.sources.environments import read_spaces
+from bray.sources.replay_beginning import fill_replay
+from bray.training.offline import RecordedSourceConfig
+from bray_actor import PolicyActor, PolicyConfig, Recorder, segment_spec
+from bray_buffer import ReplayBuffer, ReplayConfig
+from bray_core import codec
+from bray_core.action_vector import step_specs
+from bray_core.errors import ConfigError, NotFoundError
+from bray_core.layout import Layout
+from bray_core.protocols import Answer
+from bray_server import InProcessClient
+
+SPACES = read_spaces("CartPole-v1")
+GAMMA = 0.9
+
+
+class Right:
+    """Always pushes to the right."""
+
+    version = 0
+
+    async def infer(self, observation: Any, batch: bool = False) -> Answer:
+        return Answer({"logits": np.float32([-20, 20]), "value": np.float32(0)}, 0)
+
+
+def seen(at: int) -> Any:
+    return np.full(4, at, np.float32)
+
+
+def write(folder: Path, end: dict[str, Any] | None) -> None:
+    """Record an episode of three steps with the rewards 1, 2, 3; None: the session is lost."""
+    recorder = Recorder(folder)
+    actors = recorder.record(PolicyActor.factory(Right(), PolicyConfig()))
+    client = InProcessClient(actors)
+    client.start("session", codec.encode({}))
+    for at in range(3):
+        reward = {"reward": float(at)} if at else {}
+        client.tick("session", codec.encode({"observation": seen(at), **reward}))
+    if end is not None:
+        client.end("session", codec.encode({"reward": 3.0, **end}))
+    client.close()
+    recorder.close()
+
+
+def rows(where: str, leaves: Any = data_sets.TRANSITION) -> dict[str, Any]:
+    data = data_sets.open_data_set(where, SPACES, gamma=GAMMA, leaves=leaves)
+    found: dict[str, Any] = data.steps(0, leaves)
+    order = np.argsort(found["observation"][:, 0])
+    return {name: leaf[order] for name, leaf in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("end", "discount", "last"),
+    [
+        ({"terminated": True}, [GAMMA, GAMMA, 0], None),
+        ({"terminated": True, "observation": seen(3)}, [GAMMA, GAMMA, 0], 3),
+        ({"truncated": True, "observation": seen(3)}, [GAMMA, GAMMA, GAMMA], 3),
+        (None, [GAMMA, GAMMA], 2),
+    ],
+)
+def test_transitions_end_where_an_episode_terminated(
+    tmp_path: Path, end: dict[str, Any] | None, discount: list[float], last: int | None
+) -> None:
+    write(tmp_path, end)
+    found = rows(str(tmp_path))
+    count = len(discount)
+    assert found["discount"].tolist() == pytest.approx(discount)
+    assert found["reward"].tolist() == [1, 2, 3][:count]
+    assert found["observation"][:, 0].tolist() == [0, 1, 2][:count]
+    known = slice(None) if last is not None else slice(-1)
+    assert found["next_observation"][known, 0].tolist() == [1, 2, 3][: count - (last is None)]
+    assert np.isfinite(found["next_observation"]).all()
+    assert found["action"].tolist() == [1] * count
+    cloned = rows(str(tmp_path), data_sets.DEMONSTRATION)
+    assert len(cloned["action"]) == 3, "what to imitate needs no outcome"
+
+
+@pytest.mark.filterwarnings("ignore:.*is set to None:UserWarning")
+def test_a_minari_data_set_gives_the_same_steps(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    minari = pytest.importorskip("minari")
+    from minari.data_collector.episode_buffer import EpisodeBuffer
+
+    for number, ends in enumerate(({"terminated": True}, {"truncated": True})):
+        flags = [False, False, True]
+        buffer = EpisodeBuffer(
+            observations=np.stack([seen(at) for at in range(4)]),
+            actions=np.ones(3, np.int64),
+            rewards=[1.0, 2.0, 3.0],
+            terminations=flags if "terminated" in ends else [False] * 3,
+            truncations=flags if "truncated" in ends else [False] * 3,
+        )
+        env = gymnasium.make("CartPole-v1")
+        minari.create_dataset_from_buffers(
+            f"three/steps{number}-v0",
+            [buffer],
+            env=env,
+            observation_space=gymnasium.spaces.Box(-9, 9, (4,)),
+        )
+        folder = tmp_path / f"{number}"
+        write(folder, {**ends, "observation": seen(3)})
+        for leaves in (data_sets.TRANSITION, data_sets.DEMONSTRATION):
+            wanted, found = (
+                rows(str(folder), leaves),
+                rows(f"minari:three/steps{number}-v0", leaves),
+            )
+            assert set(found) == set(wanted) == set(leaves)
+            for name in leaves:
+                np.testing.assert_allclose(found[name], wanted[name])
+                assert found[name].dtype == wanted[name].dtype
+        assert data_sets.mean_return([f"minari:three/steps{number}-v0"], SPACES) == 6
+    with pytest.raises(NotFoundError, match="minari download nobody/has-v0"):
+        rows("minari:nobody/has-v0")
+
+
+def table(path: Path, *without: str) -> None:
+    """Write the three steps as a Parquet file of two row groups."""
+    columns: dict[str, Any] = {
+        "observation": pyarrow.FixedSizeListArray.from_arrays(
+            pyarrow.array(np.concatenate([seen(at) for at in range(3)])), 4
+        ),
+        "next_observation": pyarrow.FixedSizeListArray.from_arrays(
+            pyarrow.array(np.concatenate([seen(at) for at in range(1, 4)])), 4
+        ),
+        "action": [1, 1, 1],
+        "reward": [1.0, 2.0, 3.0],
+        "terminated": [False, False, True],
+    }
+    kept = {name: column for name, column in columns.items() if name not in without}
+    pyarrow.parquet.write_table(pyarrow.table(kept), path)
+
+
+def test_a_table_gives_the_same_steps(tmp_path: Path) -> None:
+    write(tmp_path / "episodes", {"terminated": True, "observation": seen(3)})
+    (tmp_path / "tables").mkdir()
+    table(tmp_path / "tables" / "a.parquet")
+    wanted = rows(str(tmp_path / "episodes"))
+    for where in (tmp_path / "tables", tmp_path / "tables" / "a.parquet"):
+        found = rows(str(where))
+        for name in data_sets.TRANSITION:
+            np.testing.assert_allclose(found[name], wanted[name])
+            assert found[name].dtype == wanted[name].dtype
+    assert np.isnan(data_sets.mean_return([str(tmp_path / "tables")], SPACES))
+
+
+def test_a_table_without_rewards_can_be_cloned_only(tmp_path: Path) -> None:
+    table(tmp_path / "a.parquet", "reward", "next_observation", "terminated")
+    found = rows(str(tmp_path / "a.parquet"), data_sets.DEMONSTRATION)
+    assert len(found["action"]) == 3
+    assert np.isnan(found["return"]).all()
+    with pytest.raises(ConfigError, match=r"a\.parquet has no 'reward', but observation, action"):
+        rows(str(tmp_path / "a.parquet"))
+
+
+def test_batches_are_mixed_by_their_shares(tmp_path: Path) -> None:
+    write(tmp_path / "lost", None)
+    write(tmp_path / "whole", {"terminated": True})
+    buffer = data_sets.buffer_of(
+        {str(tmp_path / "lost"): 1.0, str(tmp_path / "whole"): 3.0},
+        SPACES,
+        leaves=data_sets.TRANSITION,
+        gamma=GAMMA,
+        batch_size=1,
+        seed=1,
+    )
+    last = [float(buffer.pop().tree["reward"][0]) == 3 for _ in range(600)]
+    buffer.close()
+    assert np.mean(last) == pytest.approx(0.75 / 3, abs=0.06)
+
+
+def test_bad_data_sets_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"demonstrations: expected a folder of \*\.episode"):
+        rows(str(tmp_path))
+    with pytest.raises(ConfigError, match="mixture: play: expected a share above 0, got 0"):
+        RecordedSourceConfig(environment="CartPole-v1", mixture={"expert": 1, "play": 0})
+    source = RecordedSourceConfig(environment="CartPole-v1", mixture={"minari:a-v0": 1, "b": 2})
+    assert source.where == {"minari:a-v0": 1, str(Path("b").resolve()): 2}
+
+
+def test_steps_are_read_once_while_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, {"terminated": True})
+    read: list[Any] = []
+    steps = demonstrations.steps
+    monkeypatch.setattr(demonstrations, "steps", lambda *given: read.append(given) or steps(*given))
+    for room, times in ((10_000, 1), (10, 3)):
+        monkeypatch.setattr(data_sets, "_MOST_CACHED_BYTES", room)
+        read.clear()
+        data = data_sets.open_data_set(str(tmp_path), SPACES, gamma=GAMMA)
+        source = data_sets.DataSetSource(data, data_sets.TRANSITION)
+        for _ in range(3):
+            (found,) = source.read([0])
+            assert len(found["reward"]) == 3
+        assert len(read) == times
+
+
+def test_a_replay_begins_with_a_data_set(tmp_path: Path) -> None:
+    """A batch has the transitions of the data set, each with its own discount."""
+    for end in ("terminated", "truncated"):
+        write(tmp_path / end, {end: True, "observation": seen(3)})
+    (tmp_path / "tables").mkdir()
+    table(tmp_path / "tables" / "a.parquet")
+    for where, last in (("terminated", 0), ("truncated", GAMMA), ("tables", 0)):
+        for length in (2, 8):
+            layout = Layout(segment_spec(*step_specs(SPACES), length))
+            config = ReplayConfig(
+                unit="transition", batch_size=64, capacity=32, min_size=1, gamma=GAMMA, seed=1
+            )
+            buffer = ReplayBuffer(layout, config)
+            assert fill_replay(buffer, str(tmp_path / where), SPACES, GAMMA) == 3
+            batch = buffer.pop().tree
+            for at in range(3):
+                drawn = batch["observation"][:, 0] == at
+                assert drawn.any()
+                assert (batch["reward"][drawn] == at + 1).all()
+                discount = last if at == 2 else GAMMA
+                assert batch["discount"][drawn] == pytest.approx(discount)
+                if discount:
+                    assert (batch["next_observation"][drawn, 0] == at + 1).all()
+            assert fill_replay(buffer, str(tmp_path / where), SPACES, GAMMA) == 0
+            buffer.close()
+
+
+def test_a_replay_of_other_processes_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"buffer.begin_with: expected a local run, .* got shown"):
+        fill_replay(object(), "shown", SPACES, GAMMA)
+    with pytest.raises(ConfigError, match=r"memory_size: expected 0 with buffer.begin_with, .* 4"):
+        dqn.DQN.of("CartPole-v1", begin_with="shown", memory_size=4)
