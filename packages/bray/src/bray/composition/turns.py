@@ -52,16 +52,22 @@ class ReplaysDue:
 
     def __call__(self, new_frames: int) -> int:
         """Return the number after so many more recorded steps."""
-        stats = self._learner.buffer.stats()
-        if (batch := self._learner.batch_steps) is not None:
-            return int(stats["queued_steps"]) // batch
-        warmup = self._learner.turn.warmup_frames
+        learner = self._learner
+        if learner.batch_steps is not None:
+            return int(learner.buffer.stats()["queued_steps"]) // learner.batch_steps
+        warmup = learner.turn.warmup_frames
         self._frames += new_frames
-        if self._frames <= warmup:
+        if self._frames <= warmup or self._is_short:
             return 0
         due = (self._frames - warmup) * self._per_frame - self._trained
         self._trained += int(due)
         return int(due)
+
+    @property
+    def _is_short(self) -> bool:
+        """Whether a replay of a mixture holds too little to be drawn from."""
+        learner = self._learner
+        return any(one.stats()["queued"] < learner.min_size for one in learner.replays.values())
 
 
 class SeveralTurns:
