@@ -49,20 +49,29 @@ class ReplaysDue:
         self._learner = learner
         self._per_frame = learner.turn.replays / frames_per_turn
         self._frames = 0
+        self._warmup = 0
+        """Frames before there was enough to train on."""
         self._trained = 0.0
 
     def __call__(self, new_frames: int) -> int:
         """Return the number after so many more recorded steps."""
-        stats = self._learner.buffer.stats()
-        if (batch := self._learner.batch_steps) is not None:
-            return int(stats["queued_steps"]) // batch
-        warmup = self._learner.turn.warmup_frames
+        learner = self._learner
+        if learner.batch_steps is not None:
+            return int(learner.buffer.stats()["queued_steps"]) // learner.batch_steps
         self._frames += new_frames
-        if self._frames <= warmup:
-            return 0
-        due = (self._frames - warmup) * self._per_frame - self._trained
+        if self._is_short:
+            self._warmup = self._frames
+        due = (self._frames - self._warmup) * self._per_frame - self._trained
         self._trained += int(due)
         return int(due)
+
+    @property
+    def _is_short(self) -> bool:
+        """Whether there is too little to train on yet: in the replay, or in one of a mixture."""
+        learner = self._learner
+        if not learner.replays:
+            return self._frames <= learner.turn.warmup_frames
+        return any(one.stats()["queued"] < learner.min_size for one in learner.replays.values())
 
 
 class SeveralTurns:

@@ -36,6 +36,7 @@ from bray.training.schedules.scheduled_trainer import ReplayClock, with_schedule
 from bray_actor import PolicyConfig
 from bray_actor.runners.rollouts import AnyRunner
 from bray_buffer import BufferConfig, ReplayConfig
+from bray_buffer.mixture import Mixture
 from bray_core.layout import Layout
 from bray_core.spaces import Spaces
 from bray_model import ModelConfig
@@ -195,10 +196,18 @@ class SampledPolicy(Algorithm[C]):
             run, module, example, place.batching, self.parts.actor, name=place.model
         )
         holds = place.holds or self.buffer(is_local=run.is_local)
-        buffer = run.buffer(
-            place.buffer, self.layout(spaces, state_size), holds, num_workers=num_ranks
-        )
-        self.fill(buffer, spaces)
+        layout = self.layout(spaces, state_size)
+        replays = {
+            name: run.buffer(name, layout, config or holds)
+            for name, (config, _) in place.mixture.items()
+        }
+        buffer: Any
+        if replays:
+            shares = {name: (replays[name], share) for name, (_, share) in place.mixture.items()}
+            buffer = Mixture(shares, place.seed)
+        else:
+            buffer = run.buffer(place.buffer, layout, holds, num_workers=num_ranks)
+            self.fill(buffer, spaces)
         make = with_schedules(
             self.trainer_factory(
                 spaces,
@@ -221,9 +230,13 @@ class SampledPolicy(Algorithm[C]):
             example=example,
             model=model,
             buffer=buffer,
+            replays=replays,
+            min_size=max(
+                [_min_size(config or holds) for config, _ in place.mixture.values()] or [0]
+            ),
             trainer=trainer,
             policy=self.acting(spaces, state_size, place.seed),
-            turn=self.turn(buffer),
+            turn=self.turn(next(iter(replays.values()), buffer)),
             batch_steps=holds.batch_steps if isinstance(holds, BufferConfig) else None,
             steps_per_version=self.steps_per_version,
         )
@@ -240,7 +253,7 @@ class SampledPolicy(Algorithm[C]):
     def _train(
         self, run: Run, spaces: Spaces, told: Spaces | None, goal: Goal, seed: int
     ) -> Outcome:
-        play = self._gamecore_play(told, seed) if self.parts.source.num_processes else None
+        play = self.gamecore_play(told, seed) if self.parts.source.num_processes else None
         batching = self.batching(is_local=run.is_local)
         if play is not None:
             batching = replace(batching, max_batch_size=len(play.lanes()), pad_to=())
@@ -347,7 +360,7 @@ class SampledPolicy(Algorithm[C]):
         )
         return made
 
-    def _gamecore_play(self, told: Spaces | None, seed: int) -> GamecorePlay:
+    def gamecore_play(self, told: Spaces | None, seed: int) -> GamecorePlay:
         """Return what the gamecores play, but for how the policy answers them."""
         return GamecorePlay(
             source=self.parts.source,
@@ -357,3 +370,7 @@ class SampledPolicy(Algorithm[C]):
             seed=seed,
             spaces=told,
         )
+
+
+def _min_size(config: BufferConfig | ReplayConfig) -> int:
+    return config.min_size if isinstance(config, ReplayConfig) else 0
