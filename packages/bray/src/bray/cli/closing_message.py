@@ -33,7 +33,7 @@ def already_reached(trial: Path, goal: Goal) -> str | None:
     else:
         wanted = f"goal {goal.wanted:g}"
     return (
-        f"{trial} has reached its {wanted}: mean return {mean:.6g} after {frames:,} frames. "
+        f"{trial} has reached its {wanted}: {goal.measure} {mean:.6g} after {frames:,} frames. "
         "Train on: --go-on, or raise --goal or --frames. Start afresh: another --trial."
     )
 
@@ -63,7 +63,7 @@ def closing_message(template: Template, trial: Path, outcome: Outcome, *, is_exp
     return "\n".join(
         [
             "",
-            f"{template.environment} {verdict} its goal: mean return "
+            f"{template.environment} {verdict} its goal: {goal.measure} "
             f"{outcome.evaluation_return:.6g} "
             f"over {goal.evaluation_episodes} evaluation episodes ({_wanted(goal)}), "
             f"policy version {outcome.version}, {outcome.frames:,} frames in "

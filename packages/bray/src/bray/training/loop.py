@@ -252,7 +252,9 @@ class Loop:
         mean = float(np.mean(returns)) if returns else -math.inf
         if returns:
             offer_best(self._run, self._model, version, mean, frames)
-        self._view.say(f"evaluation at {frames:,} {self._unit}: mean return {mean:.2f}{whose}")
+        self._view.say(
+            f"evaluation at {frames:,} {self._unit}: {self._goal.measure} {mean:.2f}{whose}"
+        )
         self._run.callbacks.evaluation(
             EvaluationResult(returns=returns, mean_return=mean, version=version, frames=frames)
         )
