@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 from playwright.sync_api import Browser, Page, expect
 from viewer_visit import Visit, needs_chromium
 
 from bray.viewer.server import Viewer
-from bray_actor import RemoteActor
 
 pytestmark = [needs_chromium, pytest.mark.long]
 
@@ -68,7 +67,7 @@ def test_from_an_empty_folder_to_a_served_policy(making: Visit, tmp_path: Path) 
     field(page, "trainers.policy.steps_per_replay").fill("64")
     field(page, "trainers.policy.minibatch_size").fill("32")
     page.get_by_label("Add").select_option("model")
-    expect(part(page, "models.policy")).not_to_have_class(re.compile("implied"))
+    expect(part(page, "models.policy_2")).not_to_have_class(re.compile("implied"))
     page.get_by_label("Name", exact=True).fill("net")
     page.get_by_role("button", name="Rename").click()
     drag(page, "trainers.policy", "models.net")
@@ -103,8 +102,18 @@ def test_from_an_empty_folder_to_a_served_policy(making: Visit, tmp_path: Path) 
     expect(served).to_contain_text(re.compile(r"listening on tcp://127\.0\.0\.1:\d+"))
     address = re.search(r"tcp://[\d.:]+", served.locator("pre").inner_text())
     assert address is not None
-    with closing(RemoteActor(address[0])) as actor:
-        print(actor, np.zeros(4, np.float32))
+    played = subprocess.run(
+        [
+            *(sys.executable, "-m", "bray_core.cli", "play", "CartPole-v1"),
+            *("--address", address[0], "--episodes", "1"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert played.returncode == 0, played.stderr
+    assert "over 1 episodes" in played.stdout
     page.get_by_role("button", name="Stop serve walker").click()
     expect(served.locator(".state")).to_have_text("ended")
 

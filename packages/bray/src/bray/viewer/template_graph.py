@@ -102,7 +102,7 @@ class GraphReader:
     def classes(self) -> dict[str, type[Any]]:
         """Return the dataclass of each part's settings by its id, where it is known."""
         chooser = PartClasses(self._written, self._wires, self._algorithms, runs_own_code=False)
-        found = {}
+        found: dict[str, type[Any]] = {}
         for (kind, name), one in chooser.all().items():
             own = (self._wires.actor_of[name] or name) if kind == "actor" else name
             found.setdefault(f"{PLURALS[kind]}.{own}", one.schema)

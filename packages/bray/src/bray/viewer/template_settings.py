@@ -72,7 +72,7 @@ def _drop_forgotten(settings: Settings, part: str, before: GraphReader, after: G
         return
     known, now = ({written_name(one) for one in fields(schema)} for schema in (old, new))
     plural, _, name = part.partition(".")
-    singular = settings.get(KINDS[plural])
-    own = settings[plural][name] if plural in settings else singular
-    for key in (known - now) & set(own or {}):
+    singular: Settings | None = settings.get(KINDS[plural])
+    own: Settings = settings[plural][name] if plural in settings else singular or {}
+    for key in (known - now) & set(own):
         del own[key]
