@@ -65,9 +65,9 @@ FIGURES = (
 
 _WIRES = (
     Figure("source-agent", "", "actor/steps", "rate", "steps/s"),
-    Figure("agent-model", "", "model/batch_rows", "value", "rows a batch"),
-    Figure("agent-buffer", "waiting", "buffer/queued_segments", "value", "segments"),
-    Figure("agent-buffer", "stored", "buffer/stored_steps", "value", "steps"),
+    Figure("agent-model", "", "model/batch_rows", "value", "rows"),
+    Figure("agent-buffer", "waiting", "buffer/queued_segments", "value"),
+    Figure("agent-buffer", "stored", "buffer/stored_steps", "value"),
     Figure("buffer-trainer", "", "trainer/frames", "rate", "steps/s"),
     Figure("trainer-model", "version", "trainer/policy_version", "value"),
 )

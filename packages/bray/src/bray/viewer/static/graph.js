@@ -61,7 +61,8 @@ export class Graph {
     const isBack = to.column < from.column, y = HEIGHT * (isBack ? 0.74 : 0.36);
     const [a, b, bend] = to.column === from.column ? [from.x, to.x, -34] : isBack ? [from.x, to.x + WIDTH, -GAP_X / 2] : [from.x + WIDTH, to.x, GAP_X / 2];
     const ends = [a, from.y + y, b, to.y + y], turn = to.column === from.column ? bend : -bend;
-    const [x1, y1, x2, y2] = ends, at = [(x1 + x2) / 2 + (to.column === from.column ? bend * 0.75 : 0), (y1 + y2) / 2];
+    const [x1, y1, x2, y2] = ends, where = wire.source.startsWith("buffers.") ? 0.36 : wire.target.startsWith("buffers.") ? 0.64 : 0.5;
+    const at = [along(where, x1, x1 + bend, x2 + turn, x2), along(where, y1, y1, y2, y2)]; // names near buffers, where wires lie apart
     const isOf = [wire.source, wire.target].includes(this.selected), figures = this.shown(wire);
     return s("g", { class: `wiring${isOf ? " chosen" : ""}${wire.is_written ? "" : " implied"}`, "data-wire": `${wire.source} ${wire.target}` },
       s("path", { d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 + turn} ${y2} ${x2} ${y2}`, class: "wire", "marker-end": "url(#wire-head)" }),
@@ -118,6 +119,12 @@ export class Graph {
     const handlers = { pointermove: move, pointerup: end, pointercancel: end };
     for (const [name, handler] of Object.entries(handlers)) addEventListener(name, handler);
   }
+}
+
+// The place on a curve at a share of its way.
+function along(t, a, b, c, d) {
+  const rest = 1 - t;
+  return rest ** 3 * a + 3 * rest * rest * t * b + 3 * rest * t * t * c + t ** 3 * d;
 }
 
 function brief(text, length) {
