@@ -231,7 +231,7 @@ def test_a_part_that_is_renamed_keeps_its_wires(building: Viewer) -> None:
     assert sorted(one.rstrip("!") for one in wires_of(text)) == sorted(moved)
     assert yaml.safe_load(text)["trainers"]["second"]["inputs"] == {"experience": "runner"}
     assert inspect_template(text)["problems"] == []
-    text = edit(building, text, act="rename", part="trainers.hunter", name="third")
+    text = edit(building, TAG, act="rename", part="trainers.hunter", name="third")
     found = yaml.safe_load(text)  # with the model and the agent that have its name
     assert found["sources"]["source"]["agents"] == {"adversary_*": "third", "agent_*": "runner"}
     assert found["goal"] == {"agent": "third"}
@@ -334,7 +334,15 @@ def test_a_parts_form_has_its_settings_and_no_wires(building: Viewer) -> None:
     assert "agents" in properties("sources.source")["kind"]["enum"]
     assert "capacity" in properties("buffers.runner")
     assert "num_workers" in properties("actors.source")
-    assert list(properties("")) == ["enable", "seed", "goal", "keep"]
+    assert {"enable", "seed", "goal", "keep"} <= set(properties(""))
+
+
+def test_a_schedule_is_set_like_a_number(building: Viewer) -> None:
+    rate = {"start": 1e-3, "end": 0.0, "frames": 1e5}
+    settings = {"algorithm": "ppo", "learning_rate": rate}
+    text = edit(building, SHORT, act="set", part="trainers.policy", settings=settings)
+    assert yaml.safe_load(text)["trainer"] == {"learning_rate": rate}
+    assert inspect_template(text)["problems"] == []
 
 
 def test_only_a_trial_that_there_is_is_served(building: Viewer) -> None:

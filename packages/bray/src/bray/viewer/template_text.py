@@ -115,7 +115,7 @@ def _without_defaults(settings: Mapping[str, object], schema: type[Any]) -> dict
             if below := _without_defaults(value or {}, typing.cast(type[Any], hint)):
                 kept[field.name] = below
             continue
-        value = _number(value) if hint is float else value
+        value = _number(value) if hint is float or float in typing.get_args(hint) else value
         if not _is_default(value, field):
             kept[field.name] = value
     # Unknown names stay as they are: the check of the text names them to the user.

@@ -120,7 +120,7 @@ function typeOf(schema) {
   if (inner.type === "array") return { words: `${inner.items?.type === "string" || inner.items?.anyOf?.[0].type === "string" ? "Names" : "Numbers"} separated by commas.`, read: list };
   if (inner.type === "object") return { words: "Settings as JSON, such as {\"size\": 4}.", read: toSettings };
   if (inner !== schema && schema.anyOf.some((one) => one.type === "object")) return { words: `${inner.type === "string" ? "A name" : limits(inner)} Or settings as JSON.`, read: (text) => (text.startsWith("{") ? toSettings(text) : inner.type === "string" ? text || undefined : toNumber(text)) };
-  if (inner.type === "integer" || inner.type === "number") return { name: "number", words: limits(inner), read: toNumber };
+  if (inner.type === "integer" || inner.type === "number") return { name: "number", words: limits(inner), read: (text) => (text.startsWith("{") ? toSettings(text) : toNumber(text)) };
   return { words: schema.anyOf?.some((one) => one.type === "null") ? "Optional." : "", read: (text) => text || undefined };
 }
 
