@@ -338,7 +338,7 @@ def test_a_parts_form_has_its_settings_and_no_wires(building: Viewer) -> None:
 
 
 def test_a_schedule_is_set_like_a_number(building: Viewer) -> None:
-    rate = {"start": 1e-3, "end": 0.0, "frames": 1e5}
+    rate = {"start": 1e-3, "end": 1e-5, "frames": 1e5}
     settings = {"algorithm": "ppo", "learning_rate": rate}
     text = edit(building, SHORT, act="set", part="trainers.policy", settings=settings)
     assert yaml.safe_load(text)["trainer"] == {"learning_rate": rate}

@@ -137,11 +137,19 @@ export class Builder {
     if (turn !== this.turn || this.waiting) return; // something else is typed meanwhile
     if (settings || edit) this.text.value = found.text;
     const graph = found.graph ?? this.found?.graph; // the last that could be read
+    if (edit?.act === "add") this.selected = this.added(found.graph, edit.kind);
     Object.assign(this, { found: { ...found, graph }, settings: found.settings, problems: found.problems });
     if (!this.part()) this.selected = null;
+    this.draw();
     await this.follow(found);
     this.tell();
     this.keep();
+  }
+
+  // The part of a kind that was not there before.
+  added({ parts }, kind) {
+    const before = new Set(this.found?.graph?.parts.map((part) => part.id));
+    return parts.find((part) => part.is_written && part.kind === kind && !before.has(part.id))?.id ?? null;
   }
 
   part() {
@@ -176,6 +184,7 @@ export class Builder {
 
   async select(part) {
     this.selected = part;
+    this.draw();
     await this.follow(this.found);
     this.tell();
   }
@@ -183,7 +192,6 @@ export class Builder {
   // An edit of the graph: the text follows, and the part that it is about is selected.
   edit(edit, selected = this.selected) {
     return this.act(async () => {
-      const before = this.found?.graph?.parts.map((part) => part.id) ?? [];
       const was = this.selected;
       this.selected = selected;
       try {
@@ -191,11 +199,9 @@ export class Builder {
       } catch (error) {
         this.selected = was;
         this.panel.key = null; // what was typed there is not so
-        this.tell();
+        this.draw();
         throw error;
       }
-      const made = edit.act === "add" && this.found.graph.parts.find((part) => part.is_written && part.kind === edit.kind && !before.includes(part.id));
-      if (made) await this.select(made.id);
     });
   }
 
@@ -228,10 +234,13 @@ export class Builder {
     this.say(left.length ? `${algorithm} has no ${left.join(", ")}: removed.` : `The algorithm is ${algorithm} now.`);
   }
 
-  tell() {
+  draw() {
     const graph = this.found.graph ?? { parts: [], wires: [] };
     this.graph.set({ parts: graph.parts, wires: graph.wires, problems: this.problems, selected: this.selected, figures: this.figures });
     this.panel.draw(this.part(), graph);
+  }
+
+  tell() {
     this.form.tell(this.problems);
     const number = this.problems.length;
     this.list.hidden = !number;
