@@ -308,7 +308,8 @@ def _column(
 def _loop(trial: Path) -> dict[str, object]:
     found = tail(trial)
     mean = project.mean_return(trial, project.newest_values(found))
-    return system_figures.figures(found, _capacity(trial), mean)
+    shown = system_figures.figures(found, _capacity(trial), mean)
+    return {**shown, "wires": system_figures.wire_figures(found)}
 
 
 def _capacity(trial: Path) -> float | None:
