@@ -18,14 +18,19 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def train(
-    path: Path, folder: Path, *overrides: str, look: Callable[[bray.Run], Any] | None = None
+    path: Path,
+    folder: Path,
+    *overrides: str,
+    exports: bool = True,
+    look: Callable[[bray.Run], Any] | None = None,
 ) -> Outcome:
-    """Train a template as `bray train` does, and export its policies; return how it ended.
+    """Train a template as `bray train` does; return how it ended.
 
     Args:
         path: Path of the template.
         folder: Folder of the trial.
         overrides: Settings in place of the template's.
+        exports: Whether its policies are exported in the end.
         look: Called with the run when it has been trained.
     """
     torch.set_num_threads(1)
@@ -34,7 +39,8 @@ def train(
     assert composition is not None
     with bray.init(folder.parent, folder.name, config=template.to_mapping()) as run:
         outcome = train_composition(run, composition, completed_goal(template))
-        export_all(run, composition)
+        if exports:
+            export_all(run, composition)
         if look is not None:
             look(run)
     return outcome

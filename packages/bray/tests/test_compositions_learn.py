@@ -30,11 +30,10 @@ def in_folder_of_examples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", SHORT)
 def test_a_template_trains_two_versions(name: str, tmp_path: Path) -> None:
-    outcome = train(SEVERAL / f"{name}.yaml", tmp_path / name, *FEW, *SHORT[name])
+    outcome = train(SEVERAL / f"{name}.yaml", tmp_path / name, *FEW, *SHORT[name], exports=False)
 
     assert outcome.version >= 2
     assert len(outcome.episode_returns) == 2
-    assert list((tmp_path / name / "models").glob("*/onnx/*/model.onnx"))
 
 
 @pytest.mark.slow
