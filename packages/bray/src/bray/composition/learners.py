@@ -58,6 +58,7 @@ def make_learner(run: Run, roster: Roster, name: str, algorithm: SampledPolicy[A
             model=part.model,
             buffer=f"{name}-experience",
             trainer=f"{name}-trainer",
+            label=name,
             checkpoints=run.experiment.checkpoints / name,
             batching=ModelConfig(max_batch_size=roster.rows_of(name)),
             seed=composition.seed + list(composition.learners).index(name),

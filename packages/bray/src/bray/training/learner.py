@@ -27,6 +27,8 @@ class LearnerPlace:
     """Name of the buffer."""
     trainer: str = "trainer"
     """Name of the trainer."""
+    label: str = ""
+    """Label `trainer` of what its process on Ray records, where there are several trainers."""
     checkpoints: Path
     """Folder of the trainer's checkpoints."""
     batching: ModelConfig

@@ -37,6 +37,7 @@ from bray_actor import PolicyConfig
 from bray_actor.runners.rollouts import AnyRunner
 from bray_buffer import BufferConfig, ReplayConfig
 from bray_buffer.mixture import Mixture
+from bray_core import metrics
 from bray_core.layout import Layout
 from bray_core.spaces import Spaces
 from bray_model import ModelConfig
@@ -220,6 +221,8 @@ class SampledPolicy(Algorithm[C]):
             getattr(self.config, "learning_rate", 0.0),
             self.clock(holds, num_ranks),
         )
+        if place.label and not run.is_local:
+            make = partial(_labelled, make, place.label)
         is_on_gpu = getattr(self.config, "device", "cpu") == "cuda"
         trainer = run.trainer(
             place.trainer, make, num_workers=num_ranks, num_gpus=1.0 if is_on_gpu else 0.0
@@ -374,3 +377,9 @@ class SampledPolicy(Algorithm[C]):
 
 def _min_size(config: BufferConfig | ReplayConfig) -> int:
     return config.min_size if isinstance(config, ReplayConfig) else 0
+
+
+def _labelled(make: Callable[[], Any], label: str) -> Any:
+    """Make a trainer in a process of its own, whose metrics are told apart from now on."""
+    metrics.label_process(trainer=label)
+    return make()
