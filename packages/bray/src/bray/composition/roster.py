@@ -57,7 +57,8 @@ class Roster:
     def patterns(self, source: SourcePart) -> dict[str, str]:
         """Return the names of the learners that answer by pattern of the agents' names."""
         if isinstance(source.config, MatchesSourceConfig) and not source.agents:
-            return {name: name for name in self.learners(source)}
+            *others, last = self.learners(source)
+            return {**{name: name for name in others}, "*": last}  # a match's cast says who plays
         found = {}
         for pattern, agent in source.agents.items():
             if (learner := self.composition.learner_of(agent)) is not None:
@@ -143,6 +144,8 @@ def _spaces(composition: Composition, source: SourcePart) -> dict[str, Spaces]:
         return {
             pattern: _of_one(composition, source, name) for pattern, name in source.agents.items()
         }
+    if config.is_simulator and isinstance(config, MatchesSourceConfig):
+        return _of_sides(composition, source)
     if config.is_simulator:
         return {
             pattern: _declared(composition, source, name) for pattern, name in source.agents.items()
@@ -150,6 +153,18 @@ def _spaces(composition: Composition, source: SourcePart) -> dict[str, Spaces]:
     spec = spec_of(config)
     with closing(spec.make()) as environment:
         return {agent: environment.spaces(agent) for agent in environment.agents}
+
+
+def _of_sides(composition: Composition, source: SourcePart) -> dict[str, Spaces]:
+    """Return what the sides of a simulator's matches see and may do, by their patterns."""
+    if not source.config.sides:
+        raise ConfigError(
+            f"sources.{source.name}.sides: expected the pattern of each side's agents, such as "
+            '{red: "red*", blue: "blue*"}, got none: a simulator does not tell who plays together'
+        )
+    learning = [one for one in composition.agents if composition.learner_of(one) is not None]
+    spaces = _declared(composition, source, learning[0])
+    return {str(pattern): spaces for pattern in source.config.sides.values()}
 
 
 def _of_one(composition: Composition, source: SourcePart, agent: str) -> Spaces:
