@@ -168,7 +168,7 @@ def test_bad_input_is_named_and_is_2(
         (
             "selfplay",
             "tic-tac-toe",
-            "algorithm: 'selfplay' was removed: ppo with `source.kind: matc",
+            "algorithm: 'selfplay' was removed: ppo with `source.kind: mat",
         ),
         (
             "league",
