@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bray.cli.project import short
+from bray.templates.loading import load
 from bray.training.algorithm import load_algorithm
 from bray_core.codec import decode, encode
 from bray_model import Manifest
@@ -25,7 +26,7 @@ TEMPLATES = {
     "cartpole": "ppo",
     "imitation": "bc",
     "imitation-reinforcement": "rl_imitation",
-    "league": "league",
+    "league": "ppo",
 }
 
 
@@ -105,7 +106,8 @@ def test_every_template_becomes_a_project_that_trains_and_serves(
     run([*BRAY, "new", "mine", "--template", template], tmp_path)
     project = tmp_path / "mine"
     run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], project)
-    run([*BRAY, "train", "mine.yaml", *short(load_algorithm(TEMPLATES[template]))], project)
+    overrides = short(load_algorithm(TEMPLATES[template]), load(template).goal)
+    run([*BRAY, "train", "mine.yaml", *overrides], project)
     serve_and_call(project, "serve", "mine.yaml")
 
 
