@@ -304,7 +304,7 @@ def test_seats_are_drawn_for_each_game_and_rollouts_pass_all_on() -> None:
     assert set(cast.seat.model.sizes) == {4}, "one row for each environment"
     rollouts.tell({"opponents": 5})
     assert cast.news == [{"opponents": 5}]
-    assert rollouts.poll() == (0, [], (), {})
+    assert rollouts.poll() == (0, [], (), {}, ())
     rollouts.close()
 
 

@@ -256,8 +256,8 @@ CASES = {
     ),
     "an unknown key": (
         PPO + GYM + "gaol: {}",
-        "3: gaol: unknown key, did you mean 'goal'?; allowed: actors, agents, buffers, enable, "
-        "goal, keep, models, renders, seed, sources, trainers",
+        "3: gaol: unknown key, did you mean 'goal'?; allowed: actors, agents, buffers, callbacks, "
+        "enable, goal, keep, models, renders, seed, sources, trainers",
     ),
     "a negative seed": (PPO + GYM + "seed: -1", "3: seed: expected 0 or more, got -1"),
 }

@@ -49,7 +49,11 @@ PATHS = (
     "/api/trials/{trial}/episodes/{episode}/video", "/api/builder", "/api/builder/open",
     "/api/{name}", "/{name}", "/api/trials/{trial}/{name}",
 )  # fmt: skip
-ACTS = ("check", "save", "stop", "start")
+PARTS = (
+    "trainers.policy", "sources.source", "buffers.policy", "models.policy", "agents.policy", "",
+    "trainers.", "goal.x", "actors.source",
+)  # fmt: skip
+ACTS = ("check", "save", "stop", "start", "edit", "part", "serve")
 PIECES = (
     "algorithm: ppo\n", "seed: 1\n", "trainer:\n  gamma: 0.9\n",
     "source: {environment: CartPole-v1}\n",
@@ -111,11 +115,24 @@ class Requests:
     def _text(self) -> str:
         return "".join(self._choose(PIECES) for _ in range(self._random.randrange(6)))
 
+    def _edit(self) -> dict[str, object]:
+        names = ("part", "from", "to")
+        return {
+            "act": self._choose(("add", "remove", "rename", "connect", "disconnect", "set", "x")),
+            "kind": self._choose(("source", "trainer", "buffer", "")),
+            **{name: self._choose(PARTS) for name in names},
+            "name": self._value(),
+            "settings": self._random.choice(({}, {"kind": 3}, {"algorithm": "dqn"}, None)),
+            "path": self._random.choice((["trainers", "policy", "model"], [], [3], None)),
+        }
+
     def _post(self) -> bytes:
         content: dict[str, object] = {
             "text": self._text(),
             "file": self._choose((*NAMES, "new.yaml", ".yaml", "a" * 100 + ".yaml")),
             "trial": self._value(),
+            "part": self._choose(PARTS),
+            "edit": self._edit(),
             "stamp": self._random.choice((None, "x", 3)),
             "settings": self._random.choice(
                 (None, {}, [], {"algorithm": "ppo"}, {"a": [1, {"b": None}]})

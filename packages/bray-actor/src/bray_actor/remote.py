@@ -97,7 +97,7 @@ class RemoteActor(RemoteServer):
         return self._reports.poll()
 
     def tell(self, news: Any) -> None:
-        """Tell what makes the actors what the driver says, such as new opponents.
+        """Tell what makes the actors what the driver says, such as new opponents or options.
 
         For that it has a method `tell` of its own. A worker that is replaced hears the last news
         again.
@@ -236,12 +236,13 @@ class RemoteRollouts:
         return self._reports.poll()
 
     def tell(self, news: Any) -> None:
-        """Tell the runners of all workers what the driver says, such as new opponents.
+        """Tell the runners of all workers what the driver says: new opponents, or new options.
 
         They hear it before their next steps. A worker that is replaced hears the last news again.
 
         Args:
-            news: What the runners' cast takes, at most 100 KB: a model is named, not sent.
+            news: What the runners' cast takes, or `NewResetOptions` for their environments; at most
+                100 KB: a model is named, not sent.
 
         Raises:
             ConfigError: it is larger.

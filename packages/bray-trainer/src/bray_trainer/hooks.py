@@ -82,6 +82,13 @@ class TrainerHooks:
             set_training(self.module, was_training)
         return {name: float(value) for name, value in {**losses_by_metric(loss), **terms}.items()}
 
+    def begin_replay(self) -> None:
+        """Do what comes before the first step on a replay.
+
+        Such as setting a learning rate that follows a schedule of one's own. By default it does
+        nothing.
+        """
+
     def finish_replay(self) -> None:
         """Do what follows the last step on a replay, before its weights are published.
 

@@ -306,6 +306,7 @@ class Trainer(TrainerHooks):
         terms = LossMeans()
         if not self.module.training:  # the call takes as long as a small step
             set_training(self.module, True)
+        self.begin_replay()
         for batches in self._batches(replay):
             is_taken = self._stepper.step(batches, self.steps, terms)
             self.steps += is_taken

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from bray_core import lazy
 
 if TYPE_CHECKING:
+    from bray.callbacks import Callback
     from bray.run import Run, init
     from bray_actor import Actor, AgentActor
     from bray_actor.remote import RemoteActor
@@ -28,6 +29,7 @@ _HOME = {
     "Actor": "bray_actor",
     "AgentActor": "bray_actor",
     "Buffer": "bray_buffer",
+    "Callback": "bray.callbacks",
     "Model": "bray_model",
     "RemoteActor": "bray_actor.remote",
     "RemoteBuffer": "bray_buffer.remote",
@@ -45,6 +47,7 @@ __all__ = [
     "Actor",
     "AgentActor",
     "Buffer",
+    "Callback",
     "Model",
     "RemoteActor",
     "RemoteBuffer",

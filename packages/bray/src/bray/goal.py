@@ -90,6 +90,11 @@ class Goal:
         """Mean return, or share of games won, that an evaluation must reach, if there is one."""
         return self.episode_return if self.win_rate is None else self.win_rate
 
+    @property
+    def measure(self) -> str:
+        """What an evaluation's mean is, in words."""
+        return "mean return" if self.win_rate is None else "share of games won"
+
     def is_reached(self, mean_return: float) -> bool:
         """Return whether an evaluation is good enough; any is where there is nothing to reach.
 
@@ -123,6 +128,8 @@ class Outcome:
     """Returns of the last evaluation's episodes."""
     frames_per_s: float = 0.0
     """Environment steps a second of this launch, evaluations included."""
+    stopped: str = ""
+    """Why a callback of yours ended the run; empty where none did."""
 
     def figures(self) -> dict[str, float]:
         """Return what `Run.report` tells of it."""

@@ -11,14 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+from bray.callbacks import Callback, Callbacks, Listener
 from bray.components import Components
 from bray.retention import RetentionPolicy
 from bray_core import runtime as core_runtime
 from bray_core.errors import ClosedError
 from bray_core.remote.restart_limit import RestartLimit
-
-Listener = Callable[[Mapping[str, float], Callable[[], None]], None]
-"""Called with the figures of a run and a function that writes a checkpoint."""
 
 
 class Run(Components):
@@ -37,7 +35,8 @@ class Run(Components):
     def __init__(self, launched: core_runtime.Runtime, keep: RetentionPolicy | None = None) -> None:
         super().__init__(launched, keep)
         self._error: BaseException | None = None
-        self._listeners: list[Listener] = []
+        self.callbacks = Callbacks()
+        """What is told how training goes: `listen` adds to it, the training loop calls it."""
         # The first callback runs last: components need the runtime until they are closed.
         self._open.callback(lambda: core_runtime.shutdown(self._error))
         if keep is not None:
@@ -72,18 +71,24 @@ class Run(Components):
         self.close_with(server)
         return f"{server.addresses[0]}/metrics"
 
-    def listen(self, listener: Listener) -> None:
-        """Let `listener` be called with the figures of training as it goes, in the loop's thread.
+    def listen(self, listener: Callback | Listener) -> None:
+        """Let a callback, or a function, be called as training goes, in the loop's thread.
 
-        Figures are, among others, `frames` played, the mean training `return` and an
-        `evaluation_return`. In a local run training stands still meanwhile. The second argument
-        is a function that writes a checkpoint into the trial's folder; on Ray the trainer does
-        so by itself, and the function does nothing.
+        A function is called with each update's figures: among others `frames` played, the mean
+        training `return` and an `evaluation_return`. In a local run training stands still
+        meanwhile. Its second argument is a function that writes a checkpoint into the trial's
+        folder; on Ray the trainer does so by itself, and the function does nothing.
+
+        Args:
+            listener: a `bray.Callback`, or such a function.
+
+        Raises:
+            ConfigError: it is neither.
         """
-        self._listeners.append(listener)
+        self.callbacks.add(listener)
 
     def report(self, figures: Mapping[str, float], save: Callable[[], None]) -> None:
-        """Tell every listener the figures; the training loop calls this.
+        """Tell every callback the figures; the training loop calls this.
 
         With the first call the launch's settings become the trial's.
 
@@ -92,8 +97,7 @@ class Run(Components):
             save: writes a checkpoint.
         """
         self.experiment.settle()
-        for listener in self._listeners:
-            listener(figures, save)
+        self.callbacks.update(figures, save)
 
     def close(self, error: BaseException | None = None) -> None:
         """Close every component and the runtime; the trial's folder stays.
@@ -102,6 +106,7 @@ class Run(Components):
             error: the error that ends the launch, for its record; None: it has finished.
         """
         self._error = error
+        self.callbacks.abandon()
         if error is None:
             self.experiment.settle()
         with suppress(ClosedError):  # closed before

@@ -58,6 +58,14 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         self._num_deaths = 0
         self._last: Any = None
         self._died_early = False
+        self._options: Mapping[str, Any] | None = None
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of the environments; `reset_options` also of those started later."""
+        if name == "reset_options":
+            self._options = values
+        with suppress(*_DIED):  # told by the next step, which starts them again
+            self._inner.set_attr(name, values)
 
     @property
     def processes(self) -> list[Any]:
@@ -141,6 +149,8 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
             self._inner = self._start()
             seed = (self._seed + _SEED_STEP * self._num_deaths) % 2**31
             try:
+                if self._options is not None:
+                    self._inner.set_attr("reset_options", self._options)
                 found: tuple[Any, dict[str, Any]] = self._inner.reset(seed=seed)
             except _DIED as another:
                 error = another

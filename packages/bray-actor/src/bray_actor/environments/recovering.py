@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -26,6 +26,9 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
         name: What is played, for messages.
         reports: Whether errors are counted and logged here.
     """
+
+    reset_options: Mapping[str, Any] | None = None
+    """Options that every reset has beside its own, such as those of a curriculum."""
 
     def __init__(self, make: Callable[[], Any], name: str, *, reports: bool) -> None:
         super().__init__(make())
@@ -55,6 +58,8 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
         words = ""
         if seed is not None:
             self._seed = seed
+        if self.reset_options is not None:
+            options = {**self.reset_options, **(options or {})}
         while True:
             try:
                 self._last, info = self.env.reset(seed=seed, options=options)
@@ -76,7 +81,7 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
                 self._close_quietly()
                 self.env = self._make()
                 if self._last is not None:  # a step may come next, where nobody resets
-                    self.env.reset(seed=self._next_seed())
+                    self.env.reset(seed=self._next_seed(), options=self.reset_options)
             except Exception as another:  # noqa: BLE001  the boundary to code of others
                 error = another
             else:

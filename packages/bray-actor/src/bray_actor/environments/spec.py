@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bray_actor.atari import is_atari, make_atari
+from bray_actor.episodes import check_names
 from bray_actor.spaces import has_sets, import_gymnasium, resolve
 from bray_core.config import from_mapping
 from bray_core.errors import ConfigError
@@ -65,8 +66,13 @@ class EnvironmentSpec:
     rows, of which those without a member are marked. Too few and the run ends with an error; many
     cost time at every step."""
 
+    info_metrics: tuple[str, ...] = ()
+    """Keys of an episode's last info that become the metrics `episode/<key>`, such as `[success]`;
+    those of its `info["metrics"]` do so anyway."""
+
     def __post_init__(self) -> None:
         check_fields(self)
+        check_names("info_metrics", self.info_metrics)
         for wrapper in self.wrappers:
             where, _, name = wrapper.rpartition(":")
             if not where or not name.isidentifier():
@@ -192,7 +198,7 @@ class EnvironmentSpec:
         """Refuse settings that change a single environment, where many step at once in C++."""
         plain = EnvironmentSpec(environment=self.environment)
         for one in fields(EnvironmentSpec):
-            is_theirs = one.name in ("environment", "action_mask", *taken)
+            is_theirs = one.name in ("environment", "action_mask", "info_metrics", *taken)
             is_theirs |= one.name == "stepping" and self.stepping == "envpool"
             if not is_theirs and getattr(self, one.name) != getattr(plain, one.name):
                 raise ConfigError(

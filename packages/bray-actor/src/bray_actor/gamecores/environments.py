@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from bray_actor.environments.spec import EnvironmentSpec
+from bray_actor.episodes import metrics_of_info, metrics_of_row
 from bray_actor.spaces import check_spaces, import_gymnasium, to_action, to_arrays
 from bray_core.errors import ConfigError
 from bray_core.nested import Nested
@@ -20,6 +21,8 @@ class StepOutcome(NamedTuple):
     reward: float
     terminated: bool
     truncated: bool
+    metrics: Mapping[str, float] = {}
+    """What the environment says of the episode that has ended."""
 
     @property
     def ended(self) -> bool:
@@ -45,6 +48,14 @@ class Environments(Protocol):
         """
         ...
 
+    def set_reset_options(self, index: int, options: Mapping[str, Any]) -> Nested | None:
+        """Set the options of an environment's episodes.
+
+        Return the first observation of an episode that began anew because of it; None: they count
+        from the next episode on.
+        """
+        ...
+
     def close(self) -> None:
         """Close all."""
         ...
@@ -55,6 +66,7 @@ class SingleEnvironments:
 
     def __init__(self, environment: str | EnvironmentSpec, num_envs: int, seed: int) -> None:
         spec = EnvironmentSpec.of(environment)
+        self._names = spec.info_metrics
         self._envs = [spec.make() for _ in range(num_envs)]
         self._seed = seed
         self._space = self._envs[0].observation_space
@@ -75,7 +87,7 @@ class SingleEnvironments:
         outcomes, begun = {}, {}
         for index, action in actions.items():
             env = self._envs[index]
-            observation, reward, terminated, truncated, _ = env.step(
+            observation, reward, terminated, truncated, info = env.step(
                 to_action(self._action_space, action)
             )
             outcome = outcomes[index] = StepOutcome(
@@ -83,10 +95,19 @@ class SingleEnvironments:
                 float(reward),
                 bool(terminated),
                 bool(truncated),
+                metrics_of_info(info, None, self._names) if terminated or truncated else {},
             )
             if outcome.ended:
                 begun[index] = to_arrays(self._space, env.reset()[0])
         return outcomes, begun
+
+    def set_reset_options(self, index: int, options: Mapping[str, Any]) -> Nested | None:
+        """Begin the environment's episode anew, if these are other options than before."""
+        env = self._envs[index]
+        if env.reset_options == options:
+            return None
+        env.reset_options = options
+        return to_arrays(self._space, env.reset()[0])
 
     def close(self) -> None:
         """Close all."""
@@ -97,14 +118,16 @@ class SingleEnvironments:
 class VectorEnvironments:
     """A `gymnasium.vector.VectorEnv`, whichever way it resets itself; seeded with `seed`."""
 
-    def __init__(self, environment: Any, seed: int) -> None:
+    def __init__(self, environment: Any, seed: int, info_metrics: Sequence[str] = ()) -> None:
         self._env = environment
+        self._names = info_metrics
         self._seed = seed
         self._space = environment.single_observation_space
         self._action_space = environment.single_action_space
         check_spaces(self._space, self._action_space)
         self._mode = autoreset_mode(environment)
         self._num_envs: int = environment.num_envs
+        self._options: Mapping[str, Any] | None = None
         self._resets = np.zeros(self._num_envs, bool)
         """Environments whose next step only begins an episode."""
         self._action_space.seed(0)
@@ -133,17 +156,26 @@ class VectorEnvironments:
         ended = (np.asarray(terminated) | np.asarray(truncated)) & ~self._resets
         outcomes = {}
         for index in actions:
-            final = rows[index]
+            final, found = rows[index], {}
             if ended[index] and self._mode == "SameStep":
                 final = to_arrays(self._space, final_observation(info, index))
+            if ended[index]:
+                found = metrics_of_row(info, index, self._mode, self._names)
             outcomes[index] = StepOutcome(
-                final, float(reward[index]), bool(terminated[index]), bool(truncated[index])
+                final, float(reward[index]), bool(terminated[index]), bool(truncated[index]), found
             )
         if self._mode == "NextStep":
             self._resets = ended
         elif ended.any():
             begun = self._begun(ended, rows)
         return outcomes, begun
+
+    def set_reset_options(self, index: int, options: Mapping[str, Any]) -> Nested | None:
+        """Set the options of all environments, from the next episode of each on."""
+        if options != self._options:
+            self._options = options
+            self._env.set_attr("reset_options", dict(options))
+        return None
 
     def _begun(self, ended: Any, rows: list[Nested]) -> dict[int, Nested]:
         if self._mode == "Disabled":

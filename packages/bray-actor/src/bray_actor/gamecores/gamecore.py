@@ -96,14 +96,15 @@ def play(
         num_envs = num_envs if episodes is None else min(num_envs, episodes)
         if spec.is_atari:
             games = spec.make_vector(num_envs)
-            environments = VectorEnvironments(games, first_seed % _ATARI_SEEDS)
+            environments = VectorEnvironments(games, first_seed % _ATARI_SEEDS, spec.info_metrics)
         elif vector:
             made = make_vector(resolve(spec.environment), num_envs)
-            environments = VectorEnvironments(made, first_seed)
+            environments = VectorEnvironments(made, first_seed, spec.info_metrics)
         elif spec.stepping == "worker":
             environments = SingleEnvironments(spec, num_envs, first_seed)
         else:
-            environments = VectorEnvironments(spec.make_vector(num_envs), first_seed)
+            made = spec.make_vector(num_envs)
+            environments = VectorEnvironments(made, first_seed, spec.info_metrics)
     else:
         num_envs = environment.num_envs
         environments = VectorEnvironments(environment, first_seed)
@@ -138,9 +139,12 @@ def _play(
     begun = environments.reset()
     changes: list[Request] = []
     while True:
-        changes += [lanes[i].begin(first) for i, first in begun.items() if not lanes[i].is_done]
+        starts = [index for index in begun if not lanes[index].is_done]
+        changes += [lanes[index].begin(begun[index]) for index in starts]
         if changes:
-            exchange_bodies(client, changes)
+            replies = exchange_bodies(client, changes)
+            for index, reply in zip(starts, replies[len(replies) - len(starts) :], strict=True):
+                _take_options(environments, lanes[index], index, reply)
         if all(lane.is_done for lane in lanes):
             return
         playing = [index for index, lane in enumerate(lanes) if lane.is_open]
@@ -156,6 +160,18 @@ def _play(
                 changes.append(lanes[index].end())
                 if on_episode is not None:
                     on_episode(lanes[index].returns[-1])
+
+
+def _take_options(environments: Environments, lane: _Lane, index: int, reply: bytes) -> None:
+    """Take the options that the reply to a `start` has, if it has some."""
+    if len(reply) <= len(_EMPTY):
+        return
+    options = codec.decode(reply).get("settings")
+    if not isinstance(options, dict):
+        return
+    first = environments.set_reset_options(index, options)
+    if first is not None:
+        lane.see(first)
 
 
 class _Lane:
@@ -180,8 +196,11 @@ class _Lane:
     def begin(self, observation: Nested) -> Request:
         self.is_open = True
         self._return = 0.0
-        self._message = {"observation": observation}
+        self.see(observation)
         return Request("start", self._session, _EMPTY)
+
+    def see(self, observation: Nested) -> None:
+        self._message = {"observation": observation}
 
     def tick(self) -> Request:
         return Request("tick", self._session, codec.encode(self._message))
@@ -189,6 +208,8 @@ class _Lane:
     def take(self, outcome: StepOutcome) -> None:
         self._return += outcome.reward
         self._message = outcome._asdict()
+        if not self._message["metrics"]:
+            del self._message["metrics"]
 
     def end(self) -> Request:
         request = Request("end", self._session, codec.encode(self._message))

@@ -1,9 +1,11 @@
 """The actor of a policy: the same class in training and in production.
 
 Bodies are in bray's codec, or in JSON, whose observations are cast to what the model takes. start:
-`{}`. tick: `{"observation", "reward"}`, the reward being that of the action before (absent in the
-first tick); reply `{"action"}`. end: `{"observation", "reward", "terminated", "truncated"}`, and of
-a match also `"score"`. One session is one episode of one environment.
+`{}`; reply `{}`, or `{"settings"}`, options of the episode, where a run has a curriculum. tick:
+`{"observation", "reward"}`, the reward being that of the action before (absent in the first tick);
+reply `{"action"}`. end: `{"observation", "reward", "terminated", "truncated"}`, of a match also
+`"score"`, and `"metrics"`, numbers by name, if the simulator tells some of the episode. One session
+is one episode of one environment.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ from typing import Any
 import numpy as np
 
 from bray_actor.actor import Actor
+from bray_actor.episodes import EpisodeLog, PlayedEpisode, checked_metrics, record_metrics
 from bray_actor.policy.decision import Decision, Decoder
 from bray_actor.policy.decoder import check_outputs, decoder_for
 from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_actor.policy.step_budget import Pace
+from bray_actor.reset_options import ResetOptions
 from bray_actor.segment import SegmentWriter, observation_spec
 from bray_core import codec, json_fit, metrics
 from bray_core.action_vector import ActionVector
@@ -101,6 +105,8 @@ class PolicyActor(Actor):
         push_timeout_s: Seconds that a full buffer that blocks may hold the session back. With 0,
             segments without room are dropped at once, counted and refunded.
         actions: What turns drawn numbers into the simulator's actions; None reads the config.
+        episodes: Log that each episode is added to when it has ended; None keeps none.
+        options: Options that an episode's simulator is told when it starts; None tells none.
 
     Raises:
         ConfigError: both a budget and lanes are given.
@@ -117,9 +123,14 @@ class PolicyActor(Actor):
         lanes: LaneBarrier | None = None,
         push_timeout_s: float = 0.0,
         actions: ActionVector | None = None,
+        episodes: EpisodeLog | None = None,
+        options: ResetOptions | None = None,
     ) -> None:
         if budget is not None and lanes is not None:
             raise ConfigError("budget: expected None beside lanes, which have their own")
+        self._session = session
+        self._episodes = episodes
+        self._options = options
         self._model = model
         self._config = config
         labels = {"phase": config.phase, "role": config.role}
@@ -150,11 +161,22 @@ class PolicyActor(Actor):
         budget: Pace | None = None,
         lanes: LaneBarrier | None = None,
         push_timeout_s: float = 0.0,
+        episodes: EpisodeLog | None = None,
+        options: ResetOptions | None = None,
     ) -> Callable[[str], PolicyActor]:
         """Return what a server calls with each session's id."""
         actions = config.action_vector()  # read once, not by each session
         return lambda session: cls(
-            session, model, config, buffer, budget, lanes, push_timeout_s, actions
+            session,
+            model,
+            config,
+            buffer,
+            budget,
+            lanes,
+            push_timeout_s,
+            actions,
+            episodes,
+            options,
         )
 
     @classmethod
@@ -184,10 +206,12 @@ class PolicyActor(Actor):
         return self._score
 
     async def start(self, body: bytes) -> bytes:
-        """Begin an episode."""
+        """Begin an episode; tell the simulator its options, if there are some."""
         if body or type(body) is JsonBody:
             await _message(body)
-        return _EMPTY
+        if self._options is None or not self._options.current:
+            return _EMPTY
+        return codec.encode({"settings": dict(self._options.current)})
 
     async def tick(self, body: bytes) -> bytes:
         """Take the last action's reward and the new observation; return the next action."""
@@ -199,6 +223,8 @@ class PolicyActor(Actor):
         if self._writer is not None and self._writer.is_full:
             await self._push(self._finish_segment(observation))
         answer = await self._ask(observation)
+        if self._options is not None:
+            self._options.commit()
         try:
             decision = self._decide(answer.outputs)
             self._begin_step(observation, decision, answer.outputs, answer.version)
@@ -263,6 +289,7 @@ class PolicyActor(Actor):
     async def _end(self, message: dict[str, Any]) -> bytes:
         terminated, truncated = _flag(message, "terminated"), _flag(message, "truncated")
         observation = None if terminated else _required(message, "observation")
+        found = _episode_metrics(message, self._labels)
         self._score = _score(message)
         self._finish_step(message, terminated, truncated)
         writer = self._writer
@@ -271,6 +298,8 @@ class PolicyActor(Actor):
         metrics.record("actor/episode_return", self._return, kind="mean", **self._labels)
         metrics.record("actor/episode_length", self._length, kind="mean", **self._labels)
         metrics.record("actor/episodes", 1, kind="count", **self._labels)
+        if self._episodes is not None:
+            self._episodes.add(self._session, PlayedEpisode(self._return, self._length, found))
         return _EMPTY
 
     async def abort(self, reason: str) -> None:
@@ -414,6 +443,22 @@ async def _message(body: bytes) -> dict[str, Any]:
         got = "a list" if is_list else type(message).__name__
         raise ServiceError("bad_request", f"body: expected {wanted}, got {got}")
     return message
+
+
+def _episode_metrics(message: dict[str, Any], labels: dict[str, str]) -> dict[str, float]:
+    """Record what a simulator says of its episode, and return it.
+
+    Raises:
+        ServiceError: `bad_request`: these are no metrics, or too many.
+    """
+    if "metrics" not in message:
+        return {}
+    try:
+        found = checked_metrics(message["metrics"])
+        record_metrics(found, **labels)
+    except SpecError as error:
+        raise ServiceError("bad_request", str(error)) from error
+    return found
 
 
 def _required(message: dict[str, Any], name: str) -> Nested:

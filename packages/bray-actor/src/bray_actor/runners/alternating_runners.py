@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from bray_actor.episodes import PlayedEpisode
 from bray_actor.multi_agent.seat import GameResult
 from bray_actor.runners.runner import Runner
 from bray_core import metrics
@@ -66,9 +68,18 @@ class AlternatingRunners:
         for runner in self._runners:
             runner.cut()
 
+    def take_episodes(self) -> list[PlayedEpisode]:
+        """Return the episodes that ended since the last call."""
+        return [episode for runner in self._runners for episode in runner.take_episodes()]
+
     def take_returns(self) -> list[float]:
         """Return the returns of the episodes that ended since the last call."""
         return [value for runner in self._runners for value in runner.take_returns()]
+
+    def set_reset_options(self, options: Mapping[str, Any]) -> None:
+        """Let later episodes begin with options, see `Runner.set_reset_options`."""
+        for runner in self._runners:
+            runner.set_reset_options(options)
 
     def take_results(self) -> list[GameResult]:
         """Return nothing: these are no games of several policies."""

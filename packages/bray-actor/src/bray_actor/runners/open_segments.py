@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bray_actor.episodes import PlayedEpisode, record_metrics
 from bray_actor.runners.segment_columns import StackedFrames, WholeObservations
 from bray_actor.segment import DISCOUNTED_RETURN, extra_names, stack_of, state_size_of
 from bray_core import metrics, nested
@@ -19,7 +20,7 @@ from bray_core.protocols import BufferProtocol
 
 PUSH_TIMEOUT_S = 900.0
 """Longest wait for a full buffer: as long as a trainer may evaluate."""
-_KEPT_RETURNS = 10_000
+_KEPT_EPISODES = 10_000
 
 Rows = npt.NDArray[np.int64]
 """Numbers of environments, `[n]`."""
@@ -56,7 +57,9 @@ class OpenSegments:
         self._gamma = gamma
         self._discounted = np.zeros(num_envs)
         self._episode_lengths = np.zeros(num_envs, np.int64)
-        self._ended: deque[float] = deque(maxlen=_KEPT_RETURNS)
+        self._ended: deque[PlayedEpisode] = deque(maxlen=_KEPT_EPISODES)
+        self._metrics: dict[int, dict[str, float]] = {}
+        """What was said of episodes whose last segment is not pushed yet, by environment."""
 
     # Steps.
 
@@ -132,6 +135,11 @@ class OpenSegments:
         self.steps[acting] += 1
         self._episode_lengths[acting] += 1
 
+    def note_metrics(self, row: int, found: dict[str, float]) -> None:
+        """Note what an environment said of its episode, which has just ended."""
+        if found:
+            self._metrics[row] = found
+
     # Segments.
 
     def complete(self, acting: Rows, over: npt.NDArray[np.bool_]) -> Rows:
@@ -174,17 +182,20 @@ class OpenSegments:
 
     def _record(self, ended: Rows) -> None:
         returns, lengths = self._returns[ended], self._episode_lengths[ended]
-        for episode_return, length in zip(returns, lengths, strict=True):
-            metrics.record("actor/episode_return", float(episode_return))
+        for row, episode_return, length in zip(
+            ended.tolist(), returns.tolist(), lengths.tolist(), strict=True
+        ):
+            metrics.record("actor/episode_return", episode_return)
             metrics.record("actor/episode_length", float(length))
+            found = self._metrics.pop(row, {})
+            record_metrics(found, "environment: info: metrics")
+            self._ended.append(PlayedEpisode(episode_return, length, found))
         metrics.record("actor/episodes", len(ended), kind="count")
-        self._ended += returns.tolist()
         self._returns[ended] = 0.0
         self._episode_lengths[ended] = 0
 
-    def take_returns(self) -> list[float]:
-        """Return the sums of rewards of the episodes that ended since the last call (the newest
-        10,000)."""
+    def take_episodes(self) -> list[PlayedEpisode]:
+        """Return the episodes that ended since the last call (the newest 10,000)."""
         ended = list(self._ended)
         self._ended.clear()
         return ended

@@ -55,7 +55,7 @@ class RolloutWorker:
         return played
 
     def tell(self, news: Any) -> None:
-        """Tell a runner of several policies what the driver says, before its next steps."""
+        """Tell the runner what the driver says, before its next steps; see `rollouts.tell`."""
         self._news.append(news)
 
     def _run(self) -> None:

@@ -6,7 +6,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from bray_actor.episodes import PlayedEpisode
 from bray_actor.multi_agent.seat import GameResult
+from bray_actor.reset_options import NewResetOptions
+from bray_core.errors import ConfigError
 
 
 class AnyRunner(Protocol):
@@ -50,6 +53,24 @@ class SeatedRunner(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsEpisodes(Protocol):
+    """A runner that tells more of episodes than their returns."""
+
+    def take_episodes(self) -> list[PlayedEpisode]:
+        """Return the episodes that ended since the last call."""
+        ...
+
+
+@runtime_checkable
+class TakesResetOptions(Protocol):
+    """A runner whose environments take options when they are reset."""
+
+    def set_reset_options(self, options: Mapping[str, Any]) -> None:
+        """Let later episodes begin with options."""
+        ...
+
+
 class Played(NamedTuple):
     """What rollouts did since they were last asked."""
 
@@ -61,6 +82,9 @@ class Played(NamedTuple):
     """How the games of several agents ended, oldest first."""
     frames_by_seat: Mapping[str, int] = {}
     """Steps recorded of each policy, by the seat's name, where there are several."""
+    episodes: tuple[PlayedEpisode, ...] = ()
+    """The episodes of the returns with their lengths and metrics; empty where the source does not
+    tell."""
 
     def joined(self, other: Played) -> Played:
         """Return what both tell together."""
@@ -74,6 +98,7 @@ class Played(NamedTuple):
             self.returns + other.returns,
             self.results + other.results,
             by_seat,
+            self.episodes + other.episodes,
         )
 
 
@@ -108,7 +133,11 @@ class Rollouts:
         return taken(self._runner, frames)
 
     def tell(self, news: Any) -> None:
-        """Tell a runner of several policies what the driver says, such as new opponents."""
+        """Tell the runner what the driver says; see `tell`.
+
+        Raises:
+            ConfigError: the news are options, and the runner's environments take none.
+        """
         tell(self._runner, news)
 
     def close(self) -> None:
@@ -127,10 +156,34 @@ async def collect(runner: AnyRunner, steps: int) -> int:
 def taken(runner: AnyRunner, frames: int) -> Played:
     """Take what a runner has played since the last call; `frames` were recorded."""
     by_seat = runner.take_frames_by_seat() if isinstance(runner, SeatedRunner) else {}
-    return Played(frames, runner.take_returns(), tuple(runner.take_results()), by_seat)
+    results = tuple(runner.take_results())
+    if not isinstance(runner, TellsEpisodes):
+        return Played(frames, runner.take_returns(), results, by_seat)
+    episodes = runner.take_episodes()
+    returns = [episode.episode_return for episode in episodes]
+    return Played(frames, returns, results, by_seat, tuple(episodes))
 
 
 def tell(runner: AnyRunner, news: Any) -> None:
-    """Tell a runner of several policies what the driver says; others do not hear it."""
-    if isinstance(runner, SeatedRunner):
+    """Tell a runner what the driver says between two turns.
+
+    Args:
+        runner: the runner.
+        news: `NewResetOptions`, for the environments; anything else is for the cast of several
+            policies, such as new opponents, and others do not hear it.
+
+    Raises:
+        ConfigError: the news are options, and the runner's environments take none.
+    """
+    if isinstance(news, NewResetOptions):
+        _set_reset_options(runner, news.options)
+    elif isinstance(runner, SeatedRunner):
         runner.tell(news)
+
+
+def _set_reset_options(runner: AnyRunner, options: Mapping[str, Any]) -> None:
+    if not isinstance(runner, TakesResetOptions):
+        raise ConfigError(
+            f"source.curriculum: {type(runner).__name__} resets its environments without options"
+        )
+    runner.set_reset_options(options)

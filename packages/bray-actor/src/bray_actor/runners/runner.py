@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from bray_actor.episodes import PlayedEpisode, metrics_of_row
 from bray_actor.gamecores.environments import autoreset_mode, final_observation
 from bray_actor.multi_agent.seat import GameResult
 from bray_actor.policy.batch_decoder import batch_decoder
@@ -52,6 +54,9 @@ class Runner:
         reward_transform: Changes the rewards and ends that training sees, such as an
             `AtariRewardTransform`. Returns of episodes are the environment's.
         gamma: Discount of the leaf `discounted_return`, if the layout has it.
+        info_metrics: Keys of an episode's last info that are metrics of it, beside those of
+            `info["metrics"]`.
+        reset_options: Options that episodes begin with, see `set_reset_options`; None: none.
 
     Raises:
         ConfigError: a space has no fixed arrays or no decoder, or the layout does not fit it; the
@@ -67,8 +72,11 @@ class Runner:
         seed: int = 0,
         reward_transform: RewardTransform | None = None,
         gamma: float = 0.99,
+        info_metrics: Sequence[str] = (),
+        reset_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._env = environment
+        self._info_metrics = tuple(info_metrics)
         self._model = model
         self._layout: Layout = buffer.layout
         self._random = np.random.default_rng(seed)
@@ -82,6 +90,8 @@ class Runner:
         self._state = np.zeros((n, state_size_of(self._layout)), np.float32)
         self._check_layout()
         self._mode = autoreset_mode(environment)
+        if reset_options is not None:
+            self.set_reset_options(reset_options)
         observation, info = environment.reset(seed=seed)
         self._reward_transform = reward_transform
         if reward_transform is not None:
@@ -203,6 +213,8 @@ class Runner:
         self._segments.finish_steps(acting, reward, terminated, truncated)
         if len(acting) < len(ended):  # what only begins has not ended
             ended = ended & np.isin(self._rows, acting)
+        if ended.any():
+            self._note_metrics(ended, info)
         self._cut(acting, following, terminated, ended, info)
         self._remember(self._outputs, acting, ended)
         if self._mode == "NextStep":
@@ -213,6 +225,12 @@ class Runner:
             following = to_arrays(self._space, observation)
         self._observation = following
         return self._quota.count(len(acting))
+
+    def _note_metrics(self, ended: Column, info: dict[str, Any]) -> None:
+        """Note what the environments say of the episodes that have just ended."""
+        for row in np.nonzero(ended)[0].tolist():
+            found = metrics_of_row(info, row, self._mode, self._info_metrics)
+            self._segments.note_metrics(row, found)
 
     def _expected(self, *lead: int) -> Nested:
         """Return the spec of an observation of all, with `lead` before each shape."""
@@ -247,6 +265,13 @@ class Runner:
         waited, self._stepping_s = self._stepping_s, 0.0
         return waited
 
+    def set_reset_options(self, options: Mapping[str, Any]) -> None:
+        """Let later episodes begin with options: `environment.reset(options=options)`.
+
+        Call it between two runs.
+        """
+        self._env.set_attr("reset_options", dict(options))
+
     async def next_version(self, timeout_s: float = PUSH_TIMEOUT_S) -> None:
         """Wait until the model has a newer version than the one that acted last.
 
@@ -271,10 +296,14 @@ class Runner:
             self._segments.write_final(under_way, self._observation)
             self._segments.push(under_way, np.zeros(len(self._rows), bool))
 
+    def take_episodes(self) -> list[PlayedEpisode]:
+        """Return the episodes that ended since the last call (the newest 10,000)."""
+        return self._segments.take_episodes()
+
     def take_returns(self) -> list[float]:
         """Return the sums of rewards of the episodes that ended since the last call (the newest
         10,000)."""
-        return self._segments.take_returns()
+        return [episode.episode_return for episode in self.take_episodes()]
 
     def take_results(self) -> list[GameResult]:
         """Return nothing: these are no games of several policies."""

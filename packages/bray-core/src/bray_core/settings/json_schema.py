@@ -65,8 +65,7 @@ def _of_type(hint: Any) -> dict[str, Any]:
     if origin is Literal:
         return {"enum": list(arguments)}
     if origin in (Union, types.UnionType):
-        (own,) = (argument for argument in arguments if argument is not type(None))
-        return {"anyOf": [_of_type(own), {"type": "null"}]}
+        return {"anyOf": _options(arguments)}
     if origin is tuple:
         if arguments[-1] is Ellipsis:
             return {"type": "array", "items": _of_type(arguments[0])}
@@ -76,6 +75,15 @@ def _of_type(hint: Any) -> dict[str, Any]:
     if origin is Mapping:
         return {"type": "object"}
     return copy.deepcopy(_PLAIN.get(hint, {}))
+
+
+def _options(arguments: tuple[Any, ...]) -> list[dict[str, Any]]:
+    """Return the schemas of a union's types: a scalar's first, that of null last."""
+    kinds = [argument for argument in arguments if argument is not type(None)]
+    made = [_of_type(kind) for kind in kinds]
+    if len(kinds) > 1:
+        made = [inner for one in made for inner in one.get("anyOf", [one])]
+    return made + [{"type": "null"}] * (len(kinds) < len(arguments))
 
 
 def _bound(made: dict[str, Any], limits: Mapping[str, float]) -> None:

@@ -14,6 +14,7 @@ reads them from the same place:
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import types
@@ -88,6 +89,7 @@ class Range:
         return {name: bound for name, bound in named.items() if bound is not None}
 
 
+FiniteFloat: TypeAlias = Annotated[float, Range()]
 PositiveInt: TypeAlias = Annotated[int, Range(minimum=1)]
 PositiveFloat: TypeAlias = Annotated[float, Range(above=0)]
 NonNegativeInt: TypeAlias = Annotated[int, Range(minimum=0)]
@@ -149,6 +151,7 @@ class _Rule:
     choices: tuple[Any, ...]
     is_tuple: bool
     is_optional: bool
+    takes_schedule: bool = False
 
 
 @functools.cache
@@ -162,10 +165,11 @@ def _rules(schema: Hashable) -> tuple[tuple[str, _Rule], ...]:
 
 def _rule(hint: Any) -> _Rule | None:
     options = list(_options(hint))
-    hints = [option for option in options if option is not type(None)]
+    hints = [one for one in options if one is not type(None) and not _is_schedule(one)]
+    takes_schedule = any(_is_schedule(one) for one in options)
     if len(hints) != 1:
         return None
-    (inner,), is_optional = hints, len(hints) < len(options)
+    (inner,), is_optional = hints, type(None) in options
     origin, arguments = typing.get_origin(inner), typing.get_args(inner)
     if origin is Literal:
         return _Rule(str, None, arguments, False, is_optional)
@@ -177,7 +181,12 @@ def _rule(hint: Any) -> _Rule | None:
         return None
     is_tuple = typing.get_origin(base) is tuple
     kind = typing.get_args(base)[0] if is_tuple else base
-    return _Rule(kind, ranges[0], (), is_tuple, is_optional)
+    return _Rule(kind, ranges[0], (), is_tuple, is_optional, takes_schedule)
+
+
+def _is_schedule(hint: Any) -> bool:
+    """Return whether a type is a schedule of numbers, such as `bray_core`'s `Schedule`."""
+    return dataclasses.is_dataclass(hint) and hasattr(hint, "at")
 
 
 def _options(hint: Any) -> Iterator[Any]:
@@ -191,7 +200,10 @@ def _options(hint: Any) -> Iterator[Any]:
 def _check(name: str, value: Any, rule: _Rule) -> None:
     if rule.is_optional and value is None:
         return
-    if rule.choices:
+    if rule.takes_schedule and _is_schedule(type(value)):
+        for end in ("start", "end"):
+            _check_number(f"{name}.{end}", getattr(value, end), rule)
+    elif rule.choices:
         check_choice(name, value, rule.choices)
     elif rule.is_tuple:
         _check_tuple(name, value, rule)

@@ -164,8 +164,7 @@ class SettingsBuilder:
             hints = typing.get_args(hint)
             if value.value is None and type(None) in hints:
                 return None
-            (hint,) = (h for h in hints if h is not type(None))
-            return self._convert(value, hint, path)
+            return self._convert(value, _chosen(value, hints), path)
         if origin is tuple:
             return self._tuple(value, typing.get_args(hint), path)
         if origin is Mapping:
@@ -216,6 +215,17 @@ class SettingsBuilder:
         if hint is Path and isinstance(got, str | Path):
             return Path(got)
         return self._wrong(value, path, _WORDS.get(hint, str(hint)))
+
+
+def _chosen(value: Value, hints: tuple[Any, ...]) -> Any:
+    """Return the type of a union that settings are read into, or that anything else is read as."""
+    kinds = [hint for hint in hints if hint is not type(None)]
+    is_mapping = isinstance(value.value, dict)
+    return next((hint for hint in kinds if _takes_settings(hint) == is_mapping), kinds[0])
+
+
+def _takes_settings(hint: Any) -> bool:
+    return dataclasses.is_dataclass(hint) or typing.get_origin(hint) is Mapping
 
 
 def _overflows(text: Any, number: float) -> bool:

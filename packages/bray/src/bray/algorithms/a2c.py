@@ -45,7 +45,7 @@ class A2CTrainer(ActorCriticTrainer):
             target - value,
             target,
             value_coefficient=self.part.value_coefficient,
-            entropy_coefficient=self.part.entropy_coefficient,
+            entropy_coefficient=self.now(self.part.entropy_coefficient),
             valid=valid_steps(batch),
         )
 

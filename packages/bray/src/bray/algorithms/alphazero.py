@@ -32,6 +32,7 @@ from bray.run import Run
 from bray.training.algorithm import Algorithm, Parts, Takes
 from bray.training.generator import KeepsGenerator
 from bray.training.loop import Loop, Turn
+from bray.training.schedules.scheduled_trainer import FollowsSchedules, ReplayClock, with_schedules
 from bray_algo.games import RowGame
 from bray_algo.losses.alphazero import loss as alphazero_loss
 from bray_algo.search import alphazero
@@ -44,6 +45,7 @@ from bray_core.settings.ranges import (
     PositiveInt,
     check_fields,
 )
+from bray_core.settings.schedule import ScheduledPositiveFloat, value_at
 from bray_model import ModelConfig
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
@@ -100,7 +102,7 @@ class BoardGameSourceConfig:
 class AlphaZeroConfig:
     """AlphaZero's hyperparameters; the defaults are connect four's."""
 
-    learning_rate: PositiveFloat = 1e-3
+    learning_rate: ScheduledPositiveFloat = 1e-3
     """AdamW's step size. 1e-4 to 1e-3."""
     minibatch_size: PositiveInt = 512
     """Positions of an optimiser step."""
@@ -122,7 +124,7 @@ class AlphaZeroOutcome(Outcome):
     measured: BenchmarkResult
 
 
-class AlphaZeroTrainer(KeepsGenerator, Trainer):
+class AlphaZeroTrainer(KeepsGenerator, FollowsSchedules, Trainer):
     """One replay is `minibatches` steps, each on positions turned by a symmetry of the board."""
 
     def __init__(
@@ -138,7 +140,9 @@ class AlphaZeroTrainer(KeepsGenerator, Trainer):
         self.minibatch_size = config.minibatch_size
         self.symmetries = [tuple(map(torch.from_numpy, pair)) for pair in game.symmetries()]
         self.generator = torch.Generator().manual_seed(seed)
-        trainer = TrainerConfig(learning_rate=config.learning_rate, prefetch=0, seed=seed)
+        trainer = TrainerConfig(
+            learning_rate=value_at(config.learning_rate, 0), prefetch=0, seed=seed
+        )
         module = network(game, hidden, seed)
         super().__init__(module, buffer, model=model, config=trainer, directory=directory)
 
@@ -278,10 +282,15 @@ class AlphaZero(Algorithm[AlphaZeroConfig]):
         made = game, hidden, config, seed, model, buffer, run.experiment.checkpoints
         simulations = parts.agent.play_simulations
         evaluation = _Evaluation(opponent, module, model, simulations, goal, seed)
+        replays_per_frame = parts.buffer.samples_per_position / replay.batch_size
+        clock = ReplayClock(frames_per_replay=1 / replays_per_frame, warmup_frames=replay.min_size)
         outcome = Loop(
             run,
             f"AlphaZero on {task}",
-            trainer=run.trainer("alphazero", partial(AlphaZeroTrainer, *made)),
+            trainer=run.trainer(
+                "alphazero",
+                with_schedules(partial(AlphaZeroTrainer, *made), config.learning_rate, clock),
+            ),
             source=run.rollouts(
                 "self-play",
                 partial(_self_player, game, parts, model, buffer, seed),
@@ -291,7 +300,7 @@ class AlphaZero(Algorithm[AlphaZeroConfig]):
             model=model,
             turn=Turn(
                 steps=config.moves_per_round,
-                replays_per_frame=parts.buffer.samples_per_position / replay.batch_size,
+                replays_per_frame=replays_per_frame,
                 warmup_frames=replay.min_size,
             ),
             goal=goal,

@@ -21,7 +21,8 @@ from bray.training.lagging import Lagging, LaggingConfig
 from bray_actor.spaces import ATARI
 from bray_algo.losses import appo
 from bray_core.layout import Packed
-from bray_core.settings.ranges import NonNegativeInt, PositiveFloat, PositiveInt
+from bray_core.settings.ranges import NonNegativeInt, PositiveInt
+from bray_core.settings.schedule import ScheduledPositiveFloat
 from bray_trainer.sequences import Batch, select_segments
 
 
@@ -29,7 +30,7 @@ from bray_trainer.sequences import Batch, select_segments
 class APPOConfig(LaggingConfig):
     """The clip, the passes, V-trace's clips, and how old a policy may be."""
 
-    clip: PositiveFloat = 0.2
+    clip: ScheduledPositiveFloat = 0.2
     """Clip range ε of the probability ratio, around the policy that acted. Larger steps learn
     faster and collapse sooner. 0.1 to 0.3."""
     epochs: PositiveInt = 4
@@ -72,11 +73,11 @@ class APPOTrainer(KeepsGenerator, ActorCriticTrainer):
             batch["terminated"],
             batch["length"],
             gamma=self.part.gamma,
-            clip=self.part.clip,
+            clip=self.now(self.part.clip),
             rho_bar=self.part.rho_bar,
             c_bar=self.part.c_bar,
             value_coefficient=self.part.value_coefficient,
-            entropy_coefficient=self.part.entropy_coefficient,
+            entropy_coefficient=self.now(self.part.entropy_coefficient),
             normalize_advantage=self.part.normalize_advantage,
         )
 

@@ -29,10 +29,10 @@ from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import (
     Fraction,
     NonNegativeFloat,
-    PositiveFloat,
     PositiveInt,
     check_fields,
 )
+from bray_core.settings.schedule import ScheduledPositiveFloat, value_at
 from bray_core.spaces import Spaces
 from bray_trainer import TrainerConfig, to_torch
 
@@ -41,7 +41,7 @@ from bray_trainer import TrainerConfig, to_torch
 class BCConfig:
     """The hyperparameters of behaviour cloning."""
 
-    learning_rate: PositiveFloat = 1e-3
+    learning_rate: ScheduledPositiveFloat = 1e-3
     """Adam's step size. 1e-4 to 3e-3."""
     batch_size: PositiveInt = 256
     """Demonstrated steps of one step of the optimiser. 32 to 4,096."""
@@ -82,7 +82,7 @@ class CloningTrainer(NormalisingTrainer):
             seed=seed,
         )
         trainer = TrainerConfig(
-            learning_rate=config.learning_rate,
+            learning_rate=value_at(config.learning_rate, 0),
             publish_every=config.evaluate_every,
             checkpoint_every=config.evaluate_every,
             seed=seed,

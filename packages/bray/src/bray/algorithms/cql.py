@@ -41,6 +41,7 @@ from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import NonNegativeFloat, PositiveFloat, PositiveInt
+from bray_core.settings.schedule import value_at
 from bray_core.spaces import Spaces
 from bray_trainer import TrainerConfig, to_torch
 
@@ -112,7 +113,7 @@ class ChoiceCQLTrainer(KeepsTarget, NormalisingTrainer):
         module = self.networks(spaces, parts, seed)["policy"]
         self.target = copy.deepcopy(module).requires_grad_(False)
         config = TrainerConfig(
-            learning_rate=self.settings.learning_rate,
+            learning_rate=value_at(self.settings.learning_rate, 0),
             max_grad_norm=10.0,
             prefetch=0,
             publish_every=self.settings.evaluate_every,

@@ -27,6 +27,7 @@ from bray_core import nested
 from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.settings.ranges import LayerSizes, PositiveFloat, PositiveInt
+from bray_core.settings.schedule import value_at
 from bray_core.spaces import Spaces
 
 _BETAS = (0.5, 0.999)
@@ -79,7 +80,10 @@ class CrossQTrainer(SACTrainer):
         """Return an Adam for each module."""
         return {
             name: Adam(
-                module.parameters(), lr=self.settings.learning_rate, betas=_BETAS, fused=True
+                module.parameters(),
+                lr=value_at(self.settings.learning_rate, 0),
+                betas=_BETAS,
+                fused=True,
             )
             for name, module in self.module.items()
         }

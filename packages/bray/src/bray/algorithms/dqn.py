@@ -55,7 +55,8 @@ from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.protocols import ModelProtocol
-from bray_core.settings.ranges import Fraction, NonNegativeInt, PositiveFloat, PositiveInt
+from bray_core.settings.ranges import Fraction, NonNegativeInt, PositiveInt
+from bray_core.settings.schedule import ScheduledPositiveFloat, value_at
 from bray_core.spaces import Spaces
 from bray_trainer import TrainerConfig, to_torch
 from bray_trainer.sequences import valid_steps
@@ -95,7 +96,7 @@ class DQNConfig(OffPolicyConfig):
     batch_size: PositiveInt = 128
     """Transitions of one step of the optimiser. 32 to 1,024. With `memory_size` these are whole
     segments, `batch_size / steps_per_collect` of them, rounded down, at least one."""
-    learning_rate: PositiveFloat = 6.3e-4
+    learning_rate: ScheduledPositiveFloat = 6.3e-4
     """Adam's step size. Too large and the values run away; too small and they creep. 1e-4 to
     3e-3."""
     variant: Literal["dqn", "rainbow"] = "dqn"
@@ -207,7 +208,7 @@ class DQNTrainer(KeepsTarget, NormalisingTrainer):
         self.target = copy.deepcopy(module).requires_grad_(False)
         self.target.normalize = module.normalize  # both read the same numbers
         trainer = TrainerConfig(
-            learning_rate=config.learning_rate,
+            learning_rate=value_at(config.learning_rate, 0),
             max_grad_norm=10.0,
             prefetch=0,
             publish_every=config.replays_per_collect,

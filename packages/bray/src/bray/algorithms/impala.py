@@ -18,7 +18,7 @@ from bray.training.actor_critic import ActorCriticTrainer
 from bray.training.lagging import Lagging, LaggingConfig
 from bray_actor.spaces import ATARI
 from bray_algo.losses import impala
-from bray_core.settings.ranges import PositiveFloat
+from bray_core.settings.schedule import ScheduledPositiveFloat
 from bray_trainer.sequences import Batch
 
 
@@ -26,7 +26,7 @@ from bray_trainer.sequences import Batch
 class IMPALAConfig(LaggingConfig):
     """V-trace's clips, and how old a policy may be."""
 
-    learning_rate: PositiveFloat = 5e-4
+    learning_rate: ScheduledPositiveFloat = 5e-4
     """Adam's step size, one step a replay. Twice as much is unsteady on CartPole; 1e-4 to 6e-4."""
 
 
@@ -49,7 +49,7 @@ class IMPALATrainer(ActorCriticTrainer):
             rho_bar=self.part.rho_bar,
             c_bar=self.part.c_bar,
             value_coefficient=self.part.value_coefficient,
-            entropy_coefficient=self.part.entropy_coefficient,
+            entropy_coefficient=self.now(self.part.entropy_coefficient),
         )
 
 

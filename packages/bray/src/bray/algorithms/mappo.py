@@ -25,6 +25,7 @@ from bray.training.algorithm import Algorithm, Takes
 from bray.training.generator import KeepsGenerator
 from bray.training.loop import Turn
 from bray.training.play_gap import PlayGap
+from bray.training.schedules.scheduled_trainer import FollowsSchedules
 from bray.training.team_learning import learn
 from bray_actor.runners.team_environments import AgentEnvironment
 from bray_actor.runners.teams import Teams
@@ -38,11 +39,10 @@ from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import (
     Fraction,
-    NonNegativeFloat,
-    PositiveFloat,
     PositiveInt,
     check_fields,
 )
+from bray_core.settings.schedule import ScheduledNonNegativeFloat, ScheduledPositiveFloat, value_at
 from bray_trainer import Trainer, TrainerConfig
 from bray_trainer.sequences import (
     IS_CURRENT,
@@ -66,7 +66,7 @@ class CentralCriticConfig(LayersConfig):
 class MAPPOConfig:
     """MAPPO's hyperparameters."""
 
-    learning_rate: PositiveFloat = 7e-4
+    learning_rate: ScheduledPositiveFloat = 7e-4
     """Adam's step size. Too large and the return collapses now and then; too small and it creeps.
     1e-4 to 1e-3."""
     gamma: Fraction = 0.99
@@ -79,10 +79,10 @@ class MAPPOConfig:
     15."""
     minibatches: PositiveInt = 2
     """Parts of each pass, one optimiser step each. 1 or 2, as the paper found."""
-    clip: PositiveFloat = 0.2
+    clip: ScheduledPositiveFloat = 0.2
     """Clip range ε of the probability ratio. Larger steps learn faster and collapse sooner. 0.05 to
     0.2."""
-    entropy_coefficient: NonNegativeFloat = 0.01
+    entropy_coefficient: ScheduledNonNegativeFloat = 0.01
     """Weight of the entropy bonus. Too small and the policy settles before it has tried much; too
     large and it stays random. 0 to 0.05."""
     steps_per_replay: PositiveInt = 50
@@ -124,7 +124,7 @@ def policy(teams: Teams, config: CentralCriticConfig, seed: int) -> MAPPOPolicy:
         return MAPPOPolicy(teams, config)
 
 
-class MAPPOTrainer(KeepsGenerator, Trainer):
+class MAPPOTrainer(KeepsGenerator, FollowsSchedules, Trainer):
     """One replay is what one version played; `epochs` passes in minibatches over it."""
 
     def __init__(
@@ -140,7 +140,7 @@ class MAPPOTrainer(KeepsGenerator, Trainer):
         self.gap = PlayGap()
         self.generator = torch.Generator().manual_seed(seed)
         trainer = TrainerConfig(
-            learning_rate=config.learning_rate,
+            learning_rate=value_at(config.learning_rate, 0),
             max_grad_norm=0.5,
             checkpoint_every=500,
             seed=seed,
@@ -191,8 +191,8 @@ class MAPPOTrainer(KeepsGenerator, Trainer):
         )
         return mappo.loss(
             *(column.unsqueeze(1) for column in columns),
-            clip=self.settings.clip,
-            entropy_coefficient=self.settings.entropy_coefficient,
+            clip=self.now(self.settings.clip),
+            entropy_coefficient=self.now(self.settings.entropy_coefficient),
         )
 
 
@@ -235,4 +235,5 @@ class MAPPO(Algorithm[MAPPOConfig]):
             lockstep=True,
             goal=goal,
             seed=seed,
+            learning_rate=config.learning_rate,
         )

@@ -26,6 +26,7 @@ from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import ppo
 from bray_algo.losses.reductions import standardised
 from bray_core import metrics
+from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.settings.ranges import (
     Fraction,
@@ -34,6 +35,12 @@ from bray_core.settings.ranges import (
     PositiveFloat,
     PositiveInt,
     check_fields,
+)
+from bray_core.settings.schedule import (
+    Schedule,
+    ScheduledFraction,
+    ScheduledNonNegativeFloat,
+    ScheduledPositiveFloat,
 )
 from bray_trainer import Trainer
 from bray_trainer.frame_stacks import as_tensors
@@ -63,7 +70,7 @@ class PPOConfig(ComputeConfig):
     minibatch_size: PositiveInt = 256
     """Steps of one optimiser step, at most; with memory, of whole segments that have so many. Small
     ones are noisy, large ones are few. 32 to 4,096."""
-    learning_rate: PositiveFloat = 3e-4
+    learning_rate: ScheduledPositiveFloat = 3e-4
     """Adam's step size at the start. Too large and the return collapses now and then; too small and
     it creeps. 1e-4 to 1e-3."""
     gamma: Fraction = 0.99
@@ -72,12 +79,12 @@ class PPOConfig(ComputeConfig):
     gae_lambda: Fraction = 0.95
     """λ of generalised advantage estimation. 0 trusts the value function alone (biased while it is
     wrong), 1 the returns alone (noisy). 0.9 to 0.99."""
-    clip: Fraction = 0.2
+    clip: ScheduledFraction = 0.2
     """Clip range ε of the probability ratio. Larger steps learn faster and collapse sooner. 0.1 to
     0.3."""
     value_coefficient: NonNegativeFloat = 0.5
     """Weight of the value loss beside the policy's. 0.25 to 1."""
-    entropy_coefficient: NonNegativeFloat | None = None
+    entropy_coefficient: ScheduledNonNegativeFloat | None = None
     """Weight of the entropy bonus. Too small and the policy settles before it has tried much; too
     large and it stays random. 0 to 0.05. None: 0.01 for choices, 0 for reals alone, whose standard
     deviation it would only widen."""
@@ -101,6 +108,11 @@ class PPOConfig(ComputeConfig):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.anneal_frames and isinstance(self.learning_rate, Schedule):
+            raise ConfigError(
+                f"anneal_frames: expected 0 with a schedule of learning_rate, got "
+                f"{self.anneal_frames}: the schedule says where it falls"
+            )
 
 
 class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
@@ -170,7 +182,7 @@ class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
             batch["log_prob"],
             standardised(batch["advantage"]),
             batch["return"],
-            clip=self.part.clip,
+            clip=self.now(self.part.clip),
             value_coefficient=self.part.value_coefficient,
             entropy_coefficient=self._entropy_coefficient(outputs),
         )
@@ -180,7 +192,7 @@ class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
     def _entropy_coefficient(self, outputs: Mapping[str, Any]) -> float:
         """Return the weight of the entropy bonus, for choices if nobody said it."""
         given = self.part.entropy_coefficient
-        return (0.01 if "logits" in outputs else 0.0) if given is None else given
+        return (0.01 if "logits" in outputs else 0.0) if given is None else self.now(given)
 
 
 def _record_fit(segments: Batch) -> None:

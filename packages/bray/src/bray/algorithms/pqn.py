@@ -36,6 +36,7 @@ from bray_algo import schedules
 from bray_algo.losses import dqn
 from bray_algo.networks.initialisation import orthogonal_
 from bray_algo.returns.advantages import td_lambda
+from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.settings.ranges import (
@@ -45,6 +46,7 @@ from bray_core.settings.ranges import (
     PositiveInt,
     check_fields,
 )
+from bray_core.settings.schedule import Schedule, ScheduledPositiveFloat
 from bray_core.spaces import Spaces
 from bray_trainer import Trainer
 from bray_trainer.frame_stacks import as_tensors
@@ -81,7 +83,7 @@ class PQNConfig(ComputeConfig):
     more from it, towards returns that are older and older. 2 to 4."""
     minibatch_size: PositiveInt = 128
     """Steps of one optimiser step, at most. Small ones are noisy, large ones are few. 32 to 512."""
-    learning_rate: PositiveFloat = 5e-4
+    learning_rate: ScheduledPositiveFloat = 5e-4
     """RAdam's step size at the start. Too large and the values run away; too small and they creep.
     1e-4 to 1e-3."""
     gamma: Fraction = 0.99
@@ -102,6 +104,11 @@ class PQNConfig(ComputeConfig):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.anneal_frames and isinstance(self.learning_rate, Schedule):
+            raise ConfigError(
+                f"anneal_frames: expected 0 with a schedule of learning_rate, got "
+                f"{self.anneal_frames}: the schedule says where it falls"
+            )
 
 
 class PQNPolicy(nn.Module):
@@ -156,7 +163,7 @@ class PQNTrainer(KeepsGenerator, AnnealsLearningRate, OnPolicyTrainer):
 
     def make_optimizer(self) -> Optimizer:
         """Return RAdam, which begins with small steps (Liu et al. 2020)."""
-        return torch.optim.RAdam(self.module.parameters(), lr=self.part.learning_rate)
+        return torch.optim.RAdam(self.module.parameters(), lr=self.config.learning_rate)
 
     def handle(self, replay: Packed) -> Iterator[Batch]:
         """Yield shuffled minibatches of one replay's steps, its returns computed once."""

@@ -26,6 +26,7 @@ from bray.sources.cooperative_tasks import make_teams
 from bray.training.algorithm import Algorithm, Parts, Takes
 from bray.training.loop import Turn
 from bray.training.off_policy.target import KeepsTarget
+from bray.training.schedules.scheduled_trainer import FollowsSchedules
 from bray.training.team_learning import learn
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_actor.runners.teams import Teams
@@ -39,10 +40,10 @@ from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import (
     Fraction,
-    PositiveFloat,
     PositiveInt,
     check_fields,
 )
+from bray_core.settings.schedule import ScheduledPositiveFloat, value_at
 from bray_trainer import Trainer, TrainerConfig, to_torch
 
 
@@ -86,7 +87,7 @@ class JointReplaySettings:
 class QMIXConfig:
     """QMIX's hyperparameters."""
 
-    learning_rate: PositiveFloat = 1e-3
+    learning_rate: ScheduledPositiveFloat = 1e-3
     """Adam's step size. Too large and the values run away; too small and they creep. 1e-4 to
     1e-3."""
     gamma: Fraction = 0.99
@@ -151,7 +152,7 @@ def networks(teams: Teams, config: MixingConfig, seed: int) -> dict[str, nn.Modu
         return {"policy": QMIXPolicy(teams, config.hidden), "mixer": Mixer(teams, config.mixing)}
 
 
-class QMixTrainer(KeepsTarget, Trainer):
+class QMixTrainer(KeepsTarget, FollowsSchedules, Trainer):
     """One replay is one batch of joint transitions is one step; the policy alone is published."""
 
     def __init__(
@@ -167,7 +168,7 @@ class QMixTrainer(KeepsTarget, Trainer):
         self.settings, self.exploration = config, parts.agent
         self.target = copy.deepcopy(nn.ModuleDict(modules)).requires_grad_(False)
         trainer = TrainerConfig(
-            learning_rate=config.learning_rate,
+            learning_rate=value_at(config.learning_rate, 0),
             max_grad_norm=10.0,
             prefetch=0,
             publish_every=config.replays_per_collect,
@@ -259,4 +260,5 @@ class QMIX(Algorithm[QMIXConfig]):
             lockstep=False,
             goal=goal,
             seed=seed,
+            learning_rate=config.learning_rate,
         )

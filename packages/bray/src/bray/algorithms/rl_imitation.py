@@ -33,6 +33,7 @@ from bray_core.settings.ranges import (
     PositiveFloat,
     PositiveInt,
 )
+from bray_core.settings.schedule import value_at
 from bray_core.spaces import Spaces
 from bray_trainer import to_torch
 from bray_trainer.sequences import Batch, select_steps
@@ -175,7 +176,8 @@ class RLImitation(ppo.PPO):
                 "`feature_size`: a whole policy cannot be softened after cloning"
             )
         config = self.parts.trainer
-        cloning = bc.BCConfig(learning_rate=config.learning_rate, gamma=config.gamma)
+        rate = value_at(config.learning_rate, 0)
+        cloning = bc.BCConfig(learning_rate=rate, gamma=config.gamma)
         where = data_sets.located(self.parts.source.demonstrations)
         bc.CloningTrainer(module, spaces, where, cloning, seed).run(config.cloning_steps)
         soften: Any = module.soften

@@ -34,7 +34,7 @@ def already_reached(trial: Path, goal: Goal) -> str | None:
     else:
         wanted = f"goal {goal.wanted:g}"
     return (
-        f"{trial} has reached its {wanted}: mean return {mean:.6g} after {frames:,} frames. "
+        f"{trial} has reached its {wanted}: {goal.measure} {mean:.6g} after {frames:,} frames. "
         "Train on: --go-on, or raise --goal or --frames. Start afresh: another --trial."
     )
 
@@ -58,15 +58,17 @@ def closing_message(template: Template, trial: Path, outcome: Outcome, *, is_exp
         play = f"bray play {template.environment} --address tcp://127.0.0.1:7300"
         shown.append((play, "play against that server"))
     shown.append((f"tensorboard --logdir {trial}", "the curves"))
+    stopped = [f"A callback stopped it: {outcome.stopped}"] if outcome.stopped else []
     width = max(len(command) for command, _ in shown)
     return "\n".join(
         [
             "",
-            f"{template.environment} {verdict} its goal: mean return "
+            f"{template.environment} {verdict} its goal: {goal.measure} "
             f"{outcome.evaluation_return:.6g} "
             f"over {goal.evaluation_episodes} evaluation episodes ({_wanted(goal)}), "
             f"policy version {outcome.version}, {outcome.frames:,} frames in "
             f"{outcome.seconds:.0f} s.",
+            *stopped,
             "",
             f"Everything is in {trial}:",
             "  checkpoints/        the trainer's state; run the same command again to go on",

@@ -26,6 +26,7 @@ _EXAMPLES = """examples:
   bray train walker.yaml trainer.learning_rate=3e-4     a template of yours
   bray train ppo CartPole-v1 num_envs=8 --goal 475      an algorithm and a task
   bray train trials/walker                              a trial goes on
+  bray train cartpole --seeds 5                         five trials, and one report
 """
 
 
@@ -71,6 +72,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print the outcome as one line of JSON, nothing else"
     )
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        help="train so many seeds one after the other, in trials NAME-1, NAME-2 …, and report the "
+        "median, the interquartile mean and the range of their returns",
+    )
     add_arguments(
         parser,
         "the template's name (with --env the environment's, too), or algorithm, task and seed",
@@ -91,10 +98,24 @@ def _run(options: argparse.Namespace) -> int:
         if options.env is not None:
             raise ConfigError(f"--env: is for templates; the task is {task!r} already")
         template = compose(options.what, task, settings)
-        name = _as_name(f"{Path(options.what).name}-{task.rpartition(':')[2]}-{template.seed}")
-        launch = Launch.of(options, name)
+        name = f"{Path(options.what).name}-{task.rpartition(':')[2]}"
+        if options.seeds is None:
+            name += f"-{template.seed}"
+        launch = Launch.of(options, _as_name(name))
     if template.enable == "deploy":
         return main(["serve", str(launch.project / launch.trial)])
+    if options.seeds is not None:
+        from bray.cli.seeds import train_seeds
+
+        return train_seeds(
+            template,
+            launch,
+            options.seeds,
+            completed_goal(template),
+            lambda *one: run_template(*one)[0],
+            is_json=options.json,
+            goes_on=options.go_on,
+        )
     return train(template, launch, is_json=options.json, goes_on=options.go_on)
 
 
@@ -180,16 +201,19 @@ def run_template(
     import torch
 
     from bray.composition.train import export_all, train_composition
+    from bray.templates.callbacks import make_callbacks
     from bray.training.deploy import export_best
 
     torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
     template = replace(template, goal=goal)
     composition = template.composition
-    if composition is not None:
-        with launch.open(template.to_mapping(), template.keep) as run:
-            return train_composition(run, composition, goal), export_all(run, composition)
-    algorithm = template.make()
+    algorithm = template.make() if composition is None else None
     with launch.open(template.to_mapping(), template.keep) as run:
+        for callback in make_callbacks(template.callbacks):
+            run.listen(callback)
+        if composition is not None:
+            return train_composition(run, composition, goal), export_all(run, composition)
+        assert algorithm is not None, "a template of the short form has one"
         outcome = algorithm.train(run, goal=goal, seed=template.seed)
         return outcome, export_best(run, type(algorithm))
 

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,6 +17,7 @@ from bray_core.files.json_file import finite
 from bray_core.files.trial_folders import launches as launch_folders
 from bray_core.metrics.recent_return import EPISODES, recent_return
 from bray_core.trials.launch_record import CHANGES, LaunchRecord
+from bray_core.trials.seed_group import groups, spread
 from bray_core.trials.trial import Trial, flatten
 
 if TYPE_CHECKING:
@@ -155,6 +157,23 @@ def compared(trials: Sequence[Trial]) -> Table:
     _rows(table, "figure", [one.figures for one in found], differing=False)
     if any(one.problems for one in found):
         _add(table, _UNREADABLE, *("\n".join(one.problems) or _MISSING for one in found))
+    return table
+
+
+def seed_groups(trials: Sequence[Trial]) -> Table | None:
+    """Return what the trials of each group of seeds say together; None where there is no group."""
+    by_name = {trial.name: trial for trial in trials}
+    found = groups(list(by_name))
+    if not found:
+        return None
+    table = _table("seeds", "figure", "of", "median", "interquartile mean", "least", "greatest")
+    for group, names in found.items():
+        known = [_ReadableParts(by_name[name]).figures for name in names]
+        for figure in ("evaluation_return", "return", "frames"):
+            values = [value for one in known if (value := finite(one.get(figure))) is not None]
+            if (together := spread(values)) is not None:
+                numbers = map(_number, list(asdict(together).values())[1:])
+                _add(table, group, figure, str(together.num_seeds), *numbers)
     return table
 
 

@@ -39,7 +39,11 @@ def _add_trials(parser: argparse.ArgumentParser) -> None:
     show = verb("show", _show, "show a trial: its figures, the sizes of its folders, its launches")
     show.add_argument("trial", help="name or folder of the trial")
     compare = verb("compare", _compare, "compare trials: the settings that differ, the figures")
-    compare.add_argument("trial", nargs="+", help="names or folders of two or more trials")
+    compare.add_argument(
+        "trial",
+        nargs="+",
+        help="names or folders of two or more trials, or groups of seeds: walker of walker-1, …",
+    )
     remove = verb("rm", _remove, "delete trials")
     remove.add_argument("trial", nargs="+", help="names or folders of the trials")
     remove.add_argument("--yes", action="store_true", help=yes)
@@ -97,12 +101,26 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from bray.cli.trial_tables import compared
+    from bray.cli.trial_tables import compared, seed_groups
 
-    if len(options.trial) < 2:
+    names = [member for name in options.trial for member in _members(options, name)]
+    if len(names) < 2:
         raise ConfigError(f"trial: expected two trials or more, got {options.trial[0]!r} alone")
-    _print(compared([_find(options, name) for name in options.trial]))
+    found = [_find(options, name) for name in names]
+    _print(compared(found))
+    if (table := seed_groups(found)) is not None:
+        _print(table)
     return 0
+
+
+def _members(options: argparse.Namespace, name: str) -> list[str]:
+    """Return the trials of a group of seeds, where a name is that of no trial but of a group."""
+    from bray_core.trials.seed_group import groups
+    from bray_core.trials.trial import trials
+
+    if os.sep in name or (options.project / name).exists() or not options.project.is_dir():
+        return [name]
+    return groups([trial.name for trial in trials(options.project)]).get(name, [name])
 
 
 def _remove(options: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from bray.composition.turns import return_of
+from bray.composition.turns import episode_of
 from bray.training.evaluation import NUM_ENVS, snapshot
 from bray.training.learner import Learner
 from bray_actor.environments.spec import MOST_STEPS
@@ -70,4 +70,5 @@ class EvaluationGames:
 
 def returns_of(results: Sequence[GameResult], learner: str) -> list[float]:
     """Return the mean return of a learner's agents in each game that it played."""
-    return [value for one in results if (value := return_of(one, learner)) is not None]
+    found = [episode_of(one, learner) for one in results]
+    return [episode.episode_return for episode in found if episode is not None]

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bray.composition.casting import Casting, casting_of
 from bray.composition.evaluation import EvaluationGames, snapshot_seats
+from bray.composition.learners import algorithm_of, make_learner
 from bray.composition.roster import Roster, spec_of
 from bray.composition.turns import (
     PlayingSource,
@@ -26,15 +27,16 @@ from bray.sources.gamecores import GamecorePlay
 from bray.sources.games import GamesPlay
 from bray.sources.multi_agent_config import MultiAgentSourceConfig
 from bray.sources.several_gamecores import SeatPlan, several_gamecores
-from bray.templates.composition import Composition, LearnerPart, SourcePart
-from bray.training.deploy import export_best, keep_spaces
+from bray.templates.composition import Composition, SourcePart
+from bray.training.algorithm import Parts
+from bray.training.deploy import export_best
 from bray.training.evaluation import EVALUATION_SEED, evaluate_latest
-from bray.training.learner import Learner, LearnerPlace
+from bray.training.learner import Learner
 from bray.training.loop import Loop
 from bray.training.sampled_policy import SampledPolicy
 from bray_actor import Played, PolicyConfig
 from bray_core.errors import ConfigError
-from bray_model import ExportReport, ModelConfig
+from bray_model import ExportReport
 
 _TURN_STEPS = 64
 """Steps of an environment between two looks at the quotas, on Ray."""
@@ -60,9 +62,11 @@ def train_composition(run: Run, composition: Composition, goal: Goal) -> Outcome
         ConfigError: an algorithm cannot be trained on what its agents see and may do.
     """
     roster = Roster.read(composition)
-    algorithms = {name: _algorithm(run, roster, one) for name, one in composition.learners.items()}
+    algorithms = {
+        name: algorithm_of(run, roster, one) for name, one in composition.learners.items()
+    }
     made = {
-        name: _Made(algorithm=one, learner=_learner(run, roster, name, one))
+        name: _Made(algorithm=one, learner=make_learner(run, roster, name, one))
         for name, one in algorithms.items()
     }
     return _Composed(run, roster, made, goal).train()
@@ -106,41 +110,11 @@ def _patterns(composition: Composition, learner: str) -> list[str]:
     return [pattern for pattern, one in found.items() if one is not None and one.name == learner]
 
 
-def _algorithm(run: Run, roster: Roster, part: LearnerPart) -> SampledPolicy[Any]:
-    """Return a learner's algorithm, once its spaces are known to suit it."""
-    algorithm = part.make()
-    if not isinstance(algorithm, SampledPolicy):
-        raise ConfigError(
-            f"trainers.{part.name}.algorithm: {part.algorithm!r} does not learn side by side with "
-            "others: it plays by itself; train it alone, or choose one that is sampled from, such "
-            "as ppo, impala, dqn or sac"
-        )
-    spaces = roster.spaces_of(part.name)
-    try:
-        algorithm.check_spaces(spaces)
-    except ConfigError as error:
-        raise ConfigError(f"trainers.{part.name}: {error}") from error
-    return algorithm.settled(run, spaces)
-
-
-def _learner(run: Run, roster: Roster, name: str, algorithm: SampledPolicy[Any]) -> Learner:
-    part = roster.composition.learners[name]
-    spaces = roster.spaces_of(name)
-    keep_spaces(run, spaces, part.model)
-    holds = roster.composition.buffers.get(part.inputs.get("experience", ""))
-    return algorithm.learner(
-        run,
-        spaces,
-        LearnerPlace(
-            model=part.model,
-            buffer=f"{name}-experience",
-            trainer=f"{name}-trainer",
-            checkpoints=run.experiment.checkpoints / name,
-            batching=ModelConfig(max_batch_size=roster.rows_of(name)),
-            seed=roster.composition.seed + list(roster.composition.learners).index(name),
-            holds=None if holds is None or holds.kind == "own" else holds.config,
-        ),
-    )
+def _playing_in(parts: Parts, source: Any) -> Parts:
+    """Return an algorithm's settings with the environments of another source."""
+    named = {one.name for one in fields(parts.source)}
+    shared = {one.name: getattr(source, one.name) for one in fields(source) if one.name in named}
+    return replace(parts, source=replace(parts.source, **shared))
 
 
 class _Composed:
@@ -213,25 +187,36 @@ class _Composed:
         found = self._composition.learner_of(agent)
         if found is None:
             raise ConfigError(f"sources.{part.name}: expected an agent that learns, got {agent!r}")
-        algorithm, learner = self._algorithms[found.name], self._learners[found.name]
-        parts = replace(algorithm.parts, source=part.config)
-        algorithm = type(algorithm)(parts)
-        sharing = [
-            one
-            for one in self._composition.sources.values()
-            if found.name in self._roster.learners(one)
-        ]
-        steps = -(-algorithm.turn(learner.buffer).steps // len(sharing))
-        source, _, _ = algorithm.source(
-            self._run,
-            learner,
-            None,
-            self._goal,
-            self._composition.seed,
-            name=part.name,
-            steps=steps,
+        seed = self._composition.seed
+        algorithm = self._algorithms[found.name]
+        algorithm = type(algorithm)(_playing_in(algorithm.parts, part.config))
+        learner = self._recording(found.name, agent)
+        sharing = sum(
+            found.name in self._roster.learners(one) for one in self._composition.sources.values()
         )
+        steps = -(-algorithm.turn(learner.buffer).steps // sharing)
+        play = None
+        if algorithm.parts.source.num_processes:
+            is_own = getattr(part.config, "is_simulator", False)
+            play = algorithm.gamecore_play(learner.spaces if is_own else None, seed)
+        source, _, lines = algorithm.source(
+            self._run, learner, play, self._goal, seed, name=part.name, steps=steps
+        )
+        self._lines += [f"{part.name}: {line}" for line in lines]
         return PlayingSource(name=part.name, source=source, steps=steps, learner=found.name)
+
+    def _recording(self, name: str, agent: str) -> Learner:
+        """Return a learner with the buffer into which an agent records."""
+        learner = self._learners[name]
+        if not learner.replays:
+            return learner
+        recorded = self._composition.agents[agent].buffer
+        if recorded is None or recorded not in learner.replays:
+            raise ConfigError(
+                f"agents.{agent}.buffer: expected one that trainers.{name} draws from, "
+                f"{', '.join(learner.replays)}, got {recorded!r}"
+            )
+        return replace(learner, buffer=learner.replays[recorded])
 
     def _games(self, part: SourcePart) -> PlayingSource:
         """Return environments of several agents, stepped by the workers."""

@@ -13,8 +13,9 @@ from typing import Any
 
 from bray.sources.source import ExperienceSource
 from bray.training.learner import Learner
-from bray.training.loop import POLL_S
+from bray.training.loop import POLL_S, episodes_of
 from bray_actor import Played
+from bray_actor.episodes import PlayedEpisode
 from bray_actor.multi_agent.seat import GameResult
 from bray_core import metrics
 
@@ -48,20 +49,29 @@ class ReplaysDue:
         self._learner = learner
         self._per_frame = learner.turn.replays / frames_per_turn
         self._frames = 0
+        self._warmup = 0
+        """Frames before there was enough to train on."""
         self._trained = 0.0
 
     def __call__(self, new_frames: int) -> int:
         """Return the number after so many more recorded steps."""
-        stats = self._learner.buffer.stats()
-        if (batch := self._learner.batch_steps) is not None:
-            return int(stats["queued_steps"]) // batch
-        warmup = self._learner.turn.warmup_frames
+        learner = self._learner
+        if learner.batch_steps is not None:
+            return int(learner.buffer.stats()["queued_steps"]) // learner.batch_steps
         self._frames += new_frames
-        if self._frames <= warmup:
-            return 0
-        due = (self._frames - warmup) * self._per_frame - self._trained
+        if self._is_short:
+            self._warmup = self._frames
+        due = (self._frames - self._warmup) * self._per_frame - self._trained
         self._trained += int(due)
         return int(due)
+
+    @property
+    def _is_short(self) -> bool:
+        """Whether there is too little to train on yet: in the replay, or in one of a mixture."""
+        learner = self._learner
+        if not learner.replays:
+            return self._frames <= learner.turn.warmup_frames
+        return any(one.stats()["queued"] < learner.min_size for one in learner.replays.values())
 
 
 class SeveralTurns:
@@ -205,7 +215,7 @@ def merged(sources: Sequence[PlayingSource], main: str) -> Played:
         main: name of the learner whose returns are returned.
     """
     frames: dict[str, int] = {}
-    returns: list[float] = []
+    episodes: list[PlayedEpisode] = []
     results: list[GameResult] = []
     for one in sources:
         played = one.source.poll()
@@ -213,14 +223,32 @@ def merged(sources: Sequence[PlayingSource], main: str) -> Played:
         found = played.frames_by_seat
         if one.learner is not None:
             found = {one.learner: played.frames}
-            returns += played.returns if one.learner == main else ()
+            episodes += episodes_of(played) if one.learner == main else ()
         for name, number in found.items():
             frames[name] = frames.get(name, 0) + number
-    returns += [value for one in results if (value := return_of(one, main)) is not None]
-    return Played(sum(frames.values()), returns, tuple(results), frames)
+    own = [episode_of(one, main) for one in results]
+    episodes += [episode for episode in own if episode is not None]
+    returns = [episode.episode_return for episode in episodes]
+    return Played(sum(frames.values()), returns, tuple(results), frames, tuple(episodes))
 
 
-def return_of(result: GameResult, seat: str) -> float | None:
-    """Return the mean return of the agents that a policy played in a game; None: it played none."""
-    own = [result.returns[agent] for agent, name in result.seats.items() if name == seat]
-    return sum(own) / len(own) if own else None
+def episode_of(result: GameResult, seat: str) -> PlayedEpisode | None:
+    """Return a game as an episode of a policy: the mean return of the agents that it played, the
+    length of the one that played longest, and their mean score as a metric, if they have some.
+
+    Args:
+        result: the game.
+        seat: name of the policy.
+
+    Returns:
+        The episode; None: the policy played no agent.
+    """
+    own = [agent for agent, name in result.seats.items() if name == seat]
+    if not own:
+        return None
+    scores = [result.scores[agent] for agent in own if agent in result.scores]
+    return PlayedEpisode(
+        sum(result.returns[agent] for agent in own) / len(own),
+        max(result.lengths[agent] for agent in own),
+        {"score": sum(scores) / len(scores)} if scores else {},
+    )

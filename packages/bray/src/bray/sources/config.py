@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from bray.sources.curriculum import check_curriculum
 from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.gamecores.simulators import command_words
 from bray_core.errors import ConfigError
@@ -67,10 +68,17 @@ class GamecoreSourceConfig(GymnasiumSourceConfig):
     """What a simulator of your own shows and takes: `{observation: {shape: [3]}, action:
     {discrete: 3}}`. None: the first `start` tells."""
 
+    curriculum: str | Mapping[str, Any] | None = None
+    """Settings of the environments that follow training: a schedule by the name of each, such as
+    `{difficulty: {start: 0.1, end: 1.0, frames: 200000}}`, or a function of yours that returns them
+    (`module:function`). An episode gets them as `reset(options=…)`, a simulator of your own in the
+    reply to its `start`. Evaluations have none. None: no curriculum."""
+
     def __post_init__(self) -> None:
         GymnasiumSourceConfig.__post_init__(self)
         instead = {"count": "num_processes", "lanes": "num_envs"}
         check_one_kind(self, "a Gymnasium id", instead)
+        self._check_curriculum()
         if self.command is not None:
             command_words(self.command)
         if self.spaces is not None:
@@ -88,6 +96,17 @@ class GamecoreSourceConfig(GymnasiumSourceConfig):
     def title(self) -> str:
         """What is played, in words."""
         return title_of(self.command, "external simulators" if self.external else str(self))
+
+    def _check_curriculum(self) -> None:
+        """Refuse a curriculum that is none, and one of environments that take no options."""
+        check_curriculum(self.curriculum)
+        if self.curriculum is None or not self.environment:
+            return
+        if self.is_atari or self.stepping == "envpool":
+            what = "Atari games" if self.is_atari else "EnvPool's environments"
+            raise ConfigError(
+                f"curriculum: expected none for {what}, which take no options when they are reset"
+            )
 
 
 def title_of(command: str | None, otherwise: str) -> str:

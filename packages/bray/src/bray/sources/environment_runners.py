@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from bray.sources.config import FrameSourceConfig
@@ -39,6 +40,7 @@ class EnvironmentRunners:
         compute: what computes the network.
         is_local: whether one process does everything.
         gamma: discount of the recorded `discounted_return`, where the segments have it.
+        reset_options: options that the first episodes begin with; None: none.
     """
 
     def __init__(
@@ -48,8 +50,10 @@ class EnvironmentRunners:
         *,
         is_local: bool,
         gamma: float = 0.99,
+        reset_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._gamma = gamma
+        self._reset_options = reset_options
         self._make = source.located()
         self._is_atari = source.is_atari
         steps_beside = self._is_atari or source.stepping != "worker"
@@ -87,4 +91,6 @@ class EnvironmentRunners:
             seed=seed,
             reward_transform=transform,
             gamma=self._gamma,
+            info_metrics=self._make.info_metrics,
+            reset_options=self._reset_options,
         )

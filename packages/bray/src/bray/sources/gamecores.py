@@ -19,7 +19,7 @@ or external ones, whose sessions say in `start` what they are.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,11 +40,13 @@ from bray.sources.simulator_evaluation import (
 from bray.sources.simulator_ports import SimulatorPorts, how_to_connect, http_port_of
 from bray.sources.source import Played
 from bray_actor import PolicyActor, PolicyConfig, Recorder
+from bray_actor.episodes import EpisodeLog
 from bray_actor.gamecores.fleet import lanes_at
 from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_actor.policy.session_router import MakeActor, RoutedSeat, SessionRouter
 from bray_actor.policy.step_budget import Budget, StepBudget
 from bray_actor.policy.turn_budget import TurnBudget
+from bray_actor.reset_options import NewResetOptions, ResetOptions
 from bray_core.cli import check_interrupted
 from bray_core.errors import BrayError, ConfigError
 from bray_core.layout import Layout, Packed
@@ -75,6 +77,8 @@ class GamecorePlay:
     """Seed of the environments."""
     spaces: Spaces | None = None
     """What simulators of one's own show and take; None: gamecores of a Gymnasium id play."""
+    reset_options: Mapping[str, Any] | None = None
+    """Options that the first episodes begin with; None: there is no curriculum."""
     games: str | None = None
     """How a game of several agents is made, as `MultiAgentSpec.to_json` writes; then the lanes of
     bray's own gamecores are games of it."""
@@ -113,11 +117,20 @@ class TurnGamecores:
     def __init__(self, run: Run, play: GamecorePlay, model: Any, buffer: Any) -> None:
         self._run = run
         self._play = play
-        self._played = CountingBuffer(buffer)
+        self._episodes = EpisodeLog()
+        self._options = _reset_options(play)
+        self._played = CountingBuffer(buffer, self._episodes)
         self._turn = TurnBudget(buffer.layout)
         lanes = _barrier(model, play, 0, self._turn)
         recorder: Any = self._turn
-        make: MakeActor = PolicyActor.factory(model, play.policy, buffer=recorder, lanes=lanes)
+        make: MakeActor = PolicyActor.factory(
+            model,
+            play.policy,
+            buffer=recorder,
+            lanes=lanes,
+            episodes=self._episodes,
+            options=self._options,
+        )
         self._desk = EvaluationDesk(model, play.policy)
         if play.spaces is not None:
             seat = RoutedSeat(spaces=play.spaces, make=make, lanes=lanes, evaluate=self._desk)
@@ -150,6 +163,10 @@ class TurnGamecores:
         """Return what was played since the last call; the first one starts the gamecores."""
         start_once(self._fleet)
         return self._played.poll()
+
+    def tell(self, news: Any) -> None:
+        """Take `NewResetOptions` for later episodes: they are told in the reply to a `start`."""
+        _propose(self._options, news)
 
     def lines(self) -> list[str]:
         """Return how the simulators find this run, and how it is evaluated, in words."""
@@ -206,6 +223,10 @@ class RemoteGamecores:
         played: Played = self._actors.poll()
         return played
 
+    def tell(self, news: Any) -> None:
+        """Take `NewResetOptions` for later episodes; as in `TurnGamecores.tell`."""
+        self._actors.tell(news)
+
     def lines(self) -> list[str]:
         """Return how the simulators find this run, and how it is evaluated, in words."""
         return lines_of(self._play, self._actors, takes_tagged=False)
@@ -243,14 +264,22 @@ class WorkerActors:
         most_episodes: int,
         worker: int = 0,
     ) -> None:
-        self._played = CountingBuffer(buffer)
+        self._episodes = EpisodeLog()
+        self._options = _reset_options(play)
+        self._played = CountingBuffer(buffer, self._episodes)
         recorder: Any = self._played
         lanes = None
         if play.steps_per_version is not None:
             budget = StepBudget(play.steps_per_version // play.actor.num_workers, model)
             lanes = _barrier(model, play, worker, budget)
         make: MakeActor = PolicyActor.factory(
-            model, play.policy, buffer=recorder, lanes=lanes, push_timeout_s=PUSH_TIMEOUT_S
+            model,
+            play.policy,
+            buffer=recorder,
+            lanes=lanes,
+            push_timeout_s=PUSH_TIMEOUT_S,
+            episodes=self._episodes,
+            options=self._options,
         )
         if play.spaces is not None:
             desk = EvaluationDesk(model, play.policy)
@@ -266,16 +295,22 @@ class WorkerActors:
         """Return what was played since the last call."""
         return self._played.poll()
 
+    def tell(self, news: Any) -> None:
+        """Take `NewResetOptions` for later episodes."""
+        _propose(self._options, news)
+
 
 class CountingBuffer:
     """A buffer as sessions push to it, which counts what they played.
 
     Args:
         buffer: where the segments go.
+        episodes: log of the sessions' episodes, told with what was played; None: there is none.
     """
 
-    def __init__(self, buffer: Any) -> None:
+    def __init__(self, buffer: Any, episodes: EpisodeLog | None = None) -> None:
         self._buffer = buffer
+        self._episodes = episodes
         self._lock = threading.Lock()
         self._frames = 0
         self._returns: list[float] = []
@@ -307,10 +342,25 @@ class CountingBuffer:
 
     def poll(self) -> Played:
         """Return what was pushed since the last call."""
+        episodes = () if self._episodes is None else tuple(self._episodes.take())
         with self._lock:
-            played = Played(self._frames, self._returns)
+            played = Played(self._frames, self._returns, episodes=episodes)
             self._frames, self._returns = 0, []
         return played
+
+
+def _reset_options(play: GamecorePlay) -> ResetOptions | None:
+    if play.reset_options is None:
+        return None
+    options = ResetOptions()
+    options.propose(play.reset_options)
+    return options
+
+
+def _propose(options: ResetOptions | None, news: Any) -> None:
+    """Take new options, where there is a curriculum."""
+    if options is not None and isinstance(news, NewResetOptions):
+        options.propose(news.options)
 
 
 def in_order_of(rows: Packed) -> Packed:

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from bray.goal import Goal
 from bray.retention import RetentionPolicy
 from bray.sources.config import ActorConfig
+from bray.templates.callbacks import NamedCallback
 from bray.templates.part_settings import NamedRenderPart
 from bray.training.algorithm import Algorithm, Parts, load_algorithm
 from bray_core.config import to_mapping
@@ -134,6 +135,8 @@ class Composition:
     """When training has succeeded, and when it gives up."""
     keep: RetentionPolicy = field(default_factory=RetentionPolicy)
     """How much of the trial stays on disk."""
+    callbacks: tuple[NamedCallback, ...] = ()
+    """Classes of callbacks, see `bray.templates.callbacks`."""
     seed: int = 1
     """Seed of everything random."""
     enable: Enable = "train"
@@ -175,7 +178,10 @@ class Composition:
             "trainers": {name: _trainer(one) for name, one in self.learners.items()},
             "renders": {name: to_mapping(one) for name, one in self.renders.items()},
         }
-        return made | {"goal": to_mapping(self.goal), "keep": to_mapping(self.keep)}
+        whole: dict[str, Any] = {"goal": self.goal, "keep": self.keep}
+        if self.callbacks:
+            whole["callbacks"] = self.callbacks
+        return made | to_mapping(whole)
 
     def _agent(self, one: AgentPart) -> dict[str, Any]:
         learner = self.learner_of(one.name) if one.model is not None else None

@@ -9,6 +9,7 @@ from typing import Any
 
 from bray.goal import Goal
 from bray.retention import RetentionPolicy
+from bray.templates.callbacks import NamedCallback, check_names
 from bray.templates.composition import (
     AgentPart,
     BufferPart,
@@ -26,7 +27,7 @@ from bray.templates.part_classes import (
     settings_by_name,
 )
 from bray.templates.part_settings import DatasetConfig
-from bray.templates.schema import RENAMED, plain_config
+from bray.templates.schema import CALLBACKS, RENAMED, plain_config
 from bray.templates.wires import DEMONSTRATIONS, EXPERIENCE, Wires
 from bray.templates.wiring import Wiring
 from bray.templates.written_parts import PLURALS, WHOLE, WrittenParts
@@ -50,9 +51,11 @@ class WholeSettings:
     seed: NonNegativeInt = 1
     goal: Goal = field(default_factory=Goal)
     keep: RetentionPolicy = field(default_factory=RetentionPolicy)
+    callbacks: tuple[NamedCallback, ...] = field(default=(), metadata={"description": CALLBACKS})
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check_names(self.callbacks)
 
 
 def read_composition(
@@ -180,6 +183,7 @@ class _Reader:
             },
             goal=whole.goal,
             keep=whole.keep,
+            callbacks=whole.callbacks,
             seed=whole.seed,
             enable=whole.enable,
         )

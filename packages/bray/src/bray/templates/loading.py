@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bray import registry
+from bray.sources.curriculum import Curriculum
+from bray.templates.callbacks import check_callbacks
 from bray.templates.full_form import read_composition, source_names
 from bray.templates.schema import RENAMED, chosen_schema, template_of
 from bray.templates.template import Template, names
@@ -24,7 +26,7 @@ from bray_core.settings.settings_load import load_tree
 from bray_core.settings.settings_tree import Value, read, unwrap
 from bray_core.settings.settings_tree import parse as parse_tree
 
-_WHOLE = ("algorithm", "enable", "seed", "render", "goal", "keep")
+_WHOLE = ("algorithm", "enable", "seed", "render", "goal", "keep", "callbacks")
 """Keys of a template that are no settings of an algorithm."""
 _OWN = partial(chosen_schema, runs_own_code=True)
 
@@ -73,7 +75,8 @@ def load(name: str, overrides: Sequence[str] = (), environment: str | None = Non
     tree = read(path_of(name))
     if is_full_form(tree):
         overrides = [*_instead(source_names(tree), environment), *overrides]
-        return Template.of(read_composition(tree, overrides, os.environ, runs_own_code=True))
+        composition = read_composition(tree, overrides, os.environ, runs_own_code=True)
+        return _own_code_checked(Template.of(composition))
     algorithm = _algorithm_of(tree, overrides)
     overrides = _dotted(algorithm, overrides)
     if environment is not None:
@@ -82,7 +85,8 @@ def load(name: str, overrides: Sequence[str] = (), environment: str | None = Non
         was = load_tree(tree, _OWN, overrides, os.environ, renamed=RENAMED).source.environment
         forgotten = ["goal.episode_return=null", "goal.evaluate_at=null"] if played != was else []
         overrides = [*forgotten, *overrides, f"source.environment={played}"]
-    return template_of(load_tree(tree, _OWN, overrides, os.environ, renamed=RENAMED))
+    loaded = load_tree(tree, _OWN, overrides, os.environ, renamed=RENAMED)
+    return _own_code_checked(template_of(loaded))
 
 
 def compose(name: str, task: str, overrides: Sequence[str] = ()) -> Template:
@@ -99,9 +103,8 @@ def compose(name: str, task: str, overrides: Sequence[str] = ()) -> Template:
     algorithm = load_algorithm(name)
     written = [f"source.environment={_quoted(task)}", *_dotted(algorithm, overrides)]
     text = f"algorithm: {_quoted(name)}"
-    return template_of(
-        load_text(text, "command line", _OWN, overrides=written, environment=os.environ)
-    )
+    loaded = load_text(text, "command line", _OWN, overrides=written, environment=os.environ)
+    return _own_code_checked(template_of(loaded))
 
 
 def parse(text: str, source: str) -> Template:
@@ -133,6 +136,19 @@ def _instead(sources: Sequence[str], environment: str | None) -> list[str]:
         raise ConfigError(f"--env: expected a template with one source, got several: write {names}")
     cleared = [f"goal.{key}=null" for key in ("episode_return", "evaluate_at")]
     return [*cleared, f"sources.{sources[0]}.environment={environment}"]
+
+
+def _own_code_checked(template: Template) -> Template:
+    """Return a template of its owner, whose callbacks and curricula are imported and checked."""
+    check_callbacks(template.callbacks)
+    sources = [template.parts.source]
+    if template.composition is not None:
+        sources = [one.config for one in template.composition.sources.values()]
+    for source in sources:
+        curriculum = getattr(source, "curriculum", None)
+        if curriculum is not None:
+            Curriculum(curriculum)
+    return template
 
 
 def _quoted(text: str) -> str:

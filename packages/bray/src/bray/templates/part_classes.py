@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
@@ -49,12 +50,13 @@ def load_algorithms(
         written: the template.
         runs_own_code: whether `module:Class` may be imported, which runs it.
     """
-    found = {}
+    found: dict[str, type[Algorithm[Any]]] = {}
+    looked_up = functools.cache(load_algorithm)  # several trainers may have the same
     for name in written.names("trainer"):
         key = f"trainers.{name}.algorithm"
         algorithm = written.setting("trainer", name, "algorithm")
-        known = ", ".join(registry.names())
         if not isinstance(algorithm, str):
+            known = ", ".join(registry.names())
             got = "missing: " if algorithm is None else ""
             end = "" if algorithm is None else f", got {algorithm!r}"
             written.refuse(key, f"{got}expected one of {known}{end}")
@@ -62,7 +64,7 @@ def load_algorithms(
             written.refuse(key, f"{algorithm!r} names code of yours, which is not run here")
         else:
             try:
-                found[name] = load_algorithm(algorithm)
+                found[name] = looked_up(algorithm)
             except ConfigError as error:
                 written.refuse(key, str(error).partition(": ")[2])
     return found

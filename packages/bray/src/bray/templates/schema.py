@@ -12,11 +12,18 @@ from typing import Any
 from bray import registry
 from bray.goal import Goal
 from bray.retention import RetentionPolicy
+from bray.templates.callbacks import check_names
 from bray.templates.template import Enable, RenderPart, Template
 from bray.training.algorithm import PARTS, Algorithm, Parts, load_algorithm, task_id
 from bray_core.errors import ConfigError
 from bray_core.settings.json_schema import descriptions
 
+CALLBACKS = (
+    "Classes of yours that are told how training goes, and may end it: `module:Class` or "
+    "`file.py:Class`, or `{class: file.py:Class, settings: {…}}`. They are derived from "
+    "`bray.Callback`."
+)
+"""What the setting `callbacks` means."""
 RENAMED = {"recipe": "algorithm"}
 """Keys of a template as earlier versions wrote them, with their names today."""
 
@@ -105,6 +112,8 @@ def schema(name: str, task: str = "", variant: str = "") -> type[Any]:
         made.append((part, config, field() if is_needed else field(default_factory=config)))
     for part, whole in (("render", RenderPart), ("goal", Goal), ("keep", RetentionPolicy)):
         made.append((part, whole, field(default_factory=whole)))
+    callbacks = _described(CALLBACKS, ())
+    made.append(("callbacks", tuple[str | Mapping[str, Any], ...], callbacks))
 
     def check(loaded: Any) -> None:
         template_of(loaded)
@@ -219,7 +228,9 @@ def template_of(loaded: Any) -> Template:
         render=loaded.render,
         goal=loaded.goal,
         keep=loaded.keep,
+        callbacks=loaded.callbacks,
     )
+    check_names(made.callbacks)
     made.make()  # refuses settings that do not go together
     return made
 

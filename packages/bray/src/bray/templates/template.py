@@ -8,12 +8,13 @@ shipped with bray) or is the path of a YAML file, or of a trial, whose `config.y
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
-from typing import Any
+from typing import Any, Self
 
 from bray.goal import Goal
 from bray.retention import RetentionPolicy
+from bray.templates.callbacks import NamedCallback
 from bray.templates.composition import Composition
 from bray.templates.composition import Enable as Enable
 from bray.templates.part_settings import RenderPart as RenderPart
@@ -37,6 +38,8 @@ class Template:
     render: RenderPart = field(default_factory=RenderPart)
     goal: Goal = field(default_factory=Goal)
     keep: RetentionPolicy = field(default_factory=RetentionPolicy)
+    callbacks: tuple[NamedCallback, ...] = ()
+    """Classes of callbacks, see `bray.templates.callbacks`."""
     composition: Composition | None = None
     """The named parts of a template of the full form, where `algorithm` and `parts` are those of
     the learner that the goal is about; None in the short form."""
@@ -52,8 +55,16 @@ class Template:
             seed=composition.seed,
             goal=composition.goal,
             keep=composition.keep,
+            callbacks=composition.callbacks,
             composition=composition,
         )
+
+    def with_seed(self, seed: int) -> Self:
+        """Return the same run with another seed."""
+        composition = self.composition
+        if composition is not None:
+            composition = replace(composition, seed=seed)
+        return replace(self, seed=seed, composition=composition)
 
     @property
     def environment(self) -> str:
@@ -83,7 +94,10 @@ class Template:
         found: dict[str, Any] = {"algorithm": self.algorithm, "enable": self.enable}
         found["seed"] = self.seed
         found |= dict(self.parts)
-        return to_mapping(found | {"render": self.render, "goal": self.goal, "keep": self.keep})
+        found |= {"render": self.render, "goal": self.goal, "keep": self.keep}
+        if self.callbacks:
+            found["callbacks"] = self.callbacks
+        return to_mapping(found)
 
 
 def names() -> list[str]:

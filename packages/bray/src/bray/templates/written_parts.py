@@ -18,7 +18,7 @@ from bray_core.settings.settings_tree import Value, place_of, unwrap
 
 PLURALS = {kind: f"{kind}s" for kind in (*PARTS, "render")}
 """The key of a kind's named parts, by the key of its only part."""
-WHOLE = ("enable", "seed", "goal", "keep")
+WHOLE = ("enable", "seed", "goal", "keep", "callbacks")
 """Keys of a template that are no parts."""
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 _OF_SOURCE = ("source", "actor", "render")

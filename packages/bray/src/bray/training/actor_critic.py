@@ -25,6 +25,7 @@ from bray_core.settings.ranges import (
     PositiveInt,
     check_fields,
 )
+from bray_core.settings.schedule import ScheduledNonNegativeFloat, ScheduledPositiveFloat
 from bray_core.spaces import Spaces
 from bray_trainer.sequences import Batch, time_major, unroll, valid_steps
 
@@ -33,7 +34,7 @@ from bray_trainer.sequences import Batch, time_major, unroll, valid_steps
 class ActorCriticConfig(ComputeConfig):
     """What A2C, IMPALA and APPO can be told; each adds its own."""
 
-    learning_rate: PositiveFloat = 1e-3
+    learning_rate: ScheduledPositiveFloat = 1e-3
     """Adam's step size. Too large and the return collapses now and then; too small and it creeps.
     1e-4 to 3e-3."""
     gamma: Fraction = 0.99
@@ -41,7 +42,7 @@ class ActorCriticConfig(ComputeConfig):
     ahead. 0.9 where all is decided soon, 0.999 where it takes thousands of steps."""
     value_coefficient: NonNegativeFloat = 0.5
     """Weight of the value loss beside the policy's. 0.25 to 1."""
-    entropy_coefficient: NonNegativeFloat = 0.01
+    entropy_coefficient: ScheduledNonNegativeFloat = 0.01
     """Weight of the entropy bonus. Too small and the policy settles before it has tried much; too
     large and it stays random. 0 to 0.05."""
     max_grad_norm: PositiveFloat = 0.5

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,9 @@ class LearnerPlace:
     """Seed of network and draws."""
     holds: BufferConfig | ReplayConfig | None = None
     """Settings of the buffer; None: those that the algorithm makes."""
+    mixture: Mapping[str, tuple[ReplayConfig | None, float]] = field(default_factory=dict)
+    """Replays by name that the trainer draws from, with their settings and shares, where there are
+    several in place of the one buffer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +54,10 @@ class Learner:
     """Answers observations, with the newest version."""
     buffer: Any
     """Holds what was recorded until it is trained on."""
+    replays: Mapping[str, Any]
+    """The replays that the buffer mixes, by name; empty where it is one itself."""
+    min_size: int
+    """What each of these holds before the first training; 0 without a mixture."""
     trainer: Any
     """Trains, and publishes to the model."""
     policy: PolicyConfig

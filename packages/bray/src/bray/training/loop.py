@@ -19,11 +19,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from bray.best import offer_best, saved_version
+from bray.callbacks import EvaluationResult, SavedCheckpoint
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
 from bray.sources.source import ExperienceSource, Played
 from bray.training.loop_state import LoopState, checkpoints_in
 from bray.training.progress import display
+from bray_actor.episodes import PlayedEpisode
 from bray_core.cli import check_interrupted
 
 _LEAST_RETURNS = 20
@@ -129,11 +131,14 @@ class Loop:
                 raise
             self._advance.end()
             self._keep_state()
-        return conclude(self._run.experiment.path, outcome)
+            outcome = conclude(self._run.experiment.path, outcome)
+            self._run.callbacks.end(outcome)
+        return outcome
 
     def _until_goal(self) -> Outcome:
         self._started = time.monotonic()
         self._advance.begin(is_resumed=bool(self._checkpoints))
+        self._run.callbacks.start(self._figures(), self._save)
         self._source.poll()  # on Ray it begins to play
         while True:
             if not self._is_spent:
@@ -157,6 +162,7 @@ class Loop:
         self._state.frames += played.frames
         self._state.returns.extend(played.returns)
         check_interrupted()
+        self._run.callbacks.episodes(episodes_of(played))
         self._run.report(self._figures(), self._save)
         if checkpoints_in(self._run.experiment.checkpoints) != self._checkpoints:
             self._keep_state()
@@ -175,10 +181,13 @@ class Loop:
     def _keep_state(self) -> None:
         """Write how far the trial has come, if there is a checkpoint that has come as far."""
         folder = self._run.experiment.checkpoints
-        self._checkpoints = checkpoints_in(folder)
+        before, self._checkpoints = self._checkpoints, checkpoints_in(folder)
         if self._checkpoints:
             self._state.seconds = self._seconds_before + self._elapsed_s
             self._state.write(folder)
+        for name, _ in sorted(self._checkpoints - before):
+            written = SavedCheckpoint(path=folder / name, frames=self._state.frames)
+            self._run.callbacks.checkpoint(written)
 
     @property
     def _elapsed_s(self) -> float:
@@ -203,8 +212,10 @@ class Loop:
 
     @property
     def _is_spent(self) -> bool:
-        """Whether the trial's budget, or this launch's hours, are used up."""
+        """Whether the budget or this launch's hours are used up, or a callback has said stop."""
         hours = self._goal.max_hours
+        if self._run.callbacks.stopped:
+            return True
         return self._is_budget_spent or (hours is not None and self._elapsed_s >= 3600 * hours)
 
     @property
@@ -241,8 +252,15 @@ class Loop:
         mean = float(np.mean(returns)) if returns else -math.inf
         if returns:
             offer_best(self._run, self._model, version, mean, frames)
-        self._view.say(f"evaluation at {frames:,} {self._unit}: mean return {mean:.2f}{whose}")
+        self._view.say(
+            f"evaluation at {frames:,} {self._unit}: {self._goal.measure} {mean:.2f}{whose}"
+        )
+        self._run.callbacks.evaluation(
+            EvaluationResult(returns=returns, mean_return=mean, version=version, frames=frames)
+        )
         self._run.report({**self._figures(), "evaluation_return": mean}, self._save)
+        if stopped := self._run.callbacks.stopped:
+            self._view.say(f"stopped by a callback: {stopped}")
         is_planned = self._goal.wanted is not None or self._is_budget_spent
         return Outcome(
             reached=self._goal.is_reached(mean) and is_planned,
@@ -252,6 +270,7 @@ class Loop:
             seconds=self._elapsed_s,
             frames_per_s=self._figures()["frames_per_s"],
             version=version,
+            stopped=stopped,
         )
 
 
@@ -357,6 +376,11 @@ class Watch:
     def end(self) -> None:
         """Stop the trainer, which writes a checkpoint."""
         self._trainer.stop()
+
+
+def episodes_of(played: Played) -> Sequence[PlayedEpisode]:
+    """Return the episodes that were played; of a source that tells their returns alone, these."""
+    return played.episodes or [PlayedEpisode(episode_return) for episode_return in played.returns]
 
 
 def _said(goal: Goal, unit: str) -> str:

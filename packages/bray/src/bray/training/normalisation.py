@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from bray.policies.normalisation import ObservationNorm, find_norm
+from bray.training.schedules.scheduled_trainer import FollowsSchedules
 from bray_algo.networks.normalisation import Moments, RunningNorm, moments
 from bray_trainer import Trainer
 from bray_trainer.sequences import Batch, valid_steps
@@ -22,7 +23,7 @@ _MOST = 10.0
 """Bound of a divided reward on both sides: the deviation is not known yet when the first come."""
 
 
-class NormalisingTrainer(Trainer):
+class NormalisingTrainer(FollowsSchedules, Trainer):
     """A trainer that keeps the statistics of observations and rewards, where settings want them.
 
     Args:

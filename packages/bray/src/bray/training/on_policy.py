@@ -6,7 +6,7 @@ steps a replay has and how far play may be ahead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
@@ -25,8 +25,9 @@ from bray.training.algorithm import Takes, check_processes
 from bray.training.compute import decided, described
 from bray.training.loop import Turn
 from bray.training.sampled_policy import SampledPolicy
+from bray.training.schedules.scheduled_trainer import ReplayClock
 from bray_actor import segment_spec
-from bray_buffer import BufferConfig
+from bray_buffer import BufferConfig, ReplayConfig
 from bray_core.action_vector import step_specs
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
@@ -173,18 +174,40 @@ class OnPolicy(SampledPolicy[C]):
             steps = steps_per_collect(self.batch_steps, source.num_envs, num_workers)
         return Turn(steps=steps, collects=number, replays=number)
 
-    def _runners(self, *, is_local: bool) -> EnvironmentRunners:
+    def clock(self, holds: BufferConfig | ReplayConfig, num_ranks: int) -> ReplayClock:
+        """Return the recorded steps by the trainer's replays, of which each rank has its own."""
+        assert isinstance(holds, BufferConfig), "an on-policy algorithm has a queue"
+        of_segments = (holds.batch_size or 0) * int(self.parts.agent.segment_length)
+        return ReplayClock(frames_per_replay=(holds.batch_steps or of_segments) * num_ranks)
+
+    def _runners(
+        self, *, is_local: bool, reset_options: Mapping[str, Any] | None = None
+    ) -> EnvironmentRunners:
         return EnvironmentRunners(
-            self.parts.source, self.parts.trainer, is_local=is_local, gamma=self.gamma
+            self.parts.source,
+            self.parts.trainer,
+            is_local=is_local,
+            gamma=self.gamma,
+            reset_options=reset_options,
         )
 
     def batching(self, *, is_local: bool) -> ModelConfig:
         """Return how the rows of a worker's environments are batched."""
         return self._runners(is_local=is_local).model_config()
 
-    def runner(self, model: Any, buffer: Any, seed: int, worker: int, *, is_local: bool) -> Any:
+    def runner(
+        self,
+        model: Any,
+        buffer: Any,
+        seed: int,
+        worker: int,
+        *,
+        is_local: bool,
+        reset_options: Mapping[str, Any] | None = None,
+    ) -> Any:
         """Make the runner of a worker's environments."""
-        return self._runners(is_local=is_local).runner(model, buffer, seed + 1000 * worker)
+        runners = self._runners(is_local=is_local, reset_options=reset_options)
+        return runners.runner(model, buffer, seed + 1000 * worker)
 
     def buffer(self, *, is_local: bool) -> BufferConfig:
         """Return the queue's settings."""

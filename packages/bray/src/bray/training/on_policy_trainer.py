@@ -9,6 +9,7 @@ from torch import nn
 
 from bray.training.normalisation import NormalisingTrainer
 from bray_core.protocols import ModelProtocol
+from bray_core.settings.schedule import value_at
 from bray_trainer import TrainerConfig
 
 
@@ -36,7 +37,7 @@ class OnPolicyTrainer(NormalisingTrainer):
     ) -> None:
         self.part = part
         config = TrainerConfig(
-            learning_rate=part.learning_rate,
+            learning_rate=value_at(part.learning_rate, 0),
             max_grad_norm=part.max_grad_norm,
             checkpoint_every=part.checkpoint_every,
             precision=part.precision,

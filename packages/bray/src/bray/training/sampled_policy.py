@@ -10,7 +10,7 @@ plays environments (`SampledPolicy.train`) or several play together is the busin
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
@@ -31,9 +31,12 @@ from bray.training.evaluation import evaluate_latest, evaluate_simulators
 from bray.training.learner import Learner, LearnerPlace
 from bray.training.loop import Loop, Turn
 from bray.training.policy_model import policy_model
+from bray.training.schedules.run_curriculum import RunCurriculum
+from bray.training.schedules.scheduled_trainer import ReplayClock, with_schedules
 from bray_actor import PolicyConfig
 from bray_actor.runners.rollouts import AnyRunner
 from bray_buffer import BufferConfig, ReplayConfig
+from bray_buffer.mixture import Mixture
 from bray_core.layout import Layout
 from bray_core.spaces import Spaces
 from bray_model import ModelConfig
@@ -89,7 +92,25 @@ class SampledPolicy(Algorithm[C]):
         """
 
     @abstractmethod
-    def runner(self, model: Any, buffer: Any, seed: int, worker: int, *, is_local: bool) -> Any:
+    def clock(self, holds: BufferConfig | ReplayConfig, num_ranks: int) -> ReplayClock:
+        """Return the recorded steps by the trainer's replays, for settings that are schedules.
+
+        Args:
+            holds: settings of the buffer of the run, one rank's.
+            num_ranks: processes that train at once, each on a replay of its own.
+        """
+
+    @abstractmethod
+    def runner(
+        self,
+        model: Any,
+        buffer: Any,
+        seed: int,
+        worker: int,
+        *,
+        is_local: bool,
+        reset_options: Mapping[str, Any] | None = None,
+    ) -> Any:
         """Make the runner of a worker's environments, in the worker's process.
 
         Args:
@@ -98,6 +119,7 @@ class SampledPolicy(Algorithm[C]):
             seed: seed of the run.
             worker: number of the worker, from 0 on.
             is_local: whether one process plays and trains.
+            reset_options: options that the first episodes begin with; None: no curriculum.
         """
 
     @abstractmethod
@@ -174,17 +196,29 @@ class SampledPolicy(Algorithm[C]):
             run, module, example, place.batching, self.parts.actor, name=place.model
         )
         holds = place.holds or self.buffer(is_local=run.is_local)
-        buffer = run.buffer(
-            place.buffer, self.layout(spaces, state_size), holds, num_workers=num_ranks
-        )
-        self.fill(buffer, spaces)
-        make = self.trainer_factory(
-            spaces,
-            module,
-            model=model,
-            buffer=buffer,
-            directory=place.checkpoints,
-            seed=place.seed,
+        layout = self.layout(spaces, state_size)
+        replays = {
+            name: run.buffer(name, layout, config or holds)
+            for name, (config, _) in place.mixture.items()
+        }
+        buffer: Any
+        if replays:
+            shares = {name: (replays[name], share) for name, (_, share) in place.mixture.items()}
+            buffer = Mixture(shares, place.seed)
+        else:
+            buffer = run.buffer(place.buffer, layout, holds, num_workers=num_ranks)
+            self.fill(buffer, spaces)
+        make = with_schedules(
+            self.trainer_factory(
+                spaces,
+                module,
+                model=model,
+                buffer=buffer,
+                directory=place.checkpoints,
+                seed=place.seed,
+            ),
+            getattr(self.config, "learning_rate", 0.0),
+            self.clock(holds, num_ranks),
         )
         is_on_gpu = getattr(self.config, "device", "cpu") == "cuda"
         trainer = run.trainer(
@@ -196,9 +230,13 @@ class SampledPolicy(Algorithm[C]):
             example=example,
             model=model,
             buffer=buffer,
+            replays=replays,
+            min_size=max(
+                [_min_size(config or holds) for config, _ in place.mixture.values()] or [0]
+            ),
             trainer=trainer,
             policy=self.acting(spaces, state_size, place.seed),
-            turn=self.turn(buffer),
+            turn=self.turn(next(iter(replays.values()), buffer)),
             batch_steps=holds.batch_steps if isinstance(holds, BufferConfig) else None,
             steps_per_version=self.steps_per_version,
         )
@@ -215,7 +253,7 @@ class SampledPolicy(Algorithm[C]):
     def _train(
         self, run: Run, spaces: Spaces, told: Spaces | None, goal: Goal, seed: int
     ) -> Outcome:
-        play = self._gamecore_play(told, seed) if self.parts.source.num_processes else None
+        play = self.gamecore_play(told, seed) if self.parts.source.num_processes else None
         batching = self.batching(is_local=run.is_local)
         if play is not None:
             batching = replace(batching, max_batch_size=len(play.lanes()), pad_to=())
@@ -273,9 +311,15 @@ class SampledPolicy(Algorithm[C]):
             goal,
             seed=seed,
         )
+        curriculum = RunCurriculum(run, self.parts.source.curriculum)
         if play is None:
             make = partial(
-                self._make_runner, learner.model, learner.buffer, seed, is_local=run.is_local
+                self._make_runner,
+                learner.model,
+                learner.buffer,
+                seed,
+                is_local=run.is_local,
+                reset_options=curriculum.first,
             )
             rollouts = run.rollouts(
                 name,
@@ -284,9 +328,11 @@ class SampledPolicy(Algorithm[C]):
                 lockstep=learner.steps_per_version is not None,
                 num_workers=self.parts.actor.num_workers,
             )
+            curriculum.follow(rollouts)
             return rollouts, evaluate, ()
-        play = replace(play, policy=learner.policy)
+        play = replace(play, policy=learner.policy, reset_options=curriculum.first)
         simulators = gamecores(run, play, learner.model, learner.buffer)
+        curriculum.follow(simulators)
         if play.spaces is not None:
             evaluate = partial(
                 evaluate_simulators,
@@ -300,12 +346,21 @@ class SampledPolicy(Algorithm[C]):
         return simulators, evaluate, simulators.lines()
 
     def _make_runner(
-        self, model: Any, buffer: Any, seed: int, worker: int, *, is_local: bool
+        self,
+        model: Any,
+        buffer: Any,
+        seed: int,
+        worker: int,
+        *,
+        is_local: bool,
+        reset_options: Mapping[str, Any] | None,
     ) -> AnyRunner:
-        made: AnyRunner = self.runner(model, buffer, seed, worker, is_local=is_local)
+        made: AnyRunner = self.runner(
+            model, buffer, seed, worker, is_local=is_local, reset_options=reset_options
+        )
         return made
 
-    def _gamecore_play(self, told: Spaces | None, seed: int) -> GamecorePlay:
+    def gamecore_play(self, told: Spaces | None, seed: int) -> GamecorePlay:
         """Return what the gamecores play, but for how the policy answers them."""
         return GamecorePlay(
             source=self.parts.source,
@@ -315,3 +370,7 @@ class SampledPolicy(Algorithm[C]):
             seed=seed,
             spaces=told,
         )
+
+
+def _min_size(config: BufferConfig | ReplayConfig) -> int:
+    return config.min_size if isinstance(config, ReplayConfig) else 0

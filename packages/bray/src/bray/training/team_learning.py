@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -12,10 +13,12 @@ from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.training.evaluation import EVALUATION_SEED, evaluate_teams, snapshot
 from bray.training.loop import Loop, Turn
+from bray.training.schedules.scheduled_trainer import ReplayClock, with_schedules
 from bray_actor import Runner
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_buffer import BufferConfig, ReplayConfig
 from bray_core.protocols import TrainerProtocol
+from bray_core.settings.schedule import Schedule
 from bray_model import ModelConfig
 
 
@@ -34,6 +37,7 @@ def learn(
     lockstep: bool,
     goal: Goal,
     seed: int,
+    learning_rate: float | Schedule,
 ) -> Outcome:
     """Make the components and train until the goal is reached or its frames are used up.
 
@@ -51,6 +55,7 @@ def learn(
         lockstep: whether they wait there for each policy version.
         goal: the evaluation's return, and when to give up.
         seed: seed of task and draws.
+        learning_rate: the trainer's setting, by the frames of the trial if it is a schedule.
     """
     with closing(make_teams(num_envs)) as environment:
         example, _ = environment.reset(seed=seed)
@@ -59,6 +64,15 @@ def learn(
     model = run.model("policy", module, example, batching)
     buffer = run.buffer("experience", layout, experience)
     checkpoints = run.experiment.checkpoints
+
+    make = with_schedules(
+        make_trainer,
+        learning_rate,
+        ReplayClock(
+            frames_per_replay=turn.steps * rows * (num_workers if lockstep else 1) / turn.replays,
+            warmup_frames=turn.warmup_frames,
+        ),
+    )
 
     def play(worker: int) -> Runner:
         environment: Any = make_teams(num_envs)
@@ -73,7 +87,7 @@ def learn(
         run,
         title,
         model=model,
-        trainer=run.trainer("trainer", lambda: make_trainer(model, buffer, checkpoints)),
+        trainer=run.trainer("trainer", partial(make, model, buffer, checkpoints)),
         source=run.rollouts(
             "rollouts", play, steps=turn.steps, lockstep=lockstep, num_workers=num_workers
         ),

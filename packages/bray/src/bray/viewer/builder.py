@@ -12,9 +12,16 @@ from aiohttp import web
 from bray.templates import loading, template
 from bray.viewer.access_control import Handler
 from bray.viewer.http_json import json_reply, posted_object, text_field
+from bray.viewer.part_schema import form_schema
 from bray.viewer.started_runs import StartedRuns
+from bray.viewer.template_edits import edited
 from bray.viewer.template_files import MAX_BYTES, TemplateFiles, TemplateText
-from bray.viewer.template_text import InspectedTemplate, inspect_template, template_yaml
+from bray.viewer.template_text import (
+    InspectedTemplate,
+    inspect_template,
+    read_settings,
+    template_yaml,
+)
 from bray_core.errors import ConfigError
 from bray_core.files.json_file import is_deeper
 from bray_core.settings.yaml_nodes import MAX_DEPTH
@@ -42,8 +49,9 @@ class BuilderPages:
         found: list[web.RouteDef] = [web.get(place, self._get_state)]
         for name, ask in (("schema", _schema), ("open", self._open)):
             found.append(web.get(f"{place}/{name}", self._getting(ask)))
-        acts = (("check", _check), ("save", self._save), ("start", self._start))
-        for name, act in (*acts, ("stop", self._stop)):
+        acts = (("check", _check), ("edit", _edit), ("part", _part), ("save", self._save))
+        runs = (("start", self._start), ("serve", self._serve), ("stop", self._stop))
+        for name, act in (*acts, *runs):
             found.append(web.post(f"{place}/{name}", self._posting(act)))
         return found
 
@@ -99,6 +107,13 @@ class BuilderPages:
         self._runs.start(opened["name"])
         return {"runs": self._runs.listing()}
 
+    def _serve(self, content: Mapping[str, object]) -> dict[str, object]:
+        assert self._drafts is not None
+        assert self._runs is not None
+        opened = self._drafts.open(text_field(content, "file"))
+        self._runs.serve(opened["name"])
+        return {"runs": self._runs.listing()}
+
     def _stop(self, content: Mapping[str, object]) -> dict[str, object]:
         assert self._runs is not None
         self._runs.stop(text_field(content, "trial"))
@@ -127,16 +142,48 @@ def _schema(query: Mapping[str, str]) -> dict[str, object]:
 
 def _check(content: Mapping[str, object]) -> InspectedTemplate:
     """Check a template's text, or settings of the form, which become its text."""
+    text = _text(content)
+    if content.get("settings") is None:
+        return inspect_template(text)
+    return inspect_template(template_yaml(_plain_object(content, "settings"), text))
+
+
+def _edit(content: Mapping[str, object]) -> InspectedTemplate:
+    """Change a template as its graph is drawn, and check it."""
+    text = _text(content)
+    settings = edited(_written(text), _plain_object(content, "edit"))
+    made = template_yaml(settings, text)
+    if len(made.encode()) > MAX_BYTES:
+        raise ConfigError(f"text: expected {MAX_BYTES} bytes at most")
+    return inspect_template(made)
+
+
+def _part(content: Mapping[str, object]) -> dict[str, object]:
+    """Return the JSON Schema of a part's settings, without those that are wires."""
+    return {"schema": form_schema(_written(_text(content)), text_field(content, "part"))}
+
+
+def _text(content: Mapping[str, object]) -> str:
     text = text_field(content, "text")
     if len(text.encode()) > MAX_BYTES:
         raise ConfigError(f"text: expected {MAX_BYTES} bytes at most")
-    settings = content.get("settings")
+    return text
+
+
+def _written(text: str) -> dict[str, object]:
+    settings = read_settings(text)
     if settings is None:
-        return inspect_template(text)
-    if not isinstance(settings, dict):
-        raise ConfigError("settings: expected an object")
-    if is_deeper(settings, MAX_DEPTH):
-        raise ConfigError(f"settings: nested too deeply, {MAX_DEPTH} levels at most")
-    if len(json.dumps(settings)) > MAX_BYTES:
-        raise ConfigError(f"settings: expected {MAX_BYTES} bytes at most")
-    return inspect_template(template_yaml(settings, text))
+        raise ConfigError("text: expected settings, as `name: value`: correct the text first")
+    return settings
+
+
+def _plain_object(content: Mapping[str, object], name: str) -> dict[str, object]:
+    """Return an object that was posted, once it is known to be neither deep nor long."""
+    found = content.get(name)
+    if not isinstance(found, dict):
+        raise ConfigError(f"{name}: expected an object")
+    if is_deeper(found, MAX_DEPTH):
+        raise ConfigError(f"{name}: nested too deeply, {MAX_DEPTH} levels at most")
+    if len(json.dumps(found)) > MAX_BYTES:
+        raise ConfigError(f"{name}: expected {MAX_BYTES} bytes at most")
+    return found

@@ -31,9 +31,11 @@ from bray.viewer.http_json import json_reply, query_integer, query_number
 from bray.viewer.metric_log import AXES, MAX_NAMES, Curve, tail
 from bray.viewer.project import Project
 from bray.viewer.request_bodies import describe_leaves
+from bray.viewer.seed_curves import SUMMARIES, summarised
 from bray_core.errors import ConfigError
 from bray_core.files.json_file import finite
 from bray_core.files.trial_folders import CONFIG
+from bray_core.settings.choice import check_choice
 from bray_core.settings.settings_tree import parse, unwrap
 
 T = TypeVar("T")
@@ -133,9 +135,15 @@ class ViewerPages:
         low = query_number(query, "from", -math.inf, -math.inf, math.inf)
         high = query_number(query, "to", math.inf, -math.inf, math.inf)
 
+        seeds = query.get("seeds", SUMMARIES[0])
+        check_choice("seeds", seeds[:50], SUMMARIES)
+
+        def columns(name: str) -> tuple[curves.Floats, curves.Floats]:
+            return _column(self._project.metrics(name).curve(metric, axis), weight, (low, high))
+
         def read() -> list[dict[str, object]]:
-            found = []
-            for name in names:
+            found, alone = summarised(names, columns, seeds, points)
+            for name in alone:
                 curve = self._project.metrics(name).curve(metric, axis)
                 found.append({"trial": name, **_curve(curve, weight, points, (low, high))})
             return found
@@ -287,10 +295,21 @@ def _curve(
     return {"count": len(x), "last": last, "starts": starts, **columns}
 
 
+def _column(
+    curve: Curve, weight: float, span: tuple[float, float]
+) -> tuple[curves.Floats, curves.Floats]:
+    """Return x, ascending, and y of the part of a curve whose x is in the span, smoothed."""
+    inside = (curve.x >= span[0]) & (curve.x <= span[1])
+    x, y = curve.x[inside], curves.smoothed(curve.y, weight)[inside]
+    order = np.argsort(x, kind="stable")
+    return x[order], y[order]
+
+
 def _loop(trial: Path) -> dict[str, object]:
     found = tail(trial)
     mean = project.mean_return(trial, project.newest_values(found))
-    return system_figures.figures(found, _capacity(trial), mean)
+    shown = system_figures.figures(found, _capacity(trial), mean)
+    return {**shown, "wires": system_figures.wire_figures(found)}
 
 
 def _capacity(trial: Path) -> float | None:

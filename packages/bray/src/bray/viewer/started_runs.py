@@ -1,4 +1,4 @@
-"""Runs that the page started: processes of `bray train`, which end with the viewer."""
+"""Runs that the page started, of `bray train` and `bray serve`; they end with the viewer."""
 
 from __future__ import annotations
 
@@ -44,15 +44,32 @@ class StartedRuns:
             ClosedError: the viewer ends.
         """
         trial = Path(file).stem
-        command = [sys.executable, "-m", "bray_core.cli", "train", file]
-        command += ["--project", str(self._project), "--trial", trial]
+        command = ["train", file, "--project", str(self._project), "--trial", trial]
+        self._start(trial, file, command, is_server=False)
+
+    def serve(self, file: str) -> None:
+        """Start `bray serve TRIAL` on free ports of this machine; the trial has the file's name.
+
+        Raises:
+            NotFoundError: there is no such trial.
+            AlreadyExistsError: it is served from here already.
+            ClosedError: the viewer ends.
+        """
+        trial = Path(file).stem
+        if not (self._project / trial).is_dir():
+            raise NotFoundError(f"trial: no {trial} yet: start it first")
+        command = ["serve", "--tcp-port", "0", "--http-port", "0", str(self._project / trial)]
+        self._start(f"serve {trial}", file, command, is_server=True)
+
+    def _start(self, name: str, file: str, command: list[str], *, is_server: bool) -> None:
+        command = [sys.executable, "-m", "bray_core.cli", *command]
         with self._lock:
             if self._is_closed:
                 raise ClosedError("runs: the viewer ends")
-            before = self._runs.get(trial)
+            before = self._runs.get(name)
             if before is not None and before.is_alive:
-                raise AlreadyExistsError(f"trial {trial}: was started here already: stop it first")
-            self._runs[trial] = _StartedRun(file, command, self._folder)
+                raise AlreadyExistsError(f"trial {name}: was started here already: stop it first")
+            self._runs[name] = _StartedRun(file, command, self._folder, is_server=is_server)
 
     def stop(self, trial: str) -> None:
         """End a run as Ctrl-C does: it saves a checkpoint, from which the next start goes on.
@@ -85,8 +102,9 @@ class StartedRuns:
 
 
 class _StartedRun:
-    def __init__(self, file: str, command: list[str], folder: Path) -> None:
+    def __init__(self, file: str, command: list[str], folder: Path, *, is_server: bool) -> None:
         self._file = file
+        self._is_server = is_server
         self.began_s = time.time()
         self._lines: deque[str] = deque(maxlen=_SHOWN_LINES)
         self._is_stopping = False
@@ -134,6 +152,7 @@ class _StartedRun:
         state = "ended" if code is not None else "stopping" if self._is_stopping else "running"
         return {
             "file": self._file,
+            "is_server": self._is_server,
             "state": state,
             "code": code,
             "began_s": self.began_s,

@@ -63,6 +63,40 @@ FIGURES = (
 )
 
 
+_WIRES = (
+    Figure("source-agent", "", "actor/steps", "rate", "steps/s"),
+    Figure("agent-model", "", "model/batch_rows", "value", "rows"),
+    Figure("agent-buffer", "waiting", "buffer/queued_segments", "value"),
+    Figure("agent-buffer", "stored", "buffer/stored_steps", "value"),
+    Figure("buffer-trainer", "", "trainer/frames", "rate", "steps/s"),
+    Figure("trainer-model", "version", "trainer/policy_version", "value"),
+)
+"""What is shown on the wires of a template's graph."""
+
+
+def wire_figures(rows: Sequence[Row]) -> list[dict[str, object]]:
+    """Return the figures on the wires of a template's graph.
+
+    Args:
+        rows: the last lines of one launch, the oldest first.
+
+    Returns:
+        `{"wire", "trainer", "words", "value", "unit"}` of each figure that was recorded. `wire` is
+        `from-to` of two kinds of parts; `trainer` is None for what several trainers share.
+    """
+    values, rates = _values(rows), _rates(rows)
+    shown: list[dict[str, object]] = []
+    for figure in _WIRES:
+        found = rates if figure.kind == "rate" else values
+        for metric, value in found.items():
+            name, _, label = metric.partition("{trainer=")
+            if name == figure.metric:
+                words = {"words": figure.words, "value": value, "unit": figure.unit}
+                trainer = label.removesuffix("}") or None
+                shown.append({"wire": figure.part, "trainer": trainer, **words})
+    return shown
+
+
 def figures(
     rows: Sequence[Row], capacity: float | None, mean_return: float | None = None
 ) -> dict[str, object]:

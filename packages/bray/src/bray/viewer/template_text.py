@@ -15,6 +15,7 @@ from bray.templates import loading
 from bray.templates.schema import RENAMED, chosen_schema, tuned_task
 from bray.templates.written_parts import is_full_form
 from bray.training.algorithm import load_algorithm
+from bray.viewer.template_graph import TemplateGraph, part_of_key, read_graph
 from bray_core.config import to_mapping
 from bray_core.errors import ConfigError, SettingsError
 from bray_core.settings.settings_tree import Value, parse, unwrap
@@ -33,7 +34,10 @@ class InspectedTemplate(TypedDict):
     """`{"algorithm", "task"}` whose settings it has; None where it has no algorithm, or has named
     parts, for which there is no form."""
     problems: list[dict[str, object]]
-    """`{"key", "line", "text"}` of each problem."""
+    """`{"key", "line", "text", "part"}` of each problem; `part` is the id of a part of the graph,
+    None where it is of none."""
+    graph: TemplateGraph | None
+    """Its parts and wires; None where the text is no YAML of settings."""
 
 
 def inspect_template(text: str) -> InspectedTemplate:
@@ -41,14 +45,36 @@ def inspect_template(text: str) -> InspectedTemplate:
     problems: list[dict[str, object]] = []
     settings = None
     try:
-        # A form cannot show what `*name` stands for, and would write it out.
-        settings = _renamed(_settings(parse(text, SOURCE, takes_aliases=False)))
+        settings = read_settings(text)
         loading.parse(text, SOURCE)  # raises with all problems at once
     except SettingsError as error:
         problems = [
-            {"key": one.key, "line": _line(one.place), "text": one.text} for one in error.problems
+            {
+                "key": one.key,
+                "line": _line(one.place),
+                "text": one.text,
+                "part": part_of_key(one.key),
+            }
+            for one in error.problems
         ]
-    return {"text": text, "settings": settings, "form": _form(settings), "problems": problems}
+    graph = None if settings is None else read_graph(settings).graph()
+    return {
+        "text": text,
+        "settings": settings,
+        "form": _form(settings),
+        "problems": problems,
+        "graph": graph,
+    }
+
+
+def read_settings(text: str) -> dict[str, object] | None:
+    """Return the settings in a template's text; None where they are no settings by name.
+
+    Raises:
+        SettingsError: the text is no YAML.
+    """
+    # A form cannot show what `*name` stands for, and would write it out.
+    return _renamed(_settings(parse(text, SOURCE, takes_aliases=False)))
 
 
 def template_yaml(settings: Mapping[str, object], before: str) -> str:
@@ -89,7 +115,7 @@ def _without_defaults(settings: Mapping[str, object], schema: type[Any]) -> dict
             if below := _without_defaults(value or {}, typing.cast(type[Any], hint)):
                 kept[field.name] = below
             continue
-        value = _number(value) if hint is float else value
+        value = _number(value) if hint is float or float in typing.get_args(hint) else value
         if not _is_default(value, field):
             kept[field.name] = value
     # Unknown names stay as they are: the check of the text names them to the user.

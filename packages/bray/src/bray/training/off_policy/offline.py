@@ -28,9 +28,11 @@ from bray.training.combination import check_combination
 from bray.training.deploy import keep_spaces
 from bray.training.evaluation import evaluate_latest
 from bray.training.loop import Loop, Turn
+from bray.training.schedules.scheduled_trainer import ReplayClock, with_schedules
 from bray_actor.environments.spec import EnvironmentSpec
 from bray_core.protocols import ModelProtocol, TrainerProtocol
-from bray_core.settings.ranges import Fraction, PositiveFloat, PositiveInt, Range, check_fields
+from bray_core.settings.ranges import Fraction, PositiveInt, Range, check_fields
+from bray_core.settings.schedule import ScheduledPositiveFloat
 from bray_core.spaces import Spaces
 from bray_trainer import Trainer
 
@@ -65,7 +67,7 @@ class RecordedSourceConfig(EnvironmentSpec):
 class OfflineConfig:
     """What every offline algorithm can be told; each adds its own."""
 
-    learning_rate: PositiveFloat = 3e-4
+    learning_rate: ScheduledPositiveFloat = 3e-4
     """Adam's step size, for all that is trained. Too large and the values run away; too small and
     they creep. 1e-4 to 1e-3."""
     batch_size: PositiveInt = 256
@@ -146,7 +148,8 @@ class Offline(Algorithm[C]):
         policy = self.policy(spaces, seed)
         model = run.model("policy", policy, example_inputs(spaces, 0))
         make = self.make_trainer(spaces, seed, policy, model, run.experiment.checkpoints)
-        trainer = run.trainer("trainer", make)
+        clock = ReplayClock(frames_per_replay=1)  # there are no frames but the optimiser's steps
+        trainer = run.trainer("trainer", with_schedules(make, config.learning_rate, clock))
         known = "" if math.isnan(recorded) else f": recorded {recorded:.1f}"
         outcome = Loop(
             run,

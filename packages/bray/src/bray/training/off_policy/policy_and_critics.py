@@ -25,7 +25,8 @@ from bray.training.off_policy.replay_learning import OffPolicy, OffPolicyConfig
 from bray.training.off_policy.target import KeepsTarget
 from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
-from bray_core.settings.ranges import PositiveFloat, PositiveInt, Range
+from bray_core.settings.ranges import PositiveInt, Range
+from bray_core.settings.schedule import ScheduledPositiveFloat, value_at
 from bray_core.spaces import Spaces
 from bray_trainer import TrainerConfig, to_torch
 from bray_trainer.sequences import Batch
@@ -37,7 +38,7 @@ class PolicyAndCriticsConfig(OffPolicyConfig):
 
     replays_per_collect: PositiveInt = 64
     """Optimiser steps after `steps_per_collect`: by default one for each frame."""
-    learning_rate: PositiveFloat = 1e-3
+    learning_rate: ScheduledPositiveFloat = 1e-3
     """Adam's step size, for all that is trained: policy, critics and the algorithm's own. Too large
     and the values run away; too small and they creep. 1e-4 to 3e-3."""
 
@@ -122,8 +123,9 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
 
     def make_optimizer(self) -> dict[str, Optimizer]:
         """Return an Adam for each module."""
+        rate = value_at(self.settings.learning_rate, 0)
         return {
-            name: Adam(module.parameters(), lr=self.settings.learning_rate, fused=True)
+            name: Adam(module.parameters(), lr=rate, fused=True)
             for name, module in self.module.items()
         }
 

@@ -6,7 +6,7 @@ networks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
@@ -25,9 +25,10 @@ from bray.training.algorithm import Takes, check_processes
 from bray.training.loop import Turn
 from bray.training.reward_scale import RewardScaleConfig
 from bray.training.sampled_policy import SampledPolicy
+from bray.training.schedules.scheduled_trainer import ReplayClock
 from bray_actor import Runner, segment_spec
 from bray_actor.atari import AtariRewardTransform
-from bray_buffer import ReplayConfig
+from bray_buffer import BufferConfig, ReplayConfig
 from bray_core.action_vector import step_specs
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout
@@ -176,6 +177,15 @@ class OffPolicy(SampledPolicy[C]):
             warmup_frames=max(0, warmup),
         )
 
+    def clock(self, holds: BufferConfig | ReplayConfig, num_ranks: int) -> ReplayClock:
+        """Return the recorded steps by the trainer's replays."""
+        source = self.parts.source
+        frames = source.num_envs * max(1, source.num_processes) * self.config.steps_per_collect
+        return ReplayClock(
+            frames_per_replay=frames / self.config.replays_per_collect,
+            warmup_frames=self.parts.buffer.warmup_frames,
+        )
+
     def check(self) -> None:
         """Refuse processes that the workers cannot share out evenly, and what hindsight cannot."""
         check_processes(self.parts)
@@ -268,7 +278,16 @@ class OffPolicy(SampledPolicy[C]):
         number = self.parts.source.num_envs
         return ModelConfig(max_batch_size=number, pad_to=(number,))
 
-    def runner(self, model: Any, buffer: Any, seed: int, worker: int, *, is_local: bool) -> Any:
+    def runner(
+        self,
+        model: Any,
+        buffer: Any,
+        seed: int,
+        worker: int,
+        *,
+        is_local: bool,
+        reset_options: Mapping[str, Any] | None = None,
+    ) -> Any:
         """Make the runner of a worker's environments."""
         source, seed = self.parts.source, seed + 1000 * worker
         return Runner(
@@ -278,4 +297,6 @@ class OffPolicy(SampledPolicy[C]):
             seed=seed,
             reward_transform=AtariRewardTransform() if source.is_atari else None,
             gamma=self.gamma,
+            info_metrics=source.info_metrics,
+            reset_options=reset_options,
         )

@@ -10,6 +10,7 @@ export class Form {
     this.element = h("fieldset", { className: "form", "aria-label": "Settings" });
   }
 
+  // With algorithms, the form has the settings of the whole run; without, those of a part.
   build(schema, algorithms) {
     const focused = document.activeElement?.id, from = document.activeElement?.selectionStart;
     this.fields.clear();
@@ -17,7 +18,7 @@ export class Form {
     const parts = Object.entries(schema.properties).filter(([, one]) => one.properties);
     const algorithm = { enum: algorithms, description: schema.description, chosen: true };
     put(this.element,
-      group("run", "Settings of the whole run.", alone.map(([name, one]) => this.field(null, name, name === "algorithm" ? algorithm : one, false))),
+      alone.length ? group("run", "Settings of the whole run.", alone.map(([name, one]) => this.field(null, name, name === "algorithm" ? algorithm : one, false))) : null,
       parts.map(([part, one]) => group(part, one.description, Object.entries(one.properties).map(([name, below]) => this.field(part, name, below, one.required?.includes(name))))));
     const again = focused && document.getElementById(focused);
     if (again && this.element.contains(again)) {
@@ -27,10 +28,10 @@ export class Form {
   }
 
   field(part, name, schema, isNeeded) {
-    const key = part ? `${part}.${name}` : name, id = `set-${key}`, type = typeOf(schema);
+    const key = part ? `${part}.${name}` : name, id = `set-${key}`, type = typeOf(schema), isChosen = schema.chosen || (name === "algorithm" && schema.enum);
     const described = { "aria-describedby": `${id}-error ${id}-help`, "aria-required": isNeeded ? "true" : null };
     const input = type.choices
-      ? h("select", { id, ...described, onchange: () => this.take(key) }, schema.chosen ? null : h("option", { value: "" }, `default: ${shown(schema.default)}`), type.choices.map((one) => h("option", { value: String(one) }, String(one))))
+      ? h("select", { id, ...described, onchange: () => this.take(key) }, isChosen ? null : h("option", { value: "" }, `default: ${shown(schema.default)}`), type.choices.map((one) => h("option", { value: String(one) }, String(one))))
       : h("input", { id, type: "text", autocomplete: "off", spellcheck: false, ...described, inputMode: type.name === "number" ? "decimal" : "text", placeholder: shown(schema.default), oninput: () => this.take(key) });
     const reset = h("button", { type: "button", className: "reset", hidden: true, title: "Reset to the default", "aria-label": `${key}: reset to the default`, onclick: () => this.reset(key) }, "×");
     const error = h("p", { id: `${id}-error`, className: "bad", hidden: true });
@@ -76,10 +77,15 @@ export class Form {
     field.reset.hidden = !isSet || field.isNeeded || field.input.tagName === "SELECT";
   }
 
-  // A problem of a whole part is shown at its first field.
-  find(key) {
-    const plain = key.replace(/\[.*$/, "");
-    return this.fields.get(plain) ?? (plain ? [...this.fields].find(([other]) => other.startsWith(`${plain}.`))?.[1] : undefined);
+  // Only the groups of these names are shown; null: all.
+  only(names) {
+    for (const one of this.element.querySelectorAll("[data-group]")) one.hidden = names != null && !names.includes(one.dataset.group);
+  }
+
+  // A problem of a whole part, or of one of its wires, is shown at its first field.
+  find({ key, part }) {
+    const plain = key.replace(/\[.*$/, ""), first = (begin) => (begin ? [...this.fields].find(([other]) => other.startsWith(`${begin}.`))?.[1] : undefined);
+    return this.fields.get(plain) ?? first(plain) ?? first(part);
   }
 
   tell(problems) {
@@ -87,8 +93,8 @@ export class Form {
       input.removeAttribute("aria-invalid");
       error.hidden = true;
     }
-    for (const { key, text } of [...problems].reverse()) {
-      const field = this.find(key);
+    for (const problem of [...problems].reverse()) {
+      const { key, text } = problem, field = this.find(problem);
       if (!field) continue;
       field.input.setAttribute("aria-invalid", "true");
       field.error.textContent = text.startsWith(`${key}: `) ? text.slice(key.length + 2) : text;
@@ -99,7 +105,7 @@ export class Form {
 
 function group(name, words, fields) {
   const none = h("p", { className: "faint" }, "This algorithm has no settings here.");
-  return h("fieldset", { className: "panel part" }, h("legend", {}, name), h("p", { className: "faint" }, words), h("div", { className: "fields" }, fields.length ? fields : none));
+  return h("fieldset", { className: "panel part", "data-group": name }, h("legend", {}, name), h("p", { className: "faint" }, words), h("div", { className: "fields" }, fields.length ? fields : none));
 }
 
 export function isPart(value) {
@@ -109,10 +115,12 @@ export function isPart(value) {
 function typeOf(schema) {
   if (schema.enum) return { choices: schema.enum, read: (text) => text || undefined };
   const inner = schema.anyOf?.find((one) => one.type !== "null") ?? schema;
+  if (inner.enum) return { choices: inner.enum, read: (text) => text || undefined };
   if (inner.type === "boolean") return { choices: [true, false], read: (text) => (text ? text === "true" : undefined) };
-  if (inner.type === "array") return { words: `${inner.items?.type === "string" ? "Names" : "Numbers"} separated by commas.`, read: list };
+  if (inner.type === "array") return { words: `${inner.items?.type === "string" || inner.items?.anyOf?.[0].type === "string" ? "Names" : "Numbers"} separated by commas.`, read: list };
   if (inner.type === "object") return { words: "Settings as JSON, such as {\"size\": 4}.", read: toSettings };
-  if (inner.type === "integer" || inner.type === "number") return { name: "number", words: limits(inner), read: toNumber };
+  if (inner !== schema && schema.anyOf.some((one) => one.type === "object")) return { words: `${inner.type === "string" ? "A name" : limits(inner)} Or settings as JSON.`, read: (text) => (text.startsWith("{") ? toSettings(text) : inner.type === "string" ? text || undefined : toNumber(text)) };
+  if (inner.type === "integer" || inner.type === "number") return { name: "number", words: limits(inner), read: (text) => (text.startsWith("{") ? toSettings(text) : toNumber(text)) };
   return { words: schema.anyOf?.some((one) => one.type === "null") ? "Optional." : "", read: (text) => text || undefined };
 }
 
@@ -140,12 +148,16 @@ function toSettings(text) {
 }
 
 function list(text) {
+  if (text.includes("{")) {
+    const found = toSettings(text.startsWith("[") ? text : `[${text}]`);
+    return Array.isArray(found) ? found : text; // the server says what is wrong with it
+  }
   const words = text.replace(/^\[|\]$/g, "").split(/[\s,]+/).filter(Boolean);
   return text ? words.map(toNumber) : undefined;
 }
 
 function shown(value) {
   if (value == null) return "";
-  if (Array.isArray(value)) return value.map(shown).join(", ");
+  if (Array.isArray(value)) return value.some(isPart) ? JSON.stringify(value) : value.map(shown).join(", ");
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }

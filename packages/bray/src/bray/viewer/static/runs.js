@@ -19,17 +19,17 @@ export class Runs {
 
   draw(runs) {
     const shown = [...runs].reverse();
-    for (const run of shown) if (!this.cards.has(run.trial)) this.cards.set(run.trial, this.card(run.trial));
+    for (const run of shown) if (!this.cards.has(run.trial)) this.cards.set(run.trial, this.card(run));
     const elements = shown.map((run) => this.cards.get(run.trial).element);
     if (elements.some((element, i) => element !== this.element.children[i])) put(this.element, elements);
     for (const run of shown) this.fill(this.cards.get(run.trial), run);
   }
 
-  card(trial) {
+  card({ trial, is_server }) {
     const state = h("span", { className: "state" }), words = h("span", { className: "faint", role: "status" });
     const stop = h("button", { type: "button", "aria-label": `Stop ${trial}`, onclick: () => this.stop(trial) }, "Stop");
     const output = h("pre", { className: "output", tabIndex: 0, "aria-label": `Output of ${trial}` });
-    const links = [h("a", { href: "#/trials", onclick: () => this.choose(trial) }, "curves"), h("a", { href: this.app.link("loop", trial) }, "loop"), h("a", { href: this.app.link("log", trial) }, "log")];
+    const links = is_server ? [] : [h("a", { href: "#/trials", onclick: () => this.choose(trial) }, "curves"), h("a", { href: this.app.link("loop", trial) }, "loop"), h("a", { href: this.app.link("log", trial) }, "log")];
     const element = h("div", { className: "panel run", "data-run": trial }, h("div", { className: "bar" }, h("b", {}, trial), state, words, links, stop), output);
     return { element, state, words, stop, output };
   }
@@ -38,7 +38,7 @@ export class Runs {
     const failed = run.state === "ended" && ENDINGS[run.code] == null;
     card.state.textContent = run.state;
     card.state.className = `state ${run.state === "ended" ? (run.code === 2 || failed ? "failed" : "finished") : "running"}`;
-    card.words.textContent = run.state === "ended" ? (failed ? `ended with code ${run.code}` : ENDINGS[run.code]) : `for ${brief(Date.now() / 1000 - run.began_s)}`;
+    card.words.textContent = run.state === "ended" ? (failed ? `ended with code ${run.code}` : run.is_server && run.code === 0 ? "stopped" : ENDINGS[run.code]) : `for ${brief(Date.now() / 1000 - run.began_s)}`;
     card.stop.hidden = run.state === "ended";
     card.stop.disabled = run.state === "stopping";
     const text = run.lines.slice(-SHOWN_LINES).join("\n");

@@ -18,6 +18,8 @@ const FIRST_METRICS = ["actor/episode_return", "trainer/loss", "actor/episode_le
 const AXES = { frames: "frames", steps: "optimiser steps", seconds: "seconds", policy_version: "policy version" };
 const FIRST_TRIALS = 5;
 
+const SEEDS = { each: "each trial", median: "median of a group", iqm: "interquartile mean of a group" };
+
 export class Trials {
   constructor(main, app) {
     this.app = app;
@@ -25,7 +27,7 @@ export class Trials {
     this.names = [];
     this.row = 0;
     const wanted = app.saved("trials", {});
-    this.wish = { x: "frames", smoothing: 0, logX: false, logY: false, sort: "updated_s", down: true, metrics: null, chosen: null, ...wanted };
+    this.wish = { x: "frames", seeds: "each", smoothing: 0, logX: false, logY: false, sort: "updated_s", down: true, metrics: null, chosen: null, ...wanted };
     this.slots = new Map();
     this.build(main);
   }
@@ -49,6 +51,8 @@ export class Trials {
     const check = (key, text) => h("label", {}, h("input", { type: "checkbox", id: key, checked: this.wish[key], onchange: (e) => this.set({ [key]: e.target.checked }) }), text);
     const axis = h("select", { id: "x", onchange: (e) => { this.zoom(null); this.set({ x: e.target.value }); } },
       Object.entries(AXES).map(([value, text]) => h("option", { value, selected: value === this.wish.x }, text)));
+    const seeds = h("select", { id: "seeds", title: "Trials of one name that differ by their last number", onchange: (e) => this.set({ seeds: e.target.value }) },
+      Object.entries(SEEDS).map(([value, text]) => h("option", { value, selected: value === this.wish.seeds }, text)));
     this.smooth = h("output", {}, String(this.wish.smoothing));
     const slider = h("input", { type: "range", id: "smoothing", min: 0, max: 0.99, step: 0.01, oninput: (e) => this.set({ smoothing: Number(e.target.value) }) });
     slider.value = this.wish.smoothing;
@@ -56,7 +60,7 @@ export class Trials {
     this.picker = h("div", { className: "picker" });
     this.search = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter metrics", oninput: () => this.pick() });
     this.picks = h("summary", {}, "Metrics");
-    return h("div", { className: "bar" }, h("label", {}, "x ", axis), h("label", {}, "Smoothing ", slider, this.smooth),
+    return h("div", { className: "bar" }, h("label", {}, "x ", axis), h("label", {}, "Seeds ", seeds), h("label", {}, "Smoothing ", slider, this.smooth),
       check("logX", "log x"), check("logY", "log y"), this.whole, h("details", { className: "metrics" }, this.picks, h("div", { className: "pop" }, this.search, this.picker)));
   }
 
@@ -203,11 +207,11 @@ export class Trials {
       this.grid.append(chart.element);
     }
     const chart = this.charts.get(metric);
-    const { x, smoothing, logX, logY } = this.wish;
+    const { x, seeds, smoothing, logX, logY } = this.wish;
     const points = Math.max(100, Math.min(1200, Math.round(chart.svg.clientWidth || 500)));
-    const found = await get(["curves"], { metric, x, smoothing, points, from: this.range?.[0], to: this.range?.[1], trial: chosen });
+    const found = await get(["curves"], { metric, x, seeds, smoothing, points, from: this.range?.[0], to: this.range?.[1], trial: chosen });
     if (turn !== this.turn || !this.charts.has(metric)) return;
-    const curves = found.map((one) => ({ ...one, name: one.trial, slot: this.slot(one.trial) }));
+    const curves = found.map((one) => ({ ...one, name: one.name ?? one.trial, slot: this.slot(one.trial) }));
     chart.set({ curves, xLabel: AXES[x], logX, logY });
   }
 

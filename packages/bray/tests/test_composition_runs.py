@@ -1,0 +1,141 @@
+"""Compositions really run: several policies, matches, mixtures, in one process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bray
+from bray.composition.train import export_all, train_composition
+from bray.templates.loading import load
+from bray_core.errors import ConfigError
+
+RACE = f"{Path(__file__).with_name('race_game.py')}:Race"
+TWO = f"""
+models: {{red: {{hidden: [8]}}, blue: {{hidden: [8]}}}}
+trainers:
+  red: {{algorithm: ppo, steps_per_replay: 64, epochs: 2, minibatch_size: 32}}
+  blue: {{algorithm: dqn, batch_size: 16, steps_per_collect: 8, replays_per_collect: 2}}
+buffers: {{blue: {{warmup_frames: 40}}}}
+agents: {{red: {{}}, blue: {{}}}}
+sources:
+  race: {{kind: agents, environment: "{RACE}", num_envs: 2, agents: {{red: red, blue: blue}}}}
+goal: {{agent: red, max_frames: 400, evaluation_episodes: 2}}
+"""
+MATCHES = f"""
+algorithm: ppo
+model: {{hidden: [8]}}
+source:
+  kind: matches
+  environment: "{RACE}"
+  num_envs: 2
+  opponents: {{rule: past, freeze_every: 100}}
+trainer: {{steps_per_replay: 64, epochs: 2, minibatch_size: 32}}
+goal: {{max_frames: 400, evaluation_episodes: 4}}
+"""
+MIXED = """
+models: {policy: {hidden: [8]}}
+buffers:
+  near: &replay {kind: replay, capacity: 1000, batch_size: 16, min_size: 40, unit: transition}
+  far: *replay
+  both: {kind: mixture, of: {near: 0.3, far: 0.7}}
+trainers: {policy: {algorithm: dqn, steps_per_collect: 8, inputs: {experience: both}}}
+agents: {near: {model: policy, buffer: near}, far: {model: policy, buffer: far}}
+sources:
+  short: {kind: environments, environment: CartPole-v1, num_envs: 2, agents: {"*": near}}
+  long: {kind: environments, environment: CartPole-v1, num_envs: 2, agents: {"*": far}}
+goal: {agent: near, max_frames: 300, evaluation_episodes: 2}
+"""
+
+
+def run_of(folder: Path, text: str, *overrides: str, trial: str = "trial") -> dict[str, Any]:
+    """Train a template; return digests of the weights, and what else there is to compare."""
+    path = folder / "template.yaml"
+    path.write_text(text)
+    composition = load(str(path), overrides).composition
+    assert composition is not None
+    goal = composition.goal.completed(reward_threshold=None, max_frames=400)
+    with bray.init(folder, trial, config=composition.to_mapping()) as run:
+        outcome = train_composition(run, composition, goal)
+        export_all(run, composition)
+        digests = {name: _digest(model) for name, model in run.models.items()}
+        metrics = run.metrics()
+    return {"outcome": outcome, "weights": digests, "metrics": metrics, "path": folder / trial}
+
+
+def _digest(model: Any) -> tuple[int, str]:
+    version, weights = model.weights()
+    found = hashlib.sha256()
+    for name in sorted(weights):
+        found.update(np.ascontiguousarray(weights[name]).tobytes())
+    return version, found.hexdigest()
+
+
+def test_two_policies_learn_in_one_environment_and_a_seed_repeats(tmp_path: Path) -> None:
+    first = run_of(tmp_path, TWO, trial="first")
+    again = run_of(tmp_path, TWO, trial="again")
+    other = run_of(tmp_path, TWO, "seed=2", trial="other")
+
+    assert first["weights"] == again["weights"] != other["weights"]
+    assert {name: version > 1 for name, (version, _) in first["weights"].items()} == {
+        "red": True,
+        "blue": True,
+    }
+    assert first["outcome"].frames >= 400
+    for name in ("red", "blue"):
+        assert f"trainer/loss{{trainer={name}}}" in first["metrics"]
+        manifests = list((first["path"] / "models" / name / "onnx").glob("*/manifest.json"))
+        assert json.loads(manifests[0].read_text())["actor"]["config"]["agents"] == [name]
+
+
+def test_a_trial_of_several_goes_on_from_its_checkpoints(tmp_path: Path) -> None:
+    before = run_of(tmp_path, TWO)
+    after = run_of(tmp_path, TWO, "goal.max_frames=800")
+
+    assert after["outcome"].frames >= 800
+    for name, (version, _) in after["weights"].items():
+        assert version > before["weights"][name][0]
+
+
+def test_matches_freeze_versions_and_measure_a_win_rate(tmp_path: Path) -> None:
+    found = run_of(tmp_path, MATCHES)
+
+    league = json.loads((found["path"] / "league.json").read_text())
+    assert league["versions"]
+    assert 0.0 <= found["outcome"].evaluation_return <= 1.0
+    assert set(found["outcome"].episode_returns) <= {0.0, 0.5, 1.0}
+
+
+def test_a_trainer_draws_from_a_mixture_of_what_two_sources_play(tmp_path: Path) -> None:
+    found = run_of(tmp_path, MIXED)
+
+    assert found["weights"]["policy"][0] > 1
+
+
+def test_what_plays_by_itself_does_not_learn_beside_others(tmp_path: Path) -> None:
+    text = TWO.replace(
+        "algorithm: dqn, batch_size: 16, steps_per_collect: 8, replays_per_collect: 2",
+        "algorithm: es",
+    )
+    with pytest.raises(ConfigError, match=r"trainers\.blue.*does not learn side by side"):
+        run_of(tmp_path, text.replace("buffers: {blue: {warmup_frames: 40}}", ""))
+
+
+def test_agents_that_differ_need_models_of_their_own(tmp_path: Path) -> None:
+    text = TWO.replace("agents: {{red: red, blue: blue}}", "").replace(RACE, "simple_tag_v3")
+    with pytest.raises(
+        ConfigError, match=r"sources\.race\.agents: expected a pattern.*adversary_0"
+    ):
+        run_of(tmp_path, text)
+    shared = """
+algorithm: ppo
+source: {kind: agents, environment: simple_tag_v3, num_envs: 2}
+goal: {max_frames: 100}
+"""
+    with pytest.raises(ConfigError, match="give each kind a model of its own"):
+        run_of(tmp_path, shared)
