@@ -241,6 +241,19 @@ def test_a_singular_key_means_the_only_part(tmp_path: Path) -> None:
         load(tmp_path, named_parts.TAG, "trainer.epochs=2")
 
 
+def test_settings_reach_the_only_parts_of_a_short_template(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BRAY_TRAINERS__POLICY__CLIP", "0.1")
+    wanted = ["num_envs=2", "sources.source.sides={}", "model.hidden=[8]", "epochs=2"]
+    made = load(tmp_path, named_parts.FOUR, *wanted)
+    policy = made.learners["policy"]
+    assert (policy.parts.trainer.clip, policy.parts.trainer.epochs) == (0.1, 2)
+    assert (policy.parts.model.hidden, made.sources["source"].config.num_envs) == ((8,), 2)
+    other = load(tmp_path, named_parts.FOUR, "trainers.policy.algorithm=appo")
+    assert other.learners["policy"].algorithm == "appo"
+
+
 def test_another_environment_needs_one_source(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(named_parts.DRIVER)

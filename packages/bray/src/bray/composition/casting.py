@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from bray.composition.evaluation import EvaluationGames, returns_of
+from bray.composition.loaded import player_of
 from bray.composition.roster import Roster
 from bray.games.evaluate_match import evaluate_match
 from bray.games.match_cast import MatchCast
@@ -101,7 +102,7 @@ class FixedCasting:
                 found[agent] = seats[learner.name]
                 continue
             spaces = self._roster.agents[self._source.name][agent]
-            seat = named_opponent(part.play or part.load or "", spaces, seed=composition.seed)
+            seat = named_opponent(player_of(part), spaces, seed=composition.seed)
             found[agent] = replace(seat, name=part.name)
         return found
 
@@ -203,7 +204,7 @@ class MatchCasting:
             learner = composition.learner_of(against)
             if learner is not None and learner.name != main:
                 return seats[learner.name]
-            against = part.play or part.load or "random"
+            against = player_of(part) or "random"
         return named_opponent(
             against,
             self._spaces[agent],

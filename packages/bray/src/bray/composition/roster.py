@@ -27,8 +27,8 @@ class Roster:
     composition: Composition
     """The run."""
     agents: Mapping[str, Mapping[str, Spaces]]
-    """What each agent of a source sees and may do, by its name in the environment; a source of one
-    agent has the name of its agent part."""
+    """What each agent of a source sees and may do, by its name in the environment; by pattern where
+    a simulator tells the names only when it plays, and in a source of one agent."""
 
     @classmethod
     def read(cls, composition: Composition) -> Roster:
@@ -65,9 +65,12 @@ class Roster:
         return found
 
     def parts(self, source: SourcePart) -> dict[str, AgentPart]:
-        """Return who answers for each agent of a source; in matches only those that are named."""
+        """Return who answers for each agent of a source, by its key in `agents`; in matches only
+        those that are named."""
         if isinstance(source.config, MatchesSourceConfig) and not source.agents:
             return {}
+        if not isinstance(source.config, MultiAgentSourceConfig) or source.config.is_simulator:
+            return {pattern: self.composition.agents[n] for pattern, n in source.agents.items()}
         return {agent: self.part_of(source, agent) for agent in self.agents[source.name]}
 
     def learners(self, source: SourcePart) -> list[str]:
@@ -126,11 +129,20 @@ class Roster:
         ]
 
 
+def names_agents(source: SourcePart) -> bool:
+    """Return whether the agents of a source are told apart: in games of several, and by simulators
+    for which a template names several."""
+    several = len(source.agents) > 1 and getattr(source.config, "is_simulator", False)
+    return isinstance(source.config, MultiAgentSourceConfig) or several
+
+
 def _spaces(composition: Composition, source: SourcePart) -> dict[str, Spaces]:
     """Return what the agents of a source see and may do."""
     config: Any = source.config
     if not isinstance(config, MultiAgentSourceConfig):
-        return {name: _of_one(composition, source, name) for name in source.agents.values()}
+        return {
+            pattern: _of_one(composition, source, name) for pattern, name in source.agents.items()
+        }
     if config.is_simulator:
         return {
             pattern: _declared(composition, source, name) for pattern, name in source.agents.items()

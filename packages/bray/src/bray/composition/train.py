@@ -13,7 +13,7 @@ from typing import Any
 from bray.composition.casting import Casting, casting_of
 from bray.composition.evaluation import EvaluationGames, snapshot_seats
 from bray.composition.learners import algorithm_of, make_learner
-from bray.composition.roster import Roster, spec_of
+from bray.composition.roster import Roster, names_agents, spec_of
 from bray.composition.turns import (
     PlayingSource,
     ReplaysDue,
@@ -177,9 +177,7 @@ class _Composed:
     # What plays.
 
     def _playing(self, part: SourcePart) -> PlayingSource:
-        if isinstance(part.config, MultiAgentSourceConfig):
-            return self._games(part)
-        return self._environments(part)
+        return self._games(part) if names_agents(part) else self._environments(part)
 
     def _environments(self, part: SourcePart) -> PlayingSource:
         """Return environments of one agent, as its learner alone would play them."""

@@ -30,7 +30,7 @@ from bray.templates.part_settings import DatasetConfig
 from bray.templates.schema import CALLBACKS, RENAMED, plain_config
 from bray.templates.wires import DEMONSTRATIONS, EXPERIENCE, Wires
 from bray.templates.wiring import Wiring
-from bray.templates.written_parts import PLURALS, WHOLE, WrittenParts
+from bray.templates.written_parts import PLURALS, WHOLE, WrittenParts, as_written
 from bray.training.algorithm import Algorithm, NoSettings, Parts
 from bray_core.errors import ConfigError
 from bray_core.settings.choice import closest
@@ -103,17 +103,20 @@ def _override(
     written = WrittenParts(root.copy(), SettingsBuilder())
     for variable, key, text in from_environment(environment):
         if key.partition(".")[0] in (*PLURALS, *PLURALS.values(), *WHOLE):
-            override(root, f"{written.full_key(key)}={text}", f"environment {variable}")
+            full = as_written(root, written.full_key(key))
+            override(root, f"{full}={text}", f"environment {variable}")
     for text in overrides:
         key, equals, value = text.partition("=")
         key = RENAMED.get(key, key)
         if equals and "." not in key and key not in (*PLURALS, *PLURALS.values(), *WHOLE):
             alone.append((key, value))
         else:
-            override(root, f"{written.full_key(key)}{equals}{value}", COMMAND_LINE)
+            full = as_written(root, written.full_key(key))
+            override(root, f"{full}{equals}{value}", COMMAND_LINE)
     for key, value in alone:
         reader = _Reader(root.copy(), SettingsBuilder(), runs_own_code=runs_own_code)
-        override(root, f"{_found(key, reader.settings())}={value}", COMMAND_LINE)
+        full = as_written(root, _found(key, reader.settings()))
+        override(root, f"{full}={value}", COMMAND_LINE)
 
 
 def _found(setting: str, known: Mapping[str, Sequence[str]]) -> str:

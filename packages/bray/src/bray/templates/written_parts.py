@@ -37,6 +37,24 @@ def default_name(kind: str) -> str:
     return "source" if kind in _OF_SOURCE else "policy"
 
 
+def as_written(root: Value, key: str) -> str:
+    """Return the dotted key of an only part, `sources.source.num_envs`, as `source.num_envs` where
+    the template has no names of that kind.
+
+    Args:
+        root: the template.
+        key: dotted key with the part's name.
+    """
+    plural, _, rest = key.partition(".")
+    kind = next((one for one, named in PLURALS.items() if named == plural), None)
+    name, _, setting = rest.partition(".")
+    if kind is None or plural in root.value or name != default_name(kind):
+        return key
+    if kind == "trainer" and setting == "algorithm":
+        return setting
+    return f"{kind}.{setting}" if setting else kind
+
+
 class WrittenParts:
     """The named parts of a template.
 
